@@ -1,0 +1,15 @@
+import type { Progress } from '../domain/progress.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+
+/**
+ * What the API knows of a sync instance. Commands resolve once they are accepted and durable, and reject with
+ * RefusedError (nothing changed). `progress` never touches the network.
+ */
+export interface Instance {
+  progress(): Progress
+  start(configuration: StartConfiguration): Promise<void>
+  pause(): Promise<void>
+  resume(): Promise<void>
+  commit(): Promise<void>
+  reverse(): Promise<void>
+}

@@ -1,0 +1,98 @@
+/**
+ * Errors by the reaction they call for. Every error an operator can meet has a stable name (the `error` field of the
+ * HTTP API and of `progress.failure`) and a description that names the field or object and the remedy.
+ */
+
+/** Names of the refusals that a command may be answered with, and the HTTP status of each. */
+export const refusalStatus = {
+  InvalidRequest: 400,
+  WrongState: 409,
+  CannotCommit: 409,
+  RequestTooLarge: 413,
+  UnsupportedTopology: 422,
+  UnsupportedVersion: 422,
+  UnsupportedCollection: 422,
+  ShardingRequired: 422,
+  ShardingNotAllowed: 422,
+  ReversibleNotSupported: 422,
+  IndexModeNotSupported: 422,
+  WriteBlockingNotSupported: 422,
+  VerificationNotSupported: 422,
+  NamespaceFilterNotSupported: 422,
+  InsufficientMemory: 422,
+  DestinationNotEmpty: 422,
+  MissingPrivileges: 422,
+  ConfigurationMismatch: 422,
+  ClusterUnreachable: 503,
+  InternalError: 500,
+} as const
+
+export type RefusalName = keyof typeof refusalStatus
+
+/** A command that is refused. Nothing was changed; the same command may be sent again once the cause is mended. */
+export class RefusedError extends Error {
+  readonly refusal: RefusalName
+  constructor(refusal: RefusalName, description: string, options?: ErrorOptions) {
+    super(description, options)
+    this.name = 'RefusedError'
+    this.refusal = refusal
+  }
+  get status(): (typeof refusalStatus)[RefusalName] {
+    return refusalStatus[this.refusal]
+  }
+}
+
+/** Names of the faults that end in state FAILED. Metadata is kept; after the cause is mended `resume` goes on. */
+export type FailureName =
+  | 'OplogWindowLost'
+  | 'UnsupportedCollection'
+  | 'UnsupportedChange'
+  | 'DestinationConflict'
+  | 'DuplicateKey'
+  | 'IndexBuildFailed'
+  | 'MissingPrivileges'
+  | 'ClusterIdentityChanged'
+  | 'ClusterUnreachable'
+  | 'MetadataVersion'
+  | 'LeaseLost'
+  | 'DocumentRefused'
+  | 'InternalError'
+
+/** The operator must act: the instance goes to FAILED and says why. */
+export class FatalError extends Error {
+  readonly failure: FailureName
+  constructor(failure: FailureName, description: string, options?: ErrorOptions) {
+    super(description, options)
+    this.name = 'FatalError'
+    this.failure = failure
+  }
+}
+
+/** Work was told to stop; not a fault. */
+export class StoppedError extends Error {
+  constructor(reason = 'stopped') {
+    super(reason)
+    this.name = 'StoppedError'
+  }
+}
+
+/** Our own bug: an invariant does not hold. */
+export class AssertionError extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'AssertionError'
+  }
+}
+
+export function assert(condition: unknown, message: string): asserts condition {
+  if (!condition) throw new AssertionError(message)
+}
+
+export type Failure = { error: FailureName; errorDescription: string }
+
+/** What `progress.failure` shows for an error that ended the sync. */
+export function toFailure(error: unknown): Failure {
+  if (error instanceof FatalError) return { error: error.failure, errorDescription: error.message }
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error)
+  return { error: 'InternalError', errorDescription: message }
+}

@@ -1,0 +1,41 @@
+import type { Failure } from './errors.ts'
+
+/** Public states: mongosync's, and FAILED for what makes mongosync exit. */
+export type PublicState = 'IDLE' | 'RUNNING' | 'PAUSED' | 'COMMITTING' | 'COMMITTED' | 'REVERSING' | 'FAILED'
+
+export type ProgressInfo =
+  | 'collection copy'
+  | 'change event application'
+  | 'waiting for commit to complete'
+  | 'commit completed'
+
+/** One side of the embedded verifier. Counts of documents and collections; lag in seconds. */
+export interface VerificationSide {
+  estimatedDocumentCount: number
+  hashedDocumentCount: number
+  lagTimeSeconds: number
+  phase: string
+  scannedCollectionCount: number
+  totalCollectionCount: number
+}
+
+/** The `progress` object of `GET /api/v1/progress`. Bytes are bytes of BSON documents; times are seconds. */
+export interface Progress {
+  state: PublicState
+  canCommit: boolean
+  canWrite: boolean | null
+  info: ProgressInfo | null
+  lagTimeSeconds: number | null
+  totalEventsApplied: number | null
+  collectionCopy: { estimatedTotalBytes: number; estimatedCopiedBytes: number } | null
+  directionMapping: { Source: string; Destination: string } | null
+  mongosyncID: string | null
+  coordinatorID: string | null
+  verification: { source: VerificationSide; destination: VerificationSide } | null
+  failure?: Failure
+  warnings?: string[]
+  estimatedSecondsToCatchUp?: number
+  estimatedOplogTimeRemaining?: string
+  indexBuilding?: { indexesBuilt: number; totalIndexesToBuild: number }
+  retrying?: { what: string; since: string }
+}

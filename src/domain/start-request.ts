@@ -1,0 +1,35 @@
+/** The body of `POST /api/v1/start` after validation: defaults filled in, aliases resolved. */
+export interface StartConfiguration {
+  source: 'cluster0' | 'cluster1'
+  destination: 'cluster0' | 'cluster1'
+  buildIndexes: 'beforeDataCopy' | 'never'
+  enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly' | 'none'
+  /** True when the request named enableUserWriteBlocking at all; a pre-6.0 source refuses any explicit value. */
+  writeBlockingGiven: boolean
+  includeNamespaces: NamespaceFilter[] | null
+  excludeNamespaces: NamespaceFilter[] | null
+  reversible: boolean
+  sharding: ShardingOptions | null
+  verification: { enabled: boolean }
+}
+
+export interface NamespacePattern {
+  pattern: string
+  options?: string | undefined
+}
+
+export interface NamespaceFilter {
+  database?: string | undefined
+  databaseRegex?: NamespacePattern | undefined
+  collections?: string[] | undefined
+  collectionsRegex?: NamespacePattern | undefined
+}
+
+export interface ShardingOptions {
+  createSupportingIndexes: boolean
+  shardingEntries: {
+    database: string
+    collection: string
+    shardCollection: { key: Record<string, number | 'hashed'>[] }
+  }[]
+}
