@@ -1,0 +1,83 @@
+import { type CollectionDefinition, isCapped, isCollated } from './definition.ts'
+import { assert } from './errors.ts'
+import { namespace } from './namespace.ts'
+
+/**
+ * Every collection of the source that tandem knows, keyed by its UUID there: names are re-used, UUIDs never are.
+ *
+ * copying   segments may still insert; identities applied as absent are recorded as tombstones
+ * copied    every document of it reached the destination once; from here on events alone keep it equal
+ */
+export interface CatalogueEntry {
+  readonly uuid: string
+  readonly database: string
+  /** Name on the destination: what the source called it when it was last reconciled. */
+  name: string
+  /** The destination's UUID for it; null between the intent to create it and the creation. */
+  destinationUUID: string | null
+  state: 'copying' | 'copied'
+  wanted: CollectionDefinition
+  /** Where the source has it now, when a read found it renamed ahead of the event. */
+  sourceName: string
+  estimatedBytes: number
+  copiedBytes: number
+  /** Its segments are cut and stored. */
+  planned: boolean
+  /** Identities may be recorded for it; assumed after a restart. */
+  hasTombstones: boolean
+}
+
+export class Catalogue {
+  readonly #byUuid = new Map<string, CatalogueEntry>()
+
+  get(uuid: string): CatalogueEntry | undefined {
+    return this.#byUuid.get(uuid)
+  }
+
+  add(entry: CatalogueEntry): void {
+    assert(!this.#byUuid.has(entry.uuid), `collection ${namespace(entry.database, entry.name)} is catalogued twice`)
+    this.#byUuid.set(entry.uuid, entry)
+  }
+
+  remove(uuid: string): void {
+    this.#byUuid.delete(uuid)
+  }
+
+  entries(): CatalogueEntry[] {
+    return [...this.#byUuid.values()]
+  }
+
+  inDatabase(database: string): CatalogueEntry[] {
+    return this.entries().filter((entry) => entry.database === database)
+  }
+
+  databases(): Set<string> {
+    return new Set(this.entries().map((entry) => entry.database))
+  }
+}
+
+/** Order is part of a capped collection's content, so its events wait until its copy has ended. */
+export function waitsForCopy(entry: CatalogueEntry): boolean {
+  return entry.state === 'copying' && isCapped(entry.wanted.options)
+}
+
+/** Collections whose documents must all pass through one lane. */
+export function needsOneLane(entry: CatalogueEntry): boolean {
+  return isCapped(entry.wanted.options) || isCollated(entry.wanted.options)
+}
+
+/** One contiguous range of a collection's `_id`s: the unit of copying, resumable after its last acknowledged `_id`. */
+export interface Segment {
+  collection: string
+  ordinal: number
+  /** Typed values; null is open-ended. `from` inclusive, `to` exclusive. */
+  from: Buffer | null
+  to: Buffer | null
+  /** Last `_id` whose insert (and that of all before it) was acknowledged. */
+  last: Buffer | null
+  done: boolean
+  documents: number
+  bytes: number
+  /** How many times a cursor was opened for it: 1 unless it was interrupted. */
+  attempts: number
+}

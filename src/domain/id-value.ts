@@ -1,0 +1,82 @@
+import { bsonType, spans } from './raw-bson.ts'
+
+/**
+ * A text that is equal for two `_id`s exactly when the server (under simple collation) holds them to be equal: numbers
+ * by value whatever their type, at any depth; everything else by type and bytes.
+ */
+export function idValueKey(bytes: Buffer, type: number, start: number, end: number): string {
+  switch (type) {
+    case bsonType.int32:
+      return `n${bytes.readInt32LE(start)}`
+    case bsonType.int64:
+      return `n${bytes.readBigInt64LE(start)}`
+    case bsonType.double:
+      return `n${exactDouble(bytes.readDoubleLE(start))}`
+    case bsonType.decimal128:
+      return `n${exactDecimal(bytes, start)}`
+    case bsonType.document:
+    case bsonType.array: {
+      let key = `${type}{`
+      for (const span of spans(bytes, start)) {
+        const name = bytes.latin1Slice(span.nameStart, span.nameEnd)
+        const value = idValueKey(bytes, span.type, span.valueStart, span.valueEnd)
+        key += `${name.length}:${name}=${value.length}:${value},`
+      }
+      return `${key}}`
+    }
+    default:
+      return `${type === 0x0e ? bsonType.string : type}:${bytes.latin1Slice(start, end)}`
+  }
+}
+
+/** Types under which two different spellings can be one value. */
+export function hasSpellings(type: number): boolean {
+  return (
+    type === bsonType.int32 ||
+    type === bsonType.int64 ||
+    type === bsonType.double ||
+    type === bsonType.decimal128 ||
+    type === bsonType.document ||
+    type === 0x02 ||
+    type === 0x0e
+  )
+}
+
+/** The exact decimal expansion of a double, without trailing zeros. */
+function exactDouble(value: number): string {
+  if (Number.isNaN(value)) return 'NaN'
+  if (!Number.isFinite(value)) return value > 0 ? 'Infinity' : '-Infinity'
+  if (Number.isInteger(value)) return BigInt(value).toString()
+  let scaled = value
+  let twos = 0
+  while (!Number.isInteger(scaled)) {
+    scaled *= 2
+    twos += 1
+  }
+  // value = scaled / 2^twos = scaled * 5^twos / 10^twos
+  return scientific(BigInt(scaled) * 5n ** BigInt(twos), -twos)
+}
+
+function exactDecimal(bytes: Buffer, start: number): string {
+  const high = bytes.readBigUInt64LE(start + 8)
+  const combination = Number((high >> 58n) & 0x1fn)
+  const negative = high >> 63n === 1n
+  if (combination === 0x1f) return 'NaN'
+  if (combination === 0x1e) return negative ? '-Infinity' : 'Infinity'
+  if (((high >> 61n) & 3n) === 3n) return '0'
+  const exponent = Number((high >> 49n) & 0x3fffn) - 6176
+  const coefficient = ((high & 0x1ffffffffffffn) << 64n) | bytes.readBigUInt64LE(start)
+  return scientific(negative ? -coefficient : coefficient, exponent)
+}
+
+/** coefficient × 10^exponent in one spelling: an integer plain, a fraction as coefficient and exponent. */
+function scientific(coefficient: bigint, exponent: number): string {
+  if (coefficient === 0n) return '0'
+  let digits = coefficient
+  let power = exponent
+  while (digits % 10n === 0n && power < 0) {
+    digits /= 10n
+    power += 1
+  }
+  return power >= 0 ? (digits * 10n ** BigInt(power)).toString() : `${digits}e${power}`
+}

@@ -1,0 +1,20 @@
+/** Database of tandem's own durable state, on the destination. Never synced. */
+export const metadataDatabase = 'tandem_internal'
+
+const internalDatabases = new Set(['admin', 'local', 'config', metadataDatabase])
+
+export function isUserDatabase(database: string): boolean {
+  return !internalDatabases.has(database)
+}
+
+/** The databases whose events are dropped on the server. */
+export const internalDatabaseNames: readonly string[] = [...internalDatabases]
+
+/** `system.` collections hold the server's own bookkeeping (views, profile, JavaScript, time-series buckets). */
+export function isUserCollection(collection: string): boolean {
+  return !collection.startsWith('system.')
+}
+
+export function namespace(database: string, collection: string): string {
+  return `${database}.${collection}`
+}

@@ -1,0 +1,78 @@
+/**
+ * What a cluster's connection string may say, and how it is shown without its secrets. The options are refused here
+ * rather than overridden in silence: an operator who asked for another concern would otherwise believe he got it.
+ */
+
+/** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest: as the driver splits it. */
+const uriParts = /^mongodb(?:\+srv)?:\/\/(?:[^:@]*(?::[^@]*)?@)?([^/?@]+)((?:[/?][\s\S]*)?)$/
+
+/** Problems of one connection string, in words that never contain any of it. Empty when it may be used. */
+export function checkUri(name: string, uri: string): string[] {
+  const parts = uriParts.exec(uri)
+  if (parts === null) {
+    return [
+      `${name}: not a MongoDB connection string; give mongodb://host:port/... or mongodb+srv://host/..., with reserved characters in user name and password percent-encoded`,
+    ]
+  }
+  const problems: string[] = []
+  for (const [option, value] of uriOptions(parts[2] ?? '')) {
+    // The error texts are mongosync's; option names in a connection string are case-insensitive.
+    if ((option === 'readconcernlevel' || option === 'readconcern') && value !== 'majority') {
+      problems.push(
+        `${name}: Invalid URI option, read concern must be majority; remove readConcernLevel or set it to majority`,
+      )
+    }
+    if ((option === 'w' || option === 'writeconcern') && value !== 'majority') {
+      problems.push(`${name}: Invalid URI option, write concern must be majority; remove w or set it to majority`)
+    }
+    if (option === 'readpreference' && value !== 'primary') {
+      problems.push(
+        `${name}: Invalid URI option, read preference must be primary; remove readPreference or set it to primary`,
+      )
+    }
+    if (option === 'sockettimeoutms') {
+      problems.push(
+        `${name}: Invalid URI option, socketTimeoutMS is not supported: it would cut long reads; remove socketTimeoutMS`,
+      )
+    }
+  }
+  return [...new Set(problems)]
+}
+
+function uriOptions(rest: string): [option: string, value: string][] {
+  const queryStart = rest.indexOf('?')
+  if (queryStart === -1) return []
+  return rest
+    .slice(queryStart + 1)
+    .split('&')
+    .filter((pair) => pair !== '')
+    .map((pair) => {
+      const equals = pair.indexOf('=')
+      const option = equals === -1 ? pair : pair.slice(0, equals)
+      return [decode(option).toLowerCase(), equals === -1 ? '' : decode(pair.slice(equals + 1))]
+    })
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+const secretOption =
+  /([?&](?:[^=&\s]*(?:password|secret|token|proxyusername)[^=&\s]*|authMechanismProperties)=)[^&\s]*/gi
+
+/** The connection string without user name, password and other secrets, for logs. */
+export function redactUri(uri: string): string {
+  // Options first: an `@` in one of them must not be taken for the end of the user information. Then up to the last
+  // `@`, because a password that was not percent-encoded may contain one.
+  return uri.replace(secretOption, '$1***').replace(/^(mongodb(?:\+srv)?:\/\/)[\s\S]*@/i, '$1***@')
+}
+
+/** Any text, for instance an error's message, with every connection string (or other address with a user) in it redacted. */
+export function redactUris(text: string): string {
+  if (!text.includes('://')) return text
+  return text.replace(secretOption, '$1***').replace(/([a-z][a-z0-9+.-]*:\/\/)\S*@/gi, '$1***@')
+}
