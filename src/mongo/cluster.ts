@@ -1,0 +1,187 @@
+import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 'mongodb'
+import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
+import { isTransientCode, TransientReplyError } from './errors.ts'
+
+export type ClusterName = 'cluster0' | 'cluster1'
+
+export interface CommandOptions {
+  session?: ClientSession
+  /** Client-side deadline in ms; 0 waits for as long as the server works (index builds, DDL). */
+  timeoutMS?: number
+  /** Give the documents of a cursor's batch as bytes. */
+  rawBatch?: boolean
+  /** For the lease itself, which must be writable to be renewed. */
+  unfenced?: boolean
+}
+
+/** Data commands that take longer than this are sent again on a fresh connection: a half-open socket never answers. */
+const defaultTimeoutMS = 30_000
+
+/** One of the two clusters. Every command goes through `read` or `write`, which know what each must carry. */
+export class Cluster {
+  readonly name: ClusterName
+  readonly client: MongoClient
+  /** Clusters without authentication let a command pass user write blocking by this field; others refuse it. */
+  writesCarryBypass = false
+  /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
+  fence: () => void = () => {}
+  #latest: ClusterTime = 0n
+
+  constructor(name: ClusterName, uri: string, appName: string) {
+    this.name = name
+    this.client = new MongoClient(uri, {
+      appName,
+      maxPoolSize: 64,
+      retryReads: false,
+      retryWrites: false,
+      serverSelectionTimeoutMS: 5_000,
+      connectTimeoutMS: 10_000,
+      heartbeatFrequencyMS: 2_000,
+      readPreference: 'primary',
+    })
+  }
+
+  /** The newest operation time any reply of this cluster carried. */
+  get latest(): ClusterTime {
+    return this.#latest
+  }
+
+  async read(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
+    return await this.#run(database, command, options)
+  }
+
+  /**
+   * Writes with majority acknowledgement. A reply whose write concern was not met is no answer: TransientReplyError
+   * (a batch with a duplicate key *and* a write concern error is not done either).
+   */
+  async write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
+    if (!options.unfenced) this.fence()
+    const reply = await this.#run(
+      database,
+      {
+        ...command,
+        writeConcern: { w: 'majority' },
+        ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
+      },
+      options,
+    )
+    const concern = reply['writeConcernError'] as { code: number; errmsg: string } | undefined
+    if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
+    const errors = reply['writeErrors'] as { code: number; errmsg: string }[] | undefined
+    const passing = errors?.find((error) => isTransientCode(error.code))
+    if (passing) throw new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`)
+    return reply
+  }
+
+  async #run(database: string, command: Document, options: CommandOptions): Promise<Document> {
+    const reply = await this.client.db(database).command(command, {
+      ...(options.session ? { session: options.session } : {}),
+      ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
+      ...(options.timeoutMS === 0 ? {} : { timeoutMS: options.timeoutMS ?? defaultTimeoutMS }),
+      promoteLongs: true,
+      bsonRegExp: true,
+    } as object)
+    const operationTime = reply['operationTime'] as Timestamp | undefined
+    if (operationTime) this.#latest = laterOf(this.#latest, fromTimestamp(operationTime))
+    return reply
+  }
+
+  async close(): Promise<void> {
+    await this.client.close()
+  }
+}
+
+export function fromTimestamp(timestamp: Timestamp): ClusterTime {
+  return (BigInt(timestamp.getHighBitsUnsigned()) << 32n) | BigInt(timestamp.getLowBitsUnsigned())
+}
+
+export function toTimestamp(time: ClusterTime): Timestamp {
+  return new Timestamp({ t: secondsOf(time), i: ordinalOf(time) })
+}
+
+/** A server-side cursor read as raw batches. It lives in a session of its own, as the server demands for getMore. */
+export class RawCursor {
+  readonly #cluster: Cluster
+  readonly #database: string
+  readonly #session: ClientSession
+  #id: Long | null
+  #collection: string
+  /** The first batch, until it is taken. */
+  #first: RawBatch | null
+
+  private constructor(cluster: Cluster, database: string, session: ClientSession, reply: Document) {
+    this.#cluster = cluster
+    this.#database = database
+    this.#session = session
+    this.#first = toBatch(reply)
+    this.#id = openId(reply)
+    this.#collection = (reply['cursor'].ns as string).slice(database.length + 1)
+  }
+
+  static async open(cluster: Cluster, database: string, command: Document, timeoutMS?: number): Promise<RawCursor> {
+    const session = cluster.client.startSession({ causalConsistency: false })
+    try {
+      const reply = await cluster.read(database, command, {
+        session,
+        rawBatch: true,
+        ...(timeoutMS === undefined ? {} : { timeoutMS }),
+      })
+      return new RawCursor(cluster, database, session, reply)
+    } catch (error) {
+      await session.endSession()
+      throw error
+    }
+  }
+
+  /** The next batch (possibly empty for an awaiting cursor), or null when the cursor is exhausted. */
+  async next(options: { batchSize?: number; awaitMS?: number; timeoutMS?: number } = {}): Promise<RawBatch | null> {
+    if (this.#first) {
+      const batch = this.#first
+      this.#first = null
+      return batch
+    }
+    if (!this.#id) return null
+    const reply = await this.#cluster.read(
+      this.#database,
+      {
+        getMore: this.#id,
+        collection: this.#collection,
+        ...(options.batchSize ? { batchSize: options.batchSize } : {}),
+        ...(options.awaitMS ? { maxTimeMS: options.awaitMS } : {}),
+      },
+      { session: this.#session, rawBatch: true, ...(options.timeoutMS ? { timeoutMS: options.timeoutMS } : {}) },
+    )
+    this.#id = openId(reply)
+    return toBatch(reply)
+  }
+
+  async close(): Promise<void> {
+    if (this.#id) {
+      await this.#cluster
+        .read(this.#database, { killCursors: this.#collection, cursors: [this.#id] }, { timeoutMS: 2_000 })
+        .catch(() => {})
+      this.#id = null
+    }
+    await this.#session.endSession().catch(() => {})
+  }
+}
+
+export interface RawBatch {
+  documents: Buffer[]
+  /** Change streams only: resumes right after this batch. */
+  resumeToken: { _data: string } | null
+}
+
+function toBatch(reply: Document): RawBatch {
+  const cursor = reply['cursor']
+  return {
+    documents: (cursor.firstBatch ?? cursor.nextBatch) as Buffer[],
+    resumeToken: cursor.postBatchResumeToken ?? null,
+  }
+}
+
+function openId(reply: Document): Long | null {
+  const id = reply['cursor'].id as Long | number
+  const long = typeof id === 'number' ? Long.fromNumber(id) : id
+  return long.isZero() ? null : long
+}

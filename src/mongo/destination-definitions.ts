@@ -1,0 +1,203 @@
+import type { Document } from 'mongodb'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import {
+  collModOptions,
+  differOnlyInTraits,
+  heldBackIndex,
+  heldBackOptions,
+  type IndexSpecification,
+  indexName,
+} from '../domain/definition.ts'
+import { assert, FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { Cluster } from './cluster.ts'
+import { code, codeOf } from './errors.ts'
+import { type ListedCollection, listCollections, listIndexes } from './listing.ts'
+import { RawValue } from './raw-values.ts'
+import { renamedTo } from './read-documents.ts'
+import { toUuid } from './uuid.ts'
+
+/** DDL takes as long as it takes: index builds and drops are not cut off by the client. */
+const unlimited = { timeoutMS: 0 } as const
+
+/**
+ * Definitions on the destination, in their held-back form. Every command names the collection's UUID, and every method
+ * may be repeated: what is done already is recognised.
+ */
+export class DestinationDefinitions {
+  readonly #cluster: Cluster
+  readonly #buildIndexes: StartConfiguration['buildIndexes']
+  /** Index builds the destination refused so far, by UUID: tried again when the collection's copy has ended. */
+  readonly refusedIndexes = new Map<string, string>()
+
+  constructor(destination: Cluster, buildIndexes: StartConfiguration['buildIndexes']) {
+    this.#cluster = destination
+    this.#buildIndexes = buildIndexes
+  }
+
+  /** Creates the collection with its indexes, or adopts the one a crashed predecessor created; returns its UUID. */
+  async create(entry: CatalogueEntry): Promise<string> {
+    const options: Document = {}
+    for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
+    try {
+      await this.#cluster.write(entry.database, { create: entry.name, ...options }, unlimited)
+    } catch (error) {
+      if (codeOf(error) !== code.namespaceExists) throw error
+    }
+    const listed = await listCollections(this.#cluster, entry.database)
+    const created = listed.find((one) => one.name === entry.name)
+    if (created?.type !== 'collection') {
+      throw new FatalError(
+        'DestinationConflict',
+        `${namespace(entry.database, entry.name)} on the destination is not the collection tandem created. ` +
+          'Something else writes there: stop it, drop that namespace and send resume.',
+      )
+    }
+    entry.destinationUUID = created.uuid
+    await this.#createIndexes(entry, entry.wanted.indexes)
+    return created.uuid
+  }
+
+  async drop(entry: CatalogueEntry): Promise<void> {
+    if (!entry.destinationUUID) return
+    await this.#named(entry, (name) =>
+      this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }, unlimited),
+    )
+  }
+
+  async rename(entry: CatalogueEntry, name: string): Promise<void> {
+    await this.#named(entry, async (present) => {
+      if (present === name) return
+      const from = namespace(entry.database, present)
+      const to = namespace(entry.database, name)
+      await this.#cluster.write('admin', { renameCollection: from, to, ...this.#uuid(entry) }, unlimited)
+    })
+  }
+
+  /** Applies changed options; returns true when something changed that is to be remembered. */
+  async followOptions(entry: CatalogueEntry, options: RawFields): Promise<boolean> {
+    const before = entry.wanted.options
+    const changes: Document = {}
+    for (const { name, value } of collModOptions(before, options)) changes[name] = new RawValue(value)
+    if (Object.keys(changes).length > 0) {
+      await this.#named(entry, (name) =>
+        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), ...changes }, unlimited),
+      )
+    }
+    return Buffer.compare(buildDocument(before), buildDocument(options)) !== 0
+  }
+
+  /** Drops, rebuilds and creates indexes until only traits held back differ; returns true when anything changed. */
+  async followIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    const dropped = await this.dropIndexesExcept(entry, wanted)
+    const created = await this.#createIndexes(entry, wanted)
+    return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
+
+    function differs(one: IndexSpecification, at: number): boolean {
+      const other = wanted[at]
+      return !other || Buffer.compare(buildDocument(one), buildDocument(other)) !== 0
+    }
+  }
+
+  /** Drops what stands on the destination and is not (or not in this form) among `wanted`. */
+  async dropIndexesExcept(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    const standing = await this.#standingIndexes(entry)
+    const byName = new Map(wanted.map((one) => [indexName(one), one]))
+    let dropped = false
+    for (const one of standing) {
+      const other = byName.get(indexName(one))
+      if (other && differOnlyInTraits(one, other)) continue
+      await this.#named(entry, (name) =>
+        this.#cluster.write(
+          entry.database,
+          { dropIndexes: name, ...this.#uuid(entry), index: indexName(one) },
+          unlimited,
+        ),
+      )
+      dropped = true
+    }
+    return dropped
+  }
+
+  /** Views that the source no longer has in this form make room for what takes their name. */
+  async dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
+    const names = new Set(wanted.map((one) => one.name))
+    for (const view of await this.#views(database)) {
+      if (!names.has(view.name)) await this.#cluster.write(database, { drop: view.name }, unlimited)
+    }
+  }
+
+  async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
+    if (wanted.length === 0) return
+    const standing = new Map((await this.#views(database)).map((one) => [one.name, one]))
+    for (const view of wanted) {
+      const known = standing.get(view.name)
+      if (known && Buffer.compare(buildDocument(known.options), buildDocument(view.options)) === 0) continue
+      if (known) await this.#cluster.write(database, { drop: view.name }, unlimited)
+      const options: Document = {}
+      for (const { name, value } of view.options) options[name] = new RawValue(value)
+      await this.#cluster.write(database, { create: view.name, ...options }, unlimited)
+    }
+  }
+
+  async #views(database: string): Promise<ListedCollection[]> {
+    return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
+  }
+
+  async #standingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {
+    assert(entry.destinationUUID, 'indexes of a collection that is not created')
+    return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
+  }
+
+  async #createIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    this.refusedIndexes.delete(entry.uuid)
+    if (this.#buildIndexes === 'never' || wanted.length === 0) return false
+    const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
+    const missing = wanted.filter((one) => !standing.has(indexName(one)))
+    if (missing.length === 0) return false
+    try {
+      await this.#build(entry, missing)
+    } catch (error) {
+      if (codeOf(error) === undefined || renamedTo(error) !== undefined) throw error
+      // One that cannot be built must not keep the others away; it may fit when the copy has ended.
+      for (const one of missing) await this.#build(entry, [one]).catch((failure) => this.#remember(entry, one, failure))
+    }
+    return true
+  }
+
+  #remember(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): void {
+    if (codeOf(failure) === undefined) throw failure
+    const message = failure instanceof Error ? failure.message : String(failure)
+    this.refusedIndexes.set(
+      entry.uuid,
+      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)}: ${message}`,
+    )
+  }
+
+  async #build(entry: CatalogueEntry, specifications: IndexSpecification[]): Promise<void> {
+    const indexes = specifications.map((one) => new RawValue(typedDocument(buildDocument(heldBackIndex(one, entry.wanted.options)))))
+    await this.#named(entry, (name) =>
+      this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
+    )
+  }
+
+  #uuid(entry: CatalogueEntry): Document {
+    assert(entry.destinationUUID, 'a command for a collection that is not created')
+    return { collectionUUID: toUuid(entry.destinationUUID) }
+  }
+
+  /** Runs a command under the collection's present name, as the destination corrects it; a dropped one needs nothing. */
+  async #named(entry: CatalogueEntry, run: (name: string) => Promise<unknown>): Promise<void> {
+    try {
+      await run(entry.name)
+    } catch (error) {
+      if (codeOf(error) === code.namespaceNotFound) return
+      const name = renamedTo(error)
+      if (name === undefined) throw error
+      if (name === null) return
+      await run(name)
+    }
+  }
+}

@@ -1,0 +1,112 @@
+import { BSON, type Document } from 'mongodb'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { type IndexSpecification, indexName, isCapped, sameNumber, traitsOf } from '../domain/definition.ts'
+import { assert, FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
+import type { Cluster } from './cluster.ts'
+import { code, codeOf } from './errors.ts'
+import { listCollections, listIndexes } from './listing.ts'
+import { RawValue } from './raw-values.ts'
+import { toUuid } from './uuid.ts'
+
+/**
+ * Puts back at commit what was held back: capped sizes, TTL, hidden, prepareUnique, unique. Each step compares what
+ * stands with what is wanted first, so it may be repeated after a crash.
+ */
+export class DestinationTraits {
+  readonly #cluster: Cluster
+  constructor(destination: Cluster) {
+    this.#cluster = destination
+  }
+
+  /** Size and document maximum of a capped collection (collMod cappedSize, cappedMax: 6.0 and later). */
+  async restoreCapped(entry: CatalogueEntry): Promise<void> {
+    if (!isCapped(entry.wanted.options)) return
+    const listed = await listCollections(this.#cluster, entry.database)
+    const standing = listed.find((one) => one.uuid === entry.destinationUUID)
+    if (!standing) return
+    const size = fieldNamed(entry.wanted.options, 'size')
+    const max = fieldNamed(entry.wanted.options, 'max')
+    const change: Document = {}
+    if (size && !sameNumber(size, fieldNamed(standing.options, 'size'))) change['cappedSize'] = new RawValue(size)
+    if (max && numberOf(max) !== 0 && !sameNumber(max, fieldNamed(standing.options, 'max'))) {
+      change['cappedMax'] = new RawValue(max)
+    }
+    if (Object.keys(change).length > 0) await this.#collMod(entry, change)
+  }
+
+  /** TTL and prepareUnique, before writes are allowed: from then on duplicates are rejected. */
+  async prepareIndexes(entry: CatalogueEntry): Promise<void> {
+    for (const { wanted, standing } of await this.#pairs(entry)) {
+      const want = traitsOf(wanted)
+      const have = traitsOf(standing)
+      if (want.expireAfterSeconds && !sameNumber(want.expireAfterSeconds, have.expireAfterSeconds)) {
+        await this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(want.expireAfterSeconds) })
+      }
+      if ((want.unique || want.prepareUnique) && !have.unique && !have.prepareUnique) {
+        await this.#modify(entry, wanted, { prepareUnique: true })
+      }
+    }
+  }
+
+  /** Unique and hidden. Throws FatalError DuplicateKey naming the `_id`s when documents violate a unique index. */
+  async finishIndexes(entry: CatalogueEntry): Promise<void> {
+    for (const { wanted, standing } of await this.#pairs(entry)) {
+      const want = traitsOf(wanted)
+      const have = traitsOf(standing)
+      if (want.unique && !have.unique) await this.#makeUnique(entry, wanted)
+      if (want.unique && want.prepareUnique === false && have.prepareUnique && have.unique) {
+        await this.#modify(entry, wanted, { prepareUnique: false })
+      }
+      if (want.hidden && !have.hidden) await this.#modify(entry, wanted, { hidden: true })
+    }
+  }
+
+  async #makeUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
+    try {
+      await this.#modify(entry, index, { unique: true })
+    } catch (error) {
+      if (codeOf(error) !== code.cannotConvertIndexToUnique) throw error
+      throw new FatalError(
+        'DuplicateKey',
+        `unique index ${indexName(index)} of ${namespace(entry.database, entry.name)} has duplicates on the destination: ` +
+          `_id ${violators(error)}. Remove or change them there and send resume.`,
+        { cause: error },
+      )
+    }
+  }
+
+  /** Indexes wanted that stand on the destination; with buildIndexes never most do not. */
+  async #pairs(entry: CatalogueEntry): Promise<{ wanted: IndexSpecification; standing: IndexSpecification }[]> {
+    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    const standing = (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
+    const byName = new Map(standing.map((one) => [indexName(one), one]))
+    return entry.wanted.indexes.flatMap((wanted) => {
+      const one = byName.get(indexName(wanted))
+      return one ? [{ wanted, standing: one }] : []
+    })
+  }
+
+  async #modify(entry: CatalogueEntry, index: IndexSpecification, change: Document): Promise<void> {
+    await this.#collMod(entry, { index: { name: indexName(index), ...change } })
+  }
+
+  async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
+    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    const uuid = toUuid(entry.destinationUUID)
+    await this.#cluster.write(
+      entry.database,
+      { collMod: entry.name, collectionUUID: uuid, ...fields },
+      { timeoutMS: 0 },
+    )
+  }
+}
+
+/** `_id`s of the first duplicates that the server names (at most ten), as canonical Extended JSON. */
+function violators(error: unknown): string {
+  const response = (error as { errorResponse?: Document }).errorResponse
+  const groups = (response?.['violations'] ?? []) as { ids: unknown[] }[]
+  const ids = groups.flatMap((group) => group.ids).slice(0, 10)
+  return ids.map((id) => BSON.EJSON.stringify(id, { relaxed: false })).join(', ')
+}

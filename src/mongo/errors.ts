@@ -1,0 +1,139 @@
+import {
+  MongoError,
+  MongoNetworkError,
+  MongoOperationTimeoutError,
+  MongoServerError,
+  MongoServerSelectionError,
+} from 'mongodb'
+import { FatalError, StoppedError } from '../domain/errors.ts'
+
+/** The only reader of server error codes (src/mongo/base/error_codes.yml in the server's source). */
+export const code = {
+  hostUnreachable: 6,
+  illegalOperation: 20,
+  unauthorized: 13,
+  namespaceNotFound: 26,
+  indexNotFound: 27,
+  cursorNotFound: 43,
+  namespaceExists: 48,
+  maxTimeMSExpired: 50,
+  dollarPrefixedFieldName: 52,
+  invalidDBRefId: 53,
+  invalidDBRefDatabase: 54,
+  invalidDBRef: 55,
+  immutableField: 66,
+  indexOptionsConflict: 85,
+  indexKeySpecsConflict: 86,
+  writeConflict: 112,
+  cappedPositionLost: 136,
+  cannotIndexParallelArrays: 171,
+  queryPlanKilled: 175,
+  changeStreamFatalError: 280,
+  changeStreamHistoryLost: 286,
+  collectionUUIDMismatch: 361,
+  transactionTooLargeForCache: 388,
+  cannotConvertIndexToUnique: 359,
+  cannotChangeCappedSize: 10003,
+  duplicateKey: 11000,
+  outOfDiskSpace: 14031,
+} as const
+
+/**
+ * Codes after which the same command may be sent again: elections, shutdowns, lock and time limits, killed cursors,
+ * conflicts, a full disk. After the driver specification's retryable codes, widened by what a long-running sync meets.
+ */
+const transient = new Set<number>([
+  6, // HostUnreachable
+  7, // HostNotFound
+  24, // LockTimeout
+  43, // CursorNotFound
+  46, // LockBusy
+  50, // MaxTimeMSExpired
+  64, // WriteConcernFailed
+  79, // UnknownReplWriteConcern, while members restart
+  89, // NetworkTimeout
+  90, // CallbackCanceled
+  91, // ShutdownInProgress
+  94, // NotYetInitialized
+  112, // WriteConflict
+  117, // ConflictingOperationInProgress
+  133, // FailedToSatisfyReadPreference
+  134, // ReadConcernMajorityNotAvailableYet
+  175, // QueryPlanKilled
+  189, // PrimarySteppedDown
+  202, // NetworkInterfaceExceededTimeLimit
+  225, // TransactionCoordinatorSteppingDown
+  237, // CursorKilled
+  244, // TransactionAborted
+  246, // SnapshotUnavailable
+  251, // NoSuchTransaction
+  262, // ExceededTimeLimit
+  276, // IndexBuildAborted
+  317, // ConnectionPoolExpired
+  358, // InternalTransactionNotSupported, while stepping up
+  384, // ConnectionError
+  9001, // SocketException
+  10058, // LegacyNotPrimary
+  10107, // NotWritablePrimary
+  11600, // InterruptedAtShutdown
+  11601, // Interrupted
+  11602, // InterruptedDueToReplStateChange
+  13388, // StaleConfig
+  13435, // NotPrimaryNoSecondaryOk
+  13436, // NotPrimaryOrSecondary
+  14031, // OutOfDiskSpace
+])
+
+export function codeOf(error: unknown): number | undefined {
+  return error instanceof MongoServerError && typeof error.code === 'number' ? error.code : undefined
+}
+
+/** A reply that is no answer: the write concern was not met, or a statement met a transient error. Send it again. */
+export class TransientReplyError extends Error {
+  constructor(message: string) {
+    super(message)
+    this.name = 'TransientReplyError'
+  }
+}
+
+export function isTransientCode(value: number): boolean {
+  return transient.has(value)
+}
+
+/** True when sending the same (idempotent) command again may succeed without anybody acting. */
+export function isTransient(error: unknown): boolean {
+  if (error instanceof TransientReplyError) return true
+  if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
+  if (error instanceof MongoNetworkError) return true
+  const value = codeOf(error)
+  if (value !== undefined) return transient.has(value)
+  if (error instanceof MongoError) {
+    return error.hasErrorLabel('RetryableWriteError') || error.hasErrorLabel('TransientTransactionError')
+  }
+  return false
+}
+
+/** Turns an error that cannot be retried into the named failure the operator sees. Others pass unchanged. */
+export function toFatal(what: string, error: unknown): unknown {
+  if (error instanceof FatalError || error instanceof StoppedError) return error
+  const message = error instanceof Error ? error.message : String(error)
+  switch (codeOf(error)) {
+    case code.unauthorized:
+      return new FatalError(
+        'MissingPrivileges',
+        `${what}: the sync user lacks a privilege (${message}). Grant it and send resume.`,
+        { cause: error },
+      )
+    case code.changeStreamHistoryLost:
+    case code.changeStreamFatalError:
+    case code.cappedPositionLost:
+      return new FatalError(
+        'OplogWindowLost',
+        `${what}: the position reached is no longer in the source's oplog (${message}). Changes since then cannot be read any more; ` +
+          'start over with an emptied destination and a larger source oplog.',
+        { cause: error },
+      )
+    default:
+      return error
+  }
+}

@@ -1,0 +1,119 @@
+import type { Document } from 'mongodb'
+import type { IndexSpecification } from '../domain/definition.ts'
+import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
+import { embedded, fieldNamed, isTruthy, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
+import { type Cluster, RawCursor } from './cluster.ts'
+import { code, codeOf, TransientReplyError } from './errors.ts'
+import { toUuid } from './uuid.ts'
+
+export interface ListedCollection {
+  name: string
+  type: string
+  /** 16 bytes as latin1 text: the key of every map of collections. Empty for views. */
+  uuid: string
+  options: RawFields
+}
+
+export async function listDatabases(cluster: Cluster): Promise<string[]> {
+  const reply = await cluster.read('admin', { listDatabases: 1, nameOnly: true, authorizedDatabases: false })
+  return (reply['databases'] as { name: string }[]).map(({ name }) => name).filter(isUserDatabase)
+}
+
+/** All user collections and views of a database, options as raw bytes. One reply of the server, so one moment. */
+export async function listCollections(cluster: Cluster, database: string): Promise<ListedCollection[]> {
+  const documents = await readAll(cluster, database, { listCollections: 1, cursor: { batchSize: 1_000_000 } })
+  const listed: ListedCollection[] = []
+  for (const bytes of documents) {
+    const fields = readFields(bytes)
+    const name = stringOf(fieldNamed(fields, 'name')) ?? ''
+    const type = stringOf(fieldNamed(fields, 'type')) ?? 'collection'
+    if (!isUserCollection(name) && !name.startsWith('system.buckets.')) continue
+    const info = fieldNamed(fields, 'info')
+    const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
+    const options = fieldNamed(fields, 'options')
+    listed.push({
+      name,
+      type,
+      uuid: uuid ? uuid.latin1Slice(6) : '',
+      options: options ? readFields(embedded(options)) : [],
+    })
+  }
+  return listed
+}
+
+/**
+ * The finished secondary indexes of a collection, as raw specifications; null when the collection is gone. Builds
+ * under way are left out (`includeBuildUUIDs` marks them): their createIndexes event comes when they end.
+ */
+export async function listIndexes(
+  cluster: Cluster,
+  database: string,
+  uuid: string,
+): Promise<IndexSpecification[] | null> {
+  let documents: Buffer[]
+  try {
+    documents = await readAll(cluster, database, {
+      listIndexes: toUuid(uuid),
+      includeBuildUUIDs: true,
+      cursor: { batchSize: 1_000 },
+    })
+  } catch (error) {
+    if (codeOf(error) === code.namespaceNotFound || codeOf(error) === code.collectionUUIDMismatch) return null
+    throw error
+  }
+  const indexes: IndexSpecification[] = []
+  for (const bytes of documents) {
+    let fields = readFields(bytes)
+    const nested = fieldNamed(fields, 'spec')
+    if (nested) {
+      if (fieldNamed(fields, 'buildUUID')) continue
+      fields = readFields(embedded(nested))
+    }
+    if (isTruthy(fieldNamed(fields, 'clustered'))) continue
+    if (stringOf(fieldNamed(fields, 'name')) === '_id_') continue
+    indexes.push(fields)
+  }
+  return indexes
+}
+
+async function readAll(cluster: Cluster, database: string, command: Document): Promise<Buffer[]> {
+  const cursor = await RawCursor.open(cluster, database, command)
+  try {
+    const documents: Buffer[] = []
+    for (let batch = await cursor.next(); batch; batch = await cursor.next()) documents.push(...batch.documents)
+    return documents
+  } finally {
+    await cursor.close()
+  }
+}
+
+/**
+ * Runs `read`, a look at a catalogue, and proves that what it saw is majority-committed: listCollections and listIndexes
+ * know no majority read concern, so a primary about to be deposed may show a drop that will be rolled back. A
+ * majority-acknowledged oplog note after the look, by the same primary in the same term, commits everything before it.
+ */
+export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>): Promise<T> {
+  const before = await electionOf(cluster)
+  const result = await read()
+  await appendNote(cluster, 'catalogue read')
+  const after = await electionOf(cluster)
+  if (before !== after) throw new TransientReplyError('the primary changed during a catalogue read')
+  return result
+}
+
+async function electionOf(cluster: Cluster): Promise<string> {
+  const hello = await cluster.read('admin', { hello: 1 })
+  return String(hello['electionId'])
+}
+
+/** A no-op in the oplog, majority-acknowledged; returns its time by way of `cluster.latest`. */
+export async function appendNote(cluster: Cluster, purpose: string): Promise<Document> {
+  const reply = await cluster.read('admin', {
+    appendOplogNote: 1,
+    data: { tandem: purpose },
+    writeConcern: { w: 'majority' },
+  })
+  const concern = reply['writeConcernError'] as { errmsg: string } | undefined
+  if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
+  return reply
+}

@@ -1,0 +1,319 @@
+import { Binary, BSON, type Document, Long, type Timestamp } from 'mongodb'
+import * as v from 'valibot'
+import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { FatalError } from '../domain/errors.ts'
+import { metadataDatabase } from '../domain/namespace.ts'
+import { buildDocument, readFields } from '../domain/raw-bson.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { StreamPosition } from './change-stream.ts'
+import { type Cluster, fromTimestamp, RawCursor, toTimestamp } from './cluster.ts'
+import { code } from './errors.ts'
+import { type RetryContext, retry } from './retry.ts'
+import { fromUuid, toUuid } from './uuid.ts'
+
+/** Version of everything stored here. A document of another version is refused by name, never guessed at. */
+export const metadataVersion = 1
+
+export interface SyncRecord {
+  configuration: StartConfiguration
+  /** Identity of each cluster as bound at start. */
+  sourceIdentity: string
+  destinationIdentity: string
+  /** Taken before anything was read: every change from here on is in the stream. */
+  startTime: ClusterTime
+}
+
+/** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
+export interface Tombstone {
+  idElement: Buffer
+  order: number
+  reorder: boolean
+}
+
+const versioned = v.object({ schemaVersion: v.number() })
+
+/**
+ * Durable truth: the database `tandem_internal` on the destination, majority-acknowledged. Whoever starts again with
+ * the same clusters goes on from what stands here.
+ */
+export class Metadata {
+  readonly #cluster: Cluster
+  readonly #context: RetryContext
+  constructor(destination: Cluster, context: RetryContext) {
+    this.#cluster = destination
+    this.#context = context
+  }
+
+  async loadSync(): Promise<SyncRecord | null> {
+    const found = await this.#findOne('sync', { _id: 'sync' })
+    if (!found) return null
+    return {
+      configuration: found['configuration'] as StartConfiguration,
+      sourceIdentity: found['sourceIdentity'] as string,
+      destinationIdentity: found['destinationIdentity'] as string,
+      startTime: fromTimestamp(found['startTime'] as Timestamp),
+    }
+  }
+
+  async saveSync(record: SyncRecord): Promise<void> {
+    await this.#upsert('sync', 'sync', {
+      ...record,
+      startTime: toTimestamp(record.startTime),
+      createdAt: new Date(),
+    })
+  }
+
+  async loadInstance(id: string): Promise<unknown> {
+    const found = await this.#findOne('instances', { _id: id })
+    return found ? JSON.parse(found['snapshot'] as string) : null
+  }
+
+  /** The instance machine's persisted snapshot, as JSON text: its keys are XState's and none of MongoDB's business. */
+  async saveInstance(id: string, snapshot: unknown): Promise<void> {
+    await this.#upsert('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
+  }
+
+  async loadPosition(partition: number): Promise<StreamPosition | null> {
+    const found = await this.#findOne('positions', { _id: partition })
+    if (!found) return null
+    const time = fromTimestamp(found['time'] as Timestamp)
+    return found['token'] ? { kind: 'token', token: found['token'] as { _data: string }, time } : { kind: 'time', time }
+  }
+
+  /** Saves a position unless a later epoch has written one: a deposed instance must not set its successor back. */
+  async savePosition(partition: number, epoch: number, position: StreamPosition): Promise<void> {
+    const fields = {
+      epoch,
+      schemaVersion: metadataVersion,
+      time: toTimestamp(position.time),
+      token: position.kind === 'token' ? position.token : null,
+    }
+    try {
+      await this.#update('positions', [
+        { q: { _id: partition, epoch: { $lte: epoch } }, u: { $set: fields }, upsert: true },
+      ])
+    } catch (error) {
+      // A later epoch's document does not match, so the upsert meets its _id.
+      if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
+      throw new FatalError('LeaseLost', 'another instance has taken over; this one has stopped writing', {
+        cause: error,
+      })
+    }
+  }
+
+  async loadCollections(): Promise<CatalogueEntry[]> {
+    const found = await this.#find('collections', {})
+    return found.map((document) => ({
+      uuid: fromUuid(document['_id'] as Binary),
+      database: document['database'] as string,
+      name: document['name'] as string,
+      sourceName: document['name'] as string,
+      destinationUUID: document['destinationUUID'] ? fromUuid(document['destinationUUID'] as Binary) : null,
+      state: document['state'] as CatalogueEntry['state'],
+      wanted: {
+        options: readFields(bytesOf(document['options'])),
+        indexes: (document['indexes'] as Binary[]).map((index) => readFields(bytesOf(index))),
+      },
+      estimatedBytes: document['estimatedBytes'] as number,
+      copiedBytes: document['copiedBytes'] as number,
+      planned: document['planned'] as boolean,
+      hasTombstones: document['state'] === 'copying',
+    }))
+  }
+
+  async saveCollection(entry: CatalogueEntry): Promise<void> {
+    await this.#upsert('collections', toUuid(entry.uuid), {
+      database: entry.database,
+      name: entry.name,
+      destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
+      state: entry.state,
+      options: new Binary(buildDocument(entry.wanted.options)),
+      indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
+      estimatedBytes: entry.estimatedBytes,
+      copiedBytes: entry.copiedBytes,
+      planned: entry.planned,
+    })
+  }
+
+  /** Forgets a collection that is gone on the source, with its segments and tombstones. */
+  async removeCollection(uuid: string): Promise<void> {
+    await this.removeSegments(uuid)
+    await this.removeTombstones(uuid)
+    await this.#delete('collections', [{ q: { _id: toUuid(uuid) }, limit: 1 }])
+  }
+
+  async saveSegments(segments: Segment[]): Promise<void> {
+    for (let from = 0; from < segments.length; from += 500) {
+      await this.#update(
+        'segments',
+        segments.slice(from, from + 500).map((segment) => ({
+          q: { _id: `${Buffer.from(segment.collection, 'latin1').toString('hex')}:${segment.ordinal}` },
+          u: {
+            collection: toUuid(segment.collection),
+            ordinal: segment.ordinal,
+            from: segment.from ? new Binary(segment.from) : null,
+            to: segment.to ? new Binary(segment.to) : null,
+            last: segment.last ? new Binary(segment.last) : null,
+            done: segment.done,
+            documents: segment.documents,
+            bytes: segment.bytes,
+            attempts: segment.attempts,
+            schemaVersion: metadataVersion,
+          },
+          upsert: true,
+        })),
+      )
+    }
+  }
+
+  async loadSegments(uuid: string): Promise<Segment[]> {
+    const found = await this.#find('segments', { collection: toUuid(uuid) })
+    return found
+      .map((document) => ({
+        collection: uuid,
+        ordinal: document['ordinal'] as number,
+        from: optionalBytes(document['from']),
+        to: optionalBytes(document['to']),
+        last: optionalBytes(document['last']),
+        done: document['done'] as boolean,
+        documents: document['documents'] as number,
+        bytes: document['bytes'] as number,
+        attempts: document['attempts'] as number,
+      }))
+      .sort((one, other) => one.ordinal - other.ordinal)
+  }
+
+  async removeSegments(uuid: string): Promise<void> {
+    await this.#delete('segments', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
+  }
+
+  /**
+   * Records identities (whole `_id` elements) to be reconciled again when the collection's copy has ended. An identity
+   * that is recorded already keeps its order unless `reorder` says that it stands at the end now.
+   */
+  async addTombstones(uuid: string, tombstones: Tombstone[]): Promise<void> {
+    const prefix = Buffer.from(uuid, 'latin1')
+    for (let from = 0; from < tombstones.length; from += 1_000) {
+      const statements = tombstones.slice(from, from + 1_000).map(({ idElement, order, reorder }) => {
+        const fields = { collection: toUuid(uuid), schemaVersion: metadataVersion }
+        const position = { order: Long.fromNumber(order) }
+        return {
+          q: { _id: new Binary(Buffer.concat([prefix, idElement])) },
+          u: reorder ? { $set: { ...fields, ...position } } : { $set: fields, $setOnInsert: position },
+          upsert: true,
+        }
+      })
+      await this.#update('tombstones', statements)
+    }
+  }
+
+  /** Up to `limit` identities with order beyond `after`, in order. */
+  async readTombstones(uuid: string, after: number, limit: number): Promise<Tombstone[]> {
+    const found = await this.#find(
+      'tombstones',
+      { collection: toUuid(uuid), order: { $gt: Long.fromNumber(after) } },
+      { sort: { order: 1 }, limit },
+    )
+    return found.map((document) => ({
+      idElement: bytesOf(document['_id']).subarray(16),
+      order: Number(document['order']),
+      reorder: false,
+    }))
+  }
+
+  async removeTombstones(uuid: string): Promise<void> {
+    await this.#delete('tombstones', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
+  }
+
+  async createIndexes(): Promise<void> {
+    const create = async (collection: string, key: Document, name: string): Promise<void> => {
+      await retry('creating metadata indexes', this.#context, async () =>
+        this.#cluster.write(
+          metadataDatabase,
+          { createIndexes: collection, indexes: [{ key, name }] },
+          { timeoutMS: 0 },
+        ),
+      )
+    }
+    await create('segments', { collection: 1 }, 'collection')
+    await create('tombstones', { collection: 1, order: 1 }, 'collection_order')
+  }
+
+  async #findOne(collection: string, filter: Document): Promise<Document | null> {
+    const [found] = await this.#find(collection, filter, { limit: 1 })
+    return found ?? null
+  }
+
+  async #find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
+    const documents = await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
+      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
+        find: collection,
+        filter,
+        ...extra,
+        readConcern: { level: 'majority' },
+      })
+      try {
+        const read: Document[] = []
+        for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
+          for (const bytes of batch.documents) read.push(BSON.deserialize(bytes))
+        }
+        return read
+      } finally {
+        await cursor.close()
+      }
+    })
+    for (const document of documents) {
+      const parsed = v.safeParse(versioned, document)
+      if (!parsed.success || parsed.output.schemaVersion !== metadataVersion) {
+        throw new FatalError(
+          'MetadataVersion',
+          `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
+            `(schema ${String(document['schemaVersion'])}, this one reads ${metadataVersion}). Use the version that began this sync.`,
+        )
+      }
+    }
+    return documents
+  }
+
+  async #upsert(collection: string, id: unknown, fields: Document): Promise<void> {
+    await this.#update(collection, [{ q: { _id: id }, u: { ...fields, schemaVersion: metadataVersion }, upsert: true }])
+  }
+
+  async #update(collection: string, updates: Document[]): Promise<Document> {
+    return await this.#send({ update: collection, updates })
+  }
+
+  async #delete(collection: string, deletes: Document[]): Promise<void> {
+    await this.#send({ delete: collection, deletes })
+  }
+
+  async #send(command: Document): Promise<Document> {
+    return await retry('writing metadata', this.#context, async () =>
+      checkStatements(await this.#cluster.write(metadataDatabase, { ...command })),
+    )
+  }
+}
+
+class MetadataWriteError extends Error {
+  readonly code: number
+  constructor(errorCode: number, message: string) {
+    super(`metadata write failed: ${message}`)
+    this.name = 'MetadataWriteError'
+    this.code = errorCode
+  }
+}
+
+function checkStatements(reply: Document): Document {
+  const errors = reply['writeErrors'] as { code: number; errmsg: string }[] | undefined
+  if (errors?.[0]) throw new MetadataWriteError(errors[0].code, errors[0].errmsg)
+  return reply
+}
+
+function bytesOf(value: unknown): Buffer {
+  return Buffer.from((value as Binary).buffer)
+}
+
+function optionalBytes(value: unknown): Buffer | null {
+  return value ? bytesOf(value) : null
+}

@@ -1,0 +1,120 @@
+import type { Document } from 'mongodb'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { TypedValue } from '../domain/raw-bson.ts'
+import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
+import { code } from './errors.ts'
+import { RawValue } from './raw-values.ts'
+import { toUuid } from './uuid.ts'
+
+/** A source collection as a read names it. `name` is a hint: the UUID decides (see `whereIs`). */
+export interface SourceCollection {
+  database: string
+  name: string
+  /** 16 bytes as latin1 text. */
+  uuid: string
+}
+
+/** Ids in one `$in`: bounded so that the command stays far below 16 MB even with long ids. */
+const idsMax = 1_000
+const idBytesMax = 1024 * 1024
+
+/** Reads wait for their time to be majority-committed; this bounds that wait together with the read itself. */
+const readLimitMS = 30_000
+
+/**
+ * The documents that now stand under the given `_id`s, as bytes, in batches of at most 16 MB, read from the majority at
+ * `notBefore` or later.
+ * Under a collation one id may return a document whose `_id` is spelled differently. Throws 361
+ * (CollectionUUIDMismatch) when the collection was renamed or dropped meanwhile.
+ */
+export async function* readByIds(
+  cluster: Cluster,
+  collection: SourceCollection,
+  ids: TypedValue[],
+  notBefore: ClusterTime,
+): AsyncGenerator<Buffer[]> {
+  let from = 0
+  while (from < ids.length) {
+    const values: RawValue[] = []
+    let bytes = 0
+    while (from < ids.length && values.length < idsMax && bytes < idBytesMax) {
+      const id = ids[from++] as TypedValue
+      bytes += id.length
+      values.push(new RawValue(id))
+    }
+    const cursor = await RawCursor.open(cluster, collection.database, {
+      find: collection.name,
+      filter: { _id: { $in: values } },
+      collectionUUID: toUuid(collection.uuid),
+      batchSize: idsMax + 1,
+      readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
+      maxTimeMS: readLimitMS,
+    })
+    try {
+      for (let batch = await cursor.next(); batch; batch = await cursor.next()) yield batch.documents
+    } finally {
+      await cursor.close()
+    }
+  }
+}
+
+export interface RangeBounds {
+  /** Inclusive. */
+  from: TypedValue | null
+  /** Exclusive. */
+  to: TypedValue | null
+}
+
+/**
+ * Opens a cursor over a range of `_id`s in index order. Bounds are `min`/`max` on the `_id` index: comparison operators
+ * in a filter stay within one BSON type and would lose the documents of all others.
+ */
+export async function openRange(
+  cluster: Cluster,
+  collection: SourceCollection,
+  bounds: RangeBounds,
+  notBefore: ClusterTime,
+  batchSize: number,
+): Promise<RawCursor> {
+  return await openScan(cluster, collection, notBefore, batchSize, {
+    hint: { _id: 1 },
+    ...(bounds.from ? { min: { _id: new RawValue(bounds.from) } } : {}),
+    ...(bounds.to ? { max: { _id: new RawValue(bounds.to) } } : {}),
+  })
+}
+
+/** Opens a cursor in natural order: for capped collections, whose order is part of their content. */
+export async function openNatural(
+  cluster: Cluster,
+  collection: SourceCollection,
+  notBefore: ClusterTime,
+  batchSize: number,
+): Promise<RawCursor> {
+  return await openScan(cluster, collection, notBefore, batchSize, { hint: { $natural: 1 } })
+}
+
+async function openScan(
+  cluster: Cluster,
+  collection: SourceCollection,
+  notBefore: ClusterTime,
+  batchSize: number,
+  shape: Document,
+): Promise<RawCursor> {
+  return await RawCursor.open(cluster, collection.database, {
+    find: collection.name,
+    ...shape,
+    collectionUUID: toUuid(collection.uuid),
+    batchSize,
+    readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
+  })
+}
+
+/**
+ * What a CollectionUUIDMismatch says: the collection's present name in the same database, or null when it is gone
+ * (dropped, or renamed into another database, which gives it a new UUID). Undefined for any other error.
+ */
+export function renamedTo(error: unknown): string | null | undefined {
+  const response = (error as { errorResponse?: Document }).errorResponse
+  if (response?.['code'] !== code.collectionUUIDMismatch) return undefined
+  return (response['actualCollection'] as string | null | undefined) ?? null
+}

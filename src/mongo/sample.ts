@@ -1,0 +1,50 @@
+import type { TypedValue } from '../domain/raw-bson.ts'
+import { findSpan, typedValue } from '../domain/raw-bson.ts'
+import { type Cluster, RawCursor } from './cluster.ts'
+import type { SourceCollection } from './read-documents.ts'
+import { toUuid } from './uuid.ts'
+
+export interface CollectionSize {
+  bytes: number
+  documents: number
+}
+
+/** Size and count from the collection's storage statistics: cheap, and good enough for an estimate. */
+export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
+  const reply = await cluster.read(collection.database, {
+    aggregate: collection.name,
+    pipeline: [
+      { $collStats: { storageStats: {} } },
+      { $project: { s: '$storageStats.size', c: '$storageStats.count' } },
+    ],
+    cursor: {},
+    collectionUUID: toUuid(collection.uuid),
+  })
+  const [stats] = reply['cursor'].firstBatch as { s?: number; c?: number }[]
+  return { bytes: Number(stats?.s ?? 0), documents: Number(stats?.c ?? 0) }
+}
+
+/**
+ * `count` random `_id`s in the order of the collection's `_id` index. $sample of less than a twentieth of a collection
+ * walks a random cursor, so the cost does not grow with the collection.
+ */
+export async function sampleIds(cluster: Cluster, collection: SourceCollection, count: number): Promise<TypedValue[]> {
+  const cursor = await RawCursor.open(cluster, collection.database, {
+    aggregate: collection.name,
+    pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
+    cursor: {},
+    collectionUUID: toUuid(collection.uuid),
+  })
+  try {
+    const ids: TypedValue[] = []
+    for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
+      for (const document of batch.documents) {
+        const span = findSpan(document, '_id')
+        if (span) ids.push(typedValue(document, span))
+      }
+    }
+    return ids
+  } finally {
+    await cursor.close()
+  }
+}
