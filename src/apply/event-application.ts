@@ -1,0 +1,234 @@
+import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { isCapped } from '../domain/definition.ts'
+import { FatalError, StoppedError } from '../domain/errors.ts'
+import { laneHash } from '../domain/lane-hash.ts'
+import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { Watermark } from '../domain/watermark.ts'
+import { readChangeStream, type StreamBatch, type StreamPosition } from '../mongo/change-stream.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import { identityKey, unread } from './identity.ts'
+import { Lanes } from './lanes.ts'
+import { type DefinitionReconciler, unsupportedConversion } from './reconcile-definitions.ts'
+import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
+
+const laneCount = 4
+const savePositionMS = 500
+const tombstonesAtOnce = 500
+/** UUIDs known to be gone on the source, so that their late events cost no look at the catalogue. */
+const goneMax = 10_000
+
+export interface EventApplicationParts {
+  source: Cluster
+  metadata: Metadata
+  catalogue: Catalogue
+  definitions: DefinitionReconciler
+  documents: ReconcileDependencies
+  context: RetryContext
+  partition: number
+  epoch: number
+  start: StreamPosition
+}
+
+/**
+ * Follows the source's change stream and makes the destination equal, from a stored position until told to drain.
+ *
+ *   stream ─▶ route ─▶ lanes (identities, folded) ─▶ reconcile documents ─▶ watermark ─▶ stored position
+ *                 └──▶ DDL: all lanes drained ─▶ reconcile definitions
+ */
+export class EventApplication {
+  readonly #parts: EventApplicationParts
+  readonly #watermark = new Watermark<StreamPosition>(laneCount)
+  readonly #lanes: Lanes<StreamPosition>
+  readonly #stream = new AbortController()
+  readonly #gone = new Set<string>()
+  /** Work to do between two batches, when nothing is being routed. */
+  readonly #betweenBatches: { run: () => Promise<void>; cancel: (error: unknown) => void }[] = []
+  #drainTo: ClusterTime | null = null
+  #saved: StreamPosition
+  #saving: Promise<void> = Promise.resolve()
+  #failure: unknown = null
+  #applied = 0
+
+  constructor(parts: EventApplicationParts) {
+    this.#parts = parts
+    this.#saved = parts.start
+    this.#lanes = new Lanes(
+      laneCount,
+      this.#watermark,
+      (entry, identities, notBefore) => this.#send(entry, identities, notBefore),
+      (error) => this.#fail(error),
+      (events) => {
+        this.#applied += events
+      },
+    )
+  }
+
+  /** Events applied by this process: approximate, as several changes of one document may be one write. */
+  get totalEventsApplied(): number {
+    return this.#applied
+  }
+
+  /** Everything up to this time is on the destination's majority. */
+  get appliedTime(): ClusterTime {
+    return (this.#watermark.safe ?? this.#parts.start).time
+  }
+
+  /** Resolves when drained, everything read so far applied and its position stored; rejects on a failure. */
+  async run(): Promise<void> {
+    const saver = setInterval(() => this.#savePosition(), savePositionMS)
+    try {
+      const context = { ...this.#parts.context, signal: this.#stream.signal }
+      for await (const batch of readChangeStream(this.#parts.source, this.#parts.start, context)) {
+        await this.#route(batch)
+        this.#watermark.routed(batch.position)
+        this.#lanes.kick()
+        await this.#lanes.room()
+        while (this.#betweenBatches.length > 0 && !this.#failure) await this.#betweenBatches.shift()?.run()
+        if (this.#failure || this.#stream.signal.aborted) break
+        if (this.#drainTo !== null && batch.position.time >= this.#drainTo) break
+      }
+    } catch (error) {
+      if (!(error instanceof StoppedError)) this.#failure ??= error
+    } finally {
+      clearInterval(saver)
+      for (const { cancel } of this.#betweenBatches.splice(0)) cancel(new StoppedError())
+    }
+    await this.#lanes.drain()
+    this.#savePosition()
+    await this.#saving
+    if (this.#failure) throw this.#failure
+  }
+
+  /** Stop reading; what was read is still applied. */
+  drain(): void {
+    this.#stream.abort()
+  }
+
+  /** Stop once everything up to `time` is applied. */
+  drainTo(time: ClusterTime): void {
+    this.#drainTo = time
+  }
+
+  /**
+   * The copy of this collection has ended: no insert of it is on its way any more. Identities recorded meanwhile are
+   * reconciled once more, in order; then events alone keep the collection equal.
+   */
+  async copyEnded(entry: CatalogueEntry): Promise<void> {
+    if (!entry.hasTombstones && !waitsForCopy(entry)) return await this.#markCopied(entry)
+    if (this.#failure || this.#stream.signal.aborted) throw new StoppedError()
+    await new Promise<void>((resolve, reject) => {
+      this.#betweenBatches.push({ run: () => this.#reconcileTombstones(entry).then(resolve, reject), cancel: reject })
+    })
+  }
+
+  async #reconcileTombstones(entry: CatalogueEntry): Promise<void> {
+    if (this.#parts.catalogue.get(entry.uuid) !== entry) return
+    await this.#lanes.drain()
+    const { metadata, source, documents } = this.#parts
+    // From here on its identities are applied, not recorded.
+    const deferred = { ...entry, state: 'copied' as const }
+    let after = -1
+    for (;;) {
+      const tombstones = await metadata.readTombstones(entry.uuid, after, tombstonesAtOnce)
+      const last = tombstones.at(-1)
+      if (!last) break
+      const identities: Identities = new Map()
+      for (const { idElement } of tombstones) identities.set(identityKey(idElement), unread(idElement))
+      await reconcileDocuments(documents, deferred, identities, source.latest)
+      after = last.order
+    }
+    await this.#markCopied(entry)
+    await metadata.removeTombstones(entry.uuid)
+  }
+
+  async #markCopied(entry: CatalogueEntry): Promise<void> {
+    if (this.#parts.catalogue.get(entry.uuid) !== entry) return
+    entry.state = 'copied'
+    await this.#parts.metadata.saveCollection(entry)
+  }
+
+  async #route(batch: StreamBatch): Promise<void> {
+    let definitions: ChangeEvent[] = []
+    for (const bytes of batch.events) {
+      const event = parseChangeEvent(bytes)
+      if (event.kind === 'definition') {
+        definitions.push(event)
+        continue
+      }
+      if (event.kind === 'other' || !event.idElement) continue
+      if (definitions.length > 0) {
+        await this.#applyDefinitions(definitions)
+        definitions = []
+      }
+      if (this.#failure) return
+      const entry = this.#parts.catalogue.get(event.uuid) ?? (await this.#lookUp(event))
+      if (!entry) continue
+      const lane = needsOneLane(entry)
+        ? 0
+        : laneHash(bytes, event.idType, event.idStart, event.idEnd) % this.#lanes.size
+      this.#lanes.put(lane, entry, event, event.idElement, isCapped(entry.wanted.options))
+      if (this.#lanes.full) await this.#lanes.room()
+    }
+    if (definitions.length > 0) await this.#applyDefinitions(definitions)
+  }
+
+  /** The barrier: nothing is on its way while names, options and indexes change. */
+  async #applyDefinitions(events: ChangeEvent[]): Promise<void> {
+    await this.#lanes.drain()
+    if (this.#failure) return
+    const touched = new Map<string, Set<string>>()
+    for (const event of events) {
+      if (event.operationType === 'create' && /^tmp.{5}\.convertToCapped\./.test(event.collection)) {
+        throw unsupportedConversion(event.database, event.collection)
+      }
+      const uuids = touched.get(event.database) ?? new Set()
+      touched.set(event.database, uuids)
+      if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
+    }
+    for (const [database, uuids] of touched) await this.#parts.definitions.reconcile(database, uuids, 'copied')
+    this.#applied += events.length
+  }
+
+  /** An event of a collection that is not catalogued: gone by now, or (it should not happen) never announced. */
+  async #lookUp(event: ChangeEvent): Promise<CatalogueEntry | undefined> {
+    if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined
+    await this.#lanes.drain()
+    if (this.#failure) return undefined
+    await this.#parts.definitions.reconcile(event.database, new Set(), 'copied')
+    if (this.#parts.catalogue.get(event.uuid)) {
+      // Its earlier documents went past unseen: going on would lose them silently.
+      throw new FatalError(
+        'UnsupportedChange',
+        `${namespace(event.database, event.collection)} appeared on the source without a create event. ` +
+          'Start over with an emptied destination.',
+      )
+    }
+    if (this.#gone.size >= goneMax) this.#gone.clear()
+    this.#gone.add(event.uuid)
+    return undefined
+  }
+
+  async #send(entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime): Promise<void> {
+    if (this.#parts.catalogue.get(entry.uuid) !== entry) return
+    await reconcileDocuments(this.#parts.documents, entry, identities, notBefore)
+  }
+
+  #savePosition(): void {
+    const safe = this.#watermark.safe
+    if (!safe || safe === this.#saved || this.#failure) return
+    this.#saved = safe
+    const { metadata, partition, epoch } = this.#parts
+    this.#saving = this.#saving
+      .then(() => metadata.savePosition(partition, epoch, safe))
+      .catch((error) => this.#fail(error))
+  }
+
+  #fail(error: unknown): void {
+    this.#failure ??= error
+    this.#stream.abort()
+  }
+}

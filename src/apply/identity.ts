@@ -1,0 +1,58 @@
+import type { ChangeEvent } from '../domain/change-event.ts'
+import { findSpan, type TypedValue } from '../domain/raw-bson.ts'
+
+/**
+ * One document that changed, with what the newest event of the batch says of it. The document itself is what counts;
+ * events before the newest one leave no trace but `fresh`.
+ */
+export interface Identity {
+  /** The whole `_id` element: type byte, "_id\0", value. */
+  idElement: Buffer
+  /** The document, when the newest event carried it whole. */
+  document: Buffer | null
+  /** The newest event is a delete. */
+  deleted: boolean
+  /** The first event of the batch is an insert: the destination most likely has no such document yet. */
+  fresh: boolean
+  /** Any event of the batch is an insert: where order is content, the document stands after all before it. */
+  inserted: boolean
+}
+
+/** Bytes of the `_id` element: two spellings of one value are two identities (see reconcile-documents). */
+export type IdentityKey = string
+
+export function identityKey(idElement: Buffer): IdentityKey {
+  return idElement.latin1Slice(0, idElement.length)
+}
+
+/** `_id` as a typed value, for commands that take it under another name. */
+export function idOf(idElement: Buffer): TypedValue {
+  const typed = Buffer.allocUnsafe(idElement.length - 4)
+  typed[0] = idElement[0] as number
+  idElement.copy(typed, 1, 5)
+  return typed
+}
+
+/** The `_id` element of a whole document. */
+export function idElementOf(document: Buffer): Buffer {
+  const span = findSpan(document, '_id')
+  if (!span) throw new RangeError('a document without _id')
+  return document.subarray(span.start, span.valueEnd)
+}
+
+/** An identity known by its `_id` alone: what stands there is to be read from the source. */
+export function unread(idElement: Buffer): Identity {
+  return { idElement, document: null, deleted: false, fresh: false, inserted: false }
+}
+
+/** Folds an event into what the batch knows of its document already. */
+export function fold(known: Identity | undefined, event: ChangeEvent, idElement: Buffer): Identity {
+  const inserted = event.kind === 'insert'
+  if (!known) {
+    return { idElement, document: event.document, deleted: event.kind === 'delete', fresh: inserted, inserted }
+  }
+  known.document = event.document
+  known.deleted = event.kind === 'delete'
+  known.inserted ||= inserted
+  return known
+}

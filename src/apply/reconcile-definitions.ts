@@ -1,0 +1,191 @@
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { FatalError } from '../domain/errors.ts'
+import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { DestinationDefinitions } from '../mongo/destination-definitions.ts'
+import { type ListedCollection, listCollections, listIndexes, readCommitted } from '../mongo/listing.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+
+/**
+ * Definitions are reconciled like documents: a DDL event says *which* database and collection changed; what they are
+ * now is read from the source, and the destination is made equal. So a replay is harmless, and so is reading ahead of
+ * the stream: collections are known by UUID, a UUID never comes back, and its later events find nothing left to do.
+ *
+ * Called behind a barrier (no document is on its way). Order: drops, views that must make room, renames (swaps by way
+ * of a parking name), creations, options and indexes, views.
+ */
+export class DefinitionReconciler {
+  readonly #source: Cluster
+  readonly #catalogue: Catalogue
+  readonly #metadata: Metadata
+  readonly #destination: DestinationDefinitions
+  readonly #context: RetryContext
+
+  constructor(parts: {
+    source: Cluster
+    catalogue: Catalogue
+    metadata: Metadata
+    destination: DestinationDefinitions
+    context: RetryContext
+  }) {
+    this.#source = parts.source
+    this.#catalogue = parts.catalogue
+    this.#metadata = parts.metadata
+    this.#destination = parts.destination
+    this.#context = parts.context
+  }
+
+  /**
+   * @param touched UUIDs whose indexes may have changed; 'all' looks at every collection of the database
+   * @param newState 'copying' while the initial catalogue is taken; afterwards every document of a new collection comes
+   * through the stream, so it is 'copied' from its creation
+   */
+  async reconcile(
+    database: string,
+    touched: ReadonlySet<string> | 'all',
+    newState: CatalogueEntry['state'],
+  ): Promise<void> {
+    await retry(`following definitions of ${database}`, this.#context, async () => {
+      const listed = await readCommitted(this.#source, () => listCollections(this.#source, database))
+      refuseUnsupported(database, listed)
+      const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
+      const views = listed.filter((one) => one.type === 'view')
+      const byUuid = new Map(collections.map((one) => [one.uuid, one]))
+
+      for (const entry of this.#catalogue.inDatabase(database)) {
+        if (!byUuid.has(entry.uuid)) await this.#drop(entry)
+      }
+      await this.#destination.dropViewsExcept(database, views)
+      await this.#rename(database, byUuid)
+      for (const one of collections) {
+        const known = this.#catalogue.get(one.uuid)
+        if (!known) await this.#create(database, one, newState)
+        else if (!known.destinationUUID) await this.#finishCreation(known)
+        else await this.#follow(known, one, touched === 'all' || touched.has(one.uuid))
+      }
+      await this.#destination.followViews(database, views)
+    })
+  }
+
+  /** Drops indexes the source no longer has, ahead of the event that says so. True when one was dropped. */
+  async dropVanishedIndexes(entry: CatalogueEntry): Promise<boolean> {
+    const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
+    if (!indexes) return false
+    return await this.#destination.dropIndexesExcept(entry, indexes)
+  }
+
+  async #drop(entry: CatalogueEntry): Promise<void> {
+    await this.#destination.drop(entry)
+    await this.#metadata.removeCollection(entry.uuid)
+    this.#catalogue.remove(entry.uuid)
+  }
+
+  async #create(database: string, one: ListedCollection, state: CatalogueEntry['state']): Promise<void> {
+    const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, database, one.uuid))
+    if (!indexes) return // dropped meanwhile; its drop event follows
+    const entry: CatalogueEntry = {
+      uuid: one.uuid,
+      database,
+      name: one.name,
+      sourceName: one.name,
+      destinationUUID: null,
+      state,
+      wanted: { options: one.options, indexes },
+      estimatedBytes: 0,
+      copiedBytes: 0,
+      planned: false,
+      hasTombstones: false,
+    }
+    // The intent first: a collection created and then forgotten by a crash is recognised as ours.
+    await this.#metadata.saveCollection(entry)
+    this.#catalogue.add(entry)
+    await this.#finishCreation(entry)
+  }
+
+  async #finishCreation(entry: CatalogueEntry): Promise<void> {
+    entry.destinationUUID = await this.#destination.create(entry)
+    await this.#metadata.saveCollection(entry)
+  }
+
+  async #follow(entry: CatalogueEntry, one: ListedCollection, lookAtIndexes: boolean): Promise<void> {
+    const optionsChanged = await this.#destination.followOptions(entry, one.options)
+    let indexesChanged = false
+    if (lookAtIndexes) {
+      const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
+      if (!indexes) return
+      indexesChanged = await this.#destination.followIndexes(entry, indexes)
+      entry.wanted.indexes = indexes
+    }
+    entry.wanted.options = one.options
+    if (optionsChanged || indexesChanged || lookAtIndexes) await this.#metadata.saveCollection(entry)
+  }
+
+  /** Moves every collection to the name the source has for it, parking those that stand in each other's way. */
+  async #rename(database: string, byUuid: Map<string, ListedCollection>): Promise<void> {
+    const pending = this.#catalogue
+      .inDatabase(database)
+      .filter((entry) => entry.destinationUUID && byUuid.get(entry.uuid)?.name !== entry.name)
+    while (pending.length > 0) {
+      const taken = new Set(this.#catalogue.inDatabase(database).map((entry) => entry.name))
+      const at = pending.findIndex((entry) => !taken.has(targetName(entry)))
+      if (at >= 0) {
+        const entry = pending.splice(at, 1)[0] as CatalogueEntry
+        await this.#move(entry, targetName(entry))
+      } else {
+        const entry = pending[0] as CatalogueEntry
+        await this.#move(entry, `tandem.parked.${Buffer.from(entry.uuid, 'latin1').toString('hex')}`)
+      }
+    }
+
+    function targetName(entry: CatalogueEntry): string {
+      return (byUuid.get(entry.uuid) as ListedCollection).name
+    }
+  }
+
+  async #move(entry: CatalogueEntry, name: string): Promise<void> {
+    await this.#destination.rename(entry, name)
+    entry.name = name
+    entry.sourceName = name
+    await this.#metadata.saveCollection(entry)
+  }
+}
+
+/** What tandem cannot carry yet, by name, at start and whenever it appears later. */
+export function refuseUnsupported(database: string, listed: ListedCollection[]): void {
+  for (const { name, type, options } of listed) {
+    if (type === 'timeseries' || name.startsWith('system.buckets.')) {
+      const plain = name.replace(/^system\.buckets\./, '')
+      throw new FatalError(
+        'UnsupportedCollection',
+        `${namespace(database, plain)} is a time-series collection; change streams do not cover those. Drop it on the source to go on.`,
+      )
+    }
+    if (fieldNamed(options, 'encryptedFields')) {
+      throw new FatalError(
+        'UnsupportedCollection',
+        `${namespace(database, name)} uses Queryable Encryption, which cannot be copied. Drop it on the source to go on.`,
+      )
+    }
+    if (fieldNamed(options, 'clusteredIndex') && fieldNamed(options, 'expireAfterSeconds')) {
+      throw new FatalError(
+        'UnsupportedCollection',
+        `${namespace(database, name)} is a clustered collection with expireAfterSeconds, which cannot be held back until commit. ` +
+          'Turn it off on the source (collMod expireAfterSeconds: "off") to go on.',
+      )
+    }
+    if (/^tmp.{5}\.convertToCapped\./.test(name) && isTruthy(fieldNamed(options, 'capped'))) {
+      throw unsupportedConversion(database, name)
+    }
+  }
+}
+
+/** convertToCapped writes its copy without change events. */
+export function unsupportedConversion(database: string, name: string): FatalError {
+  return new FatalError(
+    'UnsupportedChange',
+    `convertToCapped of ${namespace(database, name.replace(/^tmp.{5}\.convertToCapped\./, ''))} cannot be followed: the server ` +
+      'writes the converted collection without change events. Start over with an emptied destination.',
+  )
+}

@@ -1,0 +1,193 @@
+import { type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { hasSpellings, idValueKey } from '../domain/id-value.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { readByIds, renamedTo } from '../mongo/read-documents.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import { type Identity, type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
+import type { DocumentWriter } from './write-identities.ts'
+
+export type Identities = Map<IdentityKey, Identity>
+
+export interface ReconcileDependencies {
+  source: Cluster
+  metadata: Metadata
+  writer: DocumentWriter
+  context: RetryContext
+  /** Reserves `count` ascending numbers and returns the first: the order in which identities are recorded. */
+  nextOrder: (count: number) => number
+}
+
+/**
+ * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later): the one idea
+ * tandem rests on. Safe to run again from the start after any failure, and in any order between documents.
+ *
+ * Before a document is deleted while its collection is still being copied, its identity is recorded durably: the copy
+ * may have read the document earlier and insert it later, so it is reconciled again when the copy has ended.
+ */
+export async function reconcileDocuments(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+  notBefore: ClusterTime,
+): Promise<void> {
+  if (waitsForCopy(entry)) {
+    // Order is content here: recorded in order, and applied in that order when the copy has ended.
+    const first = dependencies.nextOrder(identities.size)
+    await dependencies.metadata.addTombstones(
+      entry.uuid,
+      [...identities.values()].map(({ idElement, inserted }, index) => ({
+        idElement,
+        order: first + index,
+        reorder: inserted,
+      })),
+    )
+    entry.hasTombstones = true
+    return
+  }
+  await retry(`applying changes to ${entry.database}.${entry.name}`, dependencies.context, async () => {
+    if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
+    else await inBulk(dependencies, entry, identities, notBefore)
+  })
+}
+
+/** Any order between documents: deletes, then what events carried, then what must be read, batch by batch. */
+async function inBulk(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+  notBefore: ClusterTime,
+): Promise<void> {
+  const { writer } = dependencies
+  const deleted: Buffer[] = []
+  const inserts: Buffer[] = []
+  const replacements: Buffer[] = []
+  const unread: Identity[] = []
+  for (const identity of identities.values()) {
+    if (identity.deleted) deleted.push(identity.idElement)
+    else if (!identity.document) unread.push(identity)
+    else if (identity.fresh) inserts.push(identity.document)
+    else replacements.push(identity.document)
+  }
+  await remove(dependencies, entry, deleted)
+  await Promise.all([writer.insert(entry, inserts), writer.upsert(entry, replacements)])
+  if (unread.length === 0) return
+
+  const missing = new Map<IdentityKey, Identity>()
+  for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
+  const present = new ValueSet()
+  for (const document of inserts) present.add(idElementOf(document))
+  for (const document of replacements) present.add(idElementOf(document))
+  for (let from = 0; from < unread.length; from += readAtOnce) {
+    const ids = unread.slice(from, from + readAtOnce).map((identity) => idOf(identity.idElement))
+    const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
+      const fresh: Buffer[] = []
+      const known: Buffer[] = []
+      for (const document of documents) {
+        const idElement = idElementOf(document)
+        const key = identityKey(idElement)
+        present.add(idElement)
+        const list = missing.get(key)?.fresh ? fresh : known
+        missing.delete(key)
+        list.push(document)
+      }
+      await Promise.all([writer.insert(entry, fresh), writer.upsert(entry, known)])
+    })
+    if (gone) return
+  }
+  // The source has another spelling of the same value (1 for NumberLong(1)): the upsert above changed the spelling here,
+  // and deleting by value would delete it again.
+  const absent = [...missing.values()].filter(({ idElement }) => !present.has(idElement))
+  await remove(
+    dependencies,
+    entry,
+    absent.map(({ idElement }) => idElement),
+  )
+}
+
+/**
+ * Capped collections, whose order is content, and collated ones, where "abc" and "ABC" are one `_id`: few at a time,
+ * deletes first, then documents in the order of their events. Deletes of collated ids are decided by reading, since
+ * another spelling may stand under the same id.
+ */
+async function inOrder(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+  notBefore: ClusterTime,
+): Promise<void> {
+  const all = [...identities]
+  for (let from = 0; from < all.length; from += inOrderAtOnce) {
+    const part = new Map(all.slice(from, from + inOrderAtOnce))
+    const ids = [...part.values()].map((identity) => idOf(identity.idElement))
+    const found: Buffer[] = []
+    const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
+      found.push(...documents)
+    })
+    if (gone) return
+    const documents = new Map<IdentityKey, Buffer>()
+    for (const document of found) documents.set(identityKey(idElementOf(document)), document)
+    const absent = [...part].filter(([key]) => !documents.has(key)).map(([, identity]) => identity.idElement)
+    await remove(dependencies, entry, absent)
+    const ordered: Buffer[] = []
+    for (const key of [...part.keys(), ...documents.keys()]) {
+      const document = documents.get(key)
+      if (!document) continue
+      ordered.push(document)
+      documents.delete(key)
+    }
+    await dependencies.writer.insert(entry, ordered)
+  }
+}
+
+const readAtOnce = 1_000
+const inOrderAtOnce = 50
+
+/** Reads in chunks as they come; true when the collection is gone on the source, whose drop event then follows. */
+async function read(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  ids: Buffer[],
+  notBefore: ClusterTime,
+  take: (documents: Buffer[]) => Promise<void>,
+): Promise<boolean> {
+  for (;;) {
+    const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
+    try {
+      for await (const documents of readByIds(dependencies.source, collection, ids, notBefore)) await take(documents)
+      return false
+    } catch (error) {
+      const name = renamedTo(error)
+      if (name === undefined) throw error
+      if (name === null) return true
+      entry.sourceName = name
+    }
+  }
+}
+
+async function remove(dependencies: ReconcileDependencies, entry: CatalogueEntry, absent: Buffer[]): Promise<void> {
+  if (absent.length === 0) return
+  if (entry.state === 'copying') {
+    const first = dependencies.nextOrder(absent.length)
+    await dependencies.metadata.addTombstones(
+      entry.uuid,
+      absent.map((idElement, index) => ({ idElement, order: first + index, reorder: false })),
+    )
+    entry.hasTombstones = true
+  }
+  await dependencies.writer.delete(entry, absent)
+}
+
+/** A set of `_id`s by value, filled only with those that can have several spellings. */
+class ValueSet {
+  readonly #keys = new Set<string>()
+  add(idElement: Buffer): void {
+    const type = idElement[0] as number
+    if (hasSpellings(type)) this.#keys.add(idValueKey(idElement, type, 5, idElement.length))
+  }
+  has(idElement: Buffer): boolean {
+    const type = idElement[0] as number
+    return hasSpellings(type) && this.#keys.has(idValueKey(idElement, type, 5, idElement.length))
+  }
+}

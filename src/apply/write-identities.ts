@@ -1,0 +1,120 @@
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { assert, FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { code, TransientReplyError } from '../mongo/errors.ts'
+import { deleteStatement, upsertStatement } from '../mongo/statements.ts'
+import { type CollectionTarget, type StatementError, writeStatements } from '../mongo/write-documents.ts'
+import { idElementOf } from './identity.ts'
+
+/** How often a document that an index refuses is tried again, after dropping indexes the source no longer has. */
+const refusedAttemptsMax = 5
+
+/**
+ * Writes whole documents so that the destination ends up with exactly these bytes, whatever stood there. Each method
+ * may be repeated. Passing errors are thrown for the caller's retry.
+ */
+export class DocumentWriter {
+  readonly #destination: Cluster
+  readonly #dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>
+
+  /**
+   * @param dropVanishedIndexes drops on the destination what the source's collection has no longer, and says whether it
+   * dropped any: a document may come from a time after the index was dropped on the source.
+   */
+  constructor(destination: Cluster, dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>) {
+    this.#destination = destination
+    this.#dropVanishedIndexes = dropVanishedIndexes
+  }
+
+  /** Inserts; what meets its `_id` already there replaces it. Order of insertion is the order given. */
+  async insert(entry: CatalogueEntry, documents: Buffer[]): Promise<void> {
+    if (documents.length === 0) return
+    const failed = await writeStatements(this.#destination, targetOf(entry), 'insert', documents)
+    if (failed.length === 0) return
+    const standing: Buffer[] = []
+    for (const error of failed) {
+      const document = documents[error.index] as Buffer
+      if (error.code === code.duplicateKey) standing.push(document)
+      else await this.#refused(entry, error, () => this.upsert(entry, [document]))
+    }
+    await this.upsert(entry, standing)
+  }
+
+  async upsert(entry: CatalogueEntry, documents: Buffer[], attempt = 1): Promise<void> {
+    if (documents.length === 0) return
+    const statements = documents.map((document) => upsertStatement(idElementOf(document), document))
+    const failed = await writeStatements(this.#destination, targetOf(entry), 'update', statements)
+    for (const error of failed) {
+      const document = documents[error.index] as Buffer
+      switch (error.code) {
+        case code.duplicateKey:
+          // The copy inserted it between the upsert's look and its insert; now it is there to be replaced.
+          if (attempt > refusedAttemptsMax) throw refusal(entry, error)
+          await this.upsert(entry, [document], attempt + 1)
+          break
+        case code.immutableField:
+        case code.cannotChangeCappedSize:
+        case code.dollarPrefixedFieldName:
+        case code.invalidDBRef:
+        case code.invalidDBRefId:
+        case code.invalidDBRefDatabase:
+          // What an insert takes and a replacement does not: the same `_id` spelled differently under a collation, a new
+          // size in a capped collection, top-level names that begin with a dollar sign.
+          await this.delete(entry, [idElementOf(document)])
+          await this.#insertAnew(entry, document)
+          break
+        default:
+          await this.#refused(entry, error, () => this.upsert(entry, [document], attempt + 1), attempt)
+      }
+    }
+  }
+
+  async delete(entry: CatalogueEntry, idElements: Buffer[]): Promise<void> {
+    if (idElements.length === 0) return
+    const statements = idElements.map(deleteStatement)
+    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', statements)
+    if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
+  }
+
+  async #insertAnew(entry: CatalogueEntry, document: Buffer): Promise<void> {
+    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [document])
+    if (!failed) return
+    if (failed.code === code.duplicateKey)
+      throw new TransientReplyError('the copy re-inserted a document being replaced')
+    throw moved(entry, failed) ?? refusal(entry, failed)
+  }
+
+  async #refused(entry: CatalogueEntry, error: StatementError, again: () => Promise<void>, attempt = 1): Promise<void> {
+    const elsewhere = moved(entry, error)
+    if (elsewhere) throw elsewhere
+    if (attempt > refusedAttemptsMax) throw refusal(entry, error)
+    if (!(await this.#dropVanishedIndexes(entry)) && attempt > 1) throw refusal(entry, error)
+    await again()
+  }
+}
+
+export function targetOf(entry: CatalogueEntry): CollectionTarget {
+  assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no counterpart on the destination yet`)
+  return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
+}
+
+/**
+ * The collection is not where the catalogue has it. Renames of ours change the catalogue right after the server, so
+ * a passing state; if it stays, the retry's budget ends in a named failure.
+ */
+function moved(entry: CatalogueEntry, error: StatementError): Error | null {
+  if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null
+  return new TransientReplyError(
+    `${namespace(entry.database, entry.name)} on the destination is not the collection tandem created (${error.message})`,
+  )
+}
+
+function refusal(entry: CatalogueEntry, error: StatementError): FatalError {
+  // The server's message may quote values of the document; only its code is passed on.
+  return new FatalError(
+    'DocumentRefused',
+    `the destination refuses a document of ${namespace(entry.database, entry.name)} with server error ${error.code}. ` +
+      'Look for an index or a limit on the destination that the source does not have, remove it and send resume.',
+  )
+}

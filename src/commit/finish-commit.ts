@@ -1,0 +1,61 @@
+import type { DefinitionReconciler } from '../apply/reconcile-definitions.ts'
+import type { DocumentWriter } from '../apply/write-identities.ts'
+import type { Catalogue } from '../domain/catalogue.ts'
+import { FatalError } from '../domain/errors.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { DestinationDefinitions } from '../mongo/destination-definitions.ts'
+import type { DestinationTraits } from '../mongo/destination-traits.ts'
+import { listDatabases } from '../mongo/listing.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import { restoreCappedOrder } from './capped-order.ts'
+import { setWriteBlocking } from './write-blocking.ts'
+
+export interface CommitParts {
+  source: Cluster
+  destination: Cluster
+  catalogue: Catalogue
+  definitions: DefinitionReconciler
+  destinationDefinitions: DestinationDefinitions
+  traits: DestinationTraits
+  writer: DocumentWriter
+  context: RetryContext
+  /** For fault tests: called at each named step. */
+  atStep: (step: string) => void
+}
+
+/**
+ * Everything between "all events up to the commit point are applied" and `canWrite`: a last look at every definition,
+ * the held-back traits, prepareUnique, and the destination's write block lifted. Every step may be repeated.
+ */
+export async function prepareToWrite(parts: CommitParts, unblock: boolean): Promise<void> {
+  const { source, destination, catalogue, definitions, context } = parts
+  parts.atStep('audit')
+  const databases = await retry('listing databases', context, () => listDatabases(source))
+  for (const database of new Set([...databases, ...catalogue.databases()])) {
+    await definitions.reconcile(database, 'all', 'copied')
+  }
+  const [refused] = parts.destinationDefinitions.refusedIndexes.values()
+  if (refused) {
+    throw new FatalError('IndexBuildFailed', `the destination cannot build ${refused}. Mend the cause and send resume.`)
+  }
+  parts.atStep('capped')
+  for (const entry of catalogue.entries()) {
+    const what = `commit of ${entry.database}.${entry.name}`
+    await retry(what, context, () => restoreCappedOrder(source, destination, parts.writer, entry))
+    await retry(what, context, () => parts.traits.restoreCapped(entry))
+  }
+  parts.atStep('prepareIndexes')
+  for (const entry of catalogue.entries()) {
+    await retry(`commit of ${entry.database}.${entry.name}`, context, () => parts.traits.prepareIndexes(entry))
+  }
+  parts.atStep('unblock')
+  if (unblock) await retry('allowing writes on the destination', context, () => setWriteBlocking(destination, false))
+}
+
+/** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */
+export async function finishIndexes(parts: CommitParts): Promise<void> {
+  parts.atStep('finishIndexes')
+  for (const entry of parts.catalogue.entries()) {
+    await retry(`commit of ${entry.database}.${entry.name}`, parts.context, () => parts.traits.finishIndexes(entry))
+  }
+}
