@@ -1,0 +1,149 @@
+import { type Context, Hono } from 'hono'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { generateSpecs } from 'hono-openapi'
+import { RefusedError } from '../domain/errors.ts'
+import { redactUris } from '../domain/uri-rules.ts'
+import { describeCommand, describeQuery } from './describe-endpoint.ts'
+import { guardHost } from './guard-host.ts'
+import type { Instance } from './instance.ts'
+import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
+import { readEmptyBody, readJsonObject } from './read-body.ts'
+import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
+import { parseStartBody } from './start-body.ts'
+import { startBodySchema } from './start-schema.ts'
+
+export interface ApiDependencies {
+  instance: Instance
+  /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
+  version: string
+  /** Addresses other than loopback that the server listens on; a Host header may name them. */
+  boundAddresses?: readonly string[]
+  /** Told of errors that are nobody's refusal; the client only learns that there was one. */
+  onInternalError?: (error: unknown) => void
+}
+
+export type Api = ReturnType<typeof createApi>
+
+/** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
+export function createApi({ instance, version, boundAddresses = [], onInternalError = () => {} }: ApiDependencies) {
+  const success = { success: true } as const
+  const noBody = { schema: emptyBodySchema, required: false }
+
+  const routes = new Hono()
+    .use(async (context, next) => {
+      context.header('Cache-Control', 'no-store')
+      context.header('X-Content-Type-Options', 'nosniff')
+      await next()
+    })
+    .use(guardHost(boundAddresses))
+
+    .post(
+      '/api/v1/start',
+      describeCommand(
+        'start',
+        'Begins a sync. Accepted in IDLE only.',
+        { schema: startBodySchema, required: true },
+        successSchema,
+      ),
+      async (context) => {
+        await instance.start(parseStartBody(await readJsonObject(context.req.raw)))
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/start', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/pause',
+      describeCommand('pause', 'RUNNING to PAUSED, this instance only.', noBody, successSchema),
+      async (context) => {
+        await readEmptyBody(context.req.raw)
+        await instance.pause()
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/pause', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/resume',
+      describeCommand('resume', 'PAUSED (or mended FAILED) to RUNNING.', noBody, successSchema),
+      async (context) => {
+        await readEmptyBody(context.req.raw)
+        await instance.resume()
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/resume', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/commit',
+      describeCommand('commit', 'Ends the sync once canCommit is true; poll progress.', noBody, successSchema),
+      async (context) => {
+        await readEmptyBody(context.req.raw)
+        await instance.commit()
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/commit', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/reverse',
+      describeCommand('reverse', 'Turns a COMMITTED reversible sync around.', noBody, successSchema),
+      async (context) => {
+        await readEmptyBody(context.req.raw)
+        await instance.reverse()
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/reverse', (context) => wrongMethod(context, 'POST'))
+
+    .get(
+      '/api/v1/progress',
+      describeQuery('progress', 'Current status of the sync.', progressAnswerSchema),
+      (context) => context.json({ progress: renderProgress(instance.progress()), success: true as const }),
+    )
+    .all('/api/v1/progress', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .get('/healthz', describeQuery('health', 'The process answers.', healthSchema), (context) =>
+      context.json({ ...success, version }),
+    )
+    .all('/healthz', (context) => wrongMethod(context, 'GET, HEAD'))
+
+  return routes
+    .get('/openapi.json', async (context) => {
+      const description = "tandem's control interface, compatible with mongosync's."
+      return context.json(
+        await generateSpecs(routes, { documentation: { info: { title: 'tandem', version, description } } }),
+      )
+    })
+    .all('/openapi.json', (context) => wrongMethod(context, 'GET, HEAD'))
+    .notFound((context) => {
+      const shown = redactUris(context.req.path.slice(0, 200))
+      return failure(
+        context,
+        404,
+        'InvalidRequest',
+        `path: ${shown} does not exist; GET /openapi.json lists the endpoints`,
+      )
+    })
+    .onError((error, context) => {
+      if (error instanceof RefusedError) return failure(context, error.status, error.refusal, redactUris(error.message))
+      // Its message may hold anything, so it is for the log only.
+      onInternalError(error)
+      return failure(context, 500, 'InternalError', 'tandem met an unexpected error; its log tells which')
+    })
+}
+
+function wrongMethod(context: Context, allow: string): Response {
+  context.header('Allow', allow)
+  return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} takes ${allow}`)
+}
+
+function failure(
+  context: Context,
+  status: ContentfulStatusCode,
+  error: FailureAnswer['error'],
+  errorDescription: string,
+) {
+  const body: FailureAnswer = { success: false, error, errorDescription }
+  return context.json(body, status)
+}

@@ -1,0 +1,46 @@
+import { describeRoute, resolver } from 'hono-openapi'
+import type { GenericSchema } from 'valibot'
+import { failureSchema } from './schemas.ts'
+
+/** What the OpenAPI document says about an endpoint. It only describes: bodies are parsed by read-body.ts. */
+
+const answer = (description: string, schema: GenericSchema) => ({
+  description,
+  content: { 'application/json': { schema: resolver(schema) } },
+})
+
+/** Refusals that any request may meet. */
+const commonFailures = {
+  403: answer('Foreign Host or Origin.', failureSchema),
+  500: answer('InternalError.', failureSchema),
+}
+
+export function describeQuery(operationId: string, summary: string, schema: GenericSchema) {
+  return describeRoute({ operationId, summary, responses: { 200: answer('The answer.', schema), ...commonFailures } })
+}
+
+export function describeCommand(
+  operationId: string,
+  summary: string,
+  body: { schema: GenericSchema; required: boolean },
+  success: GenericSchema,
+) {
+  return describeRoute({
+    operationId,
+    summary,
+    requestBody: {
+      description: 'JSON whatever the Content-Type; an empty body is {}; at most 1 MiB.',
+      required: body.required,
+      content: { 'application/json': { schema: resolver(body.schema) } },
+    },
+    responses: {
+      200: answer('Accepted.', success),
+      400: answer('InvalidRequest: the description names the field.', failureSchema),
+      409: answer('WrongState or CannotCommit.', failureSchema),
+      413: answer('RequestTooLarge.', failureSchema),
+      422: answer('Well formed, but these clusters or options do not allow it.', failureSchema),
+      503: answer('ClusterUnreachable.', failureSchema),
+      ...commonFailures,
+    },
+  })
+}

@@ -1,0 +1,62 @@
+import { isIPv4 } from 'node:net'
+import type { MiddlewareHandler } from 'hono'
+import type { FailureAnswer } from './schemas.ts'
+
+/**
+ * Keeps web pages out. The API has no credentials: its guard is that it is reached from this machine only. A browser
+ * on this machine would carry a foreign page's requests here, so a request must name a host that only local programs
+ * know it by (a rebound DNS name shows in Host), and a page's request (it has an Origin) must come from this very
+ * host. No CORS header is ever sent.
+ */
+export function guardHost(boundAddresses: readonly string[]): MiddlewareHandler {
+  const bound = new Set(boundAddresses.map((address) => hostName(bracketed(address)) ?? address))
+  return async (context, next) => {
+    const url = new URL(context.req.url)
+    // Node refuses an HTTP/1.1 request without Host; a Request built in-process has it in its URL only.
+    const host = context.req.header('host') ?? url.host
+    const name = hostName(host)
+    if (name === null || !(isLoopback(name) || bound.has(name))) {
+      return context.json(
+        forbidden('Host: must be localhost, a loopback address or the address tandem is bound to'),
+        403,
+      )
+    }
+    const origin = context.req.header('origin')
+    if (origin !== undefined && !isSameOrigin(origin, `${url.protocol}//${host}`)) {
+      return context.json(forbidden('Origin: requests from other origins are not accepted'), 403)
+    }
+    await next()
+    return undefined
+  }
+}
+
+function forbidden(errorDescription: string): FailureAnswer {
+  return { success: false, error: 'InvalidRequest', errorDescription }
+}
+
+/** The name in a Host header without its port, as browsers normalise it; null when it is not a plain host. */
+function hostName(host: string): string | null {
+  if (!/^[\w.:[\]-]+$/.test(host)) return null
+  try {
+    return new URL(`http://${host}`).hostname.replace(/\.$/, '')
+  } catch {
+    return null
+  }
+}
+
+function bracketed(address: string): string {
+  return address.includes(':') && !address.startsWith('[') ? `[${address}]` : address
+}
+
+function isLoopback(name: string): boolean {
+  return name === 'localhost' || name === '[::1]' || (isIPv4(name) && name.startsWith('127.'))
+}
+
+function isSameOrigin(origin: string, own: string): boolean {
+  try {
+    // URL drops default ports and lower-cases, as the browser did for Origin; "null" and lists do not parse.
+    return new URL(origin).origin === new URL(own).origin
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,131 @@
+import * as v from 'valibot'
+import type { Progress, VerificationSide } from '../domain/progress.ts'
+import { redactUris } from '../domain/uri-rules.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** The answer of `GET /api/v1/progress`: exactly these fields leave the process, whatever else an instance knows. */
+
+const described = <Schema extends v.GenericSchema>(schema: Schema, meaning: string) =>
+  v.pipe(schema, v.description(meaning))
+const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(0), v.description(meaning))
+const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
+
+const verificationSideSchema = objectOf({
+  estimatedDocumentCount: integer('Estimated documents on that cluster.'),
+  hashedDocumentCount: integer('Documents hashed by the verifier on that cluster.'),
+  lagTimeSeconds: integer('Seconds since the last verification check on that cluster.'),
+  phase: text('Current verification phase on that cluster.'),
+  scannedCollectionCount: integer('Collections scanned by the verifier on that cluster.'),
+  totalCollectionCount: integer('Collections on that cluster included in verification.'),
+})
+
+const failureSchema = objectOf({
+  error: text('Name of the failure.'),
+  errorDescription: text('What failed and how to mend it.'),
+})
+
+export const progressSchema = objectOf({
+  state: described(
+    v.picklist(['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED']),
+    'Current state. In IDLE every field but state and canCommit is null.',
+  ),
+  canCommit: described(v.boolean(), 'A commit request will succeed.'),
+  canWrite: described(v.nullable(v.boolean()), 'Writes are permitted on the destination.'),
+  info: described(
+    v.nullable(
+      v.picklist(['collection copy', 'change event application', 'waiting for commit to complete', 'commit completed']),
+    ),
+    'Extra detail.',
+  ),
+  lagTimeSeconds: v.nullable(
+    integer('Seconds between the newest source event and the newest applied one; null while PAUSED.'),
+  ),
+  totalEventsApplied: v.nullable(integer('Approximate count of change events this instance applied; not persisted.')),
+  collectionCopy: v.nullable(
+    objectOf({
+      estimatedTotalBytes: integer('Estimated bytes to copy across all instances; 1 before the copy.'),
+      estimatedCopiedBytes: integer('Estimated bytes copied by this instance; never above the total.'),
+    }),
+  ),
+  directionMapping: v.nullable(
+    objectOf({
+      Source: text('<cluster name>: <host>:<port>'),
+      Destination: text('<cluster name>: <host>:<port>'),
+    }),
+  ),
+  mongosyncID: v.nullable(text('Identifier of this instance.')),
+  coordinatorID: v.nullable(text('Identifier of the coordinator; null until it is known.')),
+  verification: v.nullable(objectOf({ source: verificationSideSchema, destination: verificationSideSchema })),
+  failure: v.exactOptional(described(failureSchema, 'Why the instance is FAILED.')),
+  warnings: v.exactOptional(v.array(text('What the operator should know.'))),
+  estimatedSecondsToCatchUp: v.exactOptional(integer('Estimate until the lag is gone.')),
+  estimatedOplogTimeRemaining: v.exactOptional(text('How long the source oplog still reaches.')),
+  indexBuilding: v.exactOptional(
+    objectOf({ indexesBuilt: integer('Indexes built.'), totalIndexesToBuild: integer('Indexes to build.') }),
+  ),
+  retrying: v.exactOptional(objectOf({ what: text('What is tried again.'), since: text('Since when, ISO 8601.') })),
+})
+
+export const progressAnswerSchema = objectOf({ progress: progressSchema, success: v.literal(true) })
+
+type RenderedProgress = v.InferOutput<typeof progressSchema>
+
+/** Copies what is public, with whole numbers and without connection strings in free text. */
+export function renderProgress(progress: Progress): RenderedProgress {
+  const { collectionCopy, directionMapping, verification, failure, indexBuilding, retrying } = progress
+  return {
+    state: progress.state,
+    canCommit: progress.canCommit,
+    canWrite: progress.canWrite,
+    info: progress.info,
+    lagTimeSeconds: progress.lagTimeSeconds === null ? null : whole(progress.lagTimeSeconds),
+    totalEventsApplied: progress.totalEventsApplied === null ? null : whole(progress.totalEventsApplied),
+    collectionCopy: collectionCopy && {
+      estimatedTotalBytes: whole(collectionCopy.estimatedTotalBytes),
+      estimatedCopiedBytes: whole(collectionCopy.estimatedCopiedBytes),
+    },
+    directionMapping: directionMapping && {
+      Source: redactUris(directionMapping.Source),
+      Destination: redactUris(directionMapping.Destination),
+    },
+    mongosyncID: progress.mongosyncID,
+    coordinatorID: progress.coordinatorID,
+    verification: verification && {
+      source: renderSide(verification.source),
+      destination: renderSide(verification.destination),
+    },
+    ...(failure && {
+      failure: { error: failure.error, errorDescription: redactUris(failure.errorDescription) },
+    }),
+    ...(progress.warnings && { warnings: progress.warnings.map(redactUris) }),
+    ...(progress.estimatedSecondsToCatchUp !== undefined && {
+      estimatedSecondsToCatchUp: whole(progress.estimatedSecondsToCatchUp),
+    }),
+    ...(progress.estimatedOplogTimeRemaining !== undefined && {
+      estimatedOplogTimeRemaining: progress.estimatedOplogTimeRemaining,
+    }),
+    ...(indexBuilding && {
+      indexBuilding: {
+        indexesBuilt: whole(indexBuilding.indexesBuilt),
+        totalIndexesToBuild: whole(indexBuilding.totalIndexesToBuild),
+      },
+    }),
+    ...(retrying && { retrying: { what: redactUris(retrying.what), since: retrying.since } }),
+  }
+}
+
+function renderSide(side: VerificationSide): VerificationSide {
+  return {
+    estimatedDocumentCount: whole(side.estimatedDocumentCount),
+    hashedDocumentCount: whole(side.hashedDocumentCount),
+    lagTimeSeconds: whole(side.lagTimeSeconds),
+    phase: side.phase,
+    scannedCollectionCount: whole(side.scannedCollectionCount),
+    totalCollectionCount: whole(side.totalCollectionCount),
+  }
+}
+
+/** Estimates and clock differences may be fractional or slightly negative; JSON would also print NaN as null. */
+function whole(value: number): number {
+  return Number.isFinite(value) ? Math.max(0, Math.floor(value)) : 0
+}

@@ -1,0 +1,26 @@
+import * as v from 'valibot'
+import { refusalStatus } from '../domain/errors.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** Bodies that every endpoint shares. Those of start and progress stand in start-schema.ts and progress-schema.ts. */
+
+/** pause, resume, commit and reverse take `{}` or nothing. */
+export const emptyBodySchema = objectOf({})
+
+export const successSchema = objectOf({ success: v.literal(true) })
+
+export const healthSchema = objectOf({
+  success: v.literal(true),
+  version: v.pipe(v.string(), v.description('Version of tandem.')),
+})
+
+export const failureSchema = objectOf({
+  success: v.literal(false),
+  error: v.pipe(
+    v.picklist(Object.keys(refusalStatus) as (keyof typeof refusalStatus)[]),
+    v.description('Name of the error.'),
+  ),
+  errorDescription: v.pipe(v.string(), v.description('What was refused, the field it is about, and the remedy.')),
+})
+
+export type FailureAnswer = v.InferOutput<typeof failureSchema>

@@ -1,0 +1,94 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { getRequestListener } from '@hono/node-server'
+
+export interface ServeOptions {
+  api: { fetch: (request: Request) => Response | Promise<Response> }
+  port: number
+  hostname?: string
+  /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
+  headersTimeoutSeconds?: number
+  requestTimeoutSeconds?: number
+}
+
+export interface ServedApi {
+  port: number
+  /** Takes no new request, lets those in hand finish for a moment, then cuts what is left. */
+  close(): Promise<void>
+}
+
+const closeGraceMilliseconds = 2_000
+
+/** Listens for the API. Port 0 takes a free one. */
+export async function serveApi(options: ServeOptions): Promise<ServedApi> {
+  const { api, port, hostname = '127.0.0.1', headersTimeoutSeconds = 10, requestTimeoutSeconds = 30 } = options
+  const server = createServer(
+    {
+      headersTimeout: headersTimeoutSeconds * 1000,
+      requestTimeout: requestTimeoutSeconds * 1000,
+      // Node looks for late clients only this often; its default would let them stay half a minute longer.
+      connectionsCheckingInterval: 500,
+    },
+    getRequestListener((request) => api.fetch(request), {
+      overrideGlobalObjects: false,
+      errorHandler: () => Response.json(failureBody('the request could not be understood'), { status: 400 }),
+    }),
+  )
+  server.on('clientError', answerBadClient)
+  await listen(server, port, hostname)
+  return { port: (server.address() as AddressInfo).port, close: () => close(server) }
+}
+
+function listen(server: Server, port: number, hostname: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => reject(listenError(cause, port, hostname)))
+    server.listen(port, hostname, () => resolve())
+  })
+}
+
+function listenError(cause: NodeJS.ErrnoException, port: number, hostname: string): Error {
+  if (cause.code === 'EADDRINUSE') {
+    return new Error(`port ${port} on ${hostname} is already in use; stop what listens there or give another --port`, {
+      cause,
+    })
+  }
+  if (cause.code === 'EACCES') {
+    return new Error(`port ${port} on ${hostname} needs privileges; give a --port above 1023`, { cause })
+  }
+  return new Error(`cannot listen on ${hostname} port ${port}: ${cause.message}`, { cause })
+}
+
+async function close(server: Server): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+  // Node closes the connections that are idle now; one that is answered later would stay open for its client's next request.
+  const whenIdle = setInterval(() => server.closeIdleConnections(), 20)
+  const whenLate = setTimeout(() => server.closeAllConnections(), closeGraceMilliseconds)
+  await closed
+  clearInterval(whenIdle)
+  clearTimeout(whenLate)
+}
+
+function failureBody(errorDescription: string) {
+  return { success: false, error: 'InvalidRequest', errorDescription }
+}
+
+/** What never became a request (late, oversized or malformed headers) is answered in the API's error shape too. */
+function answerBadClient(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy()
+    return
+  }
+  const [status, description] = badClientAnswers[error.code ?? ''] ?? [
+    '400 Bad Request',
+    'the request is not valid HTTP',
+  ]
+  const body = JSON.stringify(failureBody(description))
+  socket.end(
+    `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  )
+}
+
+const badClientAnswers: Record<string, readonly [status: string, description: string]> = {
+  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request was not sent in time'],
+  HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 'the request header is too large'],
+}

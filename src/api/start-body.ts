@@ -1,0 +1,61 @@
+import * as v from 'valibot'
+import { RefusedError } from '../domain/errors.ts'
+import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
+import { refuseContradictions } from '../domain/start-rules.ts'
+import { startBodySchema } from './start-schema.ts'
+import { describeIssues } from './strict-schema.ts'
+
+/** The body of start as a configuration: defaults filled in, aliases resolved, contradictions refused. */
+export function parseStartBody(body: Record<string, unknown>): StartConfiguration {
+  const parsed = v.safeParse(startBodySchema, body)
+  if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
+  const { output } = parsed
+  if (output.source === output.destination) {
+    throw new RefusedError(
+      'InvalidRequest',
+      "destination: must differ from source; give 'cluster0' for one of them and 'cluster1' for the other",
+    )
+  }
+  const configuration: StartConfiguration = {
+    source: output.source,
+    destination: output.destination,
+    buildIndexes: output.buildIndexes,
+    enableUserWriteBlocking: resolveAlias(output.enableUserWriteBlocking),
+    writeBlockingGiven: Object.hasOwn(body, 'enableUserWriteBlocking'),
+    includeNamespaces: filters('includeNamespaces', output.includeNamespaces),
+    excludeNamespaces: filters('excludeNamespaces', output.excludeNamespaces),
+    reversible: output.reversible,
+    sharding: output.sharding ?? null,
+    verification: output.verification,
+  }
+  refuseContradictions(configuration)
+  return configuration
+}
+
+type WriteBlocking = StartConfiguration['enableUserWriteBlocking']
+
+function resolveAlias(given: WriteBlocking | boolean): WriteBlocking {
+  if (given === true) return 'sourceAndDestination'
+  if (given === false) return 'none'
+  return given
+}
+
+function filters(field: string, given: NamespaceFilter[] | undefined): NamespaceFilter[] | null {
+  // An empty exclude list leaves nothing out, as its absence does; an empty include list was refused as ambiguous.
+  if (given === undefined || given.length === 0) return null
+  for (const [index, filter] of given.entries()) {
+    if ((filter.database === undefined) === (filter.databaseRegex === undefined)) {
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field}[${index}].database: is required; give exactly one of database and databaseRegex`,
+      )
+    }
+    if (filter.collections !== undefined && filter.collectionsRegex !== undefined) {
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field}[${index}].collectionsRegex: give at most one of collections and collectionsRegex`,
+      )
+    }
+  }
+  return given
+}

@@ -1,0 +1,109 @@
+import * as v from 'valibot'
+import { objectOf, singleFieldOf } from './strict-schema.ts'
+
+/** The body of `POST /api/v1/start`: validation and OpenAPI both come from here. */
+
+const clusterName = (meaning: string) => v.pipe(v.picklist(['cluster0', 'cluster1']), v.description(meaning))
+const name = (meaning: string) => v.pipe(v.string(), v.minLength(1, 'must not be empty'), v.description(meaning))
+
+const patternSchema = v.pipe(
+  objectOf({
+    pattern: v.pipe(v.string(), v.description('Regular expression.')),
+    options: v.exactOptional(v.pipe(v.string(), v.description('Regular expression options, for instance i.'))),
+  }),
+  v.description('Selects names by pattern.'),
+)
+
+const namespaceFilterSchema = v.pipe(
+  objectOf({
+    database: v.exactOptional(name('Name of a database. Exactly one of database and databaseRegex is given.')),
+    databaseRegex: v.exactOptional(patternSchema),
+    collections: v.exactOptional(
+      v.pipe(
+        v.array(name('Name of a collection.')),
+        v.minLength(1, 'must not be empty; leave it out to mean all collections of the database'),
+        v.description('Collections of that database; all when neither this nor collectionsRegex is given.'),
+      ),
+    ),
+    collectionsRegex: v.exactOptional(patternSchema),
+  }),
+  v.description(
+    'Selects collections: exactly one of database and databaseRegex, at most one of collections and collectionsRegex.',
+  ),
+)
+
+const shardingSchema = v.pipe(
+  objectOf({
+    createSupportingIndexes: v.optional(
+      v.pipe(v.boolean(), v.description('Create an index that supports the shard key where none exists.')),
+      false,
+    ),
+    shardingEntries: v.pipe(
+      v.array(
+        objectOf({
+          database: name('Database of the collection to shard.'),
+          collection: name('Collection to shard.'),
+          shardCollection: v.pipe(
+            objectOf({
+              key: v.pipe(
+                v.array(
+                  singleFieldOf(
+                    v.union([
+                      v.pipe(v.number(), v.integer('must be an integer or the string hashed')),
+                      v.literal('hashed'),
+                    ]),
+                  ),
+                ),
+                v.minLength(1, 'must have at least one field'),
+                v.description('Fields of the shard key in order; each element maps one field name to its direction.'),
+              ),
+            }),
+            v.description('Shard key specification to create on the destination.'),
+          ),
+        }),
+      ),
+      v.description('Collections to shard. An empty array shards nothing; collections not listed stay unsharded.'),
+    ),
+  }),
+  v.description('Required for, and only allowed with, a replica set source and a sharded destination.'),
+)
+
+export const startBodySchema = objectOf({
+  source: clusterName('Name of the source cluster.'),
+  destination: clusterName('Name of the destination cluster; differs from source.'),
+  buildIndexes: v.optional(
+    v.pipe(
+      v.picklist(['beforeDataCopy', 'never']),
+      v.description('beforeDataCopy builds the indexes of the source; never skips unnecessary ones.'),
+    ),
+    'beforeDataCopy',
+  ),
+  enableUserWriteBlocking: v.optional(
+    v.pipe(
+      v.union([v.picklist(['sourceAndDestination', 'destinationOnly', 'none']), v.boolean()]),
+      v.description('Where user writes are blocked. true means sourceAndDestination, false means none.'),
+    ),
+    'destinationOnly',
+  ),
+  includeNamespaces: v.exactOptional(
+    v.pipe(
+      v.array(namespaceFilterSchema),
+      v.minLength(1, 'must not be empty; leave it out to sync everything'),
+      v.description('Only these databases and collections are synced.'),
+    ),
+  ),
+  excludeNamespaces: v.exactOptional(
+    v.pipe(v.array(namespaceFilterSchema), v.description('These databases and collections are left out.')),
+  ),
+  reversible: v.optional(v.pipe(v.boolean(), v.description('The sync may be reversed after commit.')), false),
+  sharding: v.exactOptional(shardingSchema),
+  verification: v.optional(
+    v.pipe(
+      objectOf({
+        enabled: v.optional(v.pipe(v.boolean(), v.description('Turns the embedded verifier on or off.')), true),
+      }),
+      v.description('Embedded verifier.'),
+    ),
+    { enabled: true },
+  ),
+})

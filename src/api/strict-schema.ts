@@ -1,0 +1,88 @@
+import * as v from 'valibot'
+
+/**
+ * valibot's strictObject and record with what a door needs beyond them: arrays are not objects, and the messages name
+ * the fields that are allowed. Field names of the request may be shown; its values never are.
+ */
+
+type ObjectIssue = v.StrictObjectIssue | v.RecordIssue
+
+/** valibot takes an array for an object; running the schema on null instead yields its "must be an object" issue. */
+function refuseArrays<Schema extends v.GenericSchema>(schema: Schema): Schema {
+  const run = schema['~run'].bind(schema)
+  return Object.assign(schema, {
+    '~run': (dataset: Parameters<typeof run>[0], config: Parameters<typeof run>[1]) =>
+      run(Array.isArray(dataset.value) ? { value: null } : dataset, config),
+  })
+}
+
+/** An object of exactly these fields. */
+export function objectOf<const Entries extends v.ObjectEntries>(entries: Entries) {
+  const message = (issue: ObjectIssue): string => {
+    if (issue.expected === 'Object') return 'must be an object'
+    const field = String(issue.path?.at(-1)?.key)
+    const entry = Object.hasOwn(entries, field) ? entries[field] : undefined
+    if (entry !== undefined) return `is required and must be ${inWords(entry.expects)}`
+    const allowed = Object.keys(entries)
+    return `unknown field; ${allowed.length === 0 ? 'no field is taken here' : `the fields taken here are ${allowed.join(', ')}`}`
+  }
+  return refuseArrays(v.strictObject(entries, message))
+}
+
+/** Names that valibot's record drops in silence, to protect prototypes. */
+const droppedNames = ['__proto__', 'prototype', 'constructor']
+
+/** An object with one field of any name. */
+export function singleFieldOf<const Value extends v.GenericSchema>(value: Value) {
+  const one = 'must have exactly one field; give several fields as several elements, in order'
+  const schema = v.record(v.pipe(v.string(), v.minLength(1, 'a field name must not be empty')), value)
+  const run = schema['~run'].bind(schema)
+  const guarded = Object.assign(schema, {
+    '~run': (dataset: Parameters<typeof run>[0], config: Parameters<typeof run>[1]) => {
+      const input = dataset.value
+      // One field whose name would be dropped leaves none: the length checks below then refuse it.
+      const plain = typeof input === 'object' && input !== null && !Array.isArray(input)
+      const dropped = plain && droppedNames.some((name) => Object.hasOwn(input, name))
+      return run(dropped ? { value: {} } : plain ? dataset : { value: null }, config)
+    },
+  })
+  return v.pipe(guarded, v.minEntries(1, one), v.maxEntries(1, one))
+}
+
+/** A sentence per issue, each beginning with the dotted path of the field. */
+export function describeIssues(issues: readonly v.BaseIssue<unknown>[]): string {
+  const issuesShownMax = 20
+  const shown = issues.slice(0, issuesShownMax).map((issue) => {
+    const ownMessage = issue.kind === 'validation' || (issue.type === 'strict_object' && issue.expected !== 'Object')
+    return `${dottedPath(issue.path)}: ${ownMessage ? issue.message : `must be ${inWords(issue.expected ?? '')}`}`
+  })
+  if (issues.length > issuesShownMax) shown.push(`and ${issues.length - issuesShownMax} more`)
+  return shown.join('; ')
+}
+
+function dottedPath(path: v.BaseIssue<unknown>['path']): string {
+  const nameLengthMax = 64
+  let text = ''
+  for (const { key } of path ?? []) {
+    if (typeof key === 'number') text += `[${key}]`
+    else text += `${text === '' ? '' : '.'}${String(key).slice(0, nameLengthMax)}`
+  }
+  return text === '' ? 'body' : text
+}
+
+const typeWords: Record<string, string> = {
+  Object: 'an object',
+  Array: 'an array',
+  string: 'a string',
+  number: 'a number',
+  boolean: 'true or false',
+}
+
+/** valibot's `("a" | "b" | boolean)` as "'a' or 'b' or true or false". */
+function inWords(expected: string): string {
+  return expected
+    .replaceAll(/[()]/g, '')
+    .split(' | ')
+    .map((word) => typeWords[word] ?? word.replaceAll('"', "'"))
+    .join(' or ')
+}
