@@ -1,0 +1,181 @@
+import { randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import type { InstanceContext } from '../machines/instance.ts'
+import type { Instance } from './api/instance.ts'
+import { FatalError, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
+import type { Progress } from './domain/progress.ts'
+import type { StartConfiguration } from './domain/start-request.ts'
+import { redactUris } from './domain/uri-rules.ts'
+import { Cluster, type ClusterName } from './mongo/cluster.ts'
+import { codeOf, isTransient } from './mongo/errors.ts'
+import { type ClusterFacts, readFacts } from './mongo/identity.ts'
+import { Metadata } from './mongo/metadata.ts'
+import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
+import { idleProgress, publicState } from './report-progress.ts'
+import { type StoredSync, SyncInstance } from './sync-instance.ts'
+
+export interface ComposeOptions {
+  cluster0: string
+  cluster1: string
+  id: string
+  log: Logger
+  /** Called at each named step of a commit; fault tests end the process there. */
+  atStep: (step: string) => void
+  /** The instance has reached FAILED. */
+  onFailure: () => void
+}
+
+const connectPatienceMS = 8_000
+const clusterNames = ['cluster0', 'cluster1'] as const
+
+/**
+ * The composition root of one instance: connects both clusters, finds what a predecessor stored, and from then on
+ * stands in front of the SyncInstance. Until the clusters answer, every request is told so.
+ */
+export class ComposedInstance implements Instance {
+  readonly #options: ComposeOptions
+  readonly #stop = new AbortController()
+  readonly #clusters: Record<ClusterName, Cluster>
+  readonly #booted: Promise<void>
+  #instance: SyncInstance | null = null
+  #bootFailure: unknown = null
+  #lastState = ''
+
+  constructor(options: ComposeOptions) {
+    this.#options = options
+    const incarnation = randomBytes(8).toString('hex')
+    const appName = `tandem:${options.id}:${incarnation}`
+    this.#clusters = {
+      cluster0: new Cluster('cluster0', options.cluster0, appName),
+      cluster1: new Cluster('cluster1', options.cluster1, appName),
+    }
+    this.#booted = this.#boot(incarnation).catch((error) => {
+      if (error instanceof StoppedError) return
+      this.#bootFailure = error
+      options.log.fatal({ error: describe(error) }, 'the instance cannot start')
+      options.onFailure()
+    })
+  }
+
+  progress(): Progress {
+    if (this.#bootFailure) return { ...idleProgress, state: 'FAILED', failure: toFailure(this.#bootFailure) }
+    return this.#ready().progress()
+  }
+
+  async start(configuration: StartConfiguration): Promise<void> {
+    await (await this.#whenReady()).start(configuration)
+  }
+
+  async pause(): Promise<void> {
+    await (await this.#whenReady()).pause()
+  }
+
+  async resume(): Promise<void> {
+    await (await this.#whenReady()).resume()
+  }
+
+  async commit(): Promise<void> {
+    await (await this.#whenReady()).commit()
+  }
+
+  async reverse(): Promise<void> {
+    await (await this.#whenReady()).reverse()
+  }
+
+  async close(): Promise<void> {
+    await this.#instance?.close()
+    this.#stop.abort()
+    await this.#booted
+    for (const name of clusterNames) await this.#clusters[name].close().catch(() => {})
+  }
+
+  /** Commands wait a moment for an instance that is just connecting. */
+  async #whenReady(): Promise<SyncInstance> {
+    await Promise.race([this.#booted, sleep(connectPatienceMS, undefined, { ref: false })])
+    return this.#ready()
+  }
+
+  #ready(): SyncInstance {
+    if (this.#instance) return this.#instance
+    if (this.#bootFailure) throw new RefusedError('WrongState', toFailure(this.#bootFailure).errorDescription)
+    throw new RefusedError('ClusterUnreachable', 'connecting: cluster0 or cluster1 does not answer yet; try again')
+  }
+
+  async #boot(incarnation: string): Promise<void> {
+    const { log, id, atStep, onFailure } = this.#options
+    const context: RetryContext = {
+      monitor: new RetryMonitor(),
+      signal: this.#stop.signal,
+      onRetry: (what, error) => log.warn({ what, error: describe(error) }, 'retrying'),
+    }
+    const facts = {
+      cluster0: await this.#connect('cluster0'),
+      cluster1: await this.#connect('cluster1'),
+    }
+    const stored = await this.#findStored(facts, context)
+    this.#instance = new SyncInstance(
+      {
+        clusters: this.#clusters,
+        addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
+        mongosyncID: id,
+        incarnation,
+        context,
+        atStep,
+        onTransition: (snapshot) => {
+          const state = publicState(snapshot)
+          if (state === this.#lastState) return
+          this.#lastState = state
+          log.info({ state, value: snapshot.value, failure: snapshot.context.failure ?? undefined }, 'state')
+          if (state === 'FAILED') onFailure()
+        },
+      },
+      stored,
+    )
+    log.info({ versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null }, 'connected')
+  }
+
+  /** Waits for the cluster for as long as it takes: an instance may be started before its clusters. */
+  async #connect(name: ClusterName): Promise<ClusterFacts> {
+    for (;;) {
+      if (this.#stop.signal.aborted) throw new StoppedError()
+      try {
+        const facts = await readFacts(this.#clusters[name])
+        this.#clusters[name].writesCarryBypass = !facts.authenticated
+        return facts
+      } catch (error) {
+        if (!isTransient(error)) throw error
+        this.#options.log.warn({ cluster: name, error: describe(error) }, 'waiting for cluster')
+        await sleep(250)
+      }
+    }
+  }
+
+  /** The sync that stands on either cluster and is bound to exactly these two. */
+  async #findStored(facts: Record<ClusterName, ClusterFacts>, context: RetryContext): Promise<StoredSync | null> {
+    for (const name of clusterNames) {
+      const other = name === 'cluster0' ? 'cluster1' : 'cluster0'
+      const metadata = new Metadata(this.#clusters[name], context)
+      const record = await metadata.loadSync().catch((error) => {
+        // A user without rights on tandem's database there cannot have stored anything there.
+        if (error instanceof FatalError && error.failure === 'MissingPrivileges') return null
+        if (codeOf(error) === 13) return null
+        throw error
+      })
+      if (!record || record.configuration.destination !== name) continue
+      if (record.destinationIdentity !== facts[name].identity || record.sourceIdentity !== facts[other].identity) {
+        throw new FatalError(
+          'ClusterIdentityChanged',
+          `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +
+            'begun with, or drop the database tandem_internal there to begin anew.',
+        )
+      }
+      return { record, context: (await metadata.loadInstance(this.#options.id)) as InstanceContext | null }
+    }
+    return null
+  }
+}
+
+function describe(error: unknown): string {
+  return redactUris(error instanceof Error ? error.message : String(error))
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env node
+import { readFileSync } from 'node:fs'
+import process from 'node:process'
+import { createApi } from './api/app.ts'
+import { serveApi } from './api/server.ts'
+import { runClient } from './cli-client.ts'
+import { parseCommandLine, type ServeCommandOptions } from './cli-options.ts'
+import { ComposedInstance } from './compose.ts'
+import { redactUris } from './domain/uri-rules.ts'
+import { createLog } from './log.ts'
+
+const version = readVersion()
+const commandLine = parseCommandLine(process.argv.slice(2), process.env, version)
+switch (commandLine.kind) {
+  case 'print':
+    process[commandLine.stream].write(commandLine.text)
+    process.exitCode = commandLine.exitCode
+    break
+  case 'client':
+    process.exitCode = await runClient(commandLine.request, console.log)
+    break
+  case 'serve':
+    await serve(commandLine.options)
+}
+
+async function serve(options: ServeCommandOptions): Promise<void> {
+  const log = createLog({ level: options.logLevel, mongosyncID: options.id, logPath: options.logPath })
+  for (const notice of options.notices) log.warn(notice)
+  const crashAt = process.env['TANDEM_CRASH_AT']
+  const instance = new ComposedInstance({
+    cluster0: options.cluster0,
+    cluster1: options.cluster1,
+    id: options.id,
+    log,
+    atStep: (step) => {
+      log.debug({ step }, 'commit step')
+      // Fault tests: die here as by kill -9.
+      if (step === crashAt) process.kill(process.pid, 'SIGKILL')
+    },
+    onFailure: () => {
+      if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
+    },
+  })
+  const api = createApi({
+    instance,
+    version,
+    onInternalError: (error) =>
+      log.error(
+        { error: redactUris(error instanceof Error ? (error.stack ?? error.message) : String(error)) },
+        'request failed',
+      ),
+  })
+  const server = await serveApi({ api, port: options.port }).catch((error: Error) => {
+    log.fatal(error.message)
+    process.exit(1)
+  })
+  log.info({ port: server.port, version }, 'listening')
+
+  let stopping = false
+  const stop = async (): Promise<void> => {
+    if (stopping) return // mongosync: repeated signals must not crash
+    stopping = true
+    log.info('stopping')
+    await server.close()
+    await instance.close()
+    process.exit(0)
+  }
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())
+  process.on('SIGPIPE', () => {})
+}
+
+function readVersion(): string {
+  const manifest = new URL('../../package.json', import.meta.url)
+  return (JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version
+}

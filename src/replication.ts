@@ -1,0 +1,139 @@
+import { EventApplication } from './apply/event-application.ts'
+import { DefinitionReconciler } from './apply/reconcile-definitions.ts'
+import { DocumentWriter } from './apply/write-identities.ts'
+import type { CommitParts } from './commit/finish-commit.ts'
+import { setWriteBlocking } from './commit/write-blocking.ts'
+import { CollectionCopy } from './copy/collection-copy.ts'
+import { SegmentLedger } from './copy/segment-ledger.ts'
+import { Catalogue } from './domain/catalogue.ts'
+import { FatalError } from './domain/errors.ts'
+import type { StartConfiguration } from './domain/start-request.ts'
+import type { Cluster } from './mongo/cluster.ts'
+import { DestinationDefinitions } from './mongo/destination-definitions.ts'
+import { DestinationTraits } from './mongo/destination-traits.ts'
+import { listCollections, listDatabases } from './mongo/listing.ts'
+import type { Metadata, SyncRecord } from './mongo/metadata.ts'
+import { type RetryContext, retry } from './mongo/retry.ts'
+
+/** Replica sets have one partition. */
+const partition = 0
+
+export interface ReplicationParts {
+  source: Cluster
+  destination: Cluster
+  metadata: Metadata
+  record: SyncRecord
+  context: RetryContext
+  epoch: number
+  atStep: (step: string) => void
+}
+
+/** Everything that works on one sync between two pauses, built from what is stored. */
+export class Replication {
+  readonly catalogue = new Catalogue()
+  readonly commit: CommitParts
+  readonly #parts: ReplicationParts
+  readonly #definitions: DefinitionReconciler
+  readonly #writer: DocumentWriter
+  readonly #nextOrder = ascending()
+  events: EventApplication | null = null
+  copy: CollectionCopy | null = null
+
+  constructor(parts: ReplicationParts) {
+    this.#parts = parts
+    const { source, destination, metadata, record, context } = parts
+    const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes)
+    this.#definitions = new DefinitionReconciler({
+      source,
+      catalogue: this.catalogue,
+      metadata,
+      destination: destinationDefinitions,
+      context,
+    })
+    this.#writer = new DocumentWriter(destination, (entry) => this.#definitions.dropVanishedIndexes(entry))
+    this.commit = {
+      source,
+      destination,
+      catalogue: this.catalogue,
+      definitions: this.#definitions,
+      destinationDefinitions,
+      traits: new DestinationTraits(destination),
+      writer: this.#writer,
+      context,
+      atStep: parts.atStep,
+    }
+  }
+
+  /** What is stored, and where the destination has each collection now. */
+  async load(): Promise<this> {
+    const { metadata, destination, context } = this.#parts
+    for (const entry of await metadata.loadCollections()) this.catalogue.add(entry)
+    for (const database of this.catalogue.databases()) {
+      const listed = await retry(`listing ${database}`, context, () => listCollections(destination, database))
+      const names = new Map(listed.map((one) => [one.uuid, one.name]))
+      for (const entry of this.catalogue.inDatabase(database)) {
+        // A rename acknowledged by the server and not yet stored when the process died.
+        if (entry.destinationUUID) entry.name = names.get(entry.destinationUUID) ?? entry.name
+      }
+    }
+    return this
+  }
+
+  /** Blocks the destination, creates every collection in its held-back form and stores the first position. */
+  async initialise(): Promise<void> {
+    const { source, destination, metadata, record, context, epoch } = this.#parts
+    if (blocksDestination(record.configuration)) {
+      await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
+    }
+    await metadata.createIndexes()
+    const databases = await retry('listing databases', context, () => listDatabases(source))
+    for (const database of new Set([...databases, ...this.catalogue.databases()])) {
+      await this.#definitions.reconcile(database, 'all', 'copying')
+    }
+    await metadata.savePosition(partition, epoch, { kind: 'time', time: record.startTime })
+  }
+
+  /** Prepares both workers; neither runs yet. */
+  async prepare(): Promise<void> {
+    const { source, destination, metadata, record, context, epoch } = this.#parts
+    const start = await metadata.loadPosition(partition)
+    if (!start) throw new FatalError('InternalError', 'a sync that was initialised has no stored position')
+    const events = new EventApplication({
+      source,
+      metadata,
+      catalogue: this.catalogue,
+      definitions: this.#definitions,
+      documents: { source, metadata, writer: this.#writer, context, nextOrder: this.#nextOrder },
+      context,
+      partition,
+      epoch,
+      start,
+    })
+    this.events = events
+    this.copy = new CollectionCopy({
+      source,
+      destination,
+      metadata,
+      catalogue: this.catalogue,
+      ledger: new SegmentLedger(metadata),
+      context,
+      startTime: record.startTime,
+      nextOrder: this.#nextOrder,
+      copyEnded: (entry) => events.copyEnded(entry),
+    })
+  }
+}
+
+export function blocksDestination(configuration: StartConfiguration): boolean {
+  return configuration.enableUserWriteBlocking !== 'none'
+}
+
+/** Ascending over restarts too, since time goes on; a thousand a millisecond are never used up. */
+function ascending(): (count: number) => number {
+  let next = Date.now() * 1_000
+  return (count) => {
+    const first = next
+    next += count
+    return first
+  }
+}

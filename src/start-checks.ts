@@ -1,0 +1,146 @@
+import { refuseUnsupported } from './apply/reconcile-definitions.ts'
+import { FatalError, RefusedError } from './domain/errors.ts'
+import { isUserCollection, namespace } from './domain/namespace.ts'
+import type { StartConfiguration } from './domain/start-request.ts'
+import { refuseContradictions } from './domain/start-rules.ts'
+import type { Cluster } from './mongo/cluster.ts'
+import { code, codeOf, isTransient } from './mongo/errors.ts'
+import { type ClusterFacts, readFacts } from './mongo/identity.ts'
+import { listCollections, listDatabases } from './mongo/listing.ts'
+
+export interface CheckedStart {
+  source: ClusterFacts
+  destination: ClusterFacts
+}
+
+/** Everything that can refuse a start. Reads only; throws RefusedError naming the reason and the remedy. */
+export async function checkStart(
+  configuration: StartConfiguration,
+  source: Cluster,
+  destination: Cluster,
+): Promise<CheckedStart> {
+  refuseContradictions(configuration)
+  try {
+    const facts = { source: await readFacts(source), destination: await readFacts(destination) }
+    refuseTopology(configuration, facts)
+    refuseVersions(configuration, facts)
+    refuseNotYet(configuration)
+    await refuseCollections(source)
+    await refuseNonEmpty(destination)
+    return facts
+  } catch (error) {
+    throw asRefusal(error)
+  }
+}
+
+function refuseTopology(configuration: StartConfiguration, { source, destination }: CheckedStart): void {
+  for (const [role, facts] of Object.entries({ source, destination })) {
+    if (facts.topology === 'standalone') {
+      throw new RefusedError(
+        'UnsupportedTopology',
+        `the ${role} is a standalone server, which has no change streams. Restart it as a single-node replica set.`,
+      )
+    }
+  }
+  if (source.topology === 'sharded' && destination.topology === 'replicaSet') {
+    throw new RefusedError('UnsupportedTopology', 'a sharded cluster cannot be synced to a replica set')
+  }
+  if (source.topology === 'replicaSet' && destination.topology === 'sharded') {
+    if (!configuration.sharding) {
+      throw new RefusedError(
+        'ShardingRequired',
+        'sharding is required from a replica set to a sharded cluster; an empty shardingEntries array shards nothing',
+      )
+    }
+  } else if (configuration.sharding) {
+    throw new RefusedError(
+      'ShardingNotAllowed',
+      'sharding is only for a sync from a replica set to a sharded cluster; leave it out',
+    )
+  }
+  if (source.topology === 'sharded' || destination.topology === 'sharded') {
+    throw new RefusedError('UnsupportedTopology', 'sharded clusters are not supported by this version of tandem')
+  }
+  if (source.identity === destination.identity) {
+    throw new RefusedError('UnsupportedTopology', 'source and destination are the same replica set')
+  }
+}
+
+function refuseVersions(configuration: StartConfiguration, { source, destination }: CheckedStart): void {
+  if (source.major < 6) {
+    if (configuration.writeBlockingGiven) {
+      throw new RefusedError(
+        'WriteBlockingNotSupported',
+        `enableUserWriteBlocking cannot be set for a source older than 6.0 (it is ${source.version}); leave it out`,
+      )
+    }
+    if (configuration.reversible) {
+      throw new RefusedError(
+        'ReversibleNotSupported',
+        `reversible cannot be true for a source older than 6.0 (it is ${source.version})`,
+      )
+    }
+    throw new RefusedError('UnsupportedVersion', `the source runs ${source.version}; 6.0 or later is needed`)
+  }
+  if (destination.major < source.major || destination.major > source.major + 2) {
+    throw new RefusedError(
+      'UnsupportedVersion',
+      `the destination (${destination.version}) must not be older than the source (${source.version}) nor more than two major versions newer`,
+    )
+  }
+}
+
+/** What later versions of tandem will take. Refused rather than ignored. */
+function refuseNotYet(configuration: StartConfiguration): void {
+  if (configuration.includeNamespaces || configuration.excludeNamespaces) {
+    throw new RefusedError(
+      'NamespaceFilterNotSupported',
+      'includeNamespaces and excludeNamespaces are not supported by this version of tandem; leave them out',
+    )
+  }
+  if (configuration.reversible) {
+    throw new RefusedError(
+      'ReversibleNotSupported',
+      'reversible is not supported by this version of tandem; send "reversible": false',
+    )
+  }
+  if (configuration.verification.enabled) {
+    throw new RefusedError(
+      'VerificationNotSupported',
+      'the embedded verifier (on by default) is not supported by this version of tandem; send "verification": {"enabled": false}',
+    )
+  }
+}
+
+async function refuseCollections(source: Cluster): Promise<void> {
+  for (const database of await listDatabases(source))
+    refuseUnsupported(database, await listCollections(source, database))
+}
+
+async function refuseNonEmpty(destination: Cluster): Promise<void> {
+  for (const database of await listDatabases(destination)) {
+    const found = (await listCollections(destination, database)).find((one) => isUserCollection(one.name))
+    if (found) {
+      throw new RefusedError(
+        'DestinationNotEmpty',
+        `the destination holds ${namespace(database, found.name)}; drop its user databases first`,
+      )
+    }
+  }
+}
+
+function asRefusal(error: unknown): unknown {
+  if (error instanceof RefusedError) return error
+  if (error instanceof FatalError && error.failure === 'UnsupportedCollection') {
+    return new RefusedError('UnsupportedCollection', error.message)
+  }
+  if (codeOf(error) === code.unauthorized) {
+    return new RefusedError('MissingPrivileges', `the sync user lacks a privilege: ${(error as Error).message}`)
+  }
+  if (isTransient(error)) {
+    return new RefusedError('ClusterUnreachable', 'a cluster does not answer; check both and send start again', {
+      cause: error,
+    })
+  }
+  return error
+}

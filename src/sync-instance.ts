@@ -1,0 +1,265 @@
+import { type Actor, createActor, fromCallback, fromPromise, waitFor } from 'xstate'
+import { type InstanceContext, instanceMachine } from '../machines/instance.ts'
+import type { WorkerOrder, WorkerReport } from '../machines/protocol.ts'
+import type { Instance } from './api/instance.ts'
+import { RefusedError, StoppedError, toFailure } from './domain/errors.ts'
+import type { Progress } from './domain/progress.ts'
+import type { StartConfiguration } from './domain/start-request.ts'
+import type { Cluster, ClusterName } from './mongo/cluster.ts'
+import { appendNote } from './mongo/listing.ts'
+import { Metadata, type SyncRecord } from './mongo/metadata.ts'
+import type { RetryContext } from './mongo/retry.ts'
+import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
+import { checkStart } from './start-checks.ts'
+import { SyncWork } from './sync-work.ts'
+
+export interface SyncInstanceParts {
+  clusters: Record<ClusterName, Cluster>
+  addresses: Record<ClusterName, string>
+  mongosyncID: string
+  incarnation: string
+  context: RetryContext
+  atStep: (step: string) => void
+  onTransition: (snapshot: InstanceSnapshot) => void
+}
+
+/** What a predecessor stored, or nothing. */
+export interface StoredSync {
+  record: SyncRecord
+  context: InstanceContext | null
+}
+
+/** The instance behind the API: the machine says when, SyncWork does the work, this stores what must survive. */
+export class SyncInstance implements Instance {
+  readonly #parts: SyncInstanceParts
+  #actor: Actor<typeof instanceMachine>
+  #work: SyncWork | null = null
+  #metadata: Metadata | null = null
+  #stored: InstanceContext | null = null
+  #storing: Promise<void> = Promise.resolve()
+  #starting = false
+  /** The configuration of a sync that a predecessor began: an identical start is answered success. */
+  #inherited: StartConfiguration | null = null
+
+  constructor(parts: SyncInstanceParts, stored: StoredSync | null) {
+    this.#parts = parts
+    if (stored) {
+      this.#inherited = stored.record.configuration
+      this.#begin(stored.record)
+      this.#stored = stored.context
+    }
+    const context = stored ? (stored.context ?? startedContext(stored.record.configuration)) : null
+    this.#actor = this.#createActor(context)
+    this.#actor.start()
+    if (stored) this.#work?.look().catch(() => {})
+  }
+
+  progress(): Progress {
+    const snapshot = this.#actor.getSnapshot()
+    const record = this.#work?.record
+    if (!this.#work || !record || publicState(snapshot) === 'IDLE') return idleProgress
+    return reportProgress({
+      snapshot,
+      stored: this.#stored,
+      work: this.#work,
+      record,
+      sourceLatest: this.#parts.clusters[record.configuration.source].latest,
+      addresses: this.#parts.addresses,
+      mongosyncID: this.#parts.mongosyncID,
+      retrying: this.#parts.context.monitor.current,
+      warnings: [],
+    })
+  }
+
+  async start(configuration: StartConfiguration): Promise<void> {
+    if (this.#inherited && sameConfiguration(this.#inherited, configuration)) return
+    if (this.#state !== 'IDLE' || this.#starting) throw this.#wrongState('start', 'IDLE')
+    this.#starting = true
+    try {
+      await this.#start(configuration)
+    } finally {
+      this.#starting = false
+    }
+  }
+
+  async pause(): Promise<void> {
+    const snapshot = this.#actor.getSnapshot()
+    if (this.#state !== 'RUNNING' || snapshot.context.pauseRequested) throw this.#wrongState('pause', 'RUNNING')
+    this.#actor.send({ type: 'sync.pause' })
+    await waitFor(this.#actor, (now) => publicState(now) !== 'RUNNING', { timeout: Number.POSITIVE_INFINITY })
+    await this.#storing
+    if (publicState(this.#actor.getSnapshot()) !== 'PAUSED') throw this.#wrongState('pause', 'RUNNING')
+  }
+
+  async resume(): Promise<void> {
+    if (this.#state !== 'PAUSED' && this.#state !== 'FAILED') throw this.#wrongState('resume', 'PAUSED or FAILED')
+    this.#actor.send({ type: 'sync.resume' })
+    await this.#storing
+  }
+
+  async commit(): Promise<void> {
+    if (this.#state !== 'RUNNING') throw this.#wrongState('commit', 'RUNNING')
+    if (!this.#actor.getSnapshot().hasTag('canCommit')) {
+      throw new RefusedError('CannotCommit', 'the initial copy has not ended; wait until progress shows canCommit true')
+    }
+    this.#actor.send({ type: 'sync.commit' })
+    await this.#storing
+  }
+
+  async reverse(): Promise<void> {
+    if (this.#state !== 'COMMITTED') throw this.#wrongState('reverse', 'COMMITTED')
+    throw new RefusedError('WrongState', 'this sync was not started with "reversible": true, so it cannot be reversed')
+  }
+
+  async close(): Promise<void> {
+    await this.#storing
+    this.#actor.stop()
+    await this.#work?.close()
+  }
+
+  get #state(): Progress['state'] {
+    return publicState(this.#actor.getSnapshot())
+  }
+
+  async #start(configuration: StartConfiguration): Promise<void> {
+    const source = this.#parts.clusters[configuration.source]
+    const destination = this.#parts.clusters[configuration.destination]
+    const facts = await checkStart(configuration, source, destination)
+    try {
+      await appendNote(source, 'start')
+      const record: SyncRecord = {
+        configuration,
+        sourceIdentity: facts.source.identity,
+        destinationIdentity: facts.destination.identity,
+        startTime: source.latest,
+      }
+      const work = this.#begin(record)
+      await work.lead()
+      await (this.#metadata as Metadata).saveSync(record)
+    } catch (error) {
+      this.#work = null
+      throw new RefusedError('ClusterUnreachable', 'a cluster stopped answering during start; send start again', {
+        cause: error,
+      })
+    }
+    this.#actor.send({ type: 'sync.start', configuration })
+    await this.#storing
+  }
+
+  #begin(record: SyncRecord): SyncWork {
+    const { clusters, context, mongosyncID, incarnation, atStep } = this.#parts
+    const destination = clusters[record.configuration.destination]
+    this.#metadata = new Metadata(destination, context)
+    this.#work = new SyncWork({
+      source: clusters[record.configuration.source],
+      destination,
+      metadata: this.#metadata,
+      owner: { id: mongosyncID, incarnation },
+      context,
+      atStep,
+      onLeaseLost: () => {
+        const errorDescription = 'another instance took the lease on the destination over; this one has stopped'
+        this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
+      },
+    })
+    this.#work.bind(record)
+    return this.#work
+  }
+
+  #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {
+    const work = (): SyncWork => this.#work as SyncWork
+    const machine = instanceMachine.provide({
+      actors: {
+        initialisation: fromPromise(() => work().initialise()),
+        collectionCopy: fromCallback(({ sendBack, receive }) => superviseCopy(work(), sendBack, receive)),
+        eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
+        commitPoint: fromPromise(({ input }) => work().commitPoint(input.commitPoint)),
+        preparation: fromPromise(() => work().prepareToWrite()),
+        indexConversion: fromPromise(() => work().finishIndexes()),
+      },
+    })
+    const actor = createActor(machine, { input: context })
+    actor.subscribe((snapshot) => {
+      this.#parts.onTransition(snapshot)
+      if (snapshot.context.configuration) this.#store(snapshot.context)
+    })
+    return actor
+  }
+
+  /** Stores the newest context, in order. What is stored is what a restart goes on from. */
+  #store(context: InstanceContext): void {
+    if (context === this.#stored) return
+    this.#storing = this.#storing.then(async () => {
+      if (context === this.#stored) return
+      try {
+        await this.#metadata?.saveInstance(this.#parts.mongosyncID, context)
+        this.#stored = context
+      } catch (error) {
+        if (error instanceof StoppedError) return
+        this.#actor.send({ type: 'worker.failed', failure: toFailure(error) })
+      }
+    })
+  }
+
+  #wrongState(command: string, expected: string): RefusedError {
+    return new RefusedError('WrongState', `${command} is accepted in ${expected}; the state is ${this.#state}`)
+  }
+}
+
+type Report = (report: WorkerReport) => void
+type Receive = (listener: (order: WorkerOrder) => void) => void
+
+/** Runs the collection copy for as long as the machine replicates and reports its end. */
+function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive): () => void {
+  let completed = false
+  let drainAsked = false
+  const replication = work.replication()
+  const run = replication.then(async ({ copy }) => {
+    if (drainAsked) copy?.drain()
+    completed = (await copy?.run()) ?? false
+    if (completed) sendBack({ type: 'copy.completed' })
+    if (drainAsked) sendBack({ type: 'copy.drained' })
+  })
+  work.joined(run)
+  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
+  receive(() => {
+    drainAsked = true
+    if (completed) sendBack({ type: 'copy.drained' })
+    else replication.then(({ copy }) => copy?.drain()).catch(() => {})
+  })
+  return () => {
+    replication.then(({ copy }) => copy?.drain()).catch(() => {})
+    work.left()
+  }
+}
+
+/** Runs the event application for as long as the machine replicates and reports when it has drained. */
+function superviseEvents(work: SyncWork, sendBack: Report, receive: Receive): () => void {
+  let commitPoint: bigint | null = null
+  const replication = work.replication()
+  const run = replication.then(async ({ events }) => {
+    await events?.run()
+    sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
+  })
+  work.joined(run)
+  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
+  receive((order) => {
+    if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
+    replication
+      .then(({ events }) => (commitPoint === null ? events?.drain() : events?.drainTo(commitPoint)))
+      .catch(() => {})
+  })
+  return () => {
+    replication.then(({ events }) => events?.drain()).catch(() => {})
+    work.left()
+  }
+}
+
+function startedContext(configuration: StartConfiguration): InstanceContext {
+  const fresh = createActor(instanceMachine, { input: null }).getSnapshot().context
+  return { ...fresh, configuration }
+}
+
+function sameConfiguration(one: StartConfiguration, other: StartConfiguration): boolean {
+  return JSON.stringify(one) === JSON.stringify(other)
+}
