@@ -1,0 +1,106 @@
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, expect, test } from 'vitest'
+import { serveApi } from '../../src/api/server.ts'
+import { runClient } from '../../src/cli-client.ts'
+import type { ClientRequest } from '../../src/cli-client-options.ts'
+import { RefusedError } from '../../src/domain/errors.ts'
+import { apiUnderTest, minimalStart } from './recording-instance.ts'
+
+const closers: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close()
+})
+
+async function servedInstance() {
+  const { api, instance } = apiUnderTest()
+  const server = await serveApi({ api, port: 0 })
+  closers.push(server.close)
+  return { instance, url: `http://127.0.0.1:${server.port}` }
+}
+
+async function run(command: ClientRequest['command'], urls: string[], body: ClientRequest['body'] = { inline: {} }) {
+  const printed: string[] = []
+  const exitCode = await runClient({ command, urls, body }, (line) => printed.push(line))
+  // biome-ignore lint/suspicious/noExplicitAny: replies of every shape
+  return { exitCode, printed, replies: printed.map((line) => JSON.parse(line) as any) }
+}
+
+test('sends the command and prints the reply', async () => {
+  const { instance, url } = await servedInstance()
+  expect(await run('start', [url], { inline: minimalStart })).toMatchObject({
+    exitCode: 0,
+    replies: [{ success: true }],
+  })
+  expect(await run('commit', [url])).toMatchObject({ exitCode: 0, replies: [{ success: true }] })
+  const progress = await run('progress', [url])
+  expect(progress.replies).toMatchObject([{ success: true, progress: { state: 'IDLE' } }])
+  expect(instance.calls.map(({ command }) => command)).toEqual(['start', 'commit'])
+})
+
+test('prints a failure and exits with 1', async () => {
+  const { instance, url } = await servedInstance()
+  instance.answer = () => Promise.reject(new RefusedError('CannotCommit', 'not yet'))
+  expect(await run('commit', [url])).toMatchObject({
+    exitCode: 1,
+    replies: [{ success: false, error: 'CannotCommit', errorDescription: 'not yet' }],
+  })
+})
+
+test('sends to several instances in parallel and prints a line for each, in order', async () => {
+  const [one, two] = [await servedInstance(), await servedInstance()]
+  // Each answers only after the other was called: a client that sent one after the other would wait for ever.
+  let arrived = 0
+  const both = () =>
+    new Promise<void>((resolve) => {
+      arrived += 1
+      const timer = setInterval(() => {
+        if (arrived < 2) return
+        clearInterval(timer)
+        resolve()
+      }, 5)
+    })
+  one.instance.answer = both
+  two.instance.answer = both
+  const { exitCode, printed, replies } = await run('commit', [one.url, two.url])
+  expect(exitCode).toBe(0)
+  expect(replies).toEqual([
+    { url: one.url, success: true },
+    { url: two.url, success: true },
+  ])
+  expect(printed.every((line) => !line.includes('\n'))).toBe(true)
+})
+
+test('one failure among several makes the exit code 1', async () => {
+  const one = await servedInstance()
+  const { exitCode, replies } = await run('pause', [one.url, 'http://127.0.0.1:1'])
+  expect(exitCode).toBe(1)
+  expect(replies).toMatchObject([{ success: true }, { success: false, error: 'InstanceUnreachable' }])
+})
+
+test('says so when something else answers', async () => {
+  const other = createServer((_request, response) => response.end('<html>')).listen(0, '127.0.0.1')
+  closers.push(() => other.close())
+  await new Promise((resolve) => other.once('listening', resolve))
+  const { exitCode, replies } = await run('progress', [`http://127.0.0.1:${(other.address() as AddressInfo).port}`])
+  expect(exitCode).toBe(1)
+  expect(replies).toMatchObject([{ success: false, error: 'NotTandem' }])
+})
+
+test('reads a body from a file, and names what is wrong with it', async () => {
+  const { instance, url } = await servedInstance()
+  const directory = mkdtempSync(join(tmpdir(), 'tandem-client-'))
+  writeFileSync(join(directory, 'good.json'), JSON.stringify(minimalStart))
+  writeFileSync(join(directory, 'bad.json'), '{"password":')
+  expect((await run('start', [url], { file: join(directory, 'good.json') })).exitCode).toBe(0)
+  expect(instance.calls[0]?.configuration).toMatchObject(minimalStart)
+  const bad = await run('start', [url], { file: join(directory, 'bad.json') })
+  expect(bad).toMatchObject({ exitCode: 1, replies: [{ success: false, error: 'InvalidRequest' }] })
+  expect(bad.printed.join()).not.toContain('password')
+  const missing = await run('start', [url], { file: join(directory, 'missing.json') })
+  expect(missing.replies[0].errorDescription).toMatch(/cannot read .*ENOENT/)
+  expect(instance.calls).toHaveLength(1)
+})

@@ -1,0 +1,200 @@
+import { describe, expect, test } from 'vitest'
+import { parseCommandLine, type ServeCommandOptions } from '../../src/cli-options.ts'
+
+const uris = ['--cluster0', 'mongodb://a.test', '--cluster1', 'mongodb://b.test']
+
+function serve(...args: string[]): ServeCommandOptions {
+  const parsed = parseCommandLine([...uris, ...args], {})
+  if (parsed.kind !== 'serve') throw new Error(JSON.stringify(parsed))
+  return parsed.options
+}
+
+function refused(args: string[], env: Record<string, string> = {}): string {
+  const parsed = parseCommandLine(args, env)
+  expect(parsed).toMatchObject({ kind: 'print', stream: 'stderr', exitCode: 2 })
+  return parsed.kind === 'print' ? parsed.text : ''
+}
+
+describe('running an instance', () => {
+  test('has mongosync defaults', () => {
+    expect(serve()).toEqual({
+      cluster0: 'mongodb://a.test',
+      cluster1: 'mongodb://b.test',
+      port: 27182,
+      id: 'coordinator',
+      loadLevel: 3,
+      logPath: null,
+      logLevel: 'debug',
+      exitOnFailure: false,
+      notices: [],
+    })
+  })
+
+  test('takes every option', () => {
+    expect(
+      serve(
+        '--port',
+        '0',
+        '--id=one',
+        '--loadLevel',
+        '4',
+        '--logPath',
+        '/logs',
+        '--verbosity',
+        'WARN',
+        '--exitOnFailure',
+      ),
+    ).toMatchObject({ port: 0, id: 'one', loadLevel: 4, logPath: '/logs', logLevel: 'warn', exitOnFailure: true })
+  })
+
+  test.each([
+    ['TRACE', 'trace'],
+    ['info', 'info'],
+    ['ERROR', 'error'],
+    ['FATAL', 'fatal'],
+    ['PANIC', 'fatal'],
+  ])('verbosity %s is %s', (given, level) => {
+    expect(serve('--verbosity', given).logLevel).toBe(level)
+  })
+
+  test('takes the connection strings from the environment, options first', () => {
+    const env = { TANDEM_CLUSTER0: 'mongodb://env0', TANDEM_CLUSTER1: 'mongodb://env1' }
+    expect(parseCommandLine([], env)).toMatchObject({
+      kind: 'serve',
+      options: { cluster0: 'mongodb://env0', cluster1: 'mongodb://env1' },
+    })
+    expect(parseCommandLine(['--cluster1', 'mongodb://b'], env)).toMatchObject({
+      options: { cluster0: 'mongodb://env0', cluster1: 'mongodb://b' },
+    })
+  })
+
+  test('names what is missing', () => {
+    expect(refused([])).toMatch(
+      /cluster0: is required; give --cluster0 URI or set TANDEM_CLUSTER0\n.*cluster1: is required/,
+    )
+    expect(refused(['--cluster0', 'mongodb://a'])).toBe(
+      'error: cluster1: is required; give --cluster1 URI or set TANDEM_CLUSTER1\n',
+    )
+    expect(refused(['--cluster0', '', '--cluster1', 'mongodb://a'])).toMatch(/cluster0: is required/)
+  })
+
+  test('accepts and ignores mongosync options with a notice', () => {
+    const args = [
+      '--acceptDisclaimer',
+      '--disableTelemetry=true',
+      '--metricsLoggingFilepath',
+      '/m',
+      '--disableMetricsLogging',
+    ]
+    expect(serve(...args).notices).toEqual([
+      '--acceptDisclaimer is ignored: tandem has no disclaimer',
+      '--disableTelemetry is ignored: tandem sends no telemetry',
+      '--metricsLoggingFilepath is ignored: tandem writes no metrics file',
+      '--disableMetricsLogging is ignored: tandem writes no metrics file',
+    ])
+  })
+
+  test.each([
+    [['--port', '65536'], /0 to 65535/],
+    [['--port', 'http'], /0 to 65535/],
+    [['--port', '1e3'], /0 to 65535/],
+    [['--loadLevel', '0'], /1 to 4/],
+    [['--loadLevel', '2.5'], /1 to 4/],
+    [['--verbosity', 'loud'], /TRACE, DEBUG, INFO, WARN, ERROR, FATAL, PANIC/],
+    [['--id', ''], /not be empty/],
+    [['--unknown'], /unknown option '--unknown'/],
+    [['unknown'], /too many arguments/],
+    [['--port'], /argument missing/],
+  ])('refuses %j', (args, message) => {
+    expect(refused([...uris, ...args])).toMatch(message)
+  })
+
+  test('refuses URI options as mongosync does, and never repeats a connection string', () => {
+    const secret = 'mongodb://root:hunter2@db.test/?w=1&socketTimeoutMS=5'
+    const texts = [
+      refused(['--cluster0', secret, '--cluster1', 'mongodb://a']),
+      refused([], { TANDEM_CLUSTER0: secret, TANDEM_CLUSTER1: 'mongodb://a' }),
+      refused([...uris, secret]),
+      refused([`--cluster=${secret}`]),
+      refused(['--port', secret]),
+      refused(['start', '--url', 'http://root:hunter2@db.test']),
+    ]
+    expect(texts[0]).toMatch(/cluster0: Invalid URI option, write concern must be majority/)
+    expect(texts[0]).toMatch(/cluster0: Invalid URI option, socketTimeoutMS/)
+    for (const text of texts) expect(text).not.toMatch(/root|hunter2/)
+  })
+})
+
+describe('help and version', () => {
+  test.each(['-v', '--version'])('%s prints to standard output', (flag) => {
+    expect(parseCommandLine([flag], {}, '1.2.3')).toEqual({
+      kind: 'print',
+      stream: 'stdout',
+      text: '1.2.3\n',
+      exitCode: 0,
+    })
+  })
+
+  test.each([['-h'], ['--help'], ['start', '-h'], ['progress', '--help']])(
+    '%s %s prints to standard output',
+    (...args) => {
+      const parsed = parseCommandLine(args, {})
+      expect(parsed).toMatchObject({ kind: 'print', stream: 'stdout', exitCode: 0 })
+      expect(parsed.kind === 'print' && parsed.text).toMatch(/^Usage: tandem/)
+    },
+  )
+})
+
+describe('client commands', () => {
+  const request = (...args: string[]) => {
+    const parsed = parseCommandLine(args, {})
+    if (parsed.kind !== 'client') throw new Error(JSON.stringify(parsed))
+    return parsed.request
+  }
+
+  test.each(['progress', 'pause', 'resume', 'commit', 'reverse'] as const)(
+    '%s goes to the local instance',
+    (command) => {
+      expect(request(command)).toEqual({ command, urls: ['http://localhost:27182'], body: { inline: {} } })
+    },
+  )
+
+  test('--url may be repeated', () => {
+    expect(request('commit', '--url', 'http://a:1/', '--url', 'https://b/base/').urls).toEqual([
+      'http://a:1',
+      'https://b/base',
+    ])
+  })
+
+  test('start makes its body from the options that are given', () => {
+    expect(request('start', '--source', 'cluster0', '--destination', 'cluster1').body).toEqual({
+      inline: { source: 'cluster0', destination: 'cluster1' },
+    })
+    const all = ['--buildIndexes', 'never', '--enableUserWriteBlocking', 'none', '--reversible', '--no-verification']
+    expect(request('start', ...all).body).toEqual({
+      inline: {
+        buildIndexes: 'never',
+        enableUserWriteBlocking: 'none',
+        reversible: true,
+        verification: { enabled: false },
+      },
+    })
+    expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
+      inline: { enableUserWriteBlocking: true },
+    })
+    expect(request('start', '--enableUserWriteBlocking', 'constructor').body).toEqual({
+      inline: { enableUserWriteBlocking: 'constructor' },
+    })
+  })
+
+  test('start takes a whole body as JSON or from a file', () => {
+    expect(request('start', '--body', '{"source":"cluster1"}').body).toEqual({ inline: { source: 'cluster1' } })
+    expect(request('start', '--body', '@start.json').body).toEqual({ file: 'start.json' })
+    expect(refused(['start', '--body', '{'])).toMatch(/--body is not valid JSON/)
+    expect(refused(['start', '--body', '{}', '--reversible'])).toMatch(/--body is the whole request/)
+  })
+
+  test.each(['localhost:27182', 'ftp://a', 'http://u:p@a', 'http://a?x=1', ''])('the address %j is refused', (url) => {
+    expect(refused(['progress', '--url', url])).toMatch(/It must be/)
+  })
+})

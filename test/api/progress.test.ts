@@ -1,0 +1,142 @@
+import * as v from 'valibot'
+import { describe, expect, test } from 'vitest'
+import { progressAnswerSchema } from '../../src/api/progress-schema.ts'
+import type { Progress } from '../../src/domain/progress.ts'
+import { apiUnderTest, idleProgress } from './recording-instance.ts'
+
+const side = {
+  estimatedDocumentCount: 90,
+  hashedDocumentCount: 89,
+  lagTimeSeconds: 1,
+  phase: 'stream hashing',
+  scannedCollectionCount: 3,
+  totalCollectionCount: 4,
+}
+
+const running: Progress = {
+  state: 'RUNNING',
+  canCommit: true,
+  canWrite: false,
+  info: 'change event application',
+  lagTimeSeconds: 3,
+  totalEventsApplied: 1840,
+  collectionCopy: { estimatedTotalBytes: 52_110, estimatedCopiedBytes: 52_110 },
+  directionMapping: { Source: 'cluster0: db-a.test:27017', Destination: 'cluster1: db-b.test:27018' },
+  mongosyncID: 'one',
+  coordinatorID: 'two',
+  verification: { source: side, destination: { ...side, lagTimeSeconds: 2 } },
+}
+
+async function shown(progress: Progress) {
+  const { get, instance } = apiUnderTest()
+  instance.shown = progress
+  const reply = await get('/api/v1/progress')
+  expect(v.safeParse(progressAnswerSchema, reply.body).issues).toBeUndefined()
+  return reply
+}
+
+describe('GET /api/v1/progress', () => {
+  test('answers the progress object and success', async () => {
+    const reply = await shown(running)
+    expect(reply.status).toBe(200)
+    expect(reply.body).toEqual({ progress: running, success: true })
+    expect(reply.headers.get('content-type')).toMatch(/^application\/json/)
+  })
+
+  test('has every field in IDLE, null except state and canCommit', async () => {
+    const { progress } = (await shown(idleProgress)).body
+    expect(Object.keys(progress).sort()).toEqual(Object.keys(running).sort())
+    const { state, canCommit, ...rest } = progress
+    expect({ state, canCommit }).toEqual({ state: 'IDLE', canCommit: false })
+    expect(Object.values(rest).every((value) => value === null)).toBe(true)
+  })
+
+  test('shows a null lag in PAUSED and a null coordinatorID at startup', async () => {
+    const { progress } = (await shown({ ...running, state: 'PAUSED', lagTimeSeconds: null, coordinatorID: null })).body
+    expect(progress).toMatchObject({ state: 'PAUSED', lagTimeSeconds: null, coordinatorID: null, mongosyncID: 'one' })
+  })
+
+  test('shows no verification when the verifier is disabled', async () => {
+    expect((await shown({ ...running, verification: null })).body.progress.verification).toBeNull()
+  })
+
+  test('renders integers as integers', async () => {
+    const fractions = { ...side, hashedDocumentCount: 1.5, lagTimeSeconds: 0.2, estimatedDocumentCount: Number.NaN }
+    const { progress } = (
+      await shown({
+        ...running,
+        lagTimeSeconds: 3.9,
+        totalEventsApplied: -0.5,
+        collectionCopy: { estimatedTotalBytes: 2 ** 52 + 0.5, estimatedCopiedBytes: 10.7 },
+        verification: { source: fractions, destination: side },
+        estimatedSecondsToCatchUp: 7.5,
+        indexBuilding: { indexesBuilt: 1.1, totalIndexesToBuild: 2.9 },
+      })
+    ).body
+    expect(progress).toMatchObject({
+      lagTimeSeconds: 3,
+      totalEventsApplied: 0,
+      collectionCopy: { estimatedTotalBytes: 2 ** 52, estimatedCopiedBytes: 10 },
+      verification: { source: { hashedDocumentCount: 1, lagTimeSeconds: 0, estimatedDocumentCount: 0 } },
+      estimatedSecondsToCatchUp: 7,
+      indexBuilding: { indexesBuilt: 1, totalIndexesToBuild: 2 },
+    })
+  })
+
+  test('shows the additions when they are there', async () => {
+    const additions = {
+      failure: { error: 'DuplicateKey' as const, errorDescription: 'zoo.animals: remove one of the two' },
+      warnings: ['one', 'two'],
+      estimatedSecondsToCatchUp: 12,
+      estimatedOplogTimeRemaining: '12 hours',
+      indexBuilding: { indexesBuilt: 1, totalIndexesToBuild: 2 },
+      retrying: { what: 'write to cluster1', since: '2026-01-01T00:00:00.000Z' },
+    }
+    const reply = await shown({ ...running, state: 'FAILED', ...additions })
+    expect(reply.status).toBe(200)
+    expect(reply.body).toEqual({ progress: { ...running, state: 'FAILED', ...additions }, success: true })
+  })
+
+  test('exposes no credentials and no field that is not public', async () => {
+    const uri = 'mongodb://root:hunter2@db.test/'
+    const leaky = {
+      ...running,
+      uri,
+      directionMapping: { ...running.directionMapping, Source: `cluster0: ${uri}`, Destination: 'x', uri },
+      failure: { error: 'InternalError', errorDescription: `connecting to ${uri} failed`, stack: uri },
+      warnings: [`slow: ${uri}`],
+      retrying: { what: uri, since: 'now' },
+    } as unknown as Progress
+    const text = JSON.stringify((await shown(leaky)).body)
+    expect(text).not.toMatch(/root|hunter2|"uri"|stack/)
+  })
+
+  test('asks the instance anew each time', async () => {
+    const { get, instance } = apiUnderTest()
+    expect((await get('/api/v1/progress')).body.progress.state).toBe('IDLE')
+    instance.shown = running
+    expect((await get('/api/v1/progress')).body.progress.state).toBe('RUNNING')
+    expect((await get('/api/v1/progress')).headers.get('cache-control')).toBe('no-store')
+  })
+
+  test('answers in the failure shape when progress cannot be told', async () => {
+    const { get, instance, internalErrors } = apiUnderTest()
+    instance.progress = () => {
+      throw new Error('hunter2')
+    }
+    const reply = await get('/api/v1/progress')
+    expect(reply.status).toBe(500)
+    expect(reply.body).toEqual({ success: false, error: 'InternalError', errorDescription: expect.any(String) })
+    expect(JSON.stringify(reply.body)).not.toContain('hunter2')
+    expect(internalErrors).toHaveLength(1)
+  })
+
+  test('needs no credential', async () => {
+    expect((await shown(running)).status).toBe(200)
+  })
+})
+
+test('GET /healthz answers success and the version', async () => {
+  const { get } = apiUnderTest()
+  expect((await get('/healthz')).body).toEqual({ success: true, version: '1.2.3' })
+})

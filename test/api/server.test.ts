@@ -1,0 +1,142 @@
+import { createConnection } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/server.ts'
+import { apiUnderTest } from './recording-instance.ts'
+
+const open: ServedApi[] = []
+
+async function served(options: Partial<ServeOptions> = {}) {
+  const { api, instance } = apiUnderTest()
+  const server = await serveApi({ api, port: 0, ...options })
+  open.push(server)
+  return { server, instance, url: `http://127.0.0.1:${server.port}` }
+}
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((server) => server.close()))
+})
+
+/** Sends raw bytes and resolves with all that comes back until the server closes the connection. */
+function exchange(port: number, text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = createConnection({ port, host: '127.0.0.1' })
+    let received = ''
+    socket.setEncoding('utf8')
+    socket.on('data', (data) => {
+      received += data
+    })
+    socket.on('close', () => resolve(received))
+    socket.on('error', reject)
+    socket.write(text)
+  })
+}
+
+/** The JSON body of a raw answer, whole or chunked. */
+function jsonOf(answer: string): unknown {
+  return JSON.parse(answer.slice(answer.indexOf('{', answer.indexOf('\r\n\r\n')), answer.lastIndexOf('}') + 1))
+}
+
+describe('the server', () => {
+  test('answers over HTTP on a free port when given port 0', async () => {
+    const { server, url, instance } = await served()
+    expect(server.port).toBeGreaterThan(0)
+    const progress = await fetch(`${url}/api/v1/progress`)
+    expect(await progress.json()).toMatchObject({ progress: { state: 'IDLE' }, success: true })
+    const form = { method: 'POST', body: '{}', headers: { 'Content-Type': 'application/x-www-form-urlencoded' } }
+    expect(await (await fetch(`${url}/api/v1/pause`, form)).json()).toEqual({ success: true })
+    const none = await exchange(
+      server.port,
+      'POST /api/v1/resume HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n',
+    )
+    expect(jsonOf(none)).toEqual({ success: true })
+    expect(instance.calls.map(({ command }) => command)).toEqual(['pause', 'resume'])
+  })
+
+  test('binds 127.0.0.1 by default: other addresses of the machine do not answer', async () => {
+    const { server } = await served()
+    await expect(fetch(`http://[::1]:${server.port}/healthz`)).rejects.toThrow()
+    await expect(fetch(`http://127.0.0.2:${server.port}/healthz`)).rejects.toThrow()
+  })
+
+  test('refuses a foreign Host over the wire', async () => {
+    const { server } = await served()
+    const answer = await exchange(
+      server.port,
+      'GET /api/v1/progress HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n',
+    )
+    expect(answer).toMatch(/^HTTP\/1\.1 403 /)
+    expect(jsonOf(answer)).toMatchObject({ success: false, error: 'InvalidRequest' })
+  })
+
+  test('says so clearly when the port is taken', async () => {
+    const { server } = await served()
+    const { api } = apiUnderTest()
+    await expect(serveApi({ api, port: server.port })).rejects.toThrow(
+      `port ${server.port} on 127.0.0.1 is already in use; stop what listens there or give another --port`,
+    )
+  })
+
+  test('lets a large body arrive and answers 413 in the failure shape', async () => {
+    const { url } = await served()
+    for (const bytes of [1024 * 1024 + 1, 8 * 1024 * 1024]) {
+      const reply = await fetch(`${url}/api/v1/start`, { method: 'POST', body: ' '.repeat(bytes) })
+      expect(reply.status).toBe(413)
+      expect(await reply.json()).toMatchObject({ success: false, error: 'RequestTooLarge' })
+    }
+    expect((await fetch(`${url}/healthz`)).status).toBe(200)
+  })
+
+  test('refuses a chunked body of more than 1 MiB', async () => {
+    const { server } = await served()
+    const chunk = `10000\r\n${' '.repeat(0x10000)}\r\n`
+    const answer = await exchange(
+      server.port,
+      `POST /api/v1/start HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n${chunk.repeat(20)}0\r\n\r\n`,
+    )
+    expect(answer).toMatch(/^HTTP\/1\.1 413 /)
+  })
+
+  test.each([
+    ['header', 'GET /api/v1/progress HTTP/1.1\r\nHost: loc'],
+    ['body', 'POST /api/v1/start HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"source":'],
+  ])('ends a connection whose %s does not arrive in time', async (_part, text) => {
+    const { server, instance, url } = await served({ headersTimeoutSeconds: 0.2, requestTimeoutSeconds: 0.3 })
+    const answer = await exchange(server.port, text)
+    expect(answer).toMatch(/^HTTP\/1\.1 408 /)
+    expect(jsonOf(answer)).toMatchObject({ success: false })
+    expect(instance.calls).toEqual([])
+    expect((await fetch(`${url}/healthz`)).status).toBe(200)
+  })
+
+  test('a command may take longer than the request timeout', async () => {
+    const { url, instance } = await served({ headersTimeoutSeconds: 0.2, requestTimeoutSeconds: 0.2 })
+    instance.answer = () => new Promise((resolve) => setTimeout(resolve, 1200))
+    const reply = await fetch(`${url}/api/v1/commit`, { method: 'POST' })
+    expect(await reply.json()).toEqual({ success: true })
+  })
+
+  test.each([
+    ['not HTTP', 'hello\r\n\r\n', 400],
+    ['HTTP/1.1 without Host', 'GET /healthz HTTP/1.1\r\n\r\n', 400],
+    ['an impossible Host', 'GET /healthz HTTP/1.1\r\nHost: a b\r\nConnection: close\r\n\r\n', 400],
+    ['oversized headers', `GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
+  ])('answers %s without failing', async (_name, text, status) => {
+    const { server, url } = await served()
+    const answer = await exchange(server.port, text)
+    expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
+    expect((await fetch(`${url}/healthz`)).status).toBe(200)
+  })
+
+  test('close lets a running command answer, and ends connections that stay idle', async () => {
+    const { server, url, instance } = await served()
+    await fetch(`${url}/healthz`)
+    instance.answer = () => new Promise((resolve) => setTimeout(resolve, 300))
+    const running = fetch(`${url}/api/v1/commit`, { method: 'POST' })
+    while (instance.calls.length === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+    const began = performance.now()
+    await server.close()
+    expect(performance.now() - began).toBeLessThan(1500)
+    expect(await (await running).json()).toEqual({ success: true })
+    await expect(fetch(`${url}/healthz`)).rejects.toThrow()
+  })
+})

@@ -1,0 +1,98 @@
+import * as fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { checkUri, redactUri, redactUris } from '../../src/domain/uri-rules.ts'
+
+describe('checkUri', () => {
+  test.each([
+    'mongodb://localhost',
+    'mongodb://localhost:27017/',
+    'mongodb://root:p%40ss@a.test:1,b.test:2/admin?replicaSet=rs&tls=true',
+    'mongodb+srv://root:x@cluster.test/?authSource=admin',
+    'mongodb://a/?readConcernLevel=majority&w=majority&readPreference=primary&wtimeoutMS=100',
+    'mongodb://a/?ReadConcernLevel=majority&W=majority',
+    'mongodb://a/?appName=w%3D1',
+    'mongodb://w=1:readPreference=secondary@a/',
+    'mongodb://%2Ftmp%2Fmongodb.sock/',
+  ])('%s may be used', (uri) => {
+    expect(checkUri('cluster0', uri)).toEqual([])
+  })
+
+  test.each([
+    ['readConcernLevel=local', /Invalid URI option, read concern must be majority/],
+    ['READCONCERNLEVEL=linearizable', /read concern must be majority/],
+    ['w=1', /Invalid URI option, write concern must be majority/],
+    ['w=0', /write concern must be majority/],
+    ['w=majority&w=1', /write concern must be majority/],
+    ['w=', /write concern must be majority/],
+    ['readPreference=secondaryPreferred', /read preference must be primary/],
+    ['readpreference=nearest', /read preference must be primary/],
+    ['socketTimeoutMS=1000', /socketTimeoutMS is not supported/],
+    ['sockettimeoutms=0', /socketTimeoutMS is not supported/],
+  ])('%s is refused', (options, message) => {
+    const uri = `mongodb://root:hunter2@db.test/?appName=x&${options}`
+    const problems = checkUri('cluster1', uri)
+    expect(problems).toHaveLength(1)
+    expect(problems[0]).toMatch(message)
+    expect(problems[0]).toMatch(/^cluster1: /)
+    expect(problems[0]).not.toMatch(/root|hunter2|db\.test/)
+  })
+
+  test.each([
+    '',
+    'localhost',
+    'http://root:hunter2@a',
+    'mongodb://',
+    'mongodb:/a',
+    'mongodb://root:hunter2@',
+    'mongodb://root:hun@ter2@a',
+  ])('%j is not a connection string, and is not repeated', (uri) => {
+    const problems = checkUri('cluster0', uri)
+    expect(problems).toHaveLength(1)
+    expect(problems[0]).toMatch(/^cluster0: not a MongoDB connection string; give /)
+    expect(problems[0]).not.toMatch(/hunter2|hun@ter2|root/)
+  })
+
+  test('names every problem at once', () => {
+    expect(checkUri('cluster0', 'mongodb://a/?w=1&readPreference=nearest&socketTimeoutMS=1')).toHaveLength(3)
+  })
+})
+
+describe('redactUri and redactUris', () => {
+  test.each([
+    ['mongodb://root:hunter2@a.test:1,b.test/admin?replicaSet=rs', 'mongodb://***@a.test:1,b.test/admin?replicaSet=rs'],
+    ['mongodb+srv://root:hun@ter2@a.test/', 'mongodb+srv://***@a.test/'],
+    ['mongodb://root:hun ter2@a.test/', 'mongodb://***@a.test/'],
+    [
+      'mongodb://a.test/?tlsCertificateKeyFilePassword=hunter2&tls=true',
+      'mongodb://a.test/?tlsCertificateKeyFilePassword=***&tls=true',
+    ],
+    [
+      'mongodb://u:p@a/?authMechanismProperties=AWS_SESSION_TOKEN:hunter2@x&w=majority',
+      'mongodb://***@a/?authMechanismProperties=***&w=majority',
+    ],
+    ['mongodb://u:p@a/?proxyPassword=a@hunter2', 'mongodb://***@a/?proxyPassword=***'],
+    ['mongodb://localhost:27017', 'mongodb://localhost:27017'],
+  ])('%s is shown as %s', (uri, shown) => {
+    expect(redactUri(uri)).toBe(shown)
+  })
+
+  test('finds connection strings in text', () => {
+    expect(
+      redactUris('from mongodb://u:p@a to "MONGODB+SRV://u:q@b", then http://x:y@c/ at user@example.test'),
+    ).not.toMatch(/u:p|u:q|x:y/)
+    expect(redactUris('write to a@b.test, see https://docs.test/page')).toBe(
+      'write to a@b.test, see https://docs.test/page',
+    )
+  })
+
+  test('no password survives, whatever it is made of', async () => {
+    const password = fc.string({ minLength: 1 }).map((text) => `S3CR3T${encodeURIComponent(text)}T3RC3S`)
+    await fc.assert(
+      fc.property(password, fc.constantFrom('', '?w=majority', '?authSource=a@b'), (secret, options) => {
+        const uri = `mongodb://user:${secret}@host.test/${options}`
+        expect(redactUri(uri)).not.toContain('S3CR3T')
+        expect(redactUris(`cannot reach ${uri}: refused`)).not.toContain('S3CR3T')
+      }),
+    )
+  })
+})

@@ -1,0 +1,225 @@
+import { createRequire } from 'node:module'
+import {
+  Binary,
+  BSON,
+  BSONRegExp,
+  BSONSymbol,
+  Code,
+  DBRef,
+  type Db,
+  Decimal128,
+  Double,
+  Int32,
+  Long,
+  MaxKey,
+  MinKey,
+  ObjectId,
+  Timestamp,
+} from 'mongodb'
+import type { Random } from './random.ts'
+
+/** Bytes of a value that js-bson cannot write, or not exactly so. */
+export class RawValue {
+  readonly type: number
+  readonly payload: Buffer
+
+  constructor(type: number, payload: Buffer) {
+    this.type = type
+    this.payload = payload
+  }
+}
+
+export type RawField = readonly [name: string, value: unknown]
+
+/**
+ * Writes exactly the fields given, in their order, duplicates included: JavaScript objects reorder numeric names and
+ * js-bson drops or converts undefined and DBPointer. Values are RawValues or anything js-bson can serialise.
+ */
+export function rawDocument(fields: readonly RawField[]): Buffer {
+  const parts: Buffer[] = [Buffer.alloc(4)]
+  for (const [name, value] of fields) {
+    const raw = value instanceof RawValue ? value : rawValue(value)
+    parts.push(Buffer.from([raw.type]), Buffer.from(`${name}\0`), raw.payload)
+  }
+  parts.push(Buffer.from([0]))
+  const document = Buffer.concat(parts)
+  document.writeInt32LE(document.length)
+  return document
+}
+
+function rawValue(value: unknown): RawValue {
+  const written = Buffer.from(BSON.serialize({ v: value }))
+  return new RawValue(written[4] as number, written.subarray(7, written.length - 1))
+}
+
+export const nested = (fields: readonly RawField[]): RawValue => new RawValue(3, rawDocument(fields))
+export const array = (items: readonly unknown[]): RawValue =>
+  new RawValue(4, rawDocument(items.map((item, i) => [String(i), item] as const)))
+export const undefinedValue = new RawValue(6, Buffer.alloc(0))
+export const nullValue = new RawValue(10, Buffer.alloc(0))
+
+/** A double by its bits: NaN payloads and the sign of zero get lost in many hands. */
+export function doubleBits(bits: bigint): RawValue {
+  const payload = Buffer.alloc(8)
+  payload.writeBigUInt64LE(bits)
+  return new RawValue(1, payload)
+}
+
+/** Milliseconds far outside what a JavaScript Date can hold. */
+export function dateMillis(milliseconds: bigint): RawValue {
+  const payload = Buffer.alloc(8)
+  payload.writeBigInt64LE(milliseconds)
+  return new RawValue(9, payload)
+}
+
+export function stringValue(text: string | Buffer): RawValue {
+  const bytes = typeof text === 'string' ? Buffer.from(text) : text
+  const length = Buffer.alloc(4)
+  length.writeInt32LE(bytes.length + 1)
+  return new RawValue(2, Buffer.concat([length, bytes, Buffer.from([0])]))
+}
+
+export function dbPointer(namespace: string, id: Buffer): RawValue {
+  return new RawValue(12, Buffer.concat([stringValue(namespace).payload, id]))
+}
+
+interface Sequence {
+  push(document: object, bytes: Buffer): number
+}
+const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
+  DocumentSequence: new (field: string) => Sequence
+}
+
+/** Puts documents onto the server as the bytes they are; the public driver has no way to. */
+export async function insertRaw(db: Db, collection: string, documents: readonly Buffer[]): Promise<void> {
+  const sequence = new DocumentSequence('documents')
+  for (const document of documents) sequence.push({}, document)
+  // `db.command` reports write errors in its answer instead of throwing them.
+  const { writeErrors } = await db.command({ insert: collection, documents: sequence, ordered: false })
+  if (writeErrors?.length > 0) throw Object.assign(new Error(writeErrors[0].errmsg), { code: writeErrors[0].code })
+}
+
+export const objectId = (random: Random): ObjectId => new ObjectId(random.bytes(12))
+
+/**
+ * The values that break sync tools, one of each kind. Top-level `Timestamp(0, 0)` is left out: the server replaces it
+ * by its clock on insert, so no two servers would agree.
+ */
+export const nastyScalars: readonly ((random: Random) => unknown)[] = [
+  () => new Double(-0.0),
+  () => new Double(Number.NaN),
+  () => doubleBits(0x7ff8_dead_beef_0001n),
+  () => doubleBits(0xfff0_0000_0000_0000n),
+  () => doubleBits(0x0000_0000_0000_0001n),
+  (random) => new Int32(random.int(-3, 3)),
+  (random) => Long.fromNumber(random.int(-3, 3)),
+  (random) => new Double(random.int(-3, 3)),
+  (random) => Decimal128.fromString(String(random.int(-3, 3))),
+  () => Long.MAX_VALUE,
+  () => Long.MIN_VALUE,
+  () => Long.fromString('9007199254740993'),
+  () => new Double(9007199254740992),
+  (random) =>
+    Decimal128.fromString(random.pick(['NaN', '-0', '0E+10', 'Infinity', '-Infinity', '1.10', '1.1', '9E+6144'])),
+  (random) => new Binary(random.bytes(random.int(0, 20)), random.pick([0, 5, 6, 128, 255])),
+  (random) => new Binary(random.bytes(16), random.pick([3, 4])),
+  (random) => new Binary(random.bytes(random.int(0, 9)), 2),
+  () => new BSONRegExp('^a.*\\d$', 'imx'),
+  () => new BSONRegExp('', ''),
+  () => new Code('function () { return "é" }'),
+  (random) => new Code('return x', { x: random.int(0, 9), y: { z: [1] } }),
+  () => new BSONSymbol('symbol 𝒮'),
+  (random) => new DBRef('elsewhere', objectId(random), 'other', { extra: 1 }),
+  (random) => dbPointer('db.collection', random.bytes(12)),
+  () => new MinKey(),
+  () => new MaxKey(),
+  (random) => new Timestamp({ t: random.int(1, 0xffff_ffff), i: random.int(0, 0xffff_ffff) }),
+  () => new Timestamp({ t: 0xffff_ffff, i: 0xffff_ffff }),
+  () => dateMillis(-9_223_372_036_854_775_808n),
+  () => dateMillis(9_223_372_036_854_775_807n),
+  () => dateMillis(-1n),
+  () => nullValue,
+  () => undefinedValue,
+  () => true,
+  () => false,
+  objectId,
+  () => '',
+  () => stringValue('NUL \0 in the middle'),
+  () => 'non-BMP 😀𝄞 and combining e\u0301 vs é',
+  () => '$dollar.and.dots',
+  (random) => random.word(random.int(1, 300)),
+]
+
+const nastyNames = [
+  '',
+  '10',
+  '2',
+  'b',
+  '0',
+  'a.b',
+  'a.0.c',
+  '$x',
+  '$set',
+  '__proto__',
+  'constructor',
+  'toString',
+  'é',
+  '😀',
+  ' ',
+  '-1',
+]
+
+/** Any value; deeper ones get rarer. */
+export function nastyValue(random: Random, depth = 0): unknown {
+  const shape = random.weighted([
+    [depth < 6 ? 3 : 0, 'object'],
+    [depth < 6 ? 2 : 0, 'array'],
+    [10, 'scalar'],
+    [depth === 0 ? 0.3 : 0, 'deep'],
+    [depth === 0 ? 0.1 : 0, 'long'],
+  ] as const)
+  if (shape === 'object') return nested(nastyFields(random, random.int(0, 6), depth + 1))
+  if (shape === 'array') return array(Array.from({ length: random.int(0, 6) }, () => nastyValue(random, depth + 1)))
+  if (shape === 'deep') return deep(random.int(30, 90))
+  if (shape === 'long')
+    return array(Array.from({ length: random.int(100, 600) }, (_, i) => (i % 7 === 0 ? Long.fromInt(i) : i)))
+  return random.pick(nastyScalars)(random)
+}
+
+/** Fields in an order of their own, `2` after `10`, and now and then one name twice. */
+export function nastyFields(random: Random, count: number, depth = 0): RawField[] {
+  const fields: RawField[] = []
+  for (let i = 0; i < count; i++) {
+    const name = random.chance(0.6) ? random.pick(nastyNames) : random.word(random.int(1, 8))
+    fields.push([name, nastyValue(random, depth)])
+  }
+  const first = fields[0]
+  if (first && random.chance(0.1)) fields.push([first[0], nastyValue(random, depth)])
+  return fields
+}
+
+/** A document no decoder returns unchanged. `more` is appended as it is, for fields that indexes or tests rely on. */
+export function nastyDocument(random: Random, id: unknown, more: readonly RawField[] = []): Buffer {
+  const fields = nastyFields(random, random.int(1, 8))
+  // The server takes `$` names at the top only behind another field, and never a second `_id`.
+  return rawDocument([['_id', id], ...fields.filter(([name]) => name !== '_id'), ...more])
+}
+
+/** The server allows 180 levels when storing, of which change events and commands need some. */
+function deep(levels: number): unknown {
+  let value: unknown = 'bottom'
+  for (let i = 0; i < levels; i++) value = i % 3 === 0 ? array([value]) : nested([['d', value]])
+  return value
+}
+
+/** An `_id` of every type that may be one, several of them equal in value but not in bytes if `spelling` differs. */
+export const idOfEveryType: readonly ((random: Random) => unknown)[] = nastyScalars.filter((make) => {
+  const sample = make({
+    int: () => 1,
+    pick: (items: unknown[]) => items[0],
+    bytes: (n: number) => Buffer.alloc(n),
+    word: () => 'w',
+  } as unknown as Random)
+  // Arrays, regular expressions and undefined are refused as `_id`; a DBRef has `$` names, refused too.
+  return !(sample instanceof BSONRegExp || sample === undefinedValue || sample instanceof DBRef)
+})

@@ -1,0 +1,153 @@
+import { type Db, type Document, MongoClient } from 'mongodb'
+import { compareDocuments, Differences } from './compare-documents.ts'
+import { elementMap, nestedDocument, show, stringOf } from './compare-raw.ts'
+
+const differencesMax = 50
+const neverCompared = ['admin', 'local', 'config', 'tandem_internal']
+
+export interface Comparison {
+  readonly equal: boolean
+  readonly differences: string[]
+  readonly collections: number
+  readonly documents: number
+  readonly bytes: number
+}
+
+interface CatalogEntry {
+  readonly type: string
+  readonly options: Map<string, Buffer>
+}
+
+/**
+ * The independent oracle: are two clusters the same, to the byte? It reads both through the driver alone and shares no
+ * code with the product. Both clusters must be at rest. `documents` and `bytes` count the source; reading stops at
+ * fifty differences, so with `equal: false` they may be too small.
+ */
+export async function compareClusters(
+  sourceUri: string,
+  destinationUri: string,
+  options: { readonly ignoreDatabases?: readonly string[] } = {},
+): Promise<Comparison> {
+  const [source, destination] = [new MongoClient(sourceUri), new MongoClient(destinationUri)]
+  const differences = new Differences(differencesMax)
+  const total = { collections: 0, documents: 0, bytes: 0 }
+  try {
+    const ignored = new Set([...neverCompared, ...(options.ignoreDatabases ?? [])])
+    const names = new Set([...(await databaseNames(source)), ...(await databaseNames(destination))])
+    for (const name of [...names].filter((name) => !ignored.has(name)).sort()) {
+      await compareDatabase(source.db(name), destination.db(name), differences, total)
+    }
+  } finally {
+    await Promise.all([source.close(), destination.close()])
+  }
+  return { equal: differences.list.length === 0, differences: differences.list, ...total }
+}
+
+async function databaseNames(client: MongoClient): Promise<string[]> {
+  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+  return databases.map(({ name }) => name)
+}
+
+async function compareDatabase(
+  source: Db,
+  destination: Db,
+  differences: Differences,
+  total: { collections: number; documents: number; bytes: number },
+): Promise<void> {
+  const [ours, theirs] = await Promise.all([catalog(source), catalog(destination)])
+  for (const name of [...new Set([...ours.keys(), ...theirs.keys()])].sort()) {
+    const namespace = `${source.databaseName}.${name}`
+    const [a, b] = [ours.get(name), theirs.get(name)]
+    if (!a) differences.add(namespace, 'only on destination', b?.type ?? '')
+    else if (!b) differences.add(namespace, 'missing on destination', a.type)
+    else if (a.type !== b.type) differences.add(namespace, 'type differs', `${a.type} | ${b.type}`)
+    else {
+      total.collections++
+      compareFields(namespace, 'option', a.options, b.options, differences)
+      if (a.type !== 'collection' || differences.full) continue
+      await compareIndexes(source, destination, name, differences)
+      const collections = [source.collection(name), destination.collection(name)] as const
+      const tally = await compareDocuments(...collections, { _id: 1 }, differences)
+      total.documents += tally.documents
+      total.bytes += tally.bytes
+      if (isTrue(a.options.get('capped')) && isTrue(b.options.get('capped'))) {
+        await compareDocuments(...collections, { $natural: 1 }, differences)
+      }
+    }
+  }
+}
+
+/** Buckets of time series are compared as the plain collections they are; views' own storage is not, the views are. */
+function isCompared(name: string): boolean {
+  return !name.startsWith('system.') || name.startsWith('system.buckets.') || name === 'system.js'
+}
+
+async function catalog(db: Db): Promise<Map<string, CatalogEntry>> {
+  const listed = await rawBytes(db.listCollections({}, { raw: true } as Document).toArray())
+  const entries = new Map<string, CatalogEntry>()
+  for (const document of listed) {
+    const fields = elementMap(document)
+    const name = stringOf(fields.get('name'))
+    if (!isCompared(name)) continue
+    const options = elementMap(nestedDocument(fields.get('options')) ?? Buffer.alloc(5))
+    dropDefault(options, 'validationLevel', 'strict')
+    dropDefault(options, 'validationAction', 'error')
+    entries.set(name, { type: stringOf(fields.get('type')), options })
+  }
+  return entries
+}
+
+/** The server writes these two out after any collMod of a validator; said or unsaid they mean the same. */
+function dropDefault(options: Map<string, Buffer>, name: string, value: string): void {
+  if (stringOf(options.get(name)) === value) options.delete(name)
+}
+
+function isTrue(value: Buffer | undefined): boolean {
+  return value?.[0] === 8 && value[1] === 1
+}
+
+async function compareIndexes(source: Db, destination: Db, name: string, differences: Differences): Promise<void> {
+  const namespace = `${source.databaseName}.${name}`
+  const [ours, theirs] = await Promise.all([indexes(source, name), indexes(destination, name)])
+  for (const index of [...new Set([...ours.keys(), ...theirs.keys()])].sort()) {
+    const [a, b] = [ours.get(index), theirs.get(index)]
+    if (!a) differences.add(namespace, 'index only on destination', index)
+    else if (!b) differences.add(namespace, 'index missing on destination', index)
+    else compareFields(namespace, `index ${index}`, a, b, differences)
+  }
+}
+
+async function indexes(db: Db, name: string): Promise<Map<string, Map<string, Buffer>>> {
+  const listed = await rawBytes(db.collection(name).listIndexes({ raw: true }).toArray())
+  return new Map(
+    listed.map((document) => {
+      const fields = elementMap(document)
+      fields.delete('ns')
+      fields.delete('background')
+      return [stringOf(fields.get('name')), fields]
+    }),
+  )
+}
+
+/** The order of options says nothing; within each value every byte counts, so `key: {a: 1, b: 1}` is not `{b: 1, a: 1}`. */
+function compareFields(
+  namespace: string,
+  what: string,
+  ours: Map<string, Buffer>,
+  theirs: Map<string, Buffer>,
+  differences: Differences,
+): void {
+  for (const field of new Set([...ours.keys(), ...theirs.keys()])) {
+    const [a, b] = [ours.get(field), theirs.get(field)]
+    if (a && b && Buffer.compare(a, b) === 0) continue
+    differences.add(namespace, `${what} differs`, `${field}: ${show(a)} | ${show(b)}`)
+  }
+}
+
+/** The driver's types know nothing of `raw` on these two cursors, though it works. */
+async function rawBytes(listed: Promise<unknown[]>): Promise<Buffer[]> {
+  return (await listed).map((document) => {
+    if (document instanceof Uint8Array) return Buffer.from(document.buffer, document.byteOffset, document.byteLength)
+    throw new Error('the driver no longer honours raw on catalog cursors')
+  })
+}

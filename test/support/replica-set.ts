@@ -1,0 +1,147 @@
+import { randomBytes } from 'node:crypto'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import type { Document, MongoClient } from 'mongodb'
+import { claimPorts } from './free-ports.ts'
+import { guardPath, removeGuardedPath } from './guarded-process.ts'
+import type { MongodVersion } from './mongo-binaries.ts'
+import { startMongod } from './mongod-process.ts'
+import {
+  administratorCredentials,
+  type CustomRole,
+  createUser,
+  directUri,
+  findPrimary,
+  initiate,
+  type Member,
+  settle,
+  standForElection,
+  stepDown,
+  withMember,
+} from './replica-set-members.ts'
+import { startProxy, type TcpProxy } from './tcp-proxy.ts'
+
+export interface ReplicaSetOptions {
+  name?: string
+  members?: number
+  /** Turns access control on, with a user admin/secret of role root. */
+  auth?: boolean
+  version?: MongodVersion
+  oplogSizeMB?: number
+  cacheSizeGB?: number
+  /** One for each member; default: free ones. */
+  ports?: number[]
+  extraArgs?: string[]
+  /** Leaves `folder`, with data and logs, behind. */
+  keepData?: boolean
+  /**
+   * Puts a proxy before each member and initiates the set with the proxies as its members' addresses, so that clients of
+   * the set go through them. Members then reach each other through them too: start and restart need them healed.
+   */
+  proxied?: boolean
+}
+
+export interface ReplicaSet extends AsyncDisposable {
+  name: string
+  /** Of the whole set; with credentials of the administrator where there is access control. */
+  uri: string
+  /** Of each member alone (`directConnection=true`), never through a proxy. */
+  uris: string[]
+  /** As the set's configuration names them. */
+  hosts: string[]
+  /** In the order of `hosts`; empty unless `proxied`. */
+  proxies: TcpProxy[]
+  folder: string
+  primaryPid(): Promise<number>
+  /** Resolves when there is a primary again: another member, or the same in a set of one. */
+  stepDown(): Promise<void>
+  /** SIGKILLs every member and starts them all again on the same data; resolves when there is a primary. */
+  restart(): Promise<void>
+  stop(): Promise<void>
+  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, users are not asked for. */
+  createUser(name: string, password: string, roles: (string | Document | CustomRole)[]): Promise<string>
+}
+
+export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<ReplicaSet> {
+  const { members: memberCount = options.ports?.length ?? 1, auth = false } = options
+  const claimed = options.ports ? null : await claimPorts(memberCount)
+  const ports = options.ports ?? claimed?.ports ?? []
+  const name = options.name ?? `rs${ports[0]}`
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-mongod-'))
+  if (!options.keepData) guardPath(folder)
+  const keyFile = path.join(folder, 'key')
+  if (auth) writeFileSync(keyFile, randomBytes(48).toString('base64'), { mode: 0o600 })
+
+  const proxies = options.proxied ? await Promise.all(ports.map((port) => startProxy('127.0.0.1', port))) : []
+  const hosts = ports.map((port, index) => `127.0.0.1:${proxies[index]?.port ?? port}`)
+  const args = [
+    ...['--replSet', name],
+    ...['--oplogSize', String(options.oplogSizeMB ?? 64)],
+    ...['--wiredTigerCacheSizeGB', String(options.cacheSizeGB ?? 0.25)],
+    ...(auth ? ['--keyFile', keyFile] : []),
+    ...(options.extraArgs ?? []),
+  ]
+  const members: Member[] = []
+
+  async function startMembers(): Promise<void> {
+    const started = await Promise.allSettled(
+      ports.map(async (port, index) => {
+        const memberFolder = path.join(folder, String(port))
+        const server = await startMongod({ port, folder: memberFolder, version: options.version, args })
+        members[index] = { port, host: hosts[index] as string, folder: memberFolder, server }
+      }),
+    )
+    for (const result of started) if (result.status === 'rejected') throw result.reason
+  }
+
+  async function killMembers(): Promise<void> {
+    await Promise.all(members.map(({ server }) => server.kill()))
+  }
+
+  async function stop(): Promise<void> {
+    await killMembers()
+    await Promise.all(proxies.map((proxy) => proxy.close()))
+    if (!options.keepData) removeGuardedPath(folder)
+    claimed?.release()
+  }
+
+  try {
+    await startMembers()
+    await initiate(members, name, auth)
+    await settle(members, administratorCredentials(auth))
+  } catch (error) {
+    await stop()
+    throw error
+  }
+
+  const credentials = administratorCredentials(auth)
+  const onPrimary = async <T>(work: (client: MongoClient) => Promise<T>): Promise<T> =>
+    withMember((await findPrimary(members)).port, work, credentials)
+
+  return {
+    name,
+    uri: `mongodb://${credentials}${hosts.join(',')}/?replicaSet=${name}`,
+    uris: ports.map((port) => directUri(port, credentials)),
+    hosts,
+    proxies,
+    folder,
+    primaryPid: async () => (await findPrimary(members)).server.pid,
+    stepDown: async () => {
+      await onPrimary((client) => stepDown(client, members.length))
+      await findPrimary(members)
+    },
+    restart: async () => {
+      await killMembers()
+      await startMembers()
+      if (members.length > 1) await withMember(ports[0] as number, standForElection, credentials)
+      await settle(members, credentials)
+    },
+    stop,
+    createUser: async (user, password, roles) => {
+      await onPrimary((client) => createUser(client, user, password, roles))
+      return `mongodb://${encodeURIComponent(user)}:${encodeURIComponent(password)}@${hosts.join(',')}/?replicaSet=${name}`
+    },
+    [Symbol.asyncDispose]: stop,
+  }
+}

@@ -1,0 +1,150 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { MongoClient } from 'mongodb'
+import { Random } from './random.ts'
+import { ddl } from './workload-ddl.ts'
+import { dml } from './workload-dml.ts'
+import { classify } from './workload-errors.ts'
+import { transaction } from './workload-transactions.ts'
+import { type Operation, World, workloadCollections, workloadDatabases } from './workload-world.ts'
+
+export interface WorkloadOptions {
+  readonly uri: string
+  readonly seed: number | string
+  readonly ddl: boolean
+  readonly transactions: boolean
+  readonly databases?: readonly string[]
+  readonly collections?: readonly string[]
+  /** Documents of 15.9 MB now and then. */
+  readonly huge?: boolean
+  /** Steps, that is; one may be a burst of two hundred updates. */
+  readonly opsPerSecond?: number
+  /** One line for each step, to find the one that broke something. */
+  readonly log?: (line: string) => void
+}
+
+export interface WorkloadSummary {
+  readonly steps: number
+  readonly succeeded: Record<string, number>
+  readonly refused: Record<string, number>
+  readonly errors: Record<string, number>
+  /** Steps lost to elections and broken connections. From the first on, the same seed no longer means the same state. */
+  readonly transient: number
+  /** The source has refused user writes (`setUserWriteBlockMode`): `run` ended there. */
+  readonly blocked: boolean
+}
+
+export interface Workload {
+  run(signal: AbortSignal): Promise<void>
+  runSteps(count: number): Promise<void>
+  summary(): WorkloadSummary
+}
+
+type Step = readonly [weight: number, kind: string, operation: Operation]
+
+/** Of a hundred steps, about this many. */
+const transactionWeight = 5
+const ddlShare = 0.07
+const idleWeight = 0.15
+
+/** Lost steps in a row, each after the driver's own waiting, that mean the source is gone for good. */
+const unreachableMax = 20
+
+/**
+ * A random writer on the source alone. One step follows the other and every choice is drawn from the seed, so a seed
+ * replayed on an equal server does the same operations and leaves the same bytes.
+ */
+export function createWorkload(options: WorkloadOptions): Workload {
+  const random = new Random(options.seed)
+  const counts = { steps: 0, transient: 0, blocked: false }
+  let unreachable = 0
+  const sequence = { at: 0 }
+  const succeeded: Record<string, number> = {}
+  const refused: Record<string, number> = {}
+  const errors: Record<string, number> = {}
+  const add = (table: Record<string, number>, name: string) => {
+    table[name] = (table[name] ?? 0) + 1
+  }
+  const dmlSteps: Step[] = options.transactions ? [...dml, [transactionWeight, 'transaction', transaction]] : [...dml]
+  const idleStep: Step = [idleWeight, 'idle', async () => {}]
+
+  async function step(world: World, idle: boolean): Promise<void> {
+    const changesCatalog = options.ddl && random.chance(ddlShare)
+    const steps = changesCatalog ? ddl : [...dmlSteps, idleStep]
+    const [, kind, operation] = random.weighted(steps.map((one) => [one[0], one] as const))
+    const number = counts.steps++
+    world.target = ''
+    let result = 'ok'
+    if (kind === 'idle') {
+      const milliseconds = random.int(300, 1500)
+      if (idle) await sleep(milliseconds)
+    }
+    try {
+      await operation(world)
+      unreachable = 0
+      add(succeeded, kind)
+    } catch (error) {
+      const outcome = classify(error)
+      result = outcome.name
+      if (outcome.kind === 'unexpected') {
+        const message = `workload seed ${options.seed}, step ${number}, ${kind} on ${world.target}`
+        throw new Error(`${message}: ${outcome.name}`, { cause: error })
+      }
+      add(outcome.kind === 'transient' ? errors : refused, outcome.kind === 'transient' ? result : kind)
+      if (outcome.kind === 'natural') add(errors, result)
+      if (outcome.kind === 'transient') {
+        if (++unreachable > unreachableMax) throw error
+        counts.transient++
+        await sleep(100)
+      }
+      if (outcome.kind === 'blocked') counts.blocked = true
+    }
+    options.log?.(`#${number} ${kind} ${world.target}: ${result}`)
+    // Inserts create collections too.
+    if (changesCatalog || (world.target !== '' && !world.knows(world.target))) await refresh(world)
+  }
+
+  /** A world out of date only makes for more refusals, so an election in this moment is nothing. */
+  async function refresh(world: World): Promise<void> {
+    try {
+      await world.refresh()
+    } catch (error) {
+      if (classify(error).kind !== 'transient') throw error
+    }
+  }
+
+  async function withWorld(work: (world: World) => Promise<void>): Promise<void> {
+    // Speed matters more here than safety: what a failover rolls back never was on the source.
+    const client = new MongoClient(options.uri, { writeConcern: { w: 1 } })
+    try {
+      const world = new World(client, random, {
+        huge: options.huge ?? false,
+        ddl: options.ddl,
+        databases: options.databases ?? workloadDatabases,
+        names: options.collections ?? workloadCollections,
+        sequence,
+      })
+      await world.refresh()
+      if (!options.ddl) await world.createFixed()
+      await work(world)
+    } finally {
+      await client.close()
+    }
+  }
+
+  return {
+    run: (signal) =>
+      withWorld(async (world) => {
+        const start = performance.now()
+        for (let done = 0; !signal.aborted && !counts.blocked; done++) {
+          await step(world, true)
+          const ahead = options.opsPerSecond ? (done / options.opsPerSecond) * 1000 - (performance.now() - start) : 0
+          if (ahead > 0) await sleep(ahead)
+        }
+      }),
+    runSteps: (count) =>
+      withWorld(async (world) => {
+        for (let i = 0; i < count && !counts.blocked; i++) await step(world, false)
+      }),
+    summary: () => ({ ...counts, succeeded: { ...succeeded }, refused: { ...refused }, errors: { ...errors } }),
+  }
+}
