@@ -84,13 +84,18 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   const withOutput = (message: string) =>
     `${message}\n--- tandem ${pid} said:\n${lines.slice(-outputLinesInErrors).join('\n')}`
 
-  async function progress(): Promise<Progress> {
+  async function ask(): Promise<{ status: number; progress: Progress | null; text: string }> {
     const response = await fetch(`${url}/api/v1/progress`)
-    const body = (await response.json()) as { success: boolean; progress: Progress }
-    if (response.status !== 200 || !body.progress) {
-      throw new Error(withOutput(`progress answered ${response.status} ${JSON.stringify(body)}`))
+    const text = await response.text()
+    return { status: response.status, progress: (JSON.parse(text) as { progress?: Progress }).progress ?? null, text }
+  }
+
+  async function progress(): Promise<Progress> {
+    const answer = await ask()
+    if (answer.status !== 200 || !answer.progress) {
+      throw new Error(withOutput(`progress answered ${answer.status} ${answer.text}`))
     }
-    return body.progress
+    return answer.progress
   }
 
   async function waitUntilListening(): Promise<void> {
@@ -115,7 +120,9 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     let last: Progress | null = null
     for (;;) {
       try {
-        last = await progress()
+        const answer = await ask()
+        // 503: still connecting to its clusters, as right after a restart.
+        if (answer.status !== 503) last = answer.progress
       } catch (error) {
         // A process that ends closes its connections before its end is known here.
         await Promise.race([ended, delay(endedGraceMs)])

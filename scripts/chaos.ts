@@ -1,0 +1,134 @@
+import { parseArgs } from 'node:util'
+import { cuts, kills, stepDowns } from '../test/support/faults.ts'
+import { loadBulk } from '../test/support/load-bulk.ts'
+import { startReplicaSet } from '../test/support/replica-set.ts'
+import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } from '../test/support/scenario.ts'
+
+/**
+ * Full counts of the fault tests of which `npm test` runs a fixed sample:
+ *   npm run chaos -- --seeds 50        random workloads without faults
+ *   npm run chaos -- --kills 100       kill -9 at random moments of copy, application and commit
+ *   npm run chaos -- --stepdowns 30    on each side
+ *   npm run chaos -- --cuts 10         connections cut or hanging, on each side
+ * --from N sets the first seed. A failing seed is printed and replays by `--from N --seeds 1` (or --kills 4, …).
+ */
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '0' },
+    kills: { type: 'string', default: '0' },
+    stepdowns: { type: 'string', default: '0' },
+    cuts: { type: 'string', default: '0' },
+    from: { type: 'string', default: '1' },
+    steps: { type: 'string', default: '120' },
+  },
+})
+const from = Number(values.from)
+const steps = Number(values.steps)
+const failed: string[] = []
+let passed = 0
+
+if (Number(values.seeds) > 0) {
+  await withPair(1, false, async (pair) => {
+    for (let seed = from; seed < from + Number(values.seeds); seed++) {
+      await report('workload', seed, { pair, seed, steps, start: startOptions(seed) })
+    }
+  })
+}
+
+if (Number(values.kills) > 0) {
+  const perRun = 5
+  await withPair(1, false, async (pair) => {
+    await loadBulk(pair.source.uri, 'bulk', 200_000)
+    let left = Number(values.kills)
+    for (let seed = from; left > 0; seed++) {
+      const here = Math.min(perRun, left)
+      left -= here
+      const atCommit = seed % 2 === 0 ? 2 : 1
+      await report('kill -9', seed, {
+        pair,
+        seed,
+        steps,
+        keep: ['bulk'],
+        faults: kills(Math.max(0, here - atCommit), 1_500),
+        commitFaults: kills(Math.min(here, atCommit), 150),
+      })
+    }
+  })
+}
+
+if (Number(values.stepdowns) > 0) {
+  const perRun = 5
+  for (const side of ['source', 'destination'] as const) {
+    await withPair(3, false, async (pair) => {
+      await loadBulk(pair.source.uri, 'bulk', 60_000)
+      for (let seed = from; (seed - from) * perRun < Number(values.stepdowns); seed++) {
+        await report(`stepdown of the ${side}`, seed, {
+          pair,
+          seed,
+          steps,
+          keep: ['bulk'],
+          faults: stepDowns(side, perRun, 800),
+        })
+      }
+    })
+  }
+}
+
+if (Number(values.cuts) > 0) {
+  const perRun = 4
+  for (const side of ['source', 'destination'] as const) {
+    await withPair(1, true, async (pair) => {
+      await loadBulk(pair.source.uri, 'bulk', 60_000)
+      for (let seed = from; (seed - from) * perRun < Number(values.cuts); seed++) {
+        await report(`cut of the ${side}`, seed, {
+          pair,
+          seed,
+          steps,
+          keep: ['bulk'],
+          faults: cuts(side, perRun, 1_000, 3_000),
+        })
+      }
+    })
+  }
+}
+
+console.log(`${passed} passed, ${failed.length} failed`)
+for (const name of failed) console.log(`  ${name}`)
+process.exit(failed.length > 0 ? 1 : 0)
+
+/** Every other seed without indexes, every third with the source blocked at commit. */
+function startOptions(seed: number): Record<string, unknown> {
+  return seed % 3 === 0 ? { enableUserWriteBlocking: 'sourceAndDestination' } : {}
+}
+
+async function withPair(members: number, proxied: boolean, work: (pair: Pair) => Promise<void>): Promise<void> {
+  await using source = await startReplicaSet({ members, oplogSizeMB: 2048, proxied })
+  await using destination = await startReplicaSet({ members, oplogSizeMB: 2048, proxied })
+  await work({ source, destination })
+}
+
+async function report(kind: string, seed: number, options: ScenarioOptions): Promise<void> {
+  const begun = performance.now()
+  const name = `${kind}, seed ${seed}`
+  try {
+    const result = await runScenario(options)
+    const good = result.equal && result.segmentsReadAgain === 0
+    if (good) passed += 1
+    else failed.push(name)
+    console.log(`${good ? 'ok  ' : 'FAIL'} ${name} (${((performance.now() - begun) / 1_000).toFixed(1)} s) ${summary(result)}`)
+    for (const difference of result.differences.slice(0, 5)) console.log(`     ${difference}`)
+  } catch (error) {
+    failed.push(name)
+    console.log(`FAIL ${name}: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+function summary(result: ScenarioResult): string {
+  const parts = [`${result.documents} documents`]
+  if (result.kills > 0) {
+    parts.push(`${result.kills} kills`, `slowest restart ${(result.slowestRestartMS / 1_000).toFixed(1)} s`)
+    parts.push(`${result.segmentsReadAgain} finished segments read again`)
+  }
+  if (result.faults > 0) parts.push(`${result.faults} faults`)
+  return parts.join(', ')
+}

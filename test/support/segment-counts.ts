@@ -1,0 +1,14 @@
+import { MongoClient } from 'mongodb'
+
+/** By segment: whether it is stored as done, and how often a cursor was opened for it. */
+export type SegmentCounts = Map<string, { done: boolean; attempts: number }>
+
+export async function countSegments(destinationUri: string): Promise<SegmentCounts> {
+  await using client = await MongoClient.connect(destinationUri)
+  const segments = await client
+    .db('tandem_internal')
+    .collection<{ _id: string; done: boolean; attempts: number }>('segments')
+    .find({}, { readConcern: 'majority' })
+    .toArray()
+  return new Map(segments.map(({ _id, done, attempts }) => [_id, { done, attempts }]))
+}
