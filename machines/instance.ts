@@ -123,6 +123,7 @@ export const instanceMachine = setup({
     },
     syncing: {
       initial: 'choosing',
+      on: { 'worker.failed': { target: 'failed', actions: 'rememberFailure' } },
       states: {
         choosing: {
           always: [
@@ -160,7 +161,6 @@ export const instanceMachine = setup({
               onError: { target: '#instance.failed', actions: 'rememberFailure' },
             },
           ],
-          on: { 'worker.failed': { target: '#instance.failed', actions: 'rememberFailure' } },
           initial: 'choosing',
           states: {
             choosing: {

@@ -115,7 +115,9 @@ async function report(kind: string, seed: number, options: ScenarioOptions): Pro
     const good = result.equal && result.segmentsReadAgain === 0
     if (good) passed += 1
     else failed.push(name)
-    console.log(`${good ? 'ok  ' : 'FAIL'} ${name} (${((performance.now() - begun) / 1_000).toFixed(1)} s) ${summary(result)}`)
+    console.log(
+      `${good ? 'ok  ' : 'FAIL'} ${name} (${((performance.now() - begun) / 1_000).toFixed(1)} s) ${summary(result)}`,
+    )
     for (const difference of result.differences.slice(0, 5)) console.log(`     ${difference}`)
   } catch (error) {
     failed.push(name)

@@ -12,6 +12,7 @@ import { codeOf, isTransient } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import { Metadata } from './mongo/metadata.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
+import type { LoadLevel } from './replication.ts'
 import { idleProgress, publicState } from './report-progress.ts'
 import { type StoredSync, SyncInstance } from './sync-instance.ts'
 
@@ -20,6 +21,7 @@ export interface ComposeOptions {
   cluster1: string
   id: string
   log: Logger
+  loadLevel: LoadLevel
   /** Called at each named step of a commit; fault tests end the process there. */
   atStep: (step: string) => void
   /** The instance has reached FAILED. */
@@ -121,6 +123,7 @@ export class ComposedInstance implements Instance {
         mongosyncID: id,
         incarnation,
         context,
+        loadLevel: this.#options.loadLevel,
         atStep,
         onTransition: (snapshot) => {
           const state = publicState(snapshot)

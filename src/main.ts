@@ -32,6 +32,7 @@ async function serve(options: ServeCommandOptions): Promise<void> {
     cluster1: options.cluster1,
     id: options.id,
     log,
+    loadLevel: options.loadLevel,
     atStep: (step) => {
       log.debug({ step }, 'commit step')
       // Fault tests: die here as by kill -9.

@@ -15,6 +15,10 @@ import { listCollections, listDatabases } from './mongo/listing.ts'
 import type { Metadata, SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
 
+/** mongosync's 1 to 4: how hard to load the clusters. */
+export type LoadLevel = 1 | 2 | 3 | 4
+const segmentsAtOnce: Record<LoadLevel, number> = { 1: 1, 2: 2, 3: 4, 4: 8 }
+
 /** Replica sets have one partition. */
 const partition = 0
 
@@ -25,6 +29,7 @@ export interface ReplicationParts {
   record: SyncRecord
   context: RetryContext
   epoch: number
+  loadLevel: LoadLevel
   atStep: (step: string) => void
 }
 
@@ -115,6 +120,7 @@ export class Replication {
       destination,
       metadata,
       catalogue: this.catalogue,
+      segmentsAtOnce: segmentsAtOnce[this.#parts.loadLevel],
       ledger: new SegmentLedger(metadata),
       context,
       startTime: record.startTime,

@@ -61,7 +61,7 @@ export function reportProgress(sources: ProgressSources): Progress {
       Destination: `${destination}: ${addresses[destination]}`,
     },
     mongosyncID: sources.mongosyncID,
-    coordinatorID: work.lease.holder,
+    coordinatorID: work.lease.holder ?? (state === 'COMMITTED' ? sources.mongosyncID : null),
     verification: null,
     ...(context.failure ? { failure: context.failure } : {}),
     ...(sources.warnings.length > 0 ? { warnings: sources.warnings } : {}),

@@ -9,6 +9,7 @@ import type { Cluster, ClusterName } from './mongo/cluster.ts'
 import { appendNote } from './mongo/listing.ts'
 import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import type { RetryContext } from './mongo/retry.ts'
+import type { LoadLevel } from './replication.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
 import { checkStart } from './start-checks.ts'
 import { SyncWork } from './sync-work.ts'
@@ -19,6 +20,7 @@ export interface SyncInstanceParts {
   mongosyncID: string
   incarnation: string
   context: RetryContext
+  loadLevel: LoadLevel
   atStep: (step: string) => void
   onTransition: (snapshot: InstanceSnapshot) => void
 }
@@ -51,7 +53,10 @@ export class SyncInstance implements Instance {
     const context = stored ? (stored.context ?? startedContext(stored.record.configuration)) : null
     this.#actor = this.#createActor(context)
     this.#actor.start()
-    if (stored) this.#work?.look().catch(() => {})
+    if (stored) {
+      this.#work?.look().catch(() => {})
+      if (this.#state !== 'COMMITTED') this.#work?.lead().catch(() => {})
+    }
   }
 
   progress(): Progress {
@@ -93,6 +98,9 @@ export class SyncInstance implements Instance {
 
   async resume(): Promise<void> {
     if (this.#state !== 'PAUSED' && this.#state !== 'FAILED') throw this.#wrongState('resume', 'PAUSED or FAILED')
+    if (this.#actor.getSnapshot().context.failure?.error === 'LeaseLost') {
+      throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
+    }
     this.#actor.send({ type: 'sync.resume' })
     await this.#storing
   }
@@ -147,7 +155,7 @@ export class SyncInstance implements Instance {
   }
 
   #begin(record: SyncRecord): SyncWork {
-    const { clusters, context, mongosyncID, incarnation, atStep } = this.#parts
+    const { clusters, context, loadLevel, mongosyncID, incarnation, atStep } = this.#parts
     const destination = clusters[record.configuration.destination]
     this.#metadata = new Metadata(destination, context)
     this.#work = new SyncWork({
@@ -156,6 +164,7 @@ export class SyncInstance implements Instance {
       metadata: this.#metadata,
       owner: { id: mongosyncID, incarnation },
       context,
+      loadLevel,
       atStep,
       onLeaseLost: () => {
         const errorDescription = 'another instance took the lease on the destination over; this one has stopped'
@@ -181,6 +190,7 @@ export class SyncInstance implements Instance {
     const actor = createActor(machine, { input: context })
     actor.subscribe((snapshot) => {
       this.#parts.onTransition(snapshot)
+      if (publicState(snapshot) === 'COMMITTED') this.#storing.then(() => this.#work?.resign()).catch(() => {})
       if (snapshot.context.configuration) this.#store(snapshot.context)
     })
     return actor

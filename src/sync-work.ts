@@ -10,7 +10,7 @@ import { Lease, type LeaseOwner } from './mongo/lease.ts'
 import { appendNote } from './mongo/listing.ts'
 import type { Metadata, SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
-import { blocksDestination, Replication } from './replication.ts'
+import { blocksDestination, type LoadLevel, Replication } from './replication.ts'
 
 export interface SyncWorkParts {
   source: Cluster
@@ -18,6 +18,7 @@ export interface SyncWorkParts {
   metadata: Metadata
   owner: LeaseOwner
   context: RetryContext
+  loadLevel: LoadLevel
   atStep: (step: string) => void
   onLeaseLost: () => void
 }
@@ -63,6 +64,12 @@ export class SyncWork {
     this.#election.send({ type: 'lease.campaign' })
     await waitFor(this.#election, (snapshot) => snapshot.matches('leading'), { timeout: Number.POSITIVE_INFINITY })
     this.#parts.destination.fence = () => this.lease.fence()
+  }
+
+  /** The sync is over: nobody writes any more. */
+  async resign(): Promise<void> {
+    this.#election.send({ type: 'lease.resign' })
+    await this.lease.release()
   }
 
   bind(record: SyncRecord): void {
@@ -180,7 +187,7 @@ export class SyncWork {
   async #load(): Promise<Replication> {
     if (!this.#record) throw new FatalError('InternalError', 'a sync without configuration')
     if (this.#parts.context.signal.aborted) throw new StoppedError()
-    const { source, destination, metadata, context, atStep } = this.#parts
+    const { source, destination, metadata, context, loadLevel, atStep } = this.#parts
     const signal = AbortSignal.any([context.signal, this.#abort.signal])
     const replication = new Replication({
       source,
@@ -189,6 +196,7 @@ export class SyncWork {
       record: this.#record,
       context: { ...context, signal },
       epoch: this.lease.epoch,
+      loadLevel,
       atStep,
     })
     this.#latest = await replication.load()

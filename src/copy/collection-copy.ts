@@ -5,12 +5,12 @@ import { retry } from '../mongo/retry.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
 
-/** Segments copied at a time, each with one read and one write under way. */
-const segmentsAtOnce = 4
 const plansAtOnce = 4
 
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown'> {
   catalogue: Catalogue
+  /** Segments copied at a time, each with one read and one write under way. */
+  segmentsAtOnce: number
   /** Called when every segment of a collection is stored as done. */
   copyEnded: (entry: CatalogueEntry) => Promise<void>
 }
@@ -56,7 +56,7 @@ export class CollectionCopy {
           if (left === 0) finish(entry)
         })
       })
-      await inParallel(segmentsAtOnce, work, (segment) => segment())
+      await inParallel(this.#parts.segmentsAtOnce, work, (segment) => segment())
       await Promise.all(ends)
       // Collections dropped on the source leave the catalogue when their event comes.
       while (catalogue.entries().some((entry) => entry.state === 'copying')) {

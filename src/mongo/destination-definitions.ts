@@ -177,7 +177,9 @@ export class DestinationDefinitions {
   }
 
   async #build(entry: CatalogueEntry, specifications: IndexSpecification[]): Promise<void> {
-    const indexes = specifications.map((one) => new RawValue(typedDocument(buildDocument(heldBackIndex(one, entry.wanted.options)))))
+    const indexes = specifications.map(
+      (one) => new RawValue(typedDocument(buildDocument(heldBackIndex(one, entry.wanted.options)))),
+    )
     await this.#named(entry, (name) =>
       this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
     )

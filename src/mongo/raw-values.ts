@@ -8,22 +8,45 @@ import type { TypedValue } from '../domain/raw-bson.ts'
  * changes what is relied on here.
  */
 interface DriverDocumentSequence {
-  push(document: object, bytes: Buffer): number
+  toBin(): Uint8Array
 }
 const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
   DocumentSequence: new (field: string) => DriverDocumentSequence
 }
 
 /**
- * A kind-1 section of OP_MSG: the driver places the bytes verbatim after the command's body
- * (https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/#kind-1--document-sequence).
+ * A kind-1 section of OP_MSG: the driver places its bytes verbatim after the command's body
+ * (https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/#kind-1--document-sequence). The section is laid
+ * out here in one piece; the driver's own way costs an object and a list entry per document.
  */
-export function rawSequence(field: 'documents' | 'updates' | 'deletes', documents: Iterable<Buffer>): object {
-  const sequence = new DocumentSequence(field)
-  for (const bytes of documents) sequence.push(emptyDocument, bytes)
-  return sequence
+class RawSequence extends DocumentSequence {
+  readonly #section: Buffer
+  constructor(field: string, documents: Buffer[], from: number, to: number) {
+    super(field)
+    let length = 1 + 4 + field.length + 1
+    for (let at = from; at < to; at++) length += (documents[at] as Buffer).length
+    const section = Buffer.allocUnsafe(length)
+    section[0] = 1
+    section.writeInt32LE(length - 1, 1)
+    let position = 5 + section.write(field, 5, 'latin1')
+    section[position++] = 0
+    for (let at = from; at < to; at++) position += (documents[at] as Buffer).copy(section, position)
+    this.#section = section
+  }
+  override toBin(): Uint8Array {
+    return this.#section
+  }
 }
-const emptyDocument = {}
+
+/** Documents [from, to) as the given field of a write command. */
+export function rawSequence(
+  field: 'documents' | 'updates' | 'deletes',
+  documents: Buffer[],
+  from = 0,
+  to = documents.length,
+): object {
+  return new RawSequence(field, documents, from, to)
+}
 
 const someObjectId = new ObjectId('000000000000000000000000')
 

@@ -73,10 +73,9 @@ async function send(
   }
   let reply: Document
   try {
-    const slice = from === 0 && to === statements.length ? statements : statements.slice(from, to)
     reply = await cluster.write(target.database, {
       [verb]: target.name,
-      [sequenceField[verb]]: rawSequence(sequenceField[verb], slice),
+      [sequenceField[verb]]: rawSequence(sequenceField[verb], statements, from, to),
       collectionUUID: toUuid(target.uuid),
       ordered: false,
       ...(verb === 'delete' ? {} : { bypassDocumentValidation: true, bypassEmptyTsReplacement: true }),

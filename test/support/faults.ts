@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { ReplicaSet } from './replica-set.ts'
 import type { RunningScenario } from './scenario.ts'
 
 /** Faults for scenarios. Pauses between them are random, not waits for something to happen. */
@@ -18,8 +19,20 @@ export function stepDowns(side: 'source' | 'destination', count: number, between
   return async (run: RunningScenario): Promise<void> => {
     for (let fault = 0; fault < count; fault++) {
       await sleep(run.random.int(0, betweenMS))
-      await run[side].stepDown()
+      await stepDown(run[side])
       run.counts.faults += 1
+    }
+  }
+}
+
+/** On a busy machine secondaries may not catch up in the time the primary gives them; then nothing has happened yet. */
+async function stepDown(set: ReplicaSet): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await set.stepDown()
+      return
+    } catch (error) {
+      if (attempt >= 10 || !String(error).includes('No electable secondaries')) throw error
     }
   }
 }

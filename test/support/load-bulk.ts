@@ -10,7 +10,11 @@ export async function loadBulk(uri: string, database: string, count: number): Pr
   if ((await collection.estimatedDocumentCount()) === count) return
   const filling = randomBytes(350).toString('hex')
   for (let from = 0; from < count; from += batch) {
-    const documents = Array.from({ length: Math.min(batch, count - from) }, (_, at) => ({ _id: from + at, filling, at }))
+    const documents = Array.from({ length: Math.min(batch, count - from) }, (_, at) => ({
+      _id: from + at,
+      filling,
+      at,
+    }))
     await collection.insertMany(documents, { ordered: false, writeConcern: { w: 1 } })
   }
 }

@@ -77,7 +77,10 @@ export async function runScenario(options: ScenarioOptions): Promise<ScenarioRes
       doneBefore.push(await countSegments(pair.destination.uri))
       const from = performance.now()
       tandem = await startTandem(clusters)
-      await tandem.waitFor((progress) => progress.state !== 'IDLE', { timeoutSeconds: 30, what: 'continuing by itself' })
+      await tandem.waitFor((progress) => progress.state !== 'IDLE', {
+        timeoutSeconds: 30,
+        what: 'continuing by itself',
+      })
       run.counts.kills += 1
       run.counts.slowestRestartMS = Math.max(run.counts.slowestRestartMS, performance.now() - from)
     },
@@ -89,7 +92,11 @@ export async function runScenario(options: ScenarioOptions): Promise<ScenarioRes
     writing.catch(() => {})
     faults.catch(() => {})
     await writing
-    await untilState(() => tandem, (progress) => progress.canCommit, faults)
+    await untilState(
+      () => tandem,
+      (progress) => progress.canCommit,
+      faults,
+    )
     await workload.runSteps(Math.ceil(steps / 3))
     done.abort()
     await faults

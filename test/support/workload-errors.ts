@@ -23,6 +23,7 @@ const naturalCodes: Record<number, string> = {
   86: 'IndexKeySpecsConflict',
   96: 'OperationFailed',
   121: 'DocumentValidationFailure',
+  166: 'CommandNotSupportedOnView',
   167: 'OptionNotSupportedOnView',
   171: 'CannotIndexParallelArrays',
   201: 'CannotBuildIndexKeys',
@@ -32,6 +33,7 @@ const naturalCodes: Record<number, string> = {
   17152: 'CappedAsOut',
   16755: 'CannotExtractGeoKeys',
   16766: 'HashedIndexOnArray',
+  6011800: 'ChangeOfClusteredIndex',
   5979800: 'DropOfClusteredIndex',
 }
 
