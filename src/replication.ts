@@ -108,7 +108,7 @@ export class Replication {
       metadata,
       catalogue: this.catalogue,
       definitions: this.#definitions,
-      documents: { source, metadata, writer: this.#writer, context, nextOrder: this.#nextOrder },
+      documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
       context,
       partition,
       epoch,

@@ -26,7 +26,7 @@ export interface EventApplicationParts {
   metadata: Metadata
   catalogue: Catalogue
   definitions: DefinitionReconciler
-  documents: ReconcileDependencies
+  documents: Omit<ReconcileDependencies, 'context'>
   context: RetryContext
   partition: number
   epoch: number
@@ -44,6 +44,9 @@ export class EventApplication {
   readonly #watermark = new Watermark<StreamPosition>(laneCount)
   readonly #lanes: Lanes<StreamPosition>
   readonly #stream = new AbortController()
+  /** Ends the retries of what is under way when something else has failed for good. */
+  readonly #failed = new AbortController()
+  readonly #documents: ReconcileDependencies
   readonly #gone = new Set<string>()
   /** Work to do between two batches, when nothing is being routed. */
   readonly #betweenBatches: { run: () => Promise<void>; cancel: (error: unknown) => void }[] = []
@@ -56,6 +59,8 @@ export class EventApplication {
   constructor(parts: EventApplicationParts) {
     this.#parts = parts
     this.#saved = parts.start
+    const signal = AbortSignal.any([parts.context.signal, this.#failed.signal])
+    this.#documents = { ...parts.documents, context: { ...parts.context, signal } }
     this.#lanes = new Lanes(
       laneCount,
       this.#watermark,
@@ -92,7 +97,7 @@ export class EventApplication {
         if (this.#drainTo !== null && batch.position.time >= this.#drainTo) break
       }
     } catch (error) {
-      if (!(error instanceof StoppedError)) this.#failure ??= error
+      if (!(error instanceof StoppedError)) this.#fail(error)
     } finally {
       clearInterval(saver)
       for (const { cancel } of this.#betweenBatches.splice(0)) cancel(new StoppedError())
@@ -128,7 +133,7 @@ export class EventApplication {
   async #reconcileTombstones(entry: CatalogueEntry): Promise<void> {
     if (this.#parts.catalogue.get(entry.uuid) !== entry) return
     await this.#lanes.drain()
-    const { metadata, source, documents } = this.#parts
+    const { metadata, source } = this.#parts
     // From here on its identities are applied, not recorded.
     const deferred = { ...entry, state: 'copied' as const }
     let after = -1
@@ -138,7 +143,7 @@ export class EventApplication {
       if (!last) break
       const identities: Identities = new Map()
       for (const { idElement } of tombstones) identities.set(identityKey(idElement), unread(idElement))
-      await reconcileDocuments(documents, deferred, identities, source.latest)
+      await reconcileDocuments(this.#documents, deferred, identities, source.latest)
       after = last.order
     }
     await this.#markCopied(entry)
@@ -214,7 +219,7 @@ export class EventApplication {
 
   async #send(entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime): Promise<void> {
     if (this.#parts.catalogue.get(entry.uuid) !== entry) return
-    await reconcileDocuments(this.#parts.documents, entry, identities, notBefore)
+    await reconcileDocuments(this.#documents, entry, identities, notBefore)
   }
 
   #savePosition(): void {
@@ -229,6 +234,7 @@ export class EventApplication {
 
   #fail(error: unknown): void {
     this.#failure ??= error
+    this.#failed.abort()
     this.#stream.abort()
   }
 }

@@ -118,11 +118,11 @@ export class Lanes<Position> {
     }
   }
 
-  /** Resolves when everything put so far is acknowledged. */
+  /** Resolves when everything put so far is acknowledged; after a failure, when nothing is under way any more. */
   async drain(): Promise<void> {
     for (let number = 0; number < this.#lanes.length; number++) {
       const lane = this.#lanes[number] as Lane
-      while ((lane.underWay || lane.count > 0) && !this.#failed) {
+      while (lane.underWay || (lane.count > 0 && !this.#failed)) {
         this.#kickLane(number, true)
         await lane.underWay
       }

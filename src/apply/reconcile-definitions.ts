@@ -1,4 +1,5 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
@@ -48,7 +49,7 @@ export class DefinitionReconciler {
     newState: CatalogueEntry['state'],
   ): Promise<void> {
     await retry(`following definitions of ${database}`, this.#context, async () => {
-      const listed = await readCommitted(this.#source, () => listCollections(this.#source, database))
+      const { listed, indexes } = await readCommitted(this.#source, () => this.#look(database, touched))
       refuseUnsupported(database, listed)
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
       const views = listed.filter((one) => one.type === 'view')
@@ -61,12 +62,31 @@ export class DefinitionReconciler {
       await this.#rename(database, byUuid)
       for (const one of collections) {
         const known = this.#catalogue.get(one.uuid)
-        if (!known) await this.#create(database, one, newState)
+        if (!known) await this.#create(database, one, indexes.get(one.uuid) ?? [], newState)
         else if (!known.destinationUUID) await this.#finishCreation(known)
-        else await this.#follow(known, one, touched === 'all' || touched.has(one.uuid))
+        else await this.#follow(known, one, indexes.get(one.uuid))
       }
       await this.#destination.followViews(database, views)
     })
+  }
+
+  /** One look at a database: its collections, and the indexes of those that are new or touched. */
+  async #look(database: string, touched: ReadonlySet<string> | 'all'): Promise<Look> {
+    const listed = await listCollections(this.#source, database)
+    const indexes = new Map<string, IndexSpecification[]>()
+    const wanted = listed.filter(
+      (one) =>
+        one.type === 'collection' && (touched === 'all' || touched.has(one.uuid) || !this.#catalogue.get(one.uuid)),
+    )
+    for (let from = 0; from < wanted.length; from += looksAtOnce) {
+      const looks = wanted.slice(from, from + looksAtOnce).map(async ({ uuid }) => {
+        const found = await listIndexes(this.#source, database, uuid)
+        // Dropped since the listing: its drop event follows, and until then it has none.
+        indexes.set(uuid, found ?? [])
+      })
+      await Promise.all(looks)
+    }
+    return { listed, indexes }
   }
 
   /** Drops indexes the source no longer has, ahead of the event that says so. True when one was dropped. */
@@ -82,9 +102,12 @@ export class DefinitionReconciler {
     this.#catalogue.remove(entry.uuid)
   }
 
-  async #create(database: string, one: ListedCollection, state: CatalogueEntry['state']): Promise<void> {
-    const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, database, one.uuid))
-    if (!indexes) return // dropped meanwhile; its drop event follows
+  async #create(
+    database: string,
+    one: ListedCollection,
+    indexes: IndexSpecification[],
+    state: CatalogueEntry['state'],
+  ): Promise<void> {
     const entry: CatalogueEntry = {
       uuid: one.uuid,
       database,
@@ -109,17 +132,15 @@ export class DefinitionReconciler {
     await this.#metadata.saveCollection(entry)
   }
 
-  async #follow(entry: CatalogueEntry, one: ListedCollection, lookAtIndexes: boolean): Promise<void> {
+  async #follow(
+    entry: CatalogueEntry,
+    one: ListedCollection,
+    indexes: IndexSpecification[] | undefined,
+  ): Promise<void> {
     const optionsChanged = await this.#destination.followOptions(entry, one.options)
-    let indexesChanged = false
-    if (lookAtIndexes) {
-      const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
-      if (!indexes) return
-      indexesChanged = await this.#destination.followIndexes(entry, indexes)
-      entry.wanted.indexes = indexes
-    }
-    entry.wanted.options = one.options
-    if (optionsChanged || indexesChanged || lookAtIndexes) await this.#metadata.saveCollection(entry)
+    const indexesChanged = indexes ? await this.#destination.followIndexes(entry, indexes) : false
+    entry.wanted = { options: one.options, indexes: indexes ?? entry.wanted.indexes }
+    if (optionsChanged || indexesChanged) await this.#metadata.saveCollection(entry)
   }
 
   /** Moves every collection to the name the source has for it, parking those that stand in each other's way. */
@@ -151,6 +172,13 @@ export class DefinitionReconciler {
     await this.#metadata.saveCollection(entry)
   }
 }
+
+interface Look {
+  listed: ListedCollection[]
+  indexes: Map<string, IndexSpecification[]>
+}
+
+const looksAtOnce = 8
 
 /** What tandem cannot carry yet, by name, at start and whenever it appears later. */
 export function refuseUnsupported(database: string, listed: ListedCollection[]): void {

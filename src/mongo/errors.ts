@@ -104,7 +104,7 @@ export function isTransientCode(value: number): boolean {
 export function isTransient(error: unknown): boolean {
   if (error instanceof TransientReplyError) return true
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
-  if (error instanceof MongoNetworkError) return true
+  if (error instanceof MongoNetworkError || isSocketError(error)) return true
   const value = codeOf(error)
   if (value !== undefined) return transient.has(value)
   if (error instanceof MongoError) {
@@ -112,6 +112,28 @@ export function isTransient(error: unknown): boolean {
   }
   return false
 }
+
+/** The driver lets some errors of Node's sockets through as they are: a write into a connection the peer has ended. */
+function isSocketError(error: unknown): boolean {
+  const name = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined
+  return typeof name === 'string' && socketErrors.has(name)
+}
+
+const socketErrors = new Set([
+  'EPIPE',
+  'ECONNRESET',
+  'ECONNREFUSED',
+  'ECONNABORTED',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'EHOSTDOWN',
+  'ENETUNREACH',
+  'ENETDOWN',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'ERR_STREAM_DESTROYED',
+  'ERR_SOCKET_CLOSED',
+])
 
 /** Turns an error that cannot be retried into the named failure the operator sees. Others pass unchanged. */
 export function toFatal(what: string, error: unknown): unknown {

@@ -56,7 +56,7 @@ export const nested = (fields: readonly RawField[]): RawValue => new RawValue(3,
 export const array = (items: readonly unknown[]): RawValue =>
   new RawValue(4, rawDocument(items.map((item, i) => [String(i), item] as const)))
 export const undefinedValue = new RawValue(6, Buffer.alloc(0))
-export const nullValue = new RawValue(10, Buffer.alloc(0))
+const nullValue = new RawValue(10, Buffer.alloc(0))
 
 /** A double by its bits: NaN payloads and the sign of zero get lost in many hands. */
 export function doubleBits(bits: bigint): RawValue {
@@ -66,20 +66,20 @@ export function doubleBits(bits: bigint): RawValue {
 }
 
 /** Milliseconds far outside what a JavaScript Date can hold. */
-export function dateMillis(milliseconds: bigint): RawValue {
+function dateMillis(milliseconds: bigint): RawValue {
   const payload = Buffer.alloc(8)
   payload.writeBigInt64LE(milliseconds)
   return new RawValue(9, payload)
 }
 
-export function stringValue(text: string | Buffer): RawValue {
+function stringValue(text: string | Buffer): RawValue {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text
   const length = Buffer.alloc(4)
   length.writeInt32LE(bytes.length + 1)
   return new RawValue(2, Buffer.concat([length, bytes, Buffer.from([0])]))
 }
 
-export function dbPointer(namespace: string, id: Buffer): RawValue {
+function dbPointer(namespace: string, id: Buffer): RawValue {
   return new RawValue(12, Buffer.concat([stringValue(namespace).payload, id]))
 }
 
@@ -99,7 +99,7 @@ export async function insertRaw(db: Db, collection: string, documents: readonly 
   if (writeErrors?.length > 0) throw Object.assign(new Error(writeErrors[0].errmsg), { code: writeErrors[0].code })
 }
 
-export const objectId = (random: Random): ObjectId => new ObjectId(random.bytes(12))
+const objectId = (random: Random): ObjectId => new ObjectId(random.bytes(12))
 
 /**
  * The values that break sync tools, one of each kind. Top-level `Timestamp(0, 0)` is left out: the server replaces it
@@ -170,7 +170,7 @@ const nastyNames = [
 ]
 
 /** Any value; deeper ones get rarer. */
-export function nastyValue(random: Random, depth = 0): unknown {
+function nastyValue(random: Random, depth = 0): unknown {
   const shape = random.weighted([
     [depth < 6 ? 3 : 0, 'object'],
     [depth < 6 ? 2 : 0, 'array'],
@@ -187,7 +187,7 @@ export function nastyValue(random: Random, depth = 0): unknown {
 }
 
 /** Fields in an order of their own, `2` after `10`, and now and then one name twice. */
-export function nastyFields(random: Random, count: number, depth = 0): RawField[] {
+function nastyFields(random: Random, count: number, depth = 0): RawField[] {
   const fields: RawField[] = []
   for (let i = 0; i < count; i++) {
     const name = random.chance(0.6) ? random.pick(nastyNames) : random.word(random.int(1, 8))

@@ -23,12 +23,12 @@ const filter = (world: World, target: KnownCollection) => ({ _id: idIn(world, ta
 /** Several documents go by order of `_id`: when one of them fails, the same ones before it have been changed on every server. */
 const byId = { hint: { _id: 1 } } as const
 
-export const insertOne: Operation = async (world) => {
+const insertOne: Operation = async (world) => {
   const target = world.dmlTarget()
   await world.collection(target).insertOne(newDocument(world, idIn(world, target)), world.inSession)
 }
 
-export const insertMany: Operation = async (world) => {
+const insertMany: Operation = async (world) => {
   const target = world.dmlTarget()
   const count = world.random.chance(0.05) ? 300 : world.random.int(2, 30)
   const documents = Array.from({ length: count }, () => newDocument(world, idIn(world, target)))
@@ -36,7 +36,7 @@ export const insertMany: Operation = async (world) => {
   await world.collection(target).insertMany(documents, { ordered, ...world.inSession })
 }
 
-export const insertNasty: Operation = async (world) => {
+const insertNasty: Operation = async (world) => {
   const target = world.dmlTarget()
   const documents = Array.from({ length: world.random.int(1, 10) }, () =>
     nastyDocument(world.random, idIn(world, target), [['u', `u${world.next()}`]]),
@@ -45,7 +45,7 @@ export const insertNasty: Operation = async (world) => {
   await insertRaw(world.db(target.database), target.name, documents)
 }
 
-export const replaceOne: Operation = async (world) => {
+const replaceOne: Operation = async (world) => {
   const target = world.dmlTarget()
   const query = filter(world, target)
   const replacement = newFields(world)
@@ -54,19 +54,19 @@ export const replaceOne: Operation = async (world) => {
     .replaceOne(query, replacement, { upsert: world.random.chance(0.5), ...world.inSession })
 }
 
-export const updateOne: Operation = async (world) => {
+const updateOne: Operation = async (world) => {
   const target = world.dmlTarget()
   const query = filter(world, target)
   const upsert = world.random.chance(0.3)
   await world.collection(target).updateOne(query, operators(world), { upsert, ...world.inSession })
 }
 
-export const updatePipeline: Operation = async (world) => {
+const updatePipeline: Operation = async (world) => {
   const target = world.dmlTarget()
   await world.collection(target).updateOne(filter(world, target), pipeline(world), world.inSession)
 }
 
-export const updateMany: Operation = async (world) => {
+const updateMany: Operation = async (world) => {
   const target = world.dmlTarget()
   const from = world.random.int(0, 95)
   const query = { n: { $gte: from, $lt: from + world.random.int(1, 8) } }
@@ -74,19 +74,19 @@ export const updateMany: Operation = async (world) => {
   await world.collection(target).updateMany(query, update, { ...byId, ...world.inSession })
 }
 
-export const deleteOne: Operation = async (world) => {
+const deleteOne: Operation = async (world) => {
   const target = world.dmlTarget()
   await world.collection(target).deleteOne(filter(world, target), world.inSession)
 }
 
-export const deleteMany: Operation = async (world) => {
+const deleteMany: Operation = async (world) => {
   const target = world.dmlTarget()
   const { random } = world
   const query = random.chance(0.97) ? { n: random.int(0, 99) } : { n: { $lt: random.int(10, 50) } }
   await world.collection(target).deleteMany(query, { ...byId, ...world.inSession })
 }
 
-export const findAndModify: Operation = async (world) => {
+const findAndModify: Operation = async (world) => {
   const target = world.dmlTarget()
   const collection = world.collection(target)
   const query = filter(world, target)
@@ -105,7 +105,7 @@ export const findAndModify: Operation = async (world) => {
   ])()
 }
 
-export const bulkWrite: Operation = async (world) => {
+const bulkWrite: Operation = async (world) => {
   const target = world.dmlTarget()
   const one = (): AnyBulkWriteOperation => {
     const query = filter(world, target)
@@ -125,7 +125,7 @@ export const bulkWrite: Operation = async (world) => {
 }
 
 /** `_id: 1` goes and `_id: NumberLong(1)` comes: to an index the same key, to a byte comparison another document. */
-export const respellId: Operation = async (world) => {
+const respellId: Operation = async (world) => {
   const target = world.dmlTarget()
   const slot = slotIn(world.random, target)
   const collection = world.collection(target)
@@ -135,7 +135,7 @@ export const respellId: Operation = async (world) => {
   }
 }
 
-export const hotDocument: Operation = async (world) => {
+const hotDocument: Operation = async (world) => {
   const target = world.dmlTarget()
   const query = filter(world, target)
   const updates = Array.from({ length: 200 }, () => ({
@@ -144,7 +144,7 @@ export const hotDocument: Operation = async (world) => {
   await world.collection(target).bulkWrite(updates, { ordered: false })
 }
 
-export const bigDocument: Operation = async (world) => {
+const bigDocument: Operation = async (world) => {
   const target = world.dmlTarget()
   const huge = world.huge && world.random.chance(0.1)
   const bytes = huge ? maxDocumentPadding : world.random.int(100_000, 1_000_000)
@@ -158,7 +158,7 @@ export const bigDocument: Operation = async (world) => {
 }
 
 /** Two documents trade the value of `u`: applied in another order it meets a unique index. */
-export const swapUnique: Operation = async (world) => {
+const swapUnique: Operation = async (world) => {
   const target = world.dmlTarget()
   const collection = world.collection(target)
   const [a, b] = await collection
@@ -174,7 +174,7 @@ export const swapUnique: Operation = async (world) => {
 }
 
 /** An empty timestamp is kept by `$set` but replaced by the clock on insert, unless the writer says otherwise. */
-export const emptyTimestamp: Operation = async (world) => {
+const emptyTimestamp: Operation = async (world) => {
   const target = world.dmlTarget()
   const zero = new Timestamp({ t: 0, i: 0 })
   const tag = new Binary(world.random.bytes(4), 128)

@@ -7,7 +7,7 @@ export type Id = ObjectId
 export type Identified = Document & { _id: Id }
 
 /** A number in one of the four types that are equal to the server and different in bytes. */
-export function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
+function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
   if (random.chance(plain)) return new Int32(value)
   return random.pick([
     Long.fromNumber(value),
@@ -66,7 +66,7 @@ export function slotIn(random: Random, { database }: KnownCollection): number {
 }
 
 /** The field whose type flips between string, array, object and number: deltas on it are only true in order. */
-export function flippingValue(random: Random): unknown {
+function flippingValue(random: Random): unknown {
   return random.pick<() => unknown>([
     () => random.word(6),
     () => [random.int(0, 9), random.word(3), { x: random.int(0, 9) }],
@@ -78,17 +78,17 @@ export function flippingValue(random: Random): unknown {
   ])()
 }
 
-export function point(random: Random, outside = 0): unknown {
+function point(random: Random, outside = 0): unknown {
   if (random.chance(outside)) return { type: 'Point', coordinates: [999, random.int(-80, 80)] }
   return { type: 'Point', coordinates: [random.int(-179, 179), random.int(-80, 80)] }
 }
 
 /** Dates far ahead, so that no TTL index ever takes a document away by the clock. */
-export function farDate(random: Random): Date {
+function farDate(random: Random): Date {
   return new Date(Date.UTC(2090, random.int(0, 11), random.int(1, 28), random.int(0, 23)))
 }
 
-export function text(random: Random, words: number): string {
+function text(random: Random, words: number): string {
   return Array.from({ length: words }, () => random.word(random.int(2, 9))).join(' ')
 }
 

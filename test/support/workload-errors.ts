@@ -12,6 +12,7 @@ const naturalCodes: Record<number, string> = {
   26: 'NamespaceNotFound',
   27: 'IndexNotFound',
   28: 'PathNotViable',
+  40: 'ConflictingUpdateOperators',
   48: 'NamespaceExists',
   52: 'DollarPrefixedFieldName',
   56: 'EmptyFieldName',

@@ -22,7 +22,7 @@ export interface WorkloadOptions {
   readonly log?: (line: string) => void
 }
 
-export interface WorkloadSummary {
+interface WorkloadSummary {
   readonly steps: number
   readonly succeeded: Record<string, number>
   readonly refused: Record<string, number>
