@@ -55,6 +55,7 @@ const transient = new Set<number>([
   90, // CallbackCanceled
   91, // ShutdownInProgress
   94, // NotYetInitialized
+  107, // LockFailed: appendOplogNote does not wait for the global lock
   112, // WriteConflict
   117, // ConflictingOperationInProgress
   133, // FailedToSatisfyReadPreference

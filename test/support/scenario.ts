@@ -19,6 +19,8 @@ export interface ScenarioOptions {
   /** Steps of the workload before the copy, during copy and application, and after canCommit. */
   steps?: number
   ddl?: boolean
+  /** Documents of 15.9 MB now and then. */
+  huge?: boolean
   /** Databases on the source that stay from scenario to scenario: bulk to copy. */
   keep?: string[]
   start?: Record<string, unknown>
@@ -54,12 +56,12 @@ export interface ScenarioResult {
  * the independent comparison of both clusters. Everything random comes from the seed.
  */
 export async function runScenario(options: ScenarioOptions): Promise<ScenarioResult> {
-  const { pair, seed, steps = 120, ddl = true } = options
+  const { pair, seed, steps = 120, ddl = true, huge = false } = options
   await reset(pair, options.keep ?? [])
   await seedData(pair.source.uri, seed, 0.3)
   // The application is not cut off when tandem is.
   const writerUri = pair.source.proxies.length > 0 ? pair.source.uris[0] : pair.source.uri
-  const workload = createWorkload({ uri: writerUri ?? pair.source.uri, seed, ddl, transactions: true })
+  const workload = createWorkload({ uri: writerUri ?? pair.source.uri, seed, ddl, huge, transactions: true })
   await workload.runSteps(20)
 
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
