@@ -76,9 +76,13 @@ export class Replication {
     for (const database of this.catalogue.databases()) {
       const listed = await retry(`listing ${database}`, context, () => listCollections(destination, database))
       const names = new Map(listed.map((one) => [one.uuid, one.name]))
-      for (const entry of this.catalogue.inDatabase(database)) {
-        // A rename acknowledged by the server and not yet stored when the process died.
+      const entries = this.catalogue.inDatabase(database)
+      const claimed = new Set(entries.map((entry) => entry.destinationUUID))
+      for (const entry of entries) {
+        // A rename, or a creation, acknowledged by the server and not yet stored when the process died.
         if (entry.destinationUUID) entry.name = names.get(entry.destinationUUID) ?? entry.name
+        else
+          entry.destinationUUID = listed.find((one) => one.name === entry.name && !claimed.has(one.uuid))?.uuid ?? null
       }
     }
     return this

@@ -1,6 +1,7 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -60,11 +61,10 @@ export class DefinitionReconciler {
       }
       await this.#destination.dropViewsExcept(database, views)
       await this.#rename(database, byUuid)
+      await this.#create(database, collections, indexes, newState)
       for (const one of collections) {
         const known = this.#catalogue.get(one.uuid)
-        if (!known) await this.#create(database, one, indexes.get(one.uuid) ?? [], newState)
-        else if (!known.destinationUUID) await this.#finishCreation(known)
-        else await this.#follow(known, one, indexes.get(one.uuid))
+        if (known) await this.#follow(known, one, indexes.get(one.uuid))
       }
       await this.#destination.followViews(database, views)
     })
@@ -78,14 +78,11 @@ export class DefinitionReconciler {
       (one) =>
         one.type === 'collection' && (touched === 'all' || touched.has(one.uuid) || !this.#catalogue.get(one.uuid)),
     )
-    for (let from = 0; from < wanted.length; from += looksAtOnce) {
-      const looks = wanted.slice(from, from + looksAtOnce).map(async ({ uuid }) => {
-        const found = await listIndexes(this.#source, database, uuid)
-        // Dropped since the listing: its drop event follows, and until then it has none.
-        indexes.set(uuid, found ?? [])
-      })
-      await Promise.all(looks)
-    }
+    await inParallel(atOnce, wanted, async ({ uuid }) => {
+      const found = await listIndexes(this.#source, database, uuid)
+      // Dropped since the listing: its drop event follows, and until then it has none.
+      indexes.set(uuid, found ?? [])
+    })
     return { listed, indexes }
   }
 
@@ -102,34 +99,28 @@ export class DefinitionReconciler {
     this.#catalogue.remove(entry.uuid)
   }
 
+  /** Creates what is new, and what a crash left between intent and creation. */
   async #create(
     database: string,
-    one: ListedCollection,
-    indexes: IndexSpecification[],
+    collections: ListedCollection[],
+    indexes: Look['indexes'],
     state: CatalogueEntry['state'],
   ): Promise<void> {
-    const entry: CatalogueEntry = {
-      uuid: one.uuid,
-      database,
-      name: one.name,
-      sourceName: one.name,
-      destinationUUID: null,
-      state,
-      wanted: { options: one.options, indexes },
-      estimatedBytes: 0,
-      copiedBytes: 0,
-      planned: false,
-      hasTombstones: false,
+    const unborn: CatalogueEntry[] = []
+    for (const one of collections) {
+      const known = this.#catalogue.get(one.uuid)
+      if (known?.destinationUUID) continue
+      if (known) known.name = one.name
+      unborn.push(known ?? newEntry(database, one, indexes.get(one.uuid) ?? [], state))
     }
+    if (unborn.length === 0) return
     // The intent first: a collection created and then forgotten by a crash is recognised as ours.
-    await this.#metadata.saveCollection(entry)
-    this.#catalogue.add(entry)
-    await this.#finishCreation(entry)
-  }
-
-  async #finishCreation(entry: CatalogueEntry): Promise<void> {
-    entry.destinationUUID = await this.#destination.create(entry)
-    await this.#metadata.saveCollection(entry)
+    await this.#metadata.saveCollections(unborn)
+    await inParallel(atOnce, unborn, async (entry) => {
+      entry.destinationUUID = await this.#destination.create(entry)
+      if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
+    })
+    await this.#metadata.saveCollections(unborn)
   }
 
   async #follow(
@@ -178,7 +169,29 @@ interface Look {
   indexes: Map<string, IndexSpecification[]>
 }
 
-const looksAtOnce = 8
+/** Collections looked at, or created, at a time. */
+const atOnce = 8
+
+function newEntry(
+  database: string,
+  one: ListedCollection,
+  indexes: IndexSpecification[],
+  state: CatalogueEntry['state'],
+): CatalogueEntry {
+  return {
+    uuid: one.uuid,
+    database,
+    name: one.name,
+    sourceName: one.name,
+    destinationUUID: null,
+    state,
+    wanted: { options: one.options, indexes },
+    estimatedBytes: 0,
+    copiedBytes: 0,
+    planned: false,
+    hasTombstones: false,
+  }
+}
 
 /** What tandem cannot carry yet, by name, at start and whenever it appears later. */
 export function refuseUnsupported(database: string, listed: ListedCollection[]): void {

@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import { StoppedError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { retry } from '../mongo/retry.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
 
-const plansAtOnce = 4
+const plansAtOnce = 8
 
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown'> {
   catalogue: Catalogue
@@ -36,10 +37,7 @@ export class CollectionCopy {
     const ends: Promise<void>[] = []
     try {
       const entries = catalogue.entries().filter((entry) => entry.state === 'copying')
-      const planned = new Map<CatalogueEntry, Segment[]>()
-      await inParallel(plansAtOnce, entries, async (entry) => {
-        planned.set(entry, await this.#plan(parts, entry))
-      })
+      const planned = await this.#plan(parts, entries)
       entries.sort((one, other) => other.estimatedBytes - one.estimatedBytes)
       const finish = (entry: CatalogueEntry): void => {
         const end = ledger.flush().then(() => this.#parts.copyEnded(entry))
@@ -78,38 +76,31 @@ export class CollectionCopy {
     this.#stop.abort()
   }
 
-  async #plan(parts: CopySegmentParts, entry: CatalogueEntry): Promise<Segment[]> {
-    if (entry.planned) {
-      const segments = await parts.metadata.loadSegments(entry.uuid)
-      entry.copiedBytes = segments.reduce((sum, segment) => sum + segment.bytes, 0)
-      return segments
-    }
-    const segments = await retry(`planning the copy of ${entry.database}.${entry.name}`, parts.context, () =>
-      planCopy(parts.source, entry),
-    )
-    if (!segments || !parts.isKnown(entry)) return []
-    await parts.metadata.removeSegments(entry.uuid) // of a plan that a crash cut short
-    await parts.metadata.saveSegments(segments)
-    entry.planned = true
-    await parts.metadata.saveCollection(entry)
-    return segments
+  /** The segments of every collection: as stored, or cut now and stored before the first is copied. */
+  async #plan(parts: CopySegmentParts, entries: CatalogueEntry[]): Promise<Map<CatalogueEntry, Segment[]>> {
+    const { metadata, source, context } = parts
+    const planned = new Map<CatalogueEntry, Segment[]>()
+    const fresh: CatalogueEntry[] = []
+    await inParallel(plansAtOnce, entries, async (entry) => {
+      if (entry.planned) {
+        const segments = await metadata.loadSegments(entry.uuid)
+        entry.copiedBytes = segments.reduce((sum, segment) => sum + segment.bytes, 0)
+        planned.set(entry, segments)
+        return
+      }
+      const what = `planning the copy of ${entry.database}.${entry.name}`
+      const segments = await retry(what, context, () => planCopy(source, entry))
+      if (!segments || !parts.isKnown(entry)) return
+      planned.set(entry, segments)
+      fresh.push(entry)
+    })
+    await metadata.removeSegments(fresh.map((entry) => entry.uuid)) // of a plan that a crash cut short
+    await metadata.saveSegments(fresh.flatMap((entry) => planned.get(entry) ?? []))
+    const known = fresh.filter(parts.isKnown)
+    for (const entry of known) entry.planned = true
+    await metadata.saveCollections(known)
+    return planned
   }
-}
-
-/** Runs all items, `width` at a time. After a failure no further item is begun; those under way are awaited. */
-async function inParallel<T>(width: number, items: T[], run: (item: T) => Promise<void>): Promise<void> {
-  const queue = [...items]
-  const worker = async (): Promise<void> => {
-    for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
-      await run(item).catch((error) => {
-        queue.length = 0
-        throw error
-      })
-    }
-  }
-  const results = await Promise.allSettled(Array.from({ length: width }, worker))
-  const failed = results.find((result) => result.status === 'rejected')
-  if (failed) throw failed.reason
 }
 
 function isStop(error: unknown): boolean {

@@ -46,8 +46,7 @@ export class DestinationDefinitions {
     } catch (error) {
       if (codeOf(error) !== code.namespaceExists) throw error
     }
-    const listed = await listCollections(this.#cluster, entry.database)
-    const created = listed.find((one) => one.name === entry.name)
+    const [created] = await listCollections(this.#cluster, entry.database, entry.name)
     if (created?.type !== 'collection') {
       throw new FatalError(
         'DestinationConflict',

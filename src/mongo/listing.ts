@@ -20,19 +20,24 @@ export async function listDatabases(cluster: Cluster): Promise<string[]> {
 }
 
 /** All user collections and views of a database, options as raw bytes. One reply of the server, so one moment. */
-export async function listCollections(cluster: Cluster, database: string): Promise<ListedCollection[]> {
-  const documents = await readAll(cluster, database, { listCollections: 1, cursor: { batchSize: 1_000_000 } })
+export async function listCollections(cluster: Cluster, database: string, name?: string): Promise<ListedCollection[]> {
+  const filter = name === undefined ? {} : { filter: { name } }
+  const documents = await readAll(cluster, database, {
+    listCollections: 1,
+    ...filter,
+    cursor: { batchSize: 1_000_000 },
+  })
   const listed: ListedCollection[] = []
   for (const bytes of documents) {
     const fields = readFields(bytes)
-    const name = stringOf(fieldNamed(fields, 'name')) ?? ''
+    const listedName = stringOf(fieldNamed(fields, 'name')) ?? ''
     const type = stringOf(fieldNamed(fields, 'type')) ?? 'collection'
-    if (!isUserCollection(name) && !name.startsWith('system.buckets.')) continue
+    if (!isUserCollection(listedName) && !listedName.startsWith('system.buckets.')) continue
     const info = fieldNamed(fields, 'info')
     const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
     const options = fieldNamed(fields, 'options')
     listed.push({
-      name,
+      name: listedName,
       type,
       uuid: uuid ? uuid.latin1Slice(6) : '',
       options: options ? readFields(embedded(options)) : [],

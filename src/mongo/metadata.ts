@@ -14,6 +14,8 @@ import { fromUuid, toUuid } from './uuid.ts'
 
 /** Version of everything stored here. A document of another version is refused by name, never guessed at. */
 export const metadataVersion = 1
+/** Statements in one metadata command. */
+const statementsMax = 500
 
 export interface SyncRecord {
   configuration: StartConfiguration
@@ -122,32 +124,46 @@ export class Metadata {
     }))
   }
 
+  async saveCollections(entries: CatalogueEntry[]): Promise<void> {
+    for (let from = 0; from < entries.length; from += statementsMax) {
+      await this.#update(
+        'collections',
+        entries.slice(from, from + statementsMax).map((entry) => ({
+          q: { _id: toUuid(entry.uuid) },
+          u: {
+            database: entry.database,
+            name: entry.name,
+            destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
+            state: entry.state,
+            options: new Binary(buildDocument(entry.wanted.options)),
+            indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
+            estimatedBytes: entry.estimatedBytes,
+            copiedBytes: entry.copiedBytes,
+            planned: entry.planned,
+            schemaVersion: metadataVersion,
+          },
+          upsert: true,
+        })),
+      )
+    }
+  }
+
   async saveCollection(entry: CatalogueEntry): Promise<void> {
-    await this.#upsert('collections', toUuid(entry.uuid), {
-      database: entry.database,
-      name: entry.name,
-      destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
-      state: entry.state,
-      options: new Binary(buildDocument(entry.wanted.options)),
-      indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
-      estimatedBytes: entry.estimatedBytes,
-      copiedBytes: entry.copiedBytes,
-      planned: entry.planned,
-    })
+    await this.saveCollections([entry])
   }
 
   /** Forgets a collection that is gone on the source, with its segments and tombstones. */
   async removeCollection(uuid: string): Promise<void> {
-    await this.removeSegments(uuid)
+    await this.removeSegments([uuid])
     await this.removeTombstones(uuid)
     await this.#delete('collections', [{ q: { _id: toUuid(uuid) }, limit: 1 }])
   }
 
   async saveSegments(segments: Segment[]): Promise<void> {
-    for (let from = 0; from < segments.length; from += 500) {
+    for (let from = 0; from < segments.length; from += statementsMax) {
       await this.#update(
         'segments',
-        segments.slice(from, from + 500).map((segment) => ({
+        segments.slice(from, from + statementsMax).map((segment) => ({
           q: { _id: `${Buffer.from(segment.collection, 'latin1').toString('hex')}:${segment.ordinal}` },
           u: {
             collection: toUuid(segment.collection),
@@ -184,8 +200,11 @@ export class Metadata {
       .sort((one, other) => one.ordinal - other.ordinal)
   }
 
-  async removeSegments(uuid: string): Promise<void> {
-    await this.#delete('segments', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
+  async removeSegments(uuids: string[]): Promise<void> {
+    for (let from = 0; from < uuids.length; from += statementsMax) {
+      const collections = uuids.slice(from, from + statementsMax).map(toUuid)
+      await this.#delete('segments', [{ q: { collection: { $in: collections } }, limit: 0 }])
+    }
   }
 
   /**
@@ -194,8 +213,8 @@ export class Metadata {
    */
   async addTombstones(uuid: string, tombstones: Tombstone[]): Promise<void> {
     const prefix = Buffer.from(uuid, 'latin1')
-    for (let from = 0; from < tombstones.length; from += 1_000) {
-      const statements = tombstones.slice(from, from + 1_000).map(({ idElement, order, reorder }) => {
+    for (let from = 0; from < tombstones.length; from += statementsMax) {
+      const statements = tombstones.slice(from, from + statementsMax).map(({ idElement, order, reorder }) => {
         const fields = { collection: toUuid(uuid), schemaVersion: metadataVersion }
         const position = { order: Long.fromNumber(order) }
         return {

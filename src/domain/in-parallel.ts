@@ -1,0 +1,15 @@
+/** Runs all items, `width` at a time. After a failure no further item is begun; those under way are awaited. */
+export async function inParallel<T>(width: number, items: T[], run: (item: T) => Promise<void>): Promise<void> {
+  const queue = [...items]
+  const worker = async (): Promise<void> => {
+    for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
+      await run(item).catch((error) => {
+        queue.length = 0
+        throw error
+      })
+    }
+  }
+  const results = await Promise.allSettled(Array.from({ length: width }, worker))
+  const failed = results.find((result) => result.status === 'rejected')
+  if (failed) throw failed.reason
+}
