@@ -1,4 +1,4 @@
-import { bsonType, spans } from './raw-bson.ts'
+import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
  * A text that is equal for two `_id`s exactly when the server (under simple collation) holds them to be equal: numbers
@@ -14,11 +14,16 @@ export function idValueKey(bytes: Buffer, type: number, start: number, end: numb
       return `n${exactDouble(bytes.readDoubleLE(start))}`
     case bsonType.decimal128:
       return `n${exactDecimal(bytes, start)}`
+    case bsonType.codeWithScope: {
+      const scope = scopeStart(bytes, start)
+      return `${type}:${bytes.latin1Slice(start + 4, scope)}${idValueKey(bytes, bsonType.document, scope, end)}`
+    }
     case bsonType.document:
     case bsonType.array: {
       let key = `${type}{`
       for (const span of spans(bytes, start)) {
-        const name = bytes.latin1Slice(span.nameStart, span.nameEnd)
+        // The server does not look at the names in an array.
+        const name = type === bsonType.array ? '' : bytes.latin1Slice(span.nameStart, span.nameEnd)
         const value = idValueKey(bytes, span.type, span.valueStart, span.valueEnd)
         key += `${name.length}:${name}=${value.length}:${value},`
       }
@@ -37,6 +42,7 @@ export function hasSpellings(type: number): boolean {
     type === bsonType.double ||
     type === bsonType.decimal128 ||
     type === bsonType.document ||
+    type === bsonType.codeWithScope ||
     type === 0x02 ||
     type === 0x0e
   )
@@ -58,14 +64,9 @@ function exactDouble(value: number): string {
 }
 
 function exactDecimal(bytes: Buffer, start: number): string {
-  const high = bytes.readBigUInt64LE(start + 8)
-  const combination = Number((high >> 58n) & 0x1fn)
-  const negative = high >> 63n === 1n
-  if (combination === 0x1f) return 'NaN'
-  if (combination === 0x1e) return negative ? '-Infinity' : 'Infinity'
-  if (((high >> 61n) & 3n) === 3n) return '0'
-  const exponent = Number((high >> 49n) & 0x3fffn) - 6176
-  const coefficient = ((high & 0x1ffffffffffffn) << 64n) | bytes.readBigUInt64LE(start)
+  const { special, negative, coefficient, exponent } = decimalParts(bytes, start)
+  if (special === 'NaN') return 'NaN'
+  if (special) return negative ? '-Infinity' : 'Infinity'
   return scientific(negative ? -coefficient : coefficient, exponent)
 }
 

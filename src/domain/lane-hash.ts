@@ -1,4 +1,4 @@
-import { bsonType, spans } from './raw-bson.ts'
+import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
  * A hash of a document's `_id` under which values that the server holds to be equal are equal: 1, NumberLong(1), 1.0
@@ -25,11 +25,20 @@ function mixValue(seed: number, bytes: Buffer, type: number, start: number, end:
       return mixNumber(hash, bytes.readDoubleLE(start))
     case bsonType.decimal128:
       return mixNumber(hash, decimalAsNumber(bytes, start))
+    case bsonType.codeWithScope: {
+      const scope = scopeStart(bytes, start)
+      hash = mixByte(hash, type)
+      for (let at = start + 4; at < scope; at++) hash = mixByte(hash, bytes[at] as number)
+      return mixValue(hash, bytes, bsonType.document, scope, end)
+    }
     case bsonType.document:
     case bsonType.array:
       hash = mixByte(hash, type)
       for (const span of spans(bytes, start)) {
-        for (let at = span.nameStart; at < span.nameEnd; at++) hash = mixByte(hash, bytes[at] as number)
+        // The server does not look at the names in an array.
+        if (type === bsonType.document) {
+          for (let at = span.nameStart; at < span.nameEnd; at++) hash = mixByte(hash, bytes[at] as number)
+        }
         hash = mixValue(hash, bytes, span.type, span.valueStart, span.valueEnd)
       }
       return hash
@@ -59,14 +68,7 @@ function mixNumber(seed: number, value: number): number {
  * that equals an integer or a double gives exactly what that integer or double gives.
  */
 export function decimalAsNumber(bytes: Buffer, start: number): number {
-  const high = bytes.readBigUInt64LE(start + 8)
-  const sign = high >> 63n === 1n ? '-' : ''
-  const combination = Number((high >> 58n) & 0x1fn)
-  if (combination === 0x1f) return Number.NaN
-  if (combination === 0x1e) return Number(`${sign}Infinity`)
-  // With both leading combination bits set the coefficient is out of range, which the standard reads as zero.
-  if (((high >> 61n) & 3n) === 3n) return 0
-  const exponent = Number((high >> 49n) & 0x3fffn) - 6176
-  const coefficient = ((high & 0x1ffffffffffffn) << 64n) | bytes.readBigUInt64LE(start)
-  return Number(`${sign}${coefficient}E${exponent}`)
+  const { special, negative, coefficient, exponent } = decimalParts(bytes, start)
+  if (special === 'NaN') return Number.NaN
+  return Number(`${negative ? '-' : ''}${special ?? `${coefficient}E${exponent}`}`)
 }

@@ -188,3 +188,30 @@ export function numberOf(value: TypedValue | undefined): number | undefined {
       return undefined
   }
 }
+
+/** Where the scope document of a code-with-scope value begins: after its own length and the code. */
+export function scopeStart(bytes: Buffer, start: number): number {
+  return start + 8 + bytes.readInt32LE(start + 4)
+}
+
+const coefficientMax = 10n ** 34n - 1n
+
+/**
+ * An IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. A coefficient out of range is zero,
+ * as the standard and the server have it.
+ */
+export function decimalParts(
+  bytes: Buffer,
+  start: number,
+): { special: 'NaN' | 'Infinity' | null; negative: boolean; coefficient: bigint; exponent: number } {
+  const high = bytes.readBigUInt64LE(start + 8)
+  const negative = high >> 63n === 1n
+  const combination = Number((high >> 58n) & 0x1fn)
+  if (combination === 0x1f) return { special: 'NaN', negative, coefficient: 0n, exponent: 0 }
+  if (combination === 0x1e) return { special: 'Infinity', negative, coefficient: 0n, exponent: 0 }
+  // Both leading combination bits set: an encoding for coefficients that no decimal128 can have.
+  if (((high >> 61n) & 3n) === 3n) return { special: null, negative, coefficient: 0n, exponent: 0 }
+  const exponent = Number((high >> 49n) & 0x3fffn) - 6176
+  const coefficient = ((high & 0x1ffffffffffffn) << 64n) | bytes.readBigUInt64LE(start)
+  return { special: null, negative, coefficient: coefficient > coefficientMax ? 0n : coefficient, exponent }
+}

@@ -1,0 +1,115 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { parseChangeEvent } from '../../src/domain/change-event.ts'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { type RawFields, typedDocument } from '../../src/domain/raw-bson.ts'
+import { rawDocument } from '../support/bson-values.ts'
+import { anyFields, anyValue, documentOf, int32, lengthPrefixed, typed } from './bson-arbitraries.ts'
+
+const string = (text: string) => typed(0x02, lengthPrefixed(Buffer.from(text)))
+const timestamp = (seconds: number, ordinal: number) => {
+  const payload = Buffer.alloc(8)
+  payload.writeUInt32LE(ordinal, 0)
+  payload.writeUInt32LE(seconds, 4)
+  return typed(0x11, payload)
+}
+const uuid = Buffer.from('00ff10807f0a4bd08cf1fedcba987654', 'hex')
+const typedUuid = typed(0x05, int32(16), Buffer.from([4]), uuid)
+const namespaceOf = (...fields: [string, string][]) =>
+  typedDocument(documentOf(fields.map(([name, text]) => ({ name, value: string(text) }))))
+
+const token = { name: '_id', value: typedDocument(rawDocument([['_data', `82${'0'.repeat(16)}`]])) }
+
+const kinds = {
+  insert: 'insert',
+  replace: 'replace',
+  update: 'update',
+  delete: 'delete',
+  create: 'definition',
+  drop: 'definition',
+  dropDatabase: 'definition',
+  rename: 'definition',
+  createIndexes: 'definition',
+  dropIndexes: 'definition',
+  modify: 'definition',
+  invalidate: 'other',
+  shardCollection: 'other',
+  refineCollectionShardKey: 'other',
+  somethingOfALaterVersion: 'other',
+} as const
+
+describe('a change event', () => {
+  it.each(Object.entries(kinds))('%s is of kind %s', (operationType, kind) => {
+    const event = parseChangeEvent(documentOf([{ name: 'operationType', value: string(operationType) }]))
+    expect(event).toMatchObject({ operationType, kind })
+  })
+
+  it('gives time, place, document key and document, in whatever order and among whatever else they stand', () => {
+    const halves = fc.integer({ min: 0, max: 0xffff_ffff })
+    const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }).filter((name) => !name.includes('\0'))
+    const known = ['_id', 'operationType', 'clusterTime', 'collectionUUID', 'ns', 'documentKey', 'fullDocument']
+    const others = anyFields.map((fields) => fields.filter(({ name }) => !known.includes(name)))
+    const fields = fc.record({
+      seconds: halves,
+      ordinal: halves,
+      database: text,
+      collection: text,
+      id: anyValue,
+      shardKey: others,
+      document: anyFields.map(documentOf),
+      others,
+      order: fc.infiniteStream(fc.nat()),
+    })
+    fc.assert(
+      fc.property(fields, ({ seconds, ordinal, database, collection, id, shardKey, document, others, order }) => {
+        const documentKey = documentOf([...shardKey, { name: '_id', value: id }])
+        const elements: RawFields = [
+          token,
+          { name: 'operationType', value: string('replace') },
+          { name: 'clusterTime', value: timestamp(seconds, ordinal) },
+          { name: 'collectionUUID', value: typedUuid },
+          { name: 'ns', value: namespaceOf(['db', database], ['coll', collection]) },
+          { name: 'documentKey', value: typedDocument(documentKey) },
+          { name: 'fullDocument', value: typedDocument(document) },
+          ...others,
+        ]
+        const shuffled = elements
+          .map((element) => ({ element, at: order.next().value }))
+          .sort((one, other) => one.at - other.at)
+        const bytes = documentOf(shuffled.map(({ element }) => element))
+        const event = parseChangeEvent(bytes)
+        expect(event).toMatchObject({ kind: 'replace', time: clusterTime(seconds, ordinal), database, collection })
+        expect(Buffer.from(event.uuid, 'latin1')).toEqual(uuid)
+        expect(event.document).toEqual(document)
+        expect(event.idElement).toEqual(Buffer.concat([id.subarray(0, 1), Buffer.from('_id\0'), id.subarray(1)]))
+        expect(event.idType).toBe(id[0])
+        expect(bytes.subarray(event.idStart, event.idEnd)).toEqual(id.subarray(1))
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('of a database names no collection', () => {
+    const event = parseChangeEvent(
+      documentOf([
+        { name: 'operationType', value: string('dropDatabase') },
+        { name: 'ns', value: namespaceOf(['db', 'app']) },
+      ]),
+    )
+    expect(event).toMatchObject({ database: 'app', collection: '', uuid: '', idElement: null, document: null })
+  })
+
+  it('takes the namespace by name, not by order', () => {
+    const ns = namespaceOf(['coll', 'things'], ['db', 'app'])
+    expect(parseChangeEvent(documentOf([{ name: 'ns', value: ns }]))).toMatchObject({
+      database: 'app',
+      collection: 'things',
+    })
+  })
+
+  it('whose document did not travel in it has none', () => {
+    const noted = [{ name: 'fullDocument', value: typed(0x0a) }]
+    expect(parseChangeEvent(documentOf(noted)).document).toBeNull()
+    expect(parseChangeEvent(documentOf([])).document).toBeNull()
+  })
+})

@@ -1,0 +1,271 @@
+import fc from 'fast-check'
+import { Double, Int32, Long } from 'mongodb'
+import { describe, expect, it } from 'vitest'
+import {
+  collModOptions,
+  differOnlyInTraits,
+  heldBackIndex,
+  heldBackOptions,
+  indexName,
+  isCapped,
+  isCollated,
+  sameNumber,
+  traitsOf,
+} from '../../src/domain/definition.ts'
+import { fieldNamed, type RawFields, readFields } from '../../src/domain/raw-bson.ts'
+import { nested, type RawField, rawDocument } from '../support/bson-values.ts'
+import { anyName, anyValue } from './bson-arbitraries.ts'
+
+const fieldsOf = (...fields: RawField[]): RawFields => readFields(rawDocument(fields))
+const typedOf = (value: unknown) => fieldsOf(['v', value])[0]?.value
+const names = (fields: RawFields) => fields.map(({ name }) => name)
+
+const collation = nested([
+  ['locale', 'en'],
+  ['strength', new Int32(2)],
+])
+const simple = nested([['locale', 'simple']])
+
+describe('what is created on the destination', () => {
+  it('is a plain collection as it is, byte for byte', () => {
+    const options = fieldsOf(
+      ['validator', nested([['$jsonSchema', nested([['required', ['a']]])]])],
+      ['validationLevel', 'moderate'],
+      ['collation', collation],
+      ['storageEngine', nested([['wiredTiger', nested([])]])],
+      ['changeStreamPreAndPostImages', nested([['enabled', true]])],
+    )
+    expect(heldBackOptions(options)).toEqual(options)
+  })
+
+  it('leaves out what the create command does not take back', () => {
+    const options = fieldsOf(['uuid', 'x'], ['temp', true], ['autoIndexId', false], ['collation', collation])
+    expect(names(heldBackOptions(options))).toEqual(['collation'])
+  })
+
+  it('is a capped collection as wide as it can be, so that nothing is pushed out before its time', () => {
+    const options = fieldsOf(['capped', true], ['size', new Int32(4096)], ['max', new Int32(10)])
+    expect(heldBackOptions(options)).toEqual(fieldsOf(['capped', true], ['size', Long.fromString('1125899906842624')]))
+  })
+
+  it('leaves size and max of a collection that is not capped alone', () => {
+    const options = fieldsOf(['capped', false], ['size', new Int32(4096)], ['max', new Int32(10)])
+    expect(heldBackOptions(options)).toEqual(options)
+  })
+
+  it('never expires documents of a clustered collection', () => {
+    const clustered = nested([
+      ['key', nested([['_id', 1]])],
+      ['unique', true],
+    ])
+    const options = fieldsOf(['clusteredIndex', clustered], ['expireAfterSeconds', Long.fromInt(60)])
+    expect(names(heldBackOptions(options))).toEqual(['clusteredIndex'])
+  })
+})
+
+describe('an index on the destination', () => {
+  const plain = fieldsOf(
+    ['v', new Int32(2)],
+    [
+      'key',
+      nested([
+        ['b', 1],
+        ['10', new Double(-1)],
+        ['a', '2dsphere'],
+      ]),
+    ],
+    ['name', 'the name'],
+    ['partialFilterExpression', nested([['a', nested([['$exists', true]])]])],
+    ['sparse', true],
+  )
+
+  it('without traits is built as it is', () => {
+    expect(heldBackIndex(plain, [])).toEqual(plain)
+  })
+
+  it('is built without what only commit may turn on, and expires nothing', () => {
+    const traits = fieldsOf(
+      ['unique', true],
+      ['prepareUnique', true],
+      ['hidden', true],
+      ['expireAfterSeconds', new Int32(60)],
+      ['background', true],
+      ['ns', 'app.things'],
+    )
+    expect(heldBackIndex([...plain, ...traits], [])).toEqual([
+      ...plain,
+      ...fieldsOf(['expireAfterSeconds', new Int32(2_147_483_647)]),
+    ])
+  })
+
+  it('says that it is simple where it would inherit the collection’s collation', () => {
+    const collated = fieldsOf(['collation', collation])
+    const held = heldBackIndex(plain, collated)
+    expect(fieldNamed(held, 'collation')).toEqual(typedOf(simple))
+    expect(held.filter(({ name }) => name !== 'collation')).toEqual(plain)
+    const own = [...plain, ...fieldsOf(['collation', collation])]
+    expect(heldBackIndex(own, collated)).toEqual(own)
+    expect(heldBackIndex(plain, fieldsOf(['collation', simple]))).toEqual(plain)
+  })
+
+  it('can always become what is wanted by collMod alone', () => {
+    const specification = fc
+      .tuple(
+        fc.array(fc.record({ name: anyName, value: anyValue }), { maxLength: 3 }),
+        fc.subarray(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds', 'background', 'ns']),
+      )
+      .map(([fields, traits]) => [...fields, ...traits.flatMap((name) => fieldsOf([name, new Int32(1)]))])
+    fc.assert(
+      fc.property(specification, (wanted) => {
+        const held = heldBackIndex(wanted, [])
+        expect(differOnlyInTraits(held, wanted)).toBe(true)
+        const { unique, prepareUnique, hidden } = traitsOf(held)
+        expect({ unique, prepareUnique, hidden }).toEqual({ unique: false, prepareUnique: false, hidden: false })
+      }),
+    )
+  })
+})
+
+describe('two indexes differ only in traits', () => {
+  const base: RawField[] = [
+    ['v', new Int32(2)],
+    [
+      'key',
+      nested([
+        ['a', 1],
+        ['b', 1],
+      ]),
+    ],
+    ['name', 'a_b'],
+  ]
+  const index = (...more: RawField[]) => fieldsOf(...base, ...more)
+
+  it.each<[string, RawField[], RawField[]]>([
+    ['unique', [['unique', true]], []],
+    ['prepareUnique', [['prepareUnique', true]], []],
+    ['hidden', [], [['hidden', true]]],
+    ['expireAfterSeconds', [['expireAfterSeconds', new Int32(1)]], [['expireAfterSeconds', Long.fromInt(2)]]],
+    ['background', [], [['background', true]]],
+    [
+      'the order of fields',
+      [
+        ['sparse', true],
+        ['weights', 1],
+      ],
+      [
+        ['weights', 1],
+        ['sparse', true],
+      ],
+    ],
+  ])('when they differ in %s', (_, one, other) => {
+    expect(differOnlyInTraits(index(...one), index(...other))).toBe(true)
+    expect(differOnlyInTraits(index(...other), index(...one))).toBe(true)
+  })
+
+  it.each<[string, RawField[], RawField[]]>([
+    [
+      'key order',
+      [
+        [
+          'key',
+          nested([
+            ['a', 1],
+            ['b', 1],
+          ]),
+        ],
+      ],
+      [
+        [
+          'key',
+          nested([
+            ['b', 1],
+            ['a', 1],
+          ]),
+        ],
+      ],
+    ],
+    ['the type of a direction', [['key', nested([['a', new Int32(1)]])]], [['key', nested([['a', new Double(1)]])]]],
+    ['sparse', [['sparse', true]], []],
+    ['collation', [['collation', collation]], []],
+    [
+      'the partial filter',
+      [['partialFilterExpression', nested([['a', 1]])]],
+      [['partialFilterExpression', nested([['a', 2]])]],
+    ],
+  ])('but not when they differ in %s', (_, one, other) => {
+    expect(differOnlyInTraits(fieldsOf(...one), fieldsOf(...other))).toBe(false)
+    expect(differOnlyInTraits(fieldsOf(...other), fieldsOf(...one))).toBe(false)
+  })
+})
+
+describe('traits', () => {
+  it('are read as the server reads flags', () => {
+    const one = traitsOf(fieldsOf(['unique', new Double(1)], ['hidden', Long.fromInt(1)], ['expireAfterSeconds', 60]))
+    expect(one).toEqual({ unique: true, prepareUnique: false, hidden: true, expireAfterSeconds: typedOf(60) })
+    expect(traitsOf(fieldsOf(['unique', 0], ['hidden', false]))).toMatchObject({ unique: false, hidden: false })
+  })
+
+  it('compare numbers by value', () => {
+    expect(sameNumber(typedOf(new Int32(60)), typedOf(Long.fromInt(60)))).toBe(true)
+    expect(sameNumber(typedOf(new Int32(60)), typedOf(new Double(60)))).toBe(true)
+    expect(sameNumber(typedOf(new Int32(60)), typedOf(new Double(60.5)))).toBe(false)
+    expect(sameNumber(typedOf(new Int32(60)), undefined)).toBe(false)
+  })
+
+  it('of a collection: capped, collated', () => {
+    expect(isCapped(fieldsOf(['capped', new Double(1)]))).toBe(true)
+    expect(isCapped(fieldsOf(['capped', false], ['size', 1]))).toBe(false)
+    expect(isCollated(fieldsOf(['collation', collation]))).toBe(true)
+    expect(isCollated(fieldsOf(['collation', simple]))).toBe(false)
+    expect(isCollated([])).toBe(false)
+    expect(indexName(fieldsOf(['key', nested([])], ['name', 'é']))).toBe('é')
+  })
+})
+
+describe('what collMod is told', () => {
+  const validator = nested([['a', nested([['$exists', true]])]])
+  const images = nested([['enabled', true]])
+
+  it('is nothing when nothing it can change differs', () => {
+    const options = fieldsOf(['validator', validator], ['changeStreamPreAndPostImages', images])
+    expect(collModOptions(options, options)).toEqual([])
+    expect(collModOptions(fieldsOf(['capped', true], ['size', 1]), fieldsOf(['capped', true], ['size', 2]))).toEqual([])
+  })
+
+  it('takes unset for the default, which the server makes explicit after any collMod', () => {
+    const explicit = fieldsOf(['validator', validator], ['validationLevel', 'strict'], ['validationAction', 'error'])
+    expect(collModOptions(fieldsOf(['validator', validator]), explicit)).toEqual([])
+    expect(collModOptions(explicit, fieldsOf(['validator', validator]))).toEqual([])
+  })
+
+  it('sets what is new and unsets what is gone', () => {
+    const full = fieldsOf(
+      ['validator', validator],
+      ['validationLevel', 'moderate'],
+      ['validationAction', 'warn'],
+      ['changeStreamPreAndPostImages', images],
+    )
+    expect(collModOptions([], full)).toEqual(full)
+    expect(collModOptions(full, [])).toEqual(
+      fieldsOf(
+        ['validator', nested([])],
+        ['validationLevel', 'strict'],
+        ['validationAction', 'error'],
+        ['changeStreamPreAndPostImages', nested([['enabled', false]])],
+      ),
+    )
+  })
+
+  it('leads to where nothing is left to do', () => {
+    const options = fc
+      .subarray(['validator', 'validationLevel', 'validationAction', 'changeStreamPreAndPostImages', 'other'])
+      .chain((names) => fc.tuple(...names.map((name) => anyValue.map((value) => ({ name, value })))))
+    fc.assert(
+      fc.property(options, options, (from, to) => {
+        const changes = collModOptions(from, to)
+        const changed = from.filter(({ name }) => !fieldNamed(changes, name))
+        expect(collModOptions([...changed, ...changes], to)).toEqual([])
+      }),
+    )
+  })
+})
