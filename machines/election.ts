@@ -1,4 +1,4 @@
-import { fromCallback, fromPromise, setup } from 'xstate'
+import { assign, fromCallback, fromPromise, setup } from 'xstate'
 import type { LeaseEvent } from './protocol.ts'
 
 /**
@@ -11,6 +11,7 @@ import type { LeaseEvent } from './protocol.ts'
  */
 export const electionMachine = setup({
   types: {
+    context: {} as { failure: unknown },
     events: {} as LeaseEvent,
   },
   actors: {
@@ -23,16 +24,17 @@ export const electionMachine = setup({
   },
 }).createMachine({
   id: 'election',
+  context: { failure: null },
   initial: 'resigned',
   states: {
-    resigned: { on: { 'lease.campaign': 'campaigning' } },
+    resigned: { on: { 'lease.campaign': { target: 'campaigning', actions: assign({ failure: null }) } } },
     campaigning: {
       on: { 'lease.resign': 'resigned' },
       invoke: {
         id: 'campaign',
         src: 'campaign',
         onDone: 'leading',
-        onError: 'resigned',
+        onError: { target: 'resigned', actions: assign({ failure: ({ event }) => event.error }) },
       },
     },
     leading: {

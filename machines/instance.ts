@@ -15,7 +15,8 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
  *   applying      every document has been copied once; a commit would succeed
  *   draining      a pause: both workers finish what is under way, store their position and say so. Leaving
  *                 `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
- *   committing    source blocked if asked for, commit point taken; events are applied up to it
+ *   committing    source blocked if asked for, commit point taken; events are applied up to it. A commit that failed or
+ *                 died before `canWrite` takes a new point: the source may have been written meanwhile
  * finishing     Nothing runs beside it: traits restored, destination unblocked, then (`canWrite`) unique indexes.
  * paused        Until `sync.resume`. Survives restarts.
  * committed     The end of this direction.
@@ -29,8 +30,6 @@ export interface InstanceContext {
   initialised: boolean
   copyCompleted: boolean
   commitRequested: boolean
-  /** Cluster time up to which events are applied at commit, in decimal. */
-  commitPoint: string | null
   /** Every event up to the commit point is applied. */
   reached: boolean
   canWrite: boolean
@@ -45,7 +44,6 @@ const freshContext: InstanceContext = {
   initialised: false,
   copyCompleted: false,
   commitRequested: false,
-  commitPoint: null,
   reached: false,
   canWrite: false,
   failure: null,
@@ -55,6 +53,7 @@ const freshContext: InstanceContext = {
 }
 
 type WithConfiguration = { configuration: StartConfiguration }
+type ReplicationInput = WithConfiguration & { commitBegun: boolean }
 
 /** Work that machines only name: compose.ts provides the real thing. */
 const placeholder = (name: string) => (): never => {
@@ -70,9 +69,9 @@ export const instanceMachine = setup({
   },
   actors: {
     initialisation: fromPromise<void, WithConfiguration>(placeholder('initialisation')),
-    collectionCopy: fromCallback<WorkerOrder, WithConfiguration>(placeholder('collectionCopy')),
-    eventApplication: fromCallback<WorkerOrder, WithConfiguration>(placeholder('eventApplication')),
-    commitPoint: fromPromise<string, WithConfiguration & { commitPoint: string | null }>(placeholder('commitPoint')),
+    collectionCopy: fromCallback<WorkerOrder, ReplicationInput>(placeholder('collectionCopy')),
+    eventApplication: fromCallback<WorkerOrder, ReplicationInput>(placeholder('eventApplication')),
+    commitPoint: fromPromise<string, WithConfiguration>(placeholder('commitPoint')),
     preparation: fromPromise<void, WithConfiguration>(placeholder('preparation')),
     indexConversion: fromPromise<void, WithConfiguration>(placeholder('indexConversion')),
   },
@@ -100,7 +99,7 @@ export const instanceMachine = setup({
   },
 }).createMachine({
   id: 'instance',
-  context: ({ input }) => input ?? freshContext,
+  context: ({ input }) => (input ? commitAnew(input) : freshContext),
   initial: 'booting',
   states: {
     booting: {
@@ -151,13 +150,13 @@ export const instanceMachine = setup({
             {
               id: 'collectionCopy',
               src: 'collectionCopy',
-              input: ({ context }) => withConfiguration(context),
+              input: ({ context }) => ({ ...withConfiguration(context), commitBegun: context.commitRequested }),
               onError: { target: '#instance.failed', actions: 'rememberFailure' },
             },
             {
               id: 'eventApplication',
               src: 'eventApplication',
-              input: ({ context }) => withConfiguration(context),
+              input: ({ context }) => ({ ...withConfiguration(context), commitBegun: context.commitRequested }),
               onError: { target: '#instance.failed', actions: 'rememberFailure' },
             },
           ],
@@ -199,15 +198,12 @@ export const instanceMachine = setup({
               invoke: {
                 id: 'commitPoint',
                 src: 'commitPoint',
-                input: ({ context }) => ({ ...withConfiguration(context), commitPoint: context.commitPoint }),
+                input: ({ context }) => withConfiguration(context),
                 onDone: {
-                  actions: [
-                    assign({ commitPoint: ({ event }) => event.output }),
-                    sendTo('eventApplication', ({ event }) => ({
-                      type: 'worker.drainTo' as const,
-                      commitPoint: event.output,
-                    })),
-                  ],
+                  actions: sendTo('eventApplication', ({ event }) => ({
+                    type: 'worker.drainTo' as const,
+                    commitPoint: event.output,
+                  })),
                 },
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },
@@ -254,10 +250,20 @@ export const instanceMachine = setup({
     committed: { tags: 'COMMITTED' },
     failed: {
       tags: 'FAILED',
-      on: { 'sync.resume': { target: 'syncing', actions: ['clearFailure', 'clearPause'] } },
+      on: {
+        'sync.resume': {
+          target: 'syncing',
+          actions: [assign(({ context }) => commitAnew(context)), 'clearFailure', 'clearPause'],
+        },
+      },
     },
   },
 })
+
+/** What a commit had reached counts no more, unless writes are allowed on the destination already. */
+function commitAnew(context: InstanceContext): InstanceContext {
+  return context.canWrite ? context : { ...context, reached: false }
+}
 
 function withConfiguration(context: InstanceContext): WithConfiguration {
   assert(context.configuration, 'a sync without configuration')

@@ -1,20 +1,19 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import type { InstanceContext } from '../machines/instance.ts'
 import type { Instance } from './api/instance.ts'
 import { FatalError, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import { redactUris } from './domain/uri-rules.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
-import { codeOf, isTransient } from './mongo/errors.ts'
+import { codeOf, isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
-import { Metadata } from './mongo/metadata.ts'
+import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { LoadLevel } from './replication.ts'
 import { idleProgress, publicState } from './report-progress.ts'
-import { type StoredSync, SyncInstance } from './sync-instance.ts'
+import { SyncInstance } from './sync-instance.ts'
 
 export interface ComposeOptions {
   cluster0: string
@@ -29,6 +28,7 @@ export interface ComposeOptions {
 }
 
 const connectPatienceMS = 8_000
+const closePatienceMS = 5_000
 const clusterNames = ['cluster0', 'cluster1'] as const
 
 /**
@@ -85,8 +85,12 @@ export class ComposedInstance implements Instance {
     await (await this.#whenReady()).reverse()
   }
 
+  /** Drains for a moment; what does not end by then (a cluster that does not answer) is given up. */
   async close(): Promise<void> {
+    const givingUp = setTimeout(() => this.#stop.abort(), closePatienceMS)
+    if (!this.#instance) this.#stop.abort()
     await this.#instance?.close()
+    clearTimeout(givingUp)
     this.#stop.abort()
     await this.#booted
     for (const name of clusterNames) await this.#clusters[name].close().catch(() => {})
@@ -101,7 +105,10 @@ export class ComposedInstance implements Instance {
   #ready(): SyncInstance {
     if (this.#instance) return this.#instance
     if (this.#bootFailure) throw new RefusedError('WrongState', toFailure(this.#bootFailure).errorDescription)
-    throw new RefusedError('ClusterUnreachable', 'connecting: cluster0 or cluster1 does not answer yet; try again')
+    throw new RefusedError(
+      'ClusterUnreachable',
+      'connecting: a cluster does not answer yet, or another instance still holds the lease; try again',
+    )
   }
 
   async #boot(incarnation: string): Promise<void> {
@@ -116,25 +123,24 @@ export class ComposedInstance implements Instance {
       cluster1: await this.#connect('cluster1'),
     }
     const stored = await this.#findStored(facts, context)
-    this.#instance = new SyncInstance(
-      {
-        clusters: this.#clusters,
-        addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
-        mongosyncID: id,
-        incarnation,
-        context,
-        loadLevel: this.#options.loadLevel,
-        atStep,
-        onTransition: (snapshot) => {
-          const state = publicState(snapshot)
-          if (state === this.#lastState) return
-          this.#lastState = state
-          log.info({ state, value: snapshot.value, failure: snapshot.context.failure ?? undefined }, 'state')
-          if (state === 'FAILED') onFailure()
-        },
+    const instance = new SyncInstance({
+      clusters: this.#clusters,
+      addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
+      mongosyncID: id,
+      incarnation,
+      context,
+      loadLevel: this.#options.loadLevel,
+      atStep,
+      onTransition: (snapshot) => {
+        const state = publicState(snapshot)
+        if (state === this.#lastState) return
+        this.#lastState = state
+        log.info({ state, value: snapshot.value, failure: snapshot.context.failure ?? undefined }, 'state')
+        if (state === 'FAILED') onFailure()
       },
-      stored,
-    )
+    })
+    if (stored) await instance.restore(stored)
+    this.#instance = instance
     log.info({ versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null }, 'connected')
   }
 
@@ -147,7 +153,7 @@ export class ComposedInstance implements Instance {
         this.#clusters[name].writesCarryBypass = !facts.authenticated
         return facts
       } catch (error) {
-        if (!isTransient(error)) throw error
+        if (!isTransient(error)) throw toFatal(`connecting to ${name}`, error)
         this.#options.log.warn({ cluster: name, error: describe(error) }, 'waiting for cluster')
         await sleep(250)
       }
@@ -155,7 +161,7 @@ export class ComposedInstance implements Instance {
   }
 
   /** The sync that stands on either cluster and is bound to exactly these two. */
-  async #findStored(facts: Record<ClusterName, ClusterFacts>, context: RetryContext): Promise<StoredSync | null> {
+  async #findStored(facts: Record<ClusterName, ClusterFacts>, context: RetryContext): Promise<SyncRecord | null> {
     for (const name of clusterNames) {
       const other = name === 'cluster0' ? 'cluster1' : 'cluster0'
       const metadata = new Metadata(this.#clusters[name], context)
@@ -173,7 +179,7 @@ export class ComposedInstance implements Instance {
             'begun with, or drop the database tandem_internal there to begin anew.',
         )
       }
-      return { record, context: (await metadata.loadInstance(this.#options.id)) as InstanceContext | null }
+      return record
     }
     return null
   }

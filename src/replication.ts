@@ -40,7 +40,7 @@ export class Replication {
   readonly #parts: ReplicationParts
   readonly #definitions: DefinitionReconciler
   readonly #writer: DocumentWriter
-  readonly #nextOrder = ascending()
+  #highestOrder = Date.now() * 1_000
   events: EventApplication | null = null
   copy: CollectionCopy | null = null
 
@@ -73,16 +73,19 @@ export class Replication {
   async load(): Promise<this> {
     const { metadata, destination, context } = this.#parts
     for (const entry of await metadata.loadCollections()) this.catalogue.add(entry)
+    // Ascending also when the clock was set back since the last run.
+    this.#highestOrder = Math.max(this.#highestOrder, await metadata.highestOrder())
+    for (const entry of this.catalogue.entries()) {
+      if (entry.state !== 'copying' || !entry.planned) continue
+      const segments = await metadata.loadSegments(entry.uuid)
+      entry.copiedBytes = segments.reduce((sum, segment) => sum + segment.bytes, 0)
+    }
     for (const database of this.catalogue.databases()) {
       const listed = await retry(`listing ${database}`, context, () => listCollections(destination, database))
       const names = new Map(listed.map((one) => [one.uuid, one.name]))
-      const entries = this.catalogue.inDatabase(database)
-      const claimed = new Set(entries.map((entry) => entry.destinationUUID))
-      for (const entry of entries) {
-        // A rename, or a creation, acknowledged by the server and not yet stored when the process died.
+      for (const entry of this.catalogue.inDatabase(database)) {
+        // A rename acknowledged by the server and not yet stored when the process died.
         if (entry.destinationUUID) entry.name = names.get(entry.destinationUUID) ?? entry.name
-        else
-          entry.destinationUUID = listed.find((one) => one.name === entry.name && !claimed.has(one.uuid))?.uuid ?? null
       }
     }
     return this
@@ -107,12 +110,17 @@ export class Replication {
     const { source, destination, metadata, record, context, epoch } = this.#parts
     const start = await metadata.loadPosition(partition)
     if (!start) throw new FatalError('InternalError', 'a sync that was initialised has no stored position')
+    const nextOrder = (count: number): number => {
+      const first = this.#highestOrder + 1
+      this.#highestOrder += count
+      return first
+    }
     const events = new EventApplication({
       source,
       metadata,
       catalogue: this.catalogue,
       definitions: this.#definitions,
-      documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
+      documents: { source, metadata, writer: this.#writer, nextOrder },
       context,
       partition,
       epoch,
@@ -128,7 +136,7 @@ export class Replication {
       ledger: new SegmentLedger(metadata),
       context,
       startTime: record.startTime,
-      nextOrder: this.#nextOrder,
+      nextOrder,
       copyEnded: (entry) => events.copyEnded(entry),
     })
   }
@@ -136,14 +144,4 @@ export class Replication {
 
 export function blocksDestination(configuration: StartConfiguration): boolean {
   return configuration.enableUserWriteBlocking !== 'none'
-}
-
-/** Ascending over restarts too, since time goes on; a thousand a millisecond are never used up. */
-function ascending(): (count: number) => number {
-  let next = Date.now() * 1_000
-  return (count) => {
-    const first = next
-    next += count
-    return first
-  }
 }

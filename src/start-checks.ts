@@ -1,10 +1,10 @@
 import { refuseUnsupported } from './apply/reconcile-definitions.ts'
-import { FatalError, RefusedError } from './domain/errors.ts'
-import { isUserCollection, namespace } from './domain/namespace.ts'
+import { FatalError, RefusedError, StoppedError } from './domain/errors.ts'
+import { isUserCollection, metadataDatabase, namespace } from './domain/namespace.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import { refuseContradictions } from './domain/start-rules.ts'
 import type { Cluster } from './mongo/cluster.ts'
-import { code, codeOf, isTransient } from './mongo/errors.ts'
+import { code, codeOf, isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import { listCollections, listDatabases } from './mongo/listing.ts'
 
@@ -25,6 +25,7 @@ export async function checkStart(
     refuseTopology(configuration, facts)
     refuseVersions(configuration, facts)
     refuseNotYet(configuration)
+    await refuseOldPatch(destination, facts.destination.version)
     await refuseCollections(source)
     await refuseNonEmpty(destination)
     return facts
@@ -129,18 +130,38 @@ async function refuseNonEmpty(destination: Cluster): Promise<void> {
   }
 }
 
-function asRefusal(error: unknown): unknown {
-  if (error instanceof RefusedError) return error
-  if (error instanceof FatalError && error.failure === 'UnsupportedCollection') {
-    return new RefusedError('UnsupportedCollection', error.message)
+/** What a command that met `error` is answered; anything unknown passes unchanged and becomes InternalError. */
+export function asRefusal(error: unknown): unknown {
+  const fatal = toFatal('start', error)
+  if (
+    fatal instanceof FatalError &&
+    (fatal.failure === 'UnsupportedCollection' || fatal.failure === 'MissingPrivileges')
+  ) {
+    return new RefusedError(fatal.failure, fatal.message, { cause: error })
   }
-  if (codeOf(error) === code.unauthorized) {
-    return new RefusedError('MissingPrivileges', `the sync user lacks a privilege: ${(error as Error).message}`)
-  }
-  if (isTransient(error)) {
+  if (isTransient(error) || error instanceof StoppedError) {
     return new RefusedError('ClusterUnreachable', 'a cluster does not answer; check both and send start again', {
       cause: error,
     })
   }
   return error
+}
+
+/** Every write keeps top-level Timestamp(0, 0) by a field that older servers do not know; asked of a document that is not there. */
+async function refuseOldPatch(destination: Cluster, version: string): Promise<void> {
+  try {
+    await destination.read(metadataDatabase, {
+      update: 'probe',
+      updates: [{ q: { _id: 0 }, u: { $unset: { probe: '' } } }],
+      bypassEmptyTsReplacement: true,
+      ...(destination.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
+    })
+  } catch (error) {
+    if (codeOf(error) !== code.unknownField) throw error
+    throw new RefusedError(
+      'UnsupportedVersion',
+      `the destination (${version}) cannot keep an empty timestamp as it is (bypassEmptyTsReplacement); upgrade it to the latest ` +
+        'patch release, 6.0.17 or later',
+    )
+  }
 }

@@ -2,7 +2,7 @@ import { type Actor, createActor, fromCallback, fromPromise, waitFor } from 'xst
 import { type InstanceContext, instanceMachine } from '../machines/instance.ts'
 import type { WorkerOrder, WorkerReport } from '../machines/protocol.ts'
 import type { Instance } from './api/instance.ts'
-import { RefusedError, StoppedError, toFailure } from './domain/errors.ts'
+import { FatalError, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import type { Cluster, ClusterName } from './mongo/cluster.ts'
@@ -11,7 +11,7 @@ import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import type { RetryContext } from './mongo/retry.ts'
 import type { LoadLevel } from './replication.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
-import { checkStart } from './start-checks.ts'
+import { asRefusal, checkStart } from './start-checks.ts'
 import { SyncWork } from './sync-work.ts'
 
 export interface SyncInstanceParts {
@@ -23,12 +23,6 @@ export interface SyncInstanceParts {
   loadLevel: LoadLevel
   atStep: (step: string) => void
   onTransition: (snapshot: InstanceSnapshot) => void
-}
-
-/** What a predecessor stored, or nothing. */
-export interface StoredSync {
-  record: SyncRecord
-  context: InstanceContext | null
 }
 
 /** The instance behind the API: the machine says when, SyncWork does the work, this stores what must survive. */
@@ -43,20 +37,42 @@ export class SyncInstance implements Instance {
   /** The configuration of a sync that a predecessor began: an identical start is answered success. */
   #inherited: StartConfiguration | null = null
 
-  constructor(parts: SyncInstanceParts, stored: StoredSync | null) {
+  constructor(parts: SyncInstanceParts) {
     this.#parts = parts
-    if (stored) {
-      this.#inherited = stored.record.configuration
-      this.#begin(stored.record)
-      this.#stored = stored.context
-    }
-    const context = stored ? (stored.context ?? startedContext(stored.record.configuration)) : null
-    this.#actor = this.#createActor(context)
+    this.#actor = this.#createActor(null)
     this.#actor.start()
-    if (stored) {
-      this.#work?.look().catch(() => {})
-      if (this.#state !== 'COMMITTED') this.#work?.lead().catch(() => {})
+  }
+
+  /**
+   * Goes on with the sync that a predecessor began. What it stored counts only once this process holds the lease: until
+   * then the predecessor may still be at work and store more.
+   */
+  async restore(record: SyncRecord): Promise<void> {
+    this.#inherited = record.configuration
+    const work = this.#begin(record)
+    let context = await this.#loadContext()
+    if (!context?.canWrite || context.commitRequested) {
+      await work.lead()
+      context = await this.#loadContext()
     }
+    await work.look()
+    this.#stored = context
+    this.#actor.stop()
+    this.#actor = this.#createActor(context ?? startedContext(record.configuration))
+    this.#actor.start()
+  }
+
+  async #loadContext(): Promise<InstanceContext | null> {
+    const stored = await this.#metadata?.loadInstances()
+    const own = stored?.get(this.#parts.mongosyncID) ?? null
+    const [other] = stored?.keys() ?? []
+    if (!own && other !== undefined) {
+      throw new FatalError(
+        'InstanceMismatch',
+        `this sync is run by the instance with id ${other}; start with --id ${other}. Several instances for one sync are not supported by this version of tandem.`,
+      )
+    }
+    return own as InstanceContext | null
   }
 
   progress(): Progress {
@@ -145,10 +161,9 @@ export class SyncInstance implements Instance {
       await work.lead()
       await (this.#metadata as Metadata).saveSync(record)
     } catch (error) {
+      await this.#work?.close()
       this.#work = null
-      throw new RefusedError('ClusterUnreachable', 'a cluster stopped answering during start; send start again', {
-        cause: error,
-      })
+      throw asRefusal(error)
     }
     this.#actor.send({ type: 'sync.start', configuration })
     await this.#storing
@@ -180,20 +195,31 @@ export class SyncInstance implements Instance {
     const machine = instanceMachine.provide({
       actors: {
         initialisation: fromPromise(() => work().initialise()),
-        collectionCopy: fromCallback(({ sendBack, receive }) => superviseCopy(work(), sendBack, receive)),
-        eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
-        commitPoint: fromPromise(({ input }) => work().commitPoint(input.commitPoint)),
-        preparation: fromPromise(() => work().prepareToWrite()),
-        indexConversion: fromPromise(() => work().finishIndexes()),
+        collectionCopy: fromCallback(({ input, sendBack, receive }) =>
+          superviseCopy(work(), input.commitBegun, sendBack, receive),
+        ),
+        eventApplication: fromCallback(({ input, sendBack, receive }) =>
+          superviseEvents(work(), input.commitBegun, sendBack, receive),
+        ),
+        commitPoint: fromPromise(() => this.#onceStored(() => work().commitPoint())),
+        preparation: fromPromise(() => this.#onceStored(() => work().prepareToWrite())),
+        indexConversion: fromPromise(() => this.#onceStored(() => work().finishIndexes())),
       },
     })
     const actor = createActor(machine, { input: context })
     actor.subscribe((snapshot) => {
       this.#parts.onTransition(snapshot)
-      if (publicState(snapshot) === 'COMMITTED') this.#storing.then(() => this.#work?.resign()).catch(() => {})
       if (snapshot.context.configuration) this.#store(snapshot.context)
+      if (publicState(snapshot) === 'COMMITTED') this.#storing.then(() => this.#work?.resign()).catch(() => {})
     })
     return actor
+  }
+
+  /** Steps of a commit begin when the state that announces them is stored: a restart must know what it may find done. */
+  async #onceStored<T>(step: () => Promise<T>): Promise<T> {
+    await new Promise((resolve) => setImmediate(resolve))
+    await this.#storing
+    return await step()
   }
 
   /** Stores the newest context, in order. What is stored is what a restart goes on from. */
@@ -220,10 +246,10 @@ type Report = (report: WorkerReport) => void
 type Receive = (listener: (order: WorkerOrder) => void) => void
 
 /** Runs the collection copy for as long as the machine replicates and reports its end. */
-function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive): () => void {
+function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Report, receive: Receive): () => void {
   let completed = false
   let drainAsked = false
-  const replication = work.replication()
+  const replication = work.replication(commitBegun)
   const run = replication.then(async ({ copy }) => {
     if (drainAsked) copy?.drain()
     completed = (await copy?.run()) ?? false
@@ -244,9 +270,9 @@ function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive): () =
 }
 
 /** Runs the event application for as long as the machine replicates and reports when it has drained. */
-function superviseEvents(work: SyncWork, sendBack: Report, receive: Receive): () => void {
+function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: Report, receive: Receive): () => void {
   let commitPoint: bigint | null = null
-  const replication = work.replication()
+  const replication = work.replication(commitBegun)
   const run = replication.then(async ({ events }) => {
     await events?.run()
     sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })

@@ -1,8 +1,9 @@
 import { createActor, fromCallback, fromPromise, waitFor } from 'xstate'
 import { electionMachine } from '../machines/election.ts'
-import { finishIndexes, prepareToWrite } from './commit/finish-commit.ts'
+import type { EventApplication } from './apply/event-application.ts'
+import { finishIndexes, holdBackAgain, prepareToWrite } from './commit/finish-commit.ts'
 import { setWriteBlocking } from './commit/write-blocking.ts'
-import type { ClusterTime } from './domain/cluster-time.ts'
+import { type ClusterTime, laterOf } from './domain/cluster-time.ts'
 import { FatalError, StoppedError } from './domain/errors.ts'
 import type { Cluster } from './mongo/cluster.ts'
 import { Heartbeat } from './mongo/heartbeat.ts'
@@ -36,13 +37,16 @@ export class SyncWork {
   #running: Promise<unknown>[] = []
   #ended: Promise<unknown> = Promise.resolve()
   #latest: Replication | null = null
+  #events: EventApplication | null = null
   #appliedBefore = 0
+  #appliedTime: ClusterTime = 0n
 
   constructor(parts: SyncWorkParts) {
     this.#parts = parts
     this.#heartbeat = new Heartbeat(parts.source)
     const lease = new Lease(parts.destination, 'coordinator', parts.owner, parts.context)
     this.lease = lease
+    parts.destination.fence = () => lease.fence()
     this.#election = createActor(
       electionMachine.provide({
         actors: {
@@ -62,8 +66,12 @@ export class SyncWork {
   /** Resolves when this process leads and may write. */
   async lead(): Promise<void> {
     this.#election.send({ type: 'lease.campaign' })
-    await waitFor(this.#election, (snapshot) => snapshot.matches('leading'), { timeout: Number.POSITIVE_INFINITY })
-    this.#parts.destination.fence = () => this.lease.fence()
+    const { value, context } = await waitFor(
+      this.#election,
+      (snapshot) => snapshot.matches('leading') || snapshot.context.failure !== null,
+      { timeout: Number.POSITIVE_INFINITY },
+    )
+    if (value !== 'leading') throw context.failure
   }
 
   /** The sync is over: nobody writes any more. */
@@ -86,18 +94,23 @@ export class SyncWork {
     await replication.initialise()
   }
 
-  /** The replication both workers share; built when the first of them asks. */
-  replication(): Promise<Replication> {
-    this.#replication ??= this.#open()
+  /**
+   * The replication both workers share; built when the first of them asks.
+   * @param commitBegun a commit was begun and not finished: what it restored is held back again
+   */
+  replication(commitBegun: boolean): Promise<Replication> {
+    this.#replication ??= this.#open(commitBegun)
     return this.#replication
   }
 
-  async #open(): Promise<Replication> {
+  async #open(commitBegun: boolean): Promise<Replication> {
     await this.#ended
     this.#abort = new AbortController()
     await this.lead()
     const replication = await this.#load()
+    if (commitBegun) await holdBackAgain(replication.commit)
     await replication.prepare()
+    this.#events = replication.events
     this.#heartbeat.start()
     return replication
   }
@@ -110,8 +123,10 @@ export class SyncWork {
   /** The machine has left the state that replicates: whatever still runs is stopped, and awaited before anything new. */
   left(): void {
     if (!this.#replication) return
-    this.#appliedBefore += this.#latest?.events?.totalEventsApplied ?? 0
     this.#replication = null
+    this.#appliedBefore += this.#events?.totalEventsApplied ?? 0
+    this.#appliedTime = this.appliedTime
+    this.#events = null
     this.#abort.abort()
     this.#heartbeat.stop()
     this.#ended = Promise.all(this.#running)
@@ -119,16 +134,18 @@ export class SyncWork {
   }
 
   /** Blocks the source if asked for and fixes the time up to which events are applied. */
-  async commitPoint(known: string | null): Promise<string> {
+  async commitPoint(): Promise<string> {
     const { source, context } = this.#parts
     if (this.#configuration.enableUserWriteBlocking === 'sourceAndDestination') {
       this.#parts.atStep('blockSource')
       await retry('blocking writes on the source', context, () => setWriteBlocking(source, true))
     }
     this.#parts.atStep('commitPoint')
-    if (known) return known
     await retry('taking the commit point', context, () => appendNote(source, 'commit'))
-    return source.latest.toString()
+    const point = source.latest.toString()
+    // Events are applied until the stream has passed the point; on a quiet source this is what it passes it by.
+    await retry('taking the commit point', context, () => appendNote(source, 'after commit'))
+    return point
   }
 
   async prepareToWrite(): Promise<void> {
@@ -147,16 +164,17 @@ export class SyncWork {
 
   /** Loads what is stored, for the figures of an instance that is not running. */
   async look(): Promise<void> {
-    await this.#load()
+    await this.#load(false)
+    this.#appliedTime = (await this.#parts.metadata.loadPosition(0))?.time ?? 0n
   }
 
   get totalEventsApplied(): number {
-    const running = this.#replication ? (this.#latest?.events?.totalEventsApplied ?? 0) : 0
-    return this.#appliedBefore + running
+    return this.#appliedBefore + (this.#events?.totalEventsApplied ?? 0)
   }
 
   get appliedTime(): ClusterTime {
-    return this.#latest?.events?.appliedTime ?? this.#record?.startTime ?? 0n
+    if (this.#events) return this.#events.appliedTime
+    return laterOf(this.#appliedTime, this.#record?.startTime ?? 0n)
   }
 
   /** Bytes of documents, over the collections known now. */
@@ -174,8 +192,8 @@ export class SyncWork {
 
   async close(): Promise<void> {
     this.left()
-    await this.#ended
     this.#election.stop()
+    await this.#ended
     await this.lease.release()
   }
 
@@ -184,7 +202,7 @@ export class SyncWork {
     return this.#record.configuration
   }
 
-  async #load(): Promise<Replication> {
+  async #load(current = true): Promise<Replication> {
     if (!this.#record) throw new FatalError('InternalError', 'a sync without configuration')
     if (this.#parts.context.signal.aborted) throw new StoppedError()
     const { source, destination, metadata, context, loadLevel, atStep } = this.#parts
@@ -199,7 +217,9 @@ export class SyncWork {
       loadLevel,
       atStep,
     })
-    this.#latest = await replication.load()
+    const loaded = await replication.load()
+    if (current) this.#latest = loaded
+    else this.#latest ??= loaded
     return replication
   }
 }

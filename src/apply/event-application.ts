@@ -94,7 +94,8 @@ export class EventApplication {
         await this.#lanes.room()
         while (this.#betweenBatches.length > 0 && !this.#failure) await this.#betweenBatches.shift()?.run()
         if (this.#failure || this.#stream.signal.aborted) break
-        if (this.#drainTo !== null && batch.position.time >= this.#drainTo) break
+        // Beyond it, not at it: one time may be shared by many events of a transaction.
+        if (this.#drainTo !== null && batch.position.time > this.#drainTo) break
       }
     } catch (error) {
       if (!(error instanceof StoppedError)) this.#fail(error)

@@ -42,12 +42,13 @@ export class DefinitionReconciler {
   /**
    * @param touched UUIDs whose indexes may have changed; 'all' looks at every collection of the database
    * @param newState 'copying' while the initial catalogue is taken; afterwards every document of a new collection comes
-   * through the stream, so it is 'copied' from its creation
+   * through the stream, so it is 'copied' from its creation; 'refused' once every event up to the commit point is
+   * applied, since one that is new then was created after it
    */
   async reconcile(
     database: string,
     touched: ReadonlySet<string> | 'all',
-    newState: CatalogueEntry['state'],
+    newState: CatalogueEntry['state'] | 'refused',
   ): Promise<void> {
     await retry(`following definitions of ${database}`, this.#context, async () => {
       const { listed, indexes } = await readCommitted(this.#source, () => this.#look(database, touched))
@@ -60,6 +61,14 @@ export class DefinitionReconciler {
         if (!byUuid.has(entry.uuid)) await this.#drop(entry)
       }
       await this.#destination.dropViewsExcept(database, views)
+      for (const entry of this.#catalogue.inDatabase(database)) {
+        const name = byUuid.get(entry.uuid)?.name
+        if (entry.destinationUUID || !name || name === entry.name) continue
+        // Renamed on the source between our intent to create it and its creation.
+        await this.#destination.dropUnborn(database, entry.name)
+        entry.name = name
+        entry.sourceName = name
+      }
       await this.#rename(database, byUuid)
       await this.#create(database, collections, indexes, newState)
       for (const one of collections) {
@@ -104,13 +113,19 @@ export class DefinitionReconciler {
     database: string,
     collections: ListedCollection[],
     indexes: Look['indexes'],
-    state: CatalogueEntry['state'],
+    state: CatalogueEntry['state'] | 'refused',
   ): Promise<void> {
     const unborn: CatalogueEntry[] = []
     for (const one of collections) {
       const known = this.#catalogue.get(one.uuid)
       if (known?.destinationUUID) continue
-      if (known) known.name = one.name
+      if (state === 'refused') {
+        throw new FatalError(
+          'UnsupportedChange',
+          `${namespace(database, one.name)} was created on the source after the commit point. Stop all writes on the source, ` +
+            'then send resume.',
+        )
+      }
       unborn.push(known ?? newEntry(database, one, indexes.get(one.uuid) ?? [], state))
     }
     if (unborn.length === 0) return
@@ -140,7 +155,8 @@ export class DefinitionReconciler {
       .inDatabase(database)
       .filter((entry) => entry.destinationUUID && byUuid.get(entry.uuid)?.name !== entry.name)
     while (pending.length > 0) {
-      const taken = new Set(this.#catalogue.inDatabase(database).map((entry) => entry.name))
+      const standing = this.#catalogue.inDatabase(database).filter((entry) => entry.destinationUUID)
+      const taken = new Set(standing.map((entry) => entry.name))
       const at = pending.findIndex((entry) => !taken.has(targetName(entry)))
       if (at >= 0) {
         const entry = pending.splice(at, 1)[0] as CatalogueEntry

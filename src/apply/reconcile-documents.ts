@@ -1,7 +1,9 @@
 import { type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
+import { FatalError } from '../domain/errors.ts'
 import { hasSpellings, idValueKey } from '../domain/id-value.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { readByIds, renamedTo } from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -71,7 +73,14 @@ async function inBulk(
     else replacements.push(identity.document)
   }
   await remove(dependencies, entry, deleted)
-  await Promise.all([writer.insert(entry, inserts), writer.upsert(entry, replacements)])
+  try {
+    await bothSettled(writer.insert(entry, inserts), writer.upsert(entry, replacements))
+  } catch (error) {
+    // An index of today may refuse a document of the past; what the source holds now is what counts.
+    if (!(error instanceof FatalError) || (inserts.length === 0 && replacements.length === 0)) throw error
+    await inBulk(dependencies, entry, withoutDocuments(identities), laterOf(notBefore, dependencies.source.latest))
+    return
+  }
   if (unread.length === 0) return
 
   const missing = new Map<IdentityKey, Identity>()
@@ -92,7 +101,7 @@ async function inBulk(
         missing.delete(key)
         list.push(document)
       }
-      await Promise.all([writer.insert(entry, fresh), writer.upsert(entry, known)])
+      await bothSettled(writer.insert(entry, fresh), writer.upsert(entry, known))
     })
     if (gone) return
   }
@@ -144,6 +153,15 @@ async function inOrder(
 const readAtOnce = 1_000
 const inOrderAtOnce = 50
 
+/** Nothing may be sent again while anything of this attempt is still under way: the older write could come last. */
+async function bothSettled(one: Promise<void>, other: Promise<void>): Promise<void> {
+  for (const result of await Promise.allSettled([one, other])) if (result.status === 'rejected') throw result.reason
+}
+
+function withoutDocuments(identities: Identities): Identities {
+  return new Map([...identities].map(([key, identity]) => [key, { ...identity, document: null }]))
+}
+
 /** Reads in chunks as they come; true when the collection is gone on the source, whose drop event then follows. */
 async function read(
   dependencies: ReconcileDependencies,
@@ -160,7 +178,10 @@ async function read(
     } catch (error) {
       const name = renamedTo(error)
       if (name === undefined) throw error
-      if (name === null) return true
+      if (name === null) {
+        await proveGone(dependencies.source, entry.database, entry.uuid)
+        return true
+      }
       entry.sourceName = name
     }
   }

@@ -2,7 +2,10 @@ import { idElementOf } from '../apply/identity.ts'
 import { type DocumentWriter, targetOf } from '../apply/write-identities.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
+import { FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
+import { code, codeOf } from '../mongo/errors.ts'
 import { openNatural } from '../mongo/read-documents.ts'
 
 /**
@@ -48,6 +51,13 @@ export async function restoreCappedOrder(
     }
     await writer.insert(entry, batch)
     return rewritten
+  } catch (error) {
+    if (codeOf(error) !== code.cappedPositionLost) throw error
+    throw new FatalError(
+      'UnsupportedChange',
+      `${namespace(entry.database, entry.name)} is still written on the source. Stop all writes there, then send resume.`,
+      { cause: error },
+    )
   } finally {
     await wanted.close()
     await standing.close()

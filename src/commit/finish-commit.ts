@@ -32,7 +32,7 @@ export async function prepareToWrite(parts: CommitParts, unblock: boolean): Prom
   parts.atStep('audit')
   const databases = await retry('listing databases', context, () => listDatabases(source))
   for (const database of new Set([...databases, ...catalogue.databases()])) {
-    await definitions.reconcile(database, 'all', 'copied')
+    await definitions.reconcile(database, 'all', 'refused')
   }
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
   if (refused) {
@@ -50,6 +50,16 @@ export async function prepareToWrite(parts: CommitParts, unblock: boolean): Prom
   }
   parts.atStep('unblock')
   if (unblock) await retry('allowing writes on the destination', context, () => setWriteBlocking(destination, false))
+}
+
+/**
+ * A commit that failed or died before `canWrite` begins anew from event application, because the source may have been
+ * written meanwhile. Constraints it had put back would refuse documents on their way: they are held back again.
+ */
+export async function holdBackAgain(parts: CommitParts): Promise<void> {
+  for (const entry of parts.catalogue.entries()) {
+    await retry(`holding back ${entry.database}.${entry.name}`, parts.context, () => parts.traits.holdBack(entry))
+  }
 }
 
 /** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */

@@ -84,7 +84,6 @@ export class CollectionCopy {
     await inParallel(plansAtOnce, entries, async (entry) => {
       if (entry.planned) {
         const segments = await metadata.loadSegments(entry.uuid)
-        entry.copiedBytes = segments.reduce((sum, segment) => sum + segment.bytes, 0)
         planned.set(entry, segments)
         return
       }

@@ -7,8 +7,9 @@ import { StoppedError } from '../domain/errors.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
+import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { openNatural, openRange, renamedTo } from '../mongo/read-documents.ts'
+import { openNatural, openRange, renamedTo, scanLimitMS } from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { writeStatements } from '../mongo/write-documents.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
@@ -46,7 +47,7 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry
       }
       const name = renamedTo(error)
       if (name === undefined) throw error
-      if (name === null) return // gone on the source; its drop event follows
+      if (name === null) return await proveGone(parts.source, entry.database, entry.uuid) // its drop event follows
       entry.sourceName = name
       throw new TransientReplyError('the collection was renamed on the source')
     }
@@ -81,7 +82,7 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
       if (!batch) break
       batchSize = sizeForNext(batch.documents, batchSize)
       // Read the next batch while this one is written. A failure of it is met when it is awaited.
-      reading = cursor.next({ batchSize })
+      reading = cursor.next({ batchSize, timeoutMS: scanLimitMS })
       reading.catch(() => {})
       if (parts.context.signal.aborted) throw new StoppedError()
       await writeBatch(parts, entry, segment, batch.documents, natural)

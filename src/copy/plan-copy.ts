@@ -1,6 +1,7 @@
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { proveGone } from '../mongo/listing.ts'
 import { renamedTo } from '../mongo/read-documents.ts'
 import { sampleIds, sizeOf } from '../mongo/sample.ts'
 
@@ -36,7 +37,10 @@ export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<
     } catch (error) {
       const name = renamedTo(error)
       if (name === undefined) throw error
-      if (name === null) return null
+      if (name === null) {
+        await proveGone(source, entry.database, entry.uuid)
+        return null
+      }
       entry.sourceName = name
     }
   }

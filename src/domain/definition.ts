@@ -28,9 +28,9 @@ export interface CollectionDefinition {
 export type IndexSpecification = RawFields
 
 /** The largest expireAfterSeconds the server takes: nothing expires for 68 years. */
-const neverExpires = 2_147_483_647
+export const neverExpires = 2_147_483_647
 /** 1 PB, the largest size the server takes for a capped collection. */
-const widestCappedBytes = 1_125_899_906_842_624n
+export const widestCappedBytes = 1_125_899_906_842_624n
 
 /** Index traits that `collMod` can set later, so they are held back until commit. */
 const indexTraits = new Set(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds'])

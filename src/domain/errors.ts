@@ -52,6 +52,7 @@ export type FailureName =
   | 'IndexBuildFailed'
   | 'MissingPrivileges'
   | 'ClusterIdentityChanged'
+  | 'InstanceMismatch'
   | 'ClusterUnreachable'
   | 'MetadataVersion'
   | 'LeaseLost'
@@ -93,6 +94,10 @@ export type Failure = { error: FailureName; errorDescription: string }
 /** What `progress.failure` shows for an error that ended the sync. */
 export function toFailure(error: unknown): Failure {
   if (error instanceof FatalError) return { error: error.failure, errorDescription: error.message }
-  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error)
+  // A server's message may quote a document: its code says enough, and the log has the rest.
+  const { code, codeName } = error as { code?: unknown; codeName?: unknown }
+  if (typeof code === 'number')
+    return { error: 'InternalError', errorDescription: `server error ${code} (${codeName})` }
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : 'an unknown error'
   return { error: 'InternalError', errorDescription: message }
 }

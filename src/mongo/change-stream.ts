@@ -2,6 +2,7 @@ import type { Document } from 'mongodb'
 import { type ClusterTime, clusterTimeOfToken } from '../domain/cluster-time.ts'
 import { internalDatabaseNames } from '../domain/namespace.ts'
 import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
+import { code, codeOf, historyLost } from './errors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
 /** Where a stream (re)starts: right after a token, or at a time, inclusive. */
@@ -82,7 +83,7 @@ export async function* readChangeStream(
           return { events: raw.documents, position: { kind: 'token' as const, token: raw.resumeToken, time } }
         } catch (error) {
           await discard()
-          throw error
+          throw codeOf(error) === code.cappedPositionLost ? historyLost(error) : error
         }
       })
       if (!batch) continue

@@ -1,6 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 'mongodb'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
-import { isTransientCode, TransientReplyError } from './errors.ts'
+import { codeOf, isTransient, isTransientCode, TransientReplyError } from './errors.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
 
@@ -16,6 +17,8 @@ export interface CommandOptions {
 
 /** Data commands that take longer than this are sent again on a fresh connection: a half-open socket never answers. */
 const defaultTimeoutMS = 30_000
+/** Longer than any write lives: the server ends data writes after 25 s (maxTimeMS). */
+const settleLimitMS = 28_000
 
 /** One of the two clusters. Every command goes through `read` or `write`, which know what each must carry. */
 export class Cluster {
@@ -26,9 +29,12 @@ export class Cluster {
   /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
   fence: () => void = () => {}
   #latest: ClusterTime = 0n
+  #writes = 0
+  readonly #appName: string
 
   constructor(name: ClusterName, uri: string, appName: string) {
     this.name = name
+    this.#appName = appName
     this.client = new MongoClient(uri, {
       appName,
       maxPoolSize: 64,
@@ -56,15 +62,19 @@ export class Cluster {
    */
   async write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
     if (!options.unfenced) this.fence()
-    const reply = await this.#run(
-      database,
-      {
-        ...command,
-        writeConcern: { w: 'majority' },
-        ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
-      },
-      options,
-    )
+    this.#writes += 1
+    const comment = `${this.#appName}:${this.#writes}`
+    const sent = {
+      ...command,
+      comment,
+      writeConcern: { w: 'majority' },
+      ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
+    }
+    const reply = await this.#run(database, sent, options).catch(async (error) => {
+      // Its answer is lost, but the server may still be at it: sent again, the older one could come last.
+      if (!options.unfenced && isTransient(error) && codeOf(error) === undefined) await this.#settled(comment)
+      throw error
+    })
     const concern = reply['writeConcernError'] as { code: number; errmsg: string } | undefined
     if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
     const errors = reply['writeErrors'] as { code: number; errmsg: string }[] | undefined
@@ -73,11 +83,32 @@ export class Cluster {
     return reply
   }
 
+  /** Resolves when the server works on nothing with this comment any more, or has had the time to end it by itself. */
+  async #settled(comment: string): Promise<void> {
+    await this.idle({ 'command.comment': comment })
+  }
+
+  /** Resolves when no operation of the server matches, but after `settleLimitMS` at the latest. */
+  async idle(match: Document): Promise<void> {
+    const until = performance.now() + settleLimitMS
+    while (performance.now() < until) {
+      try {
+        const pipeline = [{ $currentOp: {} }, { $match: { active: true, ...match } }, { $limit: 1 }]
+        const reply = await this.#run('admin', { aggregate: 1, pipeline, cursor: {} }, { timeoutMS: 5_000 })
+        if ((reply['cursor'].firstBatch as unknown[]).length === 0) return
+      } catch (error) {
+        if (!isTransient(error)) return // not allowed to look
+      }
+      await sleep(50)
+    }
+  }
+
   async #run(database: string, command: Document, options: CommandOptions): Promise<Document> {
     const reply = await this.client.db(database).command(command, {
       ...(options.session ? { session: options.session } : {}),
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
-      ...(options.timeoutMS === 0 ? {} : { timeoutMS: options.timeoutMS ?? defaultTimeoutMS }),
+      // The driver's own timeoutMS does nothing in 7.8; an aborted command closes its connection.
+      ...(options.timeoutMS === 0 ? {} : { signal: AbortSignal.timeout(options.timeoutMS ?? defaultTimeoutMS) }),
       promoteLongs: true,
       bsonRegExp: true,
     } as object)

@@ -13,7 +13,7 @@ import { namespace } from '../domain/namespace.ts'
 import { buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from './cluster.ts'
-import { code, codeOf } from './errors.ts'
+import { code, codeOf, isTransient, TransientReplyError } from './errors.ts'
 import { type ListedCollection, listCollections, listIndexes } from './listing.ts'
 import { RawValue } from './raw-values.ts'
 import { renamedTo } from './read-documents.ts'
@@ -29,7 +29,7 @@ const unlimited = { timeoutMS: 0 } as const
 export class DestinationDefinitions {
   readonly #cluster: Cluster
   readonly #buildIndexes: StartConfiguration['buildIndexes']
-  /** Index builds the destination refused so far, by UUID: tried again when the collection's copy has ended. */
+  /** Index builds the destination refused so far, by UUID: tried again with the collection's next DDL and at commit. */
   readonly refusedIndexes = new Map<string, string>()
 
   constructor(destination: Cluster, buildIndexes: StartConfiguration['buildIndexes']) {
@@ -37,26 +37,47 @@ export class DestinationDefinitions {
     this.#buildIndexes = buildIndexes
   }
 
-  /** Creates the collection with its indexes, or adopts the one a crashed predecessor created; returns its UUID. */
+  /** Creates the collection with its indexes; returns its UUID. */
   async create(entry: CatalogueEntry): Promise<string> {
     const options: Document = {}
     for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
+    const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options }, unlimited)
     try {
-      await this.#cluster.write(entry.database, { create: entry.name, ...options }, unlimited)
+      await create()
     } catch (error) {
       if (codeOf(error) !== code.namespaceExists) throw error
+      await this.dropUnborn(entry.database, entry.name)
+      await create()
     }
     const [created] = await listCollections(this.#cluster, entry.database, entry.name)
-    if (created?.type !== 'collection') {
-      throw new FatalError(
-        'DestinationConflict',
-        `${namespace(entry.database, entry.name)} on the destination is not the collection tandem created. ` +
-          'Something else writes there: stop it, drop that namespace and send resume.',
-      )
-    }
+    if (!created) throw new TransientReplyError(`${entry.name} is not there right after its creation`)
     entry.destinationUUID = created.uuid
     await this.#createIndexes(entry, entry.wanted.indexes)
     return created.uuid
+  }
+
+  /**
+   * Removes what a predecessor created and died before it could store its UUID: nothing has been written to it. A
+   * collection with documents is somebody else's, and is not touched.
+   */
+  async dropUnborn(database: string, name: string): Promise<void> {
+    const [found] = await listCollections(this.#cluster, database, name)
+    if (!found) return
+    const conflict = new FatalError(
+      'DestinationConflict',
+      `${namespace(database, name)} on the destination is not tandem's. Something else writes there: stop it, drop that ` +
+        'namespace and send resume.',
+    )
+    if (found.type !== 'collection') throw conflict
+    const uuid = toUuid(found.uuid)
+    const reply = await this.#cluster.read(database, {
+      find: name,
+      collectionUUID: uuid,
+      limit: 1,
+      projection: { _id: 1 },
+    })
+    if ((reply['cursor'].firstBatch as unknown[]).length > 0) throw conflict
+    await this.#cluster.write(database, { drop: name, collectionUUID: uuid }, unlimited)
   }
 
   async drop(entry: CatalogueEntry): Promise<void> {
@@ -159,19 +180,19 @@ export class DestinationDefinitions {
     try {
       await this.#build(entry, missing)
     } catch (error) {
-      if (codeOf(error) === undefined || renamedTo(error) !== undefined) throw error
-      // One that cannot be built must not keep the others away; it may fit when the copy has ended.
+      if (codeOf(error) === undefined || isTransient(error) || renamedTo(error) !== undefined) throw error
+      // One that cannot be built must not keep the others away; it may fit by the time of the commit.
       for (const one of missing) await this.#build(entry, [one]).catch((failure) => this.#remember(entry, one, failure))
     }
     return true
   }
 
   #remember(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): void {
-    if (codeOf(failure) === undefined) throw failure
-    const message = failure instanceof Error ? failure.message : String(failure)
+    if (codeOf(failure) === undefined || isTransient(failure)) throw failure
+    // The server's message may quote a document; only its code is passed on.
     this.refusedIndexes.set(
       entry.uuid,
-      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)}: ${message}`,
+      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (server error ${codeOf(failure)})`,
     )
   }
 

@@ -1,6 +1,14 @@
-import { BSON, type Document } from 'mongodb'
+import { BSON, type Document, Long } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
-import { type IndexSpecification, indexName, isCapped, sameNumber, traitsOf } from '../domain/definition.ts'
+import {
+  type IndexSpecification,
+  indexName,
+  isCapped,
+  neverExpires,
+  sameNumber,
+  traitsOf,
+  widestCappedBytes,
+} from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
@@ -46,6 +54,20 @@ export class DestinationTraits {
       }
       if ((want.unique || want.prepareUnique) && !have.unique && !have.prepareUnique) {
         await this.#modify(entry, wanted, { prepareUnique: true })
+      }
+    }
+  }
+
+  /** The reverse of restoreCapped and prepareIndexes. */
+  async holdBack(entry: CatalogueEntry): Promise<void> {
+    if (!entry.destinationUUID) return
+    if (isCapped(entry.wanted.options))
+      await this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), cappedMax: -1 })
+    for (const { wanted, standing } of await this.#pairs(entry)) {
+      const have = traitsOf(standing)
+      if (have.prepareUnique) await this.#modify(entry, wanted, { prepareUnique: false })
+      if (have.expireAfterSeconds && numberOf(have.expireAfterSeconds) !== neverExpires) {
+        await this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })
       }
     }
   }

@@ -10,7 +10,6 @@ import { FatalError, StoppedError } from '../domain/errors.ts'
 /** The only reader of server error codes (src/mongo/base/error_codes.yml in the server's source). */
 export const code = {
   hostUnreachable: 6,
-  illegalOperation: 20,
   unauthorized: 13,
   namespaceNotFound: 26,
   indexNotFound: 27,
@@ -35,6 +34,7 @@ export const code = {
   cannotConvertIndexToUnique: 359,
   cannotChangeCappedSize: 10003,
   duplicateKey: 11000,
+  unknownField: 40415,
   outOfDiskSpace: 14031,
 } as const
 
@@ -72,6 +72,7 @@ const transient = new Set<number>([
   276, // IndexBuildAborted
   317, // ConnectionPoolExpired
   358, // InternalTransactionNotSupported, while stepping up
+  365, // TemporarilyUnavailable: cache pressure
   384, // ConnectionError
   9001, // SocketException
   10058, // LegacyNotPrimary
@@ -106,12 +107,9 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof TransientReplyError) return true
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
+  if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true
   const value = codeOf(error)
-  if (value !== undefined) return transient.has(value)
-  if (error instanceof MongoError) {
-    return error.hasErrorLabel('RetryableWriteError') || error.hasErrorLabel('TransientTransactionError')
-  }
-  return false
+  return value !== undefined && transient.has(value)
 }
 
 /** The driver lets some errors of Node's sockets through as they are: a write into a connection the peer has ended. */
@@ -149,14 +147,18 @@ export function toFatal(what: string, error: unknown): unknown {
       )
     case code.changeStreamHistoryLost:
     case code.changeStreamFatalError:
-    case code.cappedPositionLost:
-      return new FatalError(
-        'OplogWindowLost',
-        `${what}: the position reached is no longer in the source's oplog (${message}). Changes since then cannot be read any more; ` +
-          'start over with an emptied destination and a larger source oplog.',
-        { cause: error },
-      )
+      return historyLost(error)
     default:
       return error
   }
+}
+
+/** The oplog is a capped collection: a reader that it overtook has lost its place. */
+export function historyLost(error: unknown): FatalError {
+  return new FatalError(
+    'OplogWindowLost',
+    "reading the change stream: the position reached is no longer in the source's oplog. Changes since then cannot be read " +
+      'any more; start over with an emptied destination and a larger source oplog.',
+    { cause: error },
+  )
 }

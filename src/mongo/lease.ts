@@ -84,7 +84,6 @@ export class Lease {
   }
 
   async #tryAcquire(): Promise<boolean> {
-    const sentAt = performance.now()
     const found = await this.#cluster.read(metadataDatabase, {
       find: 'leases',
       filter: { _id: this.#name },
@@ -104,34 +103,30 @@ export class Lease {
     }
     if (!held) {
       if (!(await this.#update({ _id: this.#name, epoch: { $exists: false } }, [{ $set: fields }], true))) return false
+      this.#epoch = epoch
     } else if (held['incarnation'] !== this.#owner.incarnation) {
       const free = predecessorIsDead(held, this.#owner.id) ? {} : { $expr: { $lt: ['$expiresAt', '$$NOW'] } }
-      if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: fields }]))) return false
-      await this.#predecessorSettled(held['incarnation'] as string)
+      const successor = { ...fields, predecessor: held['incarnation'] }
+      if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
+      this.#epoch = epoch
+    } else {
+      // Taken by an attempt whose answer was lost.
+      this.#epoch = held['epoch'] as number
     }
-    this.#epoch = held?.['incarnation'] === this.#owner.incarnation ? (held['epoch'] as number) : epoch
+    // Writes of a dead predecessor that the destination is still working on end before ours begin.
+    const predecessor = held?.['incarnation'] === this.#owner.incarnation ? held['predecessor'] : held?.['incarnation']
+    if (predecessor) {
+      await this.#cluster.idle({
+        appName: { $regex: `${predecessor}$` },
+        op: { $in: ['insert', 'update', 'remove', 'command'] },
+      })
+    }
+    const renewedAt = performance.now()
+    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: { expiresAt: leaseEnd } }])))
+      return false
     this.#holder = this.#owner.id
-    this.#validUntil = sentAt + leaseMS - marginMS
+    this.#validUntil = renewedAt + leaseMS - marginMS
     return true
-  }
-
-  /** Writes of the dead predecessor that the destination is still working on end before ours begin. */
-  async #predecessorSettled(incarnation: string): Promise<void> {
-    const until = performance.now() + leaseMS
-    while (performance.now() < until) {
-      const reply = await this.#cluster
-        .read('admin', {
-          aggregate: 1,
-          pipeline: [
-            { $currentOp: {} },
-            { $match: { appName: { $regex: incarnation }, active: true, op: { $nin: ['none', 'getmore'] } } },
-          ],
-          cursor: {},
-        })
-        .catch(() => null)
-      if (!reply || (reply['cursor'].firstBatch as unknown[]).length === 0) return
-      await sleep(20)
-    }
   }
 
   async #renew(): Promise<void> {

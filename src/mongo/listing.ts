@@ -106,6 +106,15 @@ export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>)
   return result
 }
 
+/**
+ * A command said the collection is gone, but it asked the primary's present catalogue: a drop seen there may yet be
+ * rolled back, and no event would ever tell. Throws TransientReplyError when the collection is there after all.
+ */
+export async function proveGone(cluster: Cluster, database: string, uuid: string): Promise<void> {
+  const listed = await readCommitted(cluster, () => listCollections(cluster, database))
+  if (listed.some((one) => one.uuid === uuid)) throw new TransientReplyError('a drop on the source was rolled back')
+}
+
 async function electionOf(cluster: Cluster): Promise<string> {
   const hello = await cluster.read('admin', { hello: 1 })
   return String(hello['electionId'])

@@ -66,9 +66,10 @@ export class Metadata {
     })
   }
 
-  async loadInstance(id: string): Promise<unknown> {
-    const found = await this.#findOne('instances', { _id: id })
-    return found ? JSON.parse(found['snapshot'] as string) : null
+  /** What each instance stored of its machine, by mongosyncID. */
+  async loadInstances(): Promise<Map<string, unknown>> {
+    const found = await this.#find('instances', {})
+    return new Map(found.map((document) => [document['_id'] as string, JSON.parse(document['snapshot'] as string)]))
   }
 
   /** The instance machine's persisted snapshot, as JSON text: its keys are XState's and none of MongoDB's business. */
@@ -239,6 +240,12 @@ export class Metadata {
       order: Number(document['order']),
       reorder: false,
     }))
+  }
+
+  /** The highest order any recorded identity has; 0 without any. */
+  async highestOrder(): Promise<number> {
+    const [found] = await this.#find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
+    return Number(found?.['order'] ?? 0)
   }
 
   async removeTombstones(uuid: string): Promise<void> {

@@ -20,6 +20,8 @@ const idBytesMax = 1024 * 1024
 
 /** Reads wait for their time to be majority-committed; this bounds that wait together with the read itself. */
 const readLimitMS = 30_000
+/** For one batch of a scan, on a disk that is far behind. */
+export const scanLimitMS = 120_000
 
 /**
  * The documents that now stand under the given `_id`s, as bytes, in batches of at most 16 MB, read from the majority at
@@ -100,13 +102,18 @@ async function openScan(
   batchSize: number,
   shape: Document,
 ): Promise<RawCursor> {
-  return await RawCursor.open(cluster, collection.database, {
-    find: collection.name,
-    ...shape,
-    collectionUUID: toUuid(collection.uuid),
-    batchSize,
-    readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
-  })
+  return await RawCursor.open(
+    cluster,
+    collection.database,
+    {
+      find: collection.name,
+      ...shape,
+      collectionUUID: toUuid(collection.uuid),
+      batchSize,
+      readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
+    },
+    scanLimitMS,
+  )
 }
 
 /**

@@ -33,6 +33,7 @@ const firstDelayMS = 50
 const longestDelayMS = 2_000
 /** mongosync 1.18 gives up on an unreachable cluster after 30 minutes; so do we, in state FAILED, resumable. */
 const budgetMS = 30 * 60_000
+const workedMS = 60_000
 
 /**
  * Runs idempotent `work` until it succeeds. Transient errors are retried with growing delay for up to 30 minutes; any
@@ -40,11 +41,12 @@ const budgetMS = 30 * 60_000
  */
 export async function retry<T>(what: string, context: RetryContext, work: () => Promise<T>): Promise<T> {
   const key = Symbol(what)
-  const startedAt = Date.now()
+  let troubleSince: number | null = null
   let delayMS = firstDelayMS
   try {
     for (;;) {
       if (context.signal.aborted) throw new StoppedError()
+      const attemptedAt = Date.now()
       try {
         return await work()
       } catch (error) {
@@ -52,7 +54,13 @@ export async function retry<T>(what: string, context: RetryContext, work: () => 
         if (!isTransient(error)) throw toFatal(what, error)
         context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
         context.onRetry?.(what, error)
-        if (Date.now() - startedAt > budgetMS) {
+        // An attempt that worked for a while before it failed is the end of earlier trouble.
+        if (Date.now() - attemptedAt > workedMS) {
+          troubleSince = null
+          delayMS = firstDelayMS
+        }
+        troubleSince ??= Date.now()
+        if (Date.now() - troubleSince > budgetMS) {
           throw new FatalError(
             'ClusterUnreachable',
             `${what}: no success for ${budgetMS / 60_000} minutes. Mend the cluster or the network and send resume.`,

@@ -9,6 +9,9 @@ export interface CollectionSize {
   documents: number
 }
 
+/** A sample of more than a twentieth reads the whole collection. */
+const sampleLimitMS = 30 * 60_000
+
 /** Size and count from the collection's storage statistics: cheap, and good enough for an estimate. */
 export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
   const reply = await cluster.read(collection.database, {
@@ -29,12 +32,17 @@ export async function sizeOf(cluster: Cluster, collection: SourceCollection): Pr
  * walks a random cursor, so the cost does not grow with the collection.
  */
 export async function sampleIds(cluster: Cluster, collection: SourceCollection, count: number): Promise<TypedValue[]> {
-  const cursor = await RawCursor.open(cluster, collection.database, {
-    aggregate: collection.name,
-    pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
-    cursor: {},
-    collectionUUID: toUuid(collection.uuid),
-  })
+  const cursor = await RawCursor.open(
+    cluster,
+    collection.database,
+    {
+      aggregate: collection.name,
+      pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
+      cursor: {},
+      collectionUUID: toUuid(collection.uuid),
+    },
+    sampleLimitMS,
+  )
   try {
     const ids: TypedValue[] = []
     for (let batch = await cursor.next(); batch; batch = await cursor.next()) {

@@ -1,0 +1,243 @@
+/**
+ * Moves a public data set from one replica set to another while an application writes to it, kills tandem in the middle
+ * of the copy, and proves at the end that both clusters hold the same bytes: `npm run demo`. Less than a minute.
+ */
+import { MongoClient } from 'mongodb'
+import type { Progress } from '../src/domain/progress.ts'
+import { type Comparison, compareClusters } from '../test/support/compare.ts'
+import { resolveMongod } from '../test/support/mongo-binaries.ts'
+import { type ReplicaSet, startReplicaSet } from '../test/support/replica-set.ts'
+import { type DataSet, loadDataSet, readDataSet } from './demo/data-set.ts'
+import { Instance } from './demo/instance.ts'
+import { showCollections, showSummary, storedCopyBytes, type Timings } from './demo/report.ts'
+import * as screen from './demo/screen.ts'
+import { Writer } from './demo/writer.ts'
+
+const { bold, count, dim, percent, red, seconds, shareOf } = screen
+
+/** The share of the copy at which the process is killed. */
+const killAt = 0.4
+const followMS = 2_500
+const pauseMS = 1_000
+const copyTimeoutSeconds = 120
+const commitTimeoutSeconds = 60
+/** Room for the data set several times over: an oplog that rolls over is another story. */
+const oplogSizeMB = 990
+
+const startBody = {
+  source: 'cluster0',
+  destination: 'cluster1',
+  enableUserWriteBlocking: 'sourceAndDestination',
+  verification: { enabled: false },
+}
+
+/** Everything that runs. Closed in reverse order at the end, whichever end that is. */
+const opened: (() => Promise<unknown>)[] = []
+const timings: Timings = { copy: 0, restart: 0, writesStopped: 0, commit: 0, compare: 0, all: 0 }
+const startedAt = performance.now()
+const failed = { log: () => '' }
+let interrupted = false
+
+for (const [signal, code] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129 })) {
+  process.once(signal, async () => {
+    interrupted = true
+    screen.settle()
+    screen.strike(`${signal}: ending everything`)
+    await closeAll()
+    process.exit(code)
+  })
+}
+try {
+  process.exitCode = (await demo()) ? 0 : 1
+} catch (error) {
+  if (!interrupted) showFailure(error)
+  process.exitCode = 1
+} finally {
+  if (!interrupted) await closeAll()
+}
+
+interface Stage {
+  readonly source: ReplicaSet
+  readonly destination: ReplicaSet
+  readonly instance: Instance
+  readonly writer: Writer
+  readonly see: (progress: Progress) => void
+}
+
+async function demo(): Promise<boolean> {
+  screen.print(bold('tandem: from one replica set to another, with an application writing and a kill -9 in between'))
+  const [source, destination] = await startClusters()
+  const data = await load(source)
+  const instance = new Instance(source.uri, destination.uri)
+  failed.log = () => instance.output
+  const writer = new Writer(source.uri, data)
+  opened.push(() => writer.close())
+  let writerFailure: unknown = null
+  writer.start((error) => {
+    writerFailure = error
+  })
+  const see = (progress: Progress) => {
+    if (writerFailure) throw writerFailure
+    screen.drawProgress(progress, instance.events, writer.rate)
+  }
+  const stage = { source, destination, instance, writer, see }
+  await copy(stage)
+  await follow(stage)
+  await cutOver(stage)
+  const comparison = await compare(stage)
+  timings.all = performance.now() - startedAt
+  screen.heading(7, 'Summary')
+  await showSummary(destination.uri, { comparison, written: writer.counts, events: instance.events, timings })
+  return comparison.equal
+}
+
+async function startClusters(): Promise<[ReplicaSet, ReplicaSet]> {
+  screen.heading(1, 'Two clusters', 'replica sets of one member, on this machine')
+  const { version } = await resolveMongod()
+  const start = async (name: string) => {
+    const cluster = await startReplicaSet({ name, oplogSizeMB, cacheSizeGB: 0.5 })
+    opened.push(() => cluster.stop())
+    return cluster
+  }
+  const clusters = await Promise.all([start('cluster0'), start('cluster1')])
+  for (const { name, uri } of clusters) screen.step(`${name}  mongod ${version}  ${dim(uri)}`)
+  return clusters
+}
+
+async function load(source: ReplicaSet): Promise<DataSet> {
+  screen.heading(2, 'Public data', 'npm package vega-datasets; the flights are enlarged')
+  const began = performance.now()
+  const data = readDataSet()
+  await loadDataSet(source.uri, data, (done, total) =>
+    screen.redraw('loading', `${count(done)} of ${count(total)} documents`),
+  )
+  screen.settle()
+  screen.step(`loaded into cluster0 in ${seconds(performance.now() - began)}`)
+  await showCollections(source.uri)
+  return data
+}
+
+async function copy({ destination, instance, see }: Stage): Promise<void> {
+  screen.heading(3, 'Copy', 'while the application writes')
+  await instance.start()
+  opened.push(() => instance.stop())
+  screen.step(`npx tandem --cluster0 … --cluster1 …   ${dim(`pid ${instance.pid}, ${instance.url}`)}`)
+  await instance.until(({ state }) => state === 'IDLE', { what: 'IDLE', timeoutSeconds: 30, see: () => {} })
+  const began = performance.now()
+  await instance.command('start', startBody)
+  screen.step(`POST /api/v1/start  ${dim(JSON.stringify(startBody))}`)
+  const timeoutSeconds = copyTimeoutSeconds
+  const atKill = await instance.until((progress) => shareOf(progress) >= killAt, {
+    what: 'copying',
+    timeoutSeconds,
+    see,
+  })
+  await killAndRestart(destination, instance, atKill)
+  await instance.until(({ canCommit }) => canCommit, { what: 'done with the copy', timeoutSeconds, see })
+  timings.copy = performance.now() - began
+  screen.settle()
+  screen.step(`the copy has ended, ${seconds(timings.copy)} after start`)
+}
+
+async function killAndRestart(destination: ReplicaSet, instance: Instance, atKill: Progress): Promise<void> {
+  const { pid } = instance
+  const killedAt = performance.now()
+  await instance.kill9()
+  screen.settle()
+  screen.strike(`kill -9 ${pid} at ${percent(shareOf(atKill))} of the copy; the application goes on`)
+  const stored = await storedCopyBytes(destination.uri)
+  await instance.start()
+  const goesOn = ({ canCommit, collectionCopy }: Progress) =>
+    canCommit || (collectionCopy?.estimatedCopiedBytes ?? 0) > stored
+  const back = await instance.until(goesOn, {
+    what: 'copying again',
+    timeoutSeconds: 30,
+    see: ({ state }) => screen.redraw('restarting', `${state}, ${seconds(performance.now() - killedAt)}`),
+  })
+  timings.restart = performance.now() - killedAt
+  screen.settle()
+  const from = stored / (atKill.collectionCopy?.estimatedTotalBytes ?? 1)
+  screen.step(
+    back.canCommit
+      ? `started again as ${instance.pid}: nothing was left to copy, ${seconds(timings.restart)} after the kill`
+      : `started again as ${instance.pid}: copies on by itself from ${percent(from)}, ${seconds(timings.restart)} after the kill`,
+  )
+}
+
+async function follow({ instance, writer, see }: Stage): Promise<void> {
+  screen.heading(4, 'Follow', 'every change, as it happens')
+  const watch = async (milliseconds: number) => {
+    const until = performance.now() + milliseconds
+    await instance.until(() => performance.now() >= until, { what: 'over', timeoutSeconds: 60, see })
+  }
+  await watch(followMS)
+  await writer.changeDefinitions()
+  screen.note('on the source: an index built, one dropped; collections created, renamed, dropped; a view changed')
+  await watch(pauseMS)
+  await instance.command('pause')
+  screen.note('POST /api/v1/pause')
+  await watch(pauseMS)
+  await instance.command('resume')
+  screen.note('POST /api/v1/resume')
+  await watch(followMS)
+  screen.settle()
+}
+
+async function cutOver({ instance, writer, see }: Stage): Promise<void> {
+  screen.heading(5, 'Cut over')
+  await writer.stop()
+  const { pid } = instance
+  const stopped = performance.now()
+  screen.step(`the application has stopped writing, after ${count(writer.operations)} operations`)
+  await instance.command('commit')
+  screen.step('POST /api/v1/commit')
+  const timeoutSeconds = commitTimeoutSeconds
+  await instance.until(({ canWrite }) => canWrite === true, { what: 'writable', timeoutSeconds, see })
+  timings.writesStopped = performance.now() - stopped
+  await instance.until(({ state }) => state === 'COMMITTED', { what: 'COMMITTED', timeoutSeconds, see })
+  timings.commit = performance.now() - stopped
+  screen.settle()
+  screen.step(`canWrite after ${seconds(timings.writesStopped)}, COMMITTED after ${seconds(timings.commit)}`)
+  const ending = performance.now()
+  const code = await instance.stop()
+  const after = `after ${seconds(performance.now() - ending)}`
+  if (code === 0) screen.step(`SIGTERM: tandem ${pid} has ended ${after}`)
+  else screen.strike(red(`SIGTERM: tandem ${pid} has not ended by itself (exit code ${code}, ${after})`))
+}
+
+async function compare({ source, destination }: Stage): Promise<Comparison> {
+  screen.heading(6, 'Compare', 'every document as bytes, every option and index, by code that tandem has no part in')
+  const began = performance.now()
+  const comparison = await compareClusters(source.uri, destination.uri)
+  timings.compare = performance.now() - began
+  for (const difference of comparison.differences) screen.strike(red(difference))
+  if (comparison.equal) screen.step(`equal, after ${seconds(timings.compare)}`)
+  await checkWrites(source, destination)
+  return comparison
+}
+
+/** The hand-over as an application sees it: the old cluster refuses writes, the new one takes them. */
+async function checkWrites(source: ReplicaSet, destination: ReplicaSet): Promise<void> {
+  const insert = async (uri: string) => {
+    await using client = new MongoClient(uri)
+    await client.db('travel').collection('bookings').insertOne({ number: 'TD0000001', madeAt: new Date() })
+  }
+  const refusal = await insert(source.uri).then(
+    () => null,
+    (error: Error) => error.message,
+  )
+  if (refusal === null) throw new Error('the source takes writes after a commit with sourceAndDestination')
+  await insert(destination.uri)
+  screen.step(`a write to cluster0 is refused (${refusal}), one to cluster1 is taken`)
+}
+
+function showFailure(error: unknown): void {
+  screen.settle()
+  screen.strike(red(error instanceof Error ? (error.stack ?? error.message) : String(error)))
+  const log = failed.log()
+  if (log !== '') screen.print(dim(`\ntandem's log:\n${log}`))
+}
+
+async function closeAll(): Promise<void> {
+  for (const close of opened.splice(0).reverse()) await close().catch(() => {})
+}

@@ -1,0 +1,92 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Progress } from '../../src/domain/progress.ts'
+import { startTandem, type Tandem } from '../../test/support/tandem-process.ts'
+
+const pollMS = 25
+
+/** The tandem program as its users run it, over as many processes as it takes: one is killed and started again. */
+export class Instance {
+  readonly #clusters: { cluster0: string; cluster1: string }
+  #tandem: Tandem | null = null
+  #eventsBefore = 0
+  #events = 0
+
+  constructor(cluster0: string, cluster1: string) {
+    this.#clusters = { cluster0, cluster1 }
+  }
+
+  /** Resolves when the process answers HTTP; whether it has found its clusters by then, progress tells. */
+  async start(): Promise<void> {
+    this.#tandem = await startTandem({ ...this.#clusters, extraArgs: ['--verbosity', 'info'] })
+  }
+
+  get url(): string {
+    return this.#running.url
+  }
+
+  get pid(): number {
+    return this.#running.pid
+  }
+
+  /** `totalEventsApplied` counts for one process alone; this adds what earlier ones had last shown. */
+  get events(): number {
+    return this.#eventsBefore + this.#events
+  }
+
+  /** What the program said last, for a report of its failure. */
+  get output(): string {
+    return this.#tandem?.output() ?? ''
+  }
+
+  async command(name: string, body: unknown = {}): Promise<void> {
+    const answer = await this.#running.post(name, body)
+    if (answer.status !== 200) throw new Error(`${name} answered ${answer.status} ${JSON.stringify(answer.body)}`)
+  }
+
+  /** Null while the instance is still looking for its clusters. */
+  async progress(): Promise<Progress | null> {
+    const response = await fetch(`${this.url}/api/v1/progress`)
+    const body = (await response.json()) as { error?: string; progress?: Progress }
+    if (body.error === 'ClusterUnreachable') return null
+    if (!body.progress) throw new Error(`progress answered ${response.status} ${JSON.stringify(body)}`)
+    this.#events = body.progress.totalEventsApplied ?? 0
+    return body.progress
+  }
+
+  /** Polls until the predicate holds, showing every answer to `see`. A failed sync and a process that ends are errors. */
+  async until(
+    predicate: (progress: Progress) => boolean,
+    options: { what: string; timeoutSeconds: number; see: (progress: Progress) => void },
+  ): Promise<Progress> {
+    const deadline = Date.now() + options.timeoutSeconds * 1000
+    for (;;) {
+      if (!this.#running.isRunning()) throw new Error(`tandem ended before ${options.what}`)
+      const progress = await this.progress()
+      if (progress) {
+        options.see(progress)
+        if (predicate(progress)) return progress
+        if (progress.state === 'FAILED') throw new Error(`failed: ${JSON.stringify(progress.failure)}`)
+      }
+      if (Date.now() > deadline) throw new Error(`not ${options.what} after ${options.timeoutSeconds} s`)
+      await sleep(pollMS)
+    }
+  }
+
+  async kill9(): Promise<void> {
+    await this.#running.kill9()
+    this.#eventsBefore += this.#events
+    this.#events = 0
+  }
+
+  /** SIGTERM, as an operator ends it. The exit code; null when it had to be killed. */
+  async stop(): Promise<number | null> {
+    const tandem = this.#tandem
+    this.#tandem = null
+    return (await tandem?.stop()) ?? null
+  }
+
+  get #running(): Tandem {
+    if (!this.#tandem) throw new Error('tandem is not started')
+    return this.#tandem
+  }
+}

@@ -1,0 +1,68 @@
+import { MongoClient } from 'mongodb'
+import type { Comparison } from '../../test/support/compare.ts'
+import { describeCluster } from './describe-cluster.ts'
+import { count, green, megabytes, print, red, seconds, table } from './screen.ts'
+import type { WriterCounts } from './writer.ts'
+
+/** Milliseconds. */
+export interface Timings {
+  copy: number
+  restart: number
+  writesStopped: number
+  commit: number
+  compare: number
+  all: number
+}
+
+export async function showCollections(uri: string): Promise<void> {
+  const facts = await describeCluster(uri)
+  const rows = facts.map(({ namespace, documents, bytes, indexes, traits }) => [
+    namespace,
+    documents === null ? '' : count(documents),
+    bytes === null ? '' : megabytes(bytes),
+    [...traits, ...(indexes.length > 0 ? [`indexes: ${indexes.join(', ')}`] : [])].join('; '),
+  ])
+  table([['collection', 'documents', 'bytes', ''], ...rows], [1, 2])
+}
+
+/** Bytes of documents that tandem has stored as copied: what a restart does not copy again. */
+export async function storedCopyBytes(destinationUri: string): Promise<number> {
+  await using client = new MongoClient(destinationUri)
+  const segments = client.db('tandem_internal').collection('segments')
+  const [sum] = await segments.aggregate([{ $group: { _id: null, bytes: { $sum: '$bytes' } } }]).toArray()
+  return Number(sum?.['bytes'] ?? 0)
+}
+
+export async function showSummary(
+  destinationUri: string,
+  facts: { comparison: Comparison; written: WriterCounts; events: number; timings: Timings },
+): Promise<void> {
+  const { comparison, written, events, timings } = facts
+  const described = await describeCluster(destinationUri)
+  const indexes = described.reduce((sum, one) => sum + one.indexes.length, 0)
+  table([
+    ['collections and views', count(comparison.collections)],
+    ['secondary indexes', count(indexes)],
+    ['documents', count(comparison.documents)],
+    ['bytes', megabytes(comparison.bytes)],
+    [
+      'written meanwhile',
+      `${count(written.inserts)} inserts, ${count(written.updates)} updates, ${count(written.deletes)} deletes,`,
+    ],
+    ['', `${count(written.transactions)} transactions, ${count(written.definitions)} changes of definitions`],
+    ['events applied', `about ${count(events)}`],
+    ['copy', `${seconds(timings.copy)}, the kill included`],
+    ['back after the kill', seconds(timings.restart)],
+    ['cutover', `${seconds(timings.writesStopped)} from the last write to canWrite`],
+    ['commit', `${seconds(timings.commit)} to COMMITTED`],
+    ['comparison', seconds(timings.compare)],
+    ['all in all', seconds(timings.all)],
+  ])
+  print()
+  table([
+    comparison.equal
+      ? ['result', green('EQUAL: both clusters hold the same bytes, options and indexes')]
+      : ['result', red(`NOT EQUAL: ${comparison.differences.length} differences`)],
+  ])
+  print()
+}
