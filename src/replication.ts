@@ -74,9 +74,12 @@ export class Replication {
     const { metadata, destination, context } = this.#parts
     for (const entry of await metadata.loadCollections()) this.catalogue.add(entry)
     // Ascending also when the clock was set back since the last run.
-    this.#highestOrder = Math.max(this.#highestOrder, await metadata.highestOrder())
+    const highestOrder = await metadata.highestOrder()
+    this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
     for (const entry of this.catalogue.entries()) {
-      if (entry.state !== 'copying' || !entry.planned) continue
+      if (entry.state !== 'copying') continue
+      entry.hasTombstones = highestOrder > 0 && (await metadata.readTombstones(entry.uuid, -1, 1)).length > 0
+      if (!entry.planned) continue
       const segments = await metadata.loadSegments(entry.uuid)
       entry.copiedBytes = segments.reduce((sum, segment) => sum + segment.bytes, 0)
     }

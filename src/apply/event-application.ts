@@ -48,8 +48,8 @@ export class EventApplication {
   readonly #failed = new AbortController()
   readonly #documents: ReconcileDependencies
   readonly #gone = new Set<string>()
-  /** Work to do between two batches, when nothing is being routed. */
-  readonly #betweenBatches: { run: () => Promise<void>; cancel: (error: unknown) => void }[] = []
+  #gate: Promise<void> = Promise.resolve()
+  #ended = false
   #drainTo: ClusterTime | null = null
   #saved: StreamPosition
   #saving: Promise<void> = Promise.resolve()
@@ -88,11 +88,12 @@ export class EventApplication {
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
       for await (const batch of readChangeStream(this.#parts.source, this.#parts.start, context)) {
-        await this.#route(batch)
-        this.#watermark.routed(batch.position)
-        this.#lanes.kick()
+        await this.#exclusively(async () => {
+          await this.#route(batch)
+          this.#watermark.routed(batch.position)
+          this.#lanes.kick()
+        })
         await this.#lanes.room()
-        while (this.#betweenBatches.length > 0 && !this.#failure) await this.#betweenBatches.shift()?.run()
         if (this.#failure || this.#stream.signal.aborted) break
         // Beyond it, not at it: one time may be shared by many events of a transaction.
         if (this.#drainTo !== null && batch.position.time > this.#drainTo) break
@@ -101,8 +102,9 @@ export class EventApplication {
       if (!(error instanceof StoppedError)) this.#fail(error)
     } finally {
       clearInterval(saver)
-      for (const { cancel } of this.#betweenBatches.splice(0)) cancel(new StoppedError())
     }
+    this.#ended = true
+    await this.#gate
     await this.#lanes.drain()
     this.#savePosition()
     await this.#saving
@@ -125,10 +127,17 @@ export class EventApplication {
    */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
     if (!entry.hasTombstones && !waitsForCopy(entry)) return await this.#markCopied(entry)
-    if (this.#failure || this.#stream.signal.aborted) throw new StoppedError()
-    await new Promise<void>((resolve, reject) => {
-      this.#betweenBatches.push({ run: () => this.#reconcileTombstones(entry).then(resolve, reject), cancel: reject })
+    await this.#exclusively(() => this.#reconcileTombstones(entry))
+  }
+
+  /** One at a time: a batch is routed, or a copy that has ended is reconciled. */
+  #exclusively(work: () => Promise<void>): Promise<void> {
+    const run = this.#gate.then(() => {
+      if (this.#failure || this.#ended || this.#stream.signal.aborted) throw new StoppedError()
+      return work()
     })
+    this.#gate = run.catch(() => {})
+    return run
   }
 
   async #reconcileTombstones(entry: CatalogueEntry): Promise<void> {

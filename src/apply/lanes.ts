@@ -12,7 +12,7 @@ export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: Cl
  * A batch is held open this long after its first event, so that a slow trickle is not sent one document at a time:
  * 1,600 ops/s sent as they come burnt 16 times the CPU of the same work in batches.
  */
-const holdMS = 12
+const holdMS = 15
 /** A lane with this many identities is sent at once. */
 const eagerCount = 1_000
 /** Above this the reader waits: identities and inline documents of all lanes together. */

@@ -72,22 +72,42 @@ async function inBulk(
     else if (identity.fresh) inserts.push(identity.document)
     else replacements.push(identity.document)
   }
-  await remove(dependencies, entry, deleted)
+  // What stands in this batch as a document, by value: 1 and NumberLong(1) are one `_id`.
+  const present = new ValueSet()
+  if (deleted.length > 0 || unread.length > 0) {
+    for (const document of inserts) present.add(idElementOf(document))
+    for (const document of replacements) present.add(idElementOf(document))
+  }
+  const unreadValues = new ValueSet()
+  for (const { idElement } of unread) unreadValues.add(idElement)
+  const [first, beside] = partition(deleted, (id) => present.has(id) || unreadValues.has(id))
+  // A delete by value comes before the write of another spelling of that value; all others go beside each other.
+  await remove(dependencies, entry, first)
   try {
-    await bothSettled(writer.insert(entry, inserts), writer.upsert(entry, replacements))
+    await allSettled([
+      remove(dependencies, entry, beside),
+      writer.insert(entry, inserts),
+      writer.upsert(entry, replacements),
+      reconcileUnread(dependencies, entry, unread, present, notBefore),
+    ])
   } catch (error) {
     // An index of today may refuse a document of the past; what the source holds now is what counts.
     if (!(error instanceof FatalError) || (inserts.length === 0 && replacements.length === 0)) throw error
     await inBulk(dependencies, entry, withoutDocuments(identities), laterOf(notBefore, dependencies.source.latest))
-    return
   }
-  if (unread.length === 0) return
+}
 
+/** Reads what no event carried, in chunks, and writes each as it comes; then deletes what the source does not have. */
+async function reconcileUnread(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  unread: Identity[],
+  present: ValueSet,
+  notBefore: ClusterTime,
+): Promise<void> {
+  const { writer } = dependencies
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
-  const present = new ValueSet()
-  for (const document of inserts) present.add(idElementOf(document))
-  for (const document of replacements) present.add(idElementOf(document))
   for (let from = 0; from < unread.length; from += readAtOnce) {
     const ids = unread.slice(from, from + readAtOnce).map((identity) => idOf(identity.idElement))
     const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
@@ -101,12 +121,12 @@ async function inBulk(
         missing.delete(key)
         list.push(document)
       }
-      await bothSettled(writer.insert(entry, fresh), writer.upsert(entry, known))
+      await allSettled([writer.insert(entry, fresh), writer.upsert(entry, known)])
     })
     if (gone) return
   }
-  // The source has another spelling of the same value (1 for NumberLong(1)): the upsert above changed the spelling here,
-  // and deleting by value would delete it again.
+  // The source has another spelling of the same value: the upsert above changed the spelling here, and deleting by
+  // value would delete it again.
   const absent = [...missing.values()].filter(({ idElement }) => !present.has(idElement))
   await remove(
     dependencies,
@@ -154,8 +174,15 @@ const readAtOnce = 1_000
 const inOrderAtOnce = 50
 
 /** Nothing may be sent again while anything of this attempt is still under way: the older write could come last. */
-async function bothSettled(one: Promise<void>, other: Promise<void>): Promise<void> {
-  for (const result of await Promise.allSettled([one, other])) if (result.status === 'rejected') throw result.reason
+async function allSettled(work: Promise<void>[]): Promise<void> {
+  for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason
+}
+
+function partition<T>(items: T[], test: (item: T) => boolean): [T[], T[]] {
+  const yes: T[] = []
+  const no: T[] = []
+  for (const item of items) (test(item) ? yes : no).push(item)
+  return [yes, no]
 }
 
 function withoutDocuments(identities: Identities): Identities {

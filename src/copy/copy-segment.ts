@@ -15,7 +15,7 @@ import { writeStatements } from '../mongo/write-documents.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
 
 /** Bytes per read batch and so per insert: two of them are in memory for each segment being copied. */
-const batchBytes = 2 * 1024 * 1024
+const batchBytes = 4 * 1024 * 1024
 const batchDocumentsMax = 10_000
 
 export interface CopySegmentParts {

@@ -23,7 +23,7 @@ export interface CatalogueEntry {
   copiedBytes: number
   /** Its segments are cut and stored. */
   planned: boolean
-  /** Identities may be recorded for it; assumed after a restart. */
+  /** Identities are recorded for it. */
   hasTombstones: boolean
 }
 

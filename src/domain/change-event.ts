@@ -1,5 +1,5 @@
 import { type ClusterTime, clusterTimeAt } from './cluster-time.ts'
-import { bsonType, findSpan, spans } from './raw-bson.ts'
+import { bsonType, findSpan, skipValue, spans } from './raw-bson.ts'
 
 /**
  * What tandem takes from a change event: which document or which collection changed, never how. Offsets are into the
@@ -49,39 +49,51 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     idEnd: 0,
     document: null,
   }
-  for (const span of spans(bytes)) {
-    switch (bytes.latin1Slice(span.nameStart, span.nameEnd)) {
-      case 'operationType':
-        event.operationType = bytes.latin1Slice(span.valueStart + 4, span.valueEnd - 1)
+  // By hand rather than by `spans`: this loop runs for every event there is. Names are told apart by their length.
+  const end = bytes.readInt32LE(0) - 1
+  let position = 4
+  while (position < end) {
+    const type = bytes[position] as number
+    const nameStart = position + 1
+    const nameEnd = bytes.indexOf(0, nameStart)
+    const valueStart = nameEnd + 1
+    position = skipValue(bytes, type, valueStart)
+    switch (nameEnd - nameStart) {
+      case 13: // operationType
+        event.operationType = bytes.latin1Slice(valueStart + 4, position - 1)
         break
-      case 'clusterTime':
-        event.time = clusterTimeAt(bytes, span.valueStart)
+      case 11: // clusterTime, documentKey
+        if (bytes[nameStart] === 0x63 /* c */) event.time = clusterTimeAt(bytes, valueStart)
+        else takeId(event, bytes, valueStart)
         break
-      case 'collectionUUID':
-        event.uuid = bytes.latin1Slice(span.valueStart + 5, span.valueEnd)
+      case 14: // collectionUUID
+        event.uuid = bytes.latin1Slice(valueStart + 5, position)
         break
-      case 'ns':
-        for (const part of spans(bytes, span.valueStart)) {
-          const text = bytes.utf8Slice(part.valueStart + 4, part.valueEnd - 1)
-          if (bytes[part.nameStart] === 0x64 /* d */) event.database = text
-          else event.collection = text
-        }
+      case 2: // ns
+        takeNamespace(event, bytes, valueStart)
         break
-      case 'documentKey': {
-        const id = findSpan(bytes, '_id', span.valueStart)
-        if (id) {
-          event.idElement = bytes.subarray(id.start, id.valueEnd)
-          event.idType = id.type
-          event.idStart = id.valueStart
-          event.idEnd = id.valueEnd
-        }
-        break
-      }
-      case 'fullDocument':
-        if (span.type === bsonType.document) event.document = bytes.subarray(span.valueStart, span.valueEnd)
+      case 12: // fullDocument
+        if (type === bsonType.document) event.document = bytes.subarray(valueStart, position)
         break
     }
   }
   event.kind = dataKinds[event.operationType] ?? (definitionKinds.has(event.operationType) ? 'definition' : 'other')
   return event
+}
+
+function takeId(event: ChangeEvent, bytes: Buffer, offset: number): void {
+  const id = findSpan(bytes, '_id', offset)
+  if (!id) return
+  event.idElement = bytes.subarray(id.start, id.valueEnd)
+  event.idType = id.type
+  event.idStart = id.valueStart
+  event.idEnd = id.valueEnd
+}
+
+function takeNamespace(event: ChangeEvent, bytes: Buffer, offset: number): void {
+  for (const part of spans(bytes, offset)) {
+    const text = bytes.utf8Slice(part.valueStart + 4, part.valueEnd - 1)
+    if (bytes[part.nameStart] === 0x64 /* db */) event.database = text
+    else event.collection = text
+  }
 }

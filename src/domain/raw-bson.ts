@@ -40,7 +40,7 @@ export const bsonType = {
 } as const
 
 /** Offset just past a value of BSON type `type` that begins at `position`. */
-function skipValue(bytes: Buffer, type: number, position: number): number {
+export function skipValue(bytes: Buffer, type: number, position: number): number {
   switch (type) {
     case 0x01: // double
     case 0x09: // date

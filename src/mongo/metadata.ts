@@ -121,7 +121,7 @@ export class Metadata {
       estimatedBytes: document['estimatedBytes'] as number,
       copiedBytes: document['copiedBytes'] as number,
       planned: document['planned'] as boolean,
-      hasTombstones: document['state'] === 'copying',
+      hasTombstones: false,
     }))
   }
 

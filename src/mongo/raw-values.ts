@@ -7,35 +7,49 @@ import type { TypedValue } from '../domain/raw-bson.ts'
  * encode itself. The driver's version is pinned exactly; test/mongo/raw-values.mongo.test.ts fails when an upgrade
  * changes what is relied on here.
  */
-interface DriverDocumentSequence {
-  toBin(): Uint8Array
-}
-const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
-  DocumentSequence: new (field: string) => DriverDocumentSequence
+type MakeSections = (this: unknown, buffers: Uint8Array[], document: Record<string, unknown>) => number
+const { OpMsgRequest } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
+  OpMsgRequest: { prototype: { makeSections: MakeSections } }
 }
 
 /**
- * A kind-1 section of OP_MSG: the driver places its bytes verbatim after the command's body
- * (https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/#kind-1--document-sequence). The section is laid
- * out here in one piece; the driver's own way costs an object and a list entry per document.
+ * A kind-1 section of OP_MSG: documents verbatim after the command's body
+ * (https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/#kind-1--document-sequence).
  */
-class RawSequence extends DocumentSequence {
-  readonly #section: Buffer
+class RawSequence {
+  readonly parts: Buffer[]
+  readonly length: number
   constructor(field: string, documents: Buffer[], from: number, to: number) {
-    super(field)
-    let length = 1 + 4 + field.length + 1
-    for (let at = from; at < to; at++) length += (documents[at] as Buffer).length
-    const section = Buffer.allocUnsafe(length)
-    section[0] = 1
-    section.writeInt32LE(length - 1, 1)
-    let position = 5 + section.write(field, 5, 'latin1')
-    section[position++] = 0
-    for (let at = from; at < to; at++) position += (documents[at] as Buffer).copy(section, position)
-    this.#section = section
+    const header: Buffer = Buffer.alloc(1 + 4 + field.length + 1)
+    header[0] = 1
+    header.write(field, 5, 'latin1')
+    let length = header.length
+    const parts = [header]
+    for (let at = from; at < to; at++) {
+      const document = documents[at] as Buffer
+      parts.push(document)
+      length += document.length
+    }
+    header.writeInt32LE(length - 1, 1)
+    this.parts = parts
+    this.length = length
   }
-  override toBin(): Uint8Array {
-    return this.#section
+}
+
+/**
+ * The driver's own document sequences are laid out, then concatenated twice; a raw one is handed over in its pieces and
+ * copied once, into the message. Any command without one goes the driver's way untouched.
+ */
+const makeSections = OpMsgRequest.prototype.makeSections
+OpMsgRequest.prototype.makeSections = function (this: unknown, buffers, document) {
+  for (const [field, value] of Object.entries(document)) {
+    if (!(value instanceof RawSequence)) continue
+    delete document[field]
+    const length = makeSections.call(this, buffers, document)
+    for (const part of value.parts) buffers.push(part)
+    return length + value.length
   }
+  return makeSections.call(this, buffers, document)
 }
 
 /** Documents [from, to) as the given field of a write command. */
