@@ -8,7 +8,7 @@ import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } fro
  * Full counts of the fault tests of which `npm test` runs a fixed sample:
  *   npm run chaos -- --seeds 50        random workloads without faults
  *   npm run chaos -- --kills 100       kill -9 at random moments of copy, application and commit
- *   npm run chaos -- --stepdowns 30    on each side
+ *   npm run chaos -- --stepdowns 30    on each side; with --members 3 another member takes over
  *   npm run chaos -- --cuts 10         connections cut or hanging, on each side
  * --from N sets the first seed. A failing seed is printed and replays by `--from N --seeds 1` (or --kills 4, …).
  */
@@ -20,6 +20,7 @@ const { values } = parseArgs({
     cuts: { type: 'string', default: '0' },
     from: { type: 'string', default: '1' },
     steps: { type: 'string', default: '120' },
+    members: { type: 'string', default: '1' },
   },
 })
 const from = Number(values.from)
@@ -59,7 +60,7 @@ if (Number(values.kills) > 0) {
 if (Number(values.stepdowns) > 0) {
   const perRun = 5
   for (const side of ['source', 'destination'] as const) {
-    await withPair(3, false, async (pair) => {
+    await withPair(Number(values.members), false, async (pair) => {
       await loadBulk(pair.source.uri, 'bulk', 60_000)
       for (let seed = from; (seed - from) * perRun < Number(values.stepdowns); seed++) {
         await report(`stepdown of the ${side}`, seed, {

@@ -13,8 +13,16 @@ export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: Cl
  * 1,600 ops/s sent as they come burnt 16 times the CPU of the same work in batches.
  */
 const holdMS = 15
+/**
+ * A lane that gathers more than this within `holdMS` is under a burst: it is held longer, because larger batches collapse
+ * more changes of one document and cost both servers fewer commands, and the source needs its time for the burst itself.
+ */
+const burstCount = 40
+const burstHoldMS = 1_500
+/** A burst is over when nothing more has come for this long. */
+const burstPauseMS = 60
 /** A lane with this many identities is sent at once. */
-const eagerCount = 1_000
+const eagerCount = 15_000
 /** Above this the reader waits: identities and inline documents of all lanes together. */
 const pendingBytesMax = 48 * 1024 * 1024
 const pendingCountMax = 100_000
@@ -26,6 +34,7 @@ interface Lane {
   events: number
   newest: ClusterTime
   openedAt: number
+  lastPutAt: number
   underWay: Promise<void> | null
   underWayBytes: number
   underWayCount: number
@@ -46,6 +55,8 @@ export class Lanes<Position> {
   #bytes = 0
   #count = 0
   #failed = false
+  /** When the batch being routed came in: one look at the clock for all its events. */
+  #now = 0
 
   constructor(
     count: number,
@@ -61,6 +72,7 @@ export class Lanes<Position> {
       events: 0,
       newest: 0n,
       openedAt: 0,
+      lastPutAt: 0,
       underWay: null,
       underWayBytes: 0,
       underWayCount: 0,
@@ -92,13 +104,19 @@ export class Lanes<Position> {
     const bytes = idElement.length * 2 + (event.document?.length ?? 0) + 100
     if (!known) {
       this.#count += 1
-      if (lane.count++ === 0) lane.openedAt = performance.now()
+      if (lane.count++ === 0) lane.openedAt = this.#now
     }
     lane.bytes += bytes
     lane.events += 1
+    lane.lastPutAt = this.#now
     this.#bytes += bytes
     if (event.time > lane.newest) lane.newest = event.time
     this.#watermark.hold(number, this.#watermark.nextBatch)
+  }
+
+  /** Call before routing a batch of events. */
+  tick(): void {
+    this.#now = performance.now()
   }
 
   /** Sends what is due; call after routing a batch of events. */
@@ -133,11 +151,16 @@ export class Lanes<Position> {
     const lane = this.#lanes[number] as Lane
     if (lane.underWay || lane.count === 0 || this.#failed) return
     const age = performance.now() - lane.openedAt
-    if (!now && lane.count < eagerCount && age < holdMS) {
-      lane.timer ??= setTimeout(() => {
-        lane.timer = null
-        this.#kickLane(number, true)
-      }, holdMS - age)
+    const bursting = lane.count > burstCount && performance.now() - lane.lastPutAt < burstPauseMS
+    const hold = bursting ? burstHoldMS : holdMS
+    if (!now && lane.count < eagerCount && age < hold) {
+      lane.timer ??= setTimeout(
+        () => {
+          lane.timer = null
+          this.#kickLane(number, false)
+        },
+        Math.min(hold - age, burstPauseMS),
+      )
       return
     }
     if (lane.timer) clearTimeout(lane.timer)
