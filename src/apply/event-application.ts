@@ -167,7 +167,6 @@ export class EventApplication {
   }
 
   async #route(batch: StreamBatch): Promise<void> {
-    this.#lanes.tick()
     let definitions: ChangeEvent[] = []
     for (const bytes of batch.events) {
       const event = parseChangeEvent(bytes)

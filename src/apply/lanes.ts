@@ -55,8 +55,6 @@ export class Lanes<Position> {
   #bytes = 0
   #count = 0
   #failed = false
-  /** When the batch being routed came in: one look at the clock for all its events. */
-  #now = 0
 
   constructor(
     count: number,
@@ -104,19 +102,14 @@ export class Lanes<Position> {
     const bytes = idElement.length * 2 + (event.document?.length ?? 0) + 100
     if (!known) {
       this.#count += 1
-      if (lane.count++ === 0) lane.openedAt = this.#now
+      if (lane.count++ === 0) lane.openedAt = performance.now()
     }
     lane.bytes += bytes
     lane.events += 1
-    lane.lastPutAt = this.#now
+    lane.lastPutAt = performance.now()
     this.#bytes += bytes
     if (event.time > lane.newest) lane.newest = event.time
     this.#watermark.hold(number, this.#watermark.nextBatch)
-  }
-
-  /** Call before routing a batch of events. */
-  tick(): void {
-    this.#now = performance.now()
   }
 
   /** Sends what is due; call after routing a batch of events. */

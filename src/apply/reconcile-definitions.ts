@@ -131,11 +131,17 @@ export class DefinitionReconciler {
     if (unborn.length === 0) return
     // The intent first: a collection created and then forgotten by a crash is recognised as ours.
     await this.#metadata.saveCollections(unborn)
-    await inParallel(atOnce, unborn, async (entry) => {
-      entry.destinationUUID = await this.#destination.create(entry)
-      if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
-    })
-    await this.#metadata.saveCollections(unborn)
+    try {
+      await inParallel(atOnce, unborn, async (entry) => {
+        await this.#destination.create(entry)
+      })
+      await this.#metadata.saveCollections(unborn)
+    } catch (error) {
+      // A UUID counts when it is stored; what stands under an unstored one is empty, and created again.
+      for (const entry of unborn) entry.destinationUUID = null
+      throw error
+    }
+    for (const entry of unborn) if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
   }
 
   async #follow(

@@ -43,6 +43,7 @@ export async function prepareToWrite(parts: CommitParts, unblock: boolean): Prom
     const what = `commit of ${entry.database}.${entry.name}`
     await retry(what, context, () => restoreCappedOrder(source, destination, parts.writer, entry))
     await retry(what, context, () => parts.traits.restoreCapped(entry))
+    await retry(what, context, () => parts.destinationDefinitions.buildTwins(entry, 'unique'))
   }
   parts.atStep('prepareIndexes')
   for (const entry of catalogue.entries()) {
@@ -66,6 +67,10 @@ export async function holdBackAgain(parts: CommitParts): Promise<void> {
 export async function finishIndexes(parts: CommitParts): Promise<void> {
   parts.atStep('finishIndexes')
   for (const entry of parts.catalogue.entries()) {
-    await retry(`commit of ${entry.database}.${entry.name}`, parts.context, () => parts.traits.finishIndexes(entry))
+    const what = `commit of ${entry.database}.${entry.name}`
+    await retry(what, parts.context, () => parts.traits.finishIndexes(entry))
+    await retry(what, parts.context, () => parts.destinationDefinitions.buildTwins(entry, 'all'))
+    // Traits of a twin that was built just now.
+    await retry(what, parts.context, () => parts.traits.finishIndexes(entry))
   }
 }

@@ -86,6 +86,12 @@ export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecific
   return Buffer.compare(immutablePart(one), immutablePart(other)) === 0
 }
 
+/** True for indexes that, with their traits held back, are one and the same to the server. */
+export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
+  const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')
+  return differOnlyInTraits(nameless(one), nameless(other))
+}
+
 function immutablePart(specification: IndexSpecification): Buffer {
   const fields = specification.filter((field) => !indexTraits.has(field.name) && !meaningless.has(field.name))
   return buildDocument(sorted(fields))

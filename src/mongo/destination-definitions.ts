@@ -7,10 +7,12 @@ import {
   heldBackOptions,
   type IndexSpecification,
   indexName,
+  sameButForName,
+  traitsOf,
 } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
+import { bsonType, buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from './cluster.ts'
 import { code, codeOf, isTransient, TransientReplyError } from './errors.ts'
@@ -37,8 +39,8 @@ export class DestinationDefinitions {
     this.#buildIndexes = buildIndexes
   }
 
-  /** Creates the collection with its indexes; returns its UUID. */
-  async create(entry: CatalogueEntry): Promise<string> {
+  /** Creates the collection with its indexes and sets its UUID. */
+  async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
     const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options }, unlimited)
@@ -53,7 +55,6 @@ export class DestinationDefinitions {
     if (!created) throw new TransientReplyError(`${entry.name} is not there right after its creation`)
     entry.destinationUUID = created.uuid
     await this.#createIndexes(entry, entry.wanted.indexes)
-    return created.uuid
   }
 
   /**
@@ -78,6 +79,36 @@ export class DestinationDefinitions {
     })
     if ((reply['cursor'].firstBatch as unknown[]).length > 0) throw conflict
     await this.#cluster.write(database, { drop: name, collectionUUID: uuid }, unlimited)
+  }
+
+  /**
+   * Builds wanted indexes that were left out because they differ from another one only in `unique`: the unique one
+   * before writes are allowed, the other when its twin has become unique.
+   */
+  async buildTwins(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
+    if (this.#buildIndexes === 'never') return
+    const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
+    const missing = entry.wanted.indexes.filter((one) => !standing.has(indexName(one)))
+    for (const one of missing) {
+      const { unique } = traitsOf(one)
+      if (which === 'unique' && !unique) continue
+      const built = heldBackIndex(one, entry.wanted.options)
+      if (unique) built.push({ name: 'unique', value: Buffer.from([bsonType.boolean, 1]) })
+      const indexes = [new RawValue(typedDocument(buildDocument(built)))]
+      try {
+        await this.#named(entry, (name) =>
+          this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
+        )
+      } catch (error) {
+        if (codeOf(error) === undefined || isTransient(error)) throw error
+        throw new FatalError(
+          codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
+          `index ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
+            `(server error ${codeOf(error)}). Mend the cause and send resume.`,
+          { cause: error },
+        )
+      }
+    }
   }
 
   async drop(entry: CatalogueEntry): Promise<void> {
@@ -190,6 +221,8 @@ export class DestinationDefinitions {
   #remember(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): void {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
     // The server's message may quote a document; only its code is passed on.
+    // Twins: while `unique` is held back, two indexes on the same keys are one; buildTwins builds the second at commit.
+    if (codeOf(failure) === code.indexOptionsConflict && isTwin(specification, entry.wanted.indexes)) return
     this.refusedIndexes.set(
       entry.uuid,
       `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (server error ${codeOf(failure)})`,
@@ -222,4 +255,9 @@ export class DestinationDefinitions {
       await run(name)
     }
   }
+}
+
+/** True when the collection has another index that is the same but for `unique` and other traits held back. */
+function isTwin(specification: IndexSpecification, all: IndexSpecification[]): boolean {
+  return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
 }

@@ -65,6 +65,10 @@ export class DestinationTraits {
       await this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), cappedMax: -1 })
     for (const { wanted, standing } of await this.#pairs(entry)) {
       const have = traitsOf(standing)
+      if (have.unique) {
+        await this.#dropIndex(entry, indexName(wanted)) // a twin, built at the commit that failed
+        continue
+      }
       if (have.prepareUnique) await this.#modify(entry, wanted, { prepareUnique: false })
       if (have.expireAfterSeconds && numberOf(have.expireAfterSeconds) !== neverExpires) {
         await this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })
@@ -112,6 +116,16 @@ export class DestinationTraits {
 
   async #modify(entry: CatalogueEntry, index: IndexSpecification, change: Document): Promise<void> {
     await this.#collMod(entry, { index: { name: indexName(index), ...change } })
+  }
+
+  async #dropIndex(entry: CatalogueEntry, name: string): Promise<void> {
+    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    const uuid = toUuid(entry.destinationUUID)
+    await this.#cluster.write(
+      entry.database,
+      { dropIndexes: entry.name, collectionUUID: uuid, index: name },
+      { timeoutMS: 0 },
+    )
   }
 
   async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
