@@ -118,6 +118,10 @@ export class ComposedInstance implements Instance {
       signal: this.#stop.signal,
       onRetry: (what, error) => log.warn({ what, error: describe(error) }, 'retrying'),
     }
+    for (const name of clusterNames) {
+      this.#clusters[name].monitor = context.monitor
+      this.#clusters[name].stopped = context.signal
+    }
     const facts = {
       cluster0: await this.#connect('cluster0'),
       cluster1: await this.#connect('cluster1'),
@@ -149,6 +153,8 @@ export class ComposedInstance implements Instance {
     for (;;) {
       if (this.#stop.signal.aborted) throw new StoppedError()
       try {
+        // A topology whose first connection failed is closed for good; connect() opens it anew.
+        await this.#clusters[name].client.connect()
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
         return facts
@@ -171,8 +177,12 @@ export class ComposedInstance implements Instance {
         if (codeOf(error) === 13) return null
         throw error
       })
-      if (!record || record.configuration.destination !== name) continue
-      if (record.destinationIdentity !== facts[name].identity || record.sourceIdentity !== facts[other].identity) {
+      if (!record) continue
+      if (
+        record.configuration.destination !== name ||
+        record.destinationIdentity !== facts[name].identity ||
+        record.sourceIdentity !== facts[other].identity
+      ) {
         throw new FatalError(
           'ClusterIdentityChanged',
           `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +

@@ -10,7 +10,7 @@ import { readChangeStream, type StreamBatch, type StreamPosition } from '../mong
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import { identityKey, unread } from './identity.ts'
+import { idElementOf, identityKey, unread } from './identity.ts'
 import { Lanes } from './lanes.ts'
 import { type DefinitionReconciler, unsupportedConversion } from './reconcile-definitions.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
@@ -185,7 +185,9 @@ export class EventApplication {
       const lane = needsOneLane(entry)
         ? 0
         : laneHash(bytes, event.idType, event.idStart, event.idEnd) % this.#lanes.size
-      this.#lanes.put(lane, entry, event, event.idElement, isCapped(entry.wanted.options))
+      // A replacement may spell the _id anew: the event is keyed by the old spelling, the document has the new one.
+      const idElement = event.document ? idElementOf(event.document) : event.idElement
+      this.#lanes.put(lane, entry, event, idElement, isCapped(entry.wanted.options))
       if (this.#lanes.full) await this.#lanes.room()
     }
     if (definitions.length > 0) await this.#applyDefinitions(definitions)

@@ -1,4 +1,5 @@
 import type { ChangeEvent } from '../domain/change-event.ts'
+import { hasSpellings, idValueKey } from '../domain/id-value.ts'
 import { findSpan, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
@@ -18,12 +19,17 @@ export interface Identity {
   inserted: boolean
 }
 
-/** Bytes of the `_id` element: two spellings of one value are two identities (see reconcile-documents). */
+/** One text per `_id` by value: a replacement may spell it anew (1 for NumberLong(1)), and it is still the same document. */
 export type IdentityKey = string
 
 export function identityKey(idElement: Buffer): IdentityKey {
+  const type = idElement[0] as number
+  if (hasSpellings(type)) return idValueKey(idElement, type, idValueStart, idElement.length)
   return idElement.latin1Slice(0, idElement.length)
 }
+
+/** Past the type byte and "_id\0". */
+const idValueStart = 5
 
 /** `_id` as a typed value, for commands that take it under another name. */
 export function idOf(idElement: Buffer): TypedValue {
@@ -51,6 +57,7 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   if (!known) {
     return { idElement, document: event.document, deleted: event.kind === 'delete', fresh: inserted, inserted }
   }
+  known.idElement = idElement
   known.document = event.document
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted

@@ -1,7 +1,6 @@
 import { type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
-import { hasSpellings, idValueKey } from '../domain/id-value.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -54,7 +53,7 @@ export async function reconcileDocuments(
   })
 }
 
-/** Any order between documents: deletes, then what events carried, then what must be read, batch by batch. */
+/** Any order between documents: deletes, what events carried and what must be read go beside each other. */
 async function inBulk(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,
@@ -72,23 +71,12 @@ async function inBulk(
     else if (identity.fresh) inserts.push(identity.document)
     else replacements.push(identity.document)
   }
-  // What stands in this batch as a document, by value: 1 and NumberLong(1) are one `_id`.
-  const present = new ValueSet()
-  if (deleted.length > 0 || unread.length > 0) {
-    for (const document of inserts) present.add(idElementOf(document))
-    for (const document of replacements) present.add(idElementOf(document))
-  }
-  const unreadValues = new ValueSet()
-  for (const { idElement } of unread) unreadValues.add(idElement)
-  const [first, beside] = partition(deleted, (id) => present.has(id) || unreadValues.has(id))
-  // A delete by value comes before the write of another spelling of that value; all others go beside each other.
-  await remove(dependencies, entry, first)
   try {
     await allSettled([
-      remove(dependencies, entry, beside),
+      remove(dependencies, entry, deleted),
       writer.insert(entry, inserts),
       writer.upsert(entry, replacements),
-      reconcileUnread(dependencies, entry, unread, present, notBefore),
+      reconcileUnread(dependencies, entry, unread, notBefore),
     ])
   } catch (error) {
     // An index of today may refuse a document of the past; what the source holds now is what counts.
@@ -102,7 +90,6 @@ async function reconcileUnread(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,
   unread: Identity[],
-  present: ValueSet,
   notBefore: ClusterTime,
 ): Promise<void> {
   const { writer } = dependencies
@@ -114,9 +101,7 @@ async function reconcileUnread(
       const fresh: Buffer[] = []
       const known: Buffer[] = []
       for (const document of documents) {
-        const idElement = idElementOf(document)
-        const key = identityKey(idElement)
-        present.add(idElement)
+        const key = identityKey(idElementOf(document))
         const list = missing.get(key)?.fresh ? fresh : known
         missing.delete(key)
         list.push(document)
@@ -125,13 +110,10 @@ async function reconcileUnread(
     })
     if (gone) return
   }
-  // The source has another spelling of the same value: the upsert above changed the spelling here, and deleting by
-  // value would delete it again.
-  const absent = [...missing.values()].filter(({ idElement }) => !present.has(idElement))
   await remove(
     dependencies,
     entry,
-    absent.map(({ idElement }) => idElement),
+    [...missing.values()].map(({ idElement }) => idElement),
   )
 }
 
@@ -178,13 +160,6 @@ async function allSettled(work: Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason
 }
 
-function partition<T>(items: T[], test: (item: T) => boolean): [T[], T[]] {
-  const yes: T[] = []
-  const no: T[] = []
-  for (const item of items) (test(item) ? yes : no).push(item)
-  return [yes, no]
-}
-
 function withoutDocuments(identities: Identities): Identities {
   return new Map([...identities].map(([key, identity]) => [key, { ...identity, document: null }]))
 }
@@ -225,17 +200,4 @@ async function remove(dependencies: ReconcileDependencies, entry: CatalogueEntry
     entry.hasTombstones = true
   }
   await dependencies.writer.delete(entry, absent)
-}
-
-/** A set of `_id`s by value, filled only with those that can have several spellings. */
-class ValueSet {
-  readonly #keys = new Set<string>()
-  add(idElement: Buffer): void {
-    const type = idElement[0] as number
-    if (hasSpellings(type)) this.#keys.add(idValueKey(idElement, type, 5, idElement.length))
-  }
-  has(idElement: Buffer): boolean {
-    const type = idElement[0] as number
-    return hasSpellings(type) && this.#keys.has(idValueKey(idElement, type, 5, idElement.length))
-  }
 }

@@ -9,7 +9,14 @@ import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { openNatural, openRange, renamedTo, scanLimitMS } from '../mongo/read-documents.ts'
+import {
+  openNatural,
+  openRange,
+  readByIds,
+  renamedTo,
+  type SourceCollection,
+  scanLimitMS,
+} from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { writeStatements } from '../mongo/write-documents.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
@@ -89,6 +96,7 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
       if (!parts.isKnown(entry)) break
     }
     await reading
+    await copyMaxKey(parts, entry, segment, collection)
   } finally {
     await cursor.close()
   }
@@ -96,6 +104,20 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
   parts.ledger.note(segment)
 }
 
+/** A range with a lower bound ends before MaxKey on the server, even without an upper bound: that one `_id` is read by itself. */
+async function copyMaxKey(
+  parts: CopySegmentParts,
+  entry: CatalogueEntry,
+  segment: Segment,
+  collection: SourceCollection,
+): Promise<void> {
+  if (segment.to !== null || isCapped(entry.wanted.options)) return
+  for await (const documents of readByIds(parts.source, collection, [Buffer.from([maxKey])], parts.startTime)) {
+    if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, documents, true)
+  }
+}
+
+const maxKey = 0x7f
 const firstBatchSize = 1_000
 
 function sizeForNext(documents: Buffer[], previous: number): number {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 'mongodb'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { codeOf, isTransient, isTransientCode, TransientReplyError } from './errors.ts'
+import type { RetryMonitor } from './retry.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
 
@@ -28,6 +29,10 @@ export class Cluster {
   writesCarryBypass = false
   /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
   fence: () => void = () => {}
+  /** Shown while a write of unknown outcome is waited for. */
+  monitor: RetryMonitor | null = null
+  /** Ends that waiting when the process stops. */
+  stopped: AbortSignal | null = null
   #latest: ClusterTime = 0n
   #writes = 0
   readonly #appName: string
@@ -72,7 +77,11 @@ export class Cluster {
     }
     const reply = await this.#run(database, sent, options).catch(async (error) => {
       // Its answer is lost, but the server may still be at it: sent again, the older one could come last.
-      if (!options.unfenced && isTransient(error) && codeOf(error) === undefined) await this.#settled(comment)
+      if (!options.unfenced && isTransient(error) && codeOf(error) === undefined) {
+        const key = Symbol(comment)
+        this.monitor?.begin(key, 'waiting for a write of unknown outcome to end', '')
+        await this.#settled(comment).finally(() => this.monitor?.end(key))
+      }
       throw error
     })
     const concern = reply['writeConcernError'] as { code: number; errmsg: string } | undefined
@@ -91,7 +100,7 @@ export class Cluster {
   /** Resolves when no operation of the server matches, but after `settleLimitMS` at the latest. */
   async idle(match: Document): Promise<void> {
     const until = performance.now() + settleLimitMS
-    while (performance.now() < until) {
+    while (performance.now() < until && !this.stopped?.aborted) {
       try {
         const pipeline = [{ $currentOp: {} }, { $match: { active: true, ...match } }, { $limit: 1 }]
         const reply = await this.#run('admin', { aggregate: 1, pipeline, cursor: {} }, { timeoutMS: 5_000 })

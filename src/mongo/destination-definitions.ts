@@ -112,7 +112,7 @@ export class DestinationDefinitions {
   }
 
   async drop(entry: CatalogueEntry): Promise<void> {
-    if (!entry.destinationUUID) return
+    if (!entry.destinationUUID) return await this.dropUnborn(entry.database, entry.name)
     await this.#named(entry, (name) =>
       this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }, unlimited),
     )

@@ -61,8 +61,10 @@ export class DestinationTraits {
   /** The reverse of restoreCapped and prepareIndexes. */
   async holdBack(entry: CatalogueEntry): Promise<void> {
     if (!entry.destinationUUID) return
-    if (isCapped(entry.wanted.options))
-      await this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), cappedMax: -1 })
+    if (isCapped(entry.wanted.options)) {
+      const unlimited = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}
+      await this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), ...unlimited })
+    }
     for (const { wanted, standing } of await this.#pairs(entry)) {
       const have = traitsOf(standing)
       if (have.unique) {

@@ -4,6 +4,7 @@ import {
   MongoOperationTimeoutError,
   MongoServerError,
   MongoServerSelectionError,
+  MongoTopologyClosedError,
 } from 'mongodb'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 
@@ -105,6 +106,7 @@ export function isTransientCode(value: number): boolean {
 /** True when sending the same (idempotent) command again may succeed without anybody acting. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof TransientReplyError) return true
+  if (error instanceof MongoTopologyClosedError) return true // until the next connect()
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
   if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true

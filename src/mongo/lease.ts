@@ -118,6 +118,7 @@ export class Lease {
     if (predecessor) {
       await this.#cluster.idle({
         appName: { $regex: `${predecessor}$` },
+        'command.hello': { $exists: false },
         op: { $in: ['insert', 'update', 'remove', 'command'] },
       })
     }
