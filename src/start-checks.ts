@@ -22,6 +22,7 @@ export async function checkStart(
   refuseContradictions(configuration)
   try {
     const facts = { source: await readFacts(source), destination: await readFacts(destination) }
+    refuseMissingPrivileges(configuration, facts)
     refuseTopology(configuration, facts)
     refuseVersions(configuration, facts)
     refuseNotYet(configuration)
@@ -31,6 +32,42 @@ export async function checkStart(
     return facts
   } catch (error) {
     throw asRefusal(error)
+  }
+}
+
+/** What is known to be asked for and would fail later. An action held on some resource only passes here and may fail there. */
+function refuseMissingPrivileges(configuration: StartConfiguration, { source, destination }: CheckedStart): void {
+  const blocking = ['setUserWriteBlockMode', 'bypassWriteBlockingMode']
+  const mode = configuration.enableUserWriteBlocking
+  const needed = {
+    source: [
+      'replSetGetConfig',
+      'find',
+      'changeStream',
+      'appendOplogNote',
+      ...(mode === 'sourceAndDestination' ? ['setUserWriteBlockMode'] : []),
+    ],
+    destination: [
+      'replSetGetConfig',
+      'find',
+      'insert',
+      'update',
+      'remove',
+      'createIndex',
+      ...(mode === 'none' ? [] : blocking),
+    ],
+  }
+  for (const [role, facts] of Object.entries({ source, destination })) {
+    if (!facts.authenticated) continue
+    const missing = needed[role as keyof typeof needed].filter(
+      (action) => !facts.actions.has(action) && !facts.actions.has('anyAction'),
+    )
+    if (missing.length > 0) {
+      throw new RefusedError(
+        'MissingPrivileges',
+        `the user on the ${role} may not: ${missing.join(', ')}. Grant the roles listed in README and send start again.`,
+      )
+    }
   }
 }
 

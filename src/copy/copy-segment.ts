@@ -12,7 +12,7 @@ import type { Metadata } from '../mongo/metadata.ts'
 import {
   openNatural,
   openRange,
-  readByIds,
+  readMaxKey,
   renamedTo,
   type SourceCollection,
   scanLimitMS,
@@ -104,7 +104,6 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
   parts.ledger.note(segment)
 }
 
-/** A range with a lower bound ends before MaxKey on the server, even without an upper bound: that one `_id` is read by itself. */
 async function copyMaxKey(
   parts: CopySegmentParts,
   entry: CatalogueEntry,
@@ -112,12 +111,11 @@ async function copyMaxKey(
   collection: SourceCollection,
 ): Promise<void> {
   if (segment.to !== null || isCapped(entry.wanted.options)) return
-  for await (const documents of readByIds(parts.source, collection, [Buffer.from([maxKey])], parts.startTime)) {
+  for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
     if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, documents, true)
   }
 }
 
-const maxKey = 0x7f
 const firstBatchSize = 1_000
 
 function sizeForNext(documents: Buffer[], previous: number): number {

@@ -69,7 +69,8 @@ export interface RangeBounds {
 
 /**
  * Opens a cursor over a range of `_id`s in index order. Bounds are `min`/`max` on the `_id` index: comparison operators
- * in a filter stay within one BSON type and would lose the documents of all others.
+ * in a filter stay within one BSON type and would lose the documents of all others. A range with a lower bound ends
+ * before `_id: MaxKey` even without an upper bound: that one is for `readMaxKey`.
  */
 export async function openRange(
   cluster: Cluster,
@@ -83,6 +84,15 @@ export async function openRange(
     ...(bounds.from ? { min: { _id: new RawValue(bounds.from) } } : {}),
     ...(bounds.to ? { max: { _id: new RawValue(bounds.to) } } : {}),
   })
+}
+
+/** The document whose `_id` is MaxKey, if there is one. */
+export function readMaxKey(
+  cluster: Cluster,
+  collection: SourceCollection,
+  notBefore: ClusterTime,
+): AsyncGenerator<Buffer[]> {
+  return readByIds(cluster, collection, [Buffer.from([0x7f])], notBefore)
 }
 
 /** Opens a cursor in natural order: for capped collections, whose order is part of their content. */

@@ -1,0 +1,139 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { BurstWriterInput } from './burst-writer.ts'
+import { type Child, startChild } from './child.ts'
+import { assertSameBytes, countOf, hashOf } from './content.ts'
+import { overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import { type Measured, missesOf } from './report.ts'
+import { database, empty, type Pair, type Server, settle, startPair } from './servers.ts'
+import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
+
+const operationsInFull = 200_000
+const writers = 2
+const collection = 'burst'
+const pollMS = 5
+const drainPatienceMS = 300_000
+
+interface Direct {
+  seconds: number
+  cpu: number
+}
+
+interface Followed {
+  /** From the first write on the source until the destination's content was equal. */
+  seconds: number
+  /** From the last write on the source. */
+  drain: number
+  cpu: number
+  sourceCpu: number
+  destinationCpu: number
+  peakMB: number
+}
+
+/**
+ * The same operations by the same two writers at full speed: once straight at the destination, with nothing else
+ * running, and once at the source with tandem following.
+ */
+export async function benchBurst(options: BenchOptions): Promise<Measured> {
+  const operations = Math.ceil(operationsInFull * options.scale)
+  await using pair = await startPair(options)
+  const direct: Direct[] = []
+  const followed: Followed[] = []
+  const contestants = [
+    async () => direct.push(await writeDirectly(pair, operations)),
+    async () => followed.push(await follow(pair, operations, options)),
+  ]
+  for (let run = 0; run < options.runs; run++) {
+    for (const contestant of run % 2 === 0 ? contestants : contestants.toReversed()) {
+      for (const server of [pair.source, pair.destination]) await empty(server)
+      await pair.source.client.db(database).createCollection(collection)
+      await settle(pair)
+      await contestant()
+    }
+    process.stderr.write(
+      `  direct ${direct.at(-1)?.seconds.toFixed(2)} s, tandem ${followed.at(-1)?.seconds.toFixed(2)} s\n`,
+    )
+  }
+  return rowOf(operations, overRuns(direct), overRuns(followed))
+}
+
+function rowOf(operations: number, direct: Direct, ours: Followed): Measured {
+  const figures = {
+    operations,
+    ratio: direct.seconds / ours.seconds,
+    'direct s': direct.seconds,
+    'tandem s until equal': ours.seconds,
+    'drain s after last write': ours.drain,
+    'direct ops/s': operations / direct.seconds,
+    'tandem ops/s': operations / ours.seconds,
+    'tandem CPU s': ours.cpu,
+    'source CPU s': ours.sourceCpu,
+    'destination CPU s': ours.destinationCpu,
+    'destination CPU s, direct': direct.cpu,
+    'tandem peak MB': ours.peakMB,
+  }
+  const misses = missesOf(figures, { ratio: { atLeast: 0.6 } })
+  return { figures, misses }
+}
+
+async function writeDirectly({ destination }: Pair, operations: number): Promise<Direct> {
+  await destination.client.db(database).createCollection(collection)
+  await using team = await writersTo(destination, operations)
+  const stop = startMeter({ cpu: destination.pid })
+  await team.go()
+  const { wall, cpu } = stop()
+  return { seconds: wall, cpu }
+}
+
+async function follow(pair: Pair, operations: number, options: BenchOptions): Promise<Followed> {
+  const { source, destination } = pair
+  await using team = await writersTo(source, operations)
+  await using tandem = await startReady(pair, options)
+  await syncUntilCanCommit(tandem)
+  await settle(pair)
+  const stop = startMeter({ cpu: tandem.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
+  await team.go()
+  const written = stop()
+  const { wall, ...cpu } = await whenEqual(pair, stop)
+  const peakMB = peakMegabytesOf(tandem.pid)
+  await assertSameBytes(pair, collection)
+  return { seconds: wall, drain: wall - written.wall, ...cpu, peakMB }
+}
+
+/**
+ * The meter's reading at the moment when the destination held what the source holds. Equal counts, which cost nothing
+ * to ask for, are only the sign to look: the digest of every byte decides. What it finds held when it began, as writers
+ * wait for it, so neither its time nor its CPU is part of the figure.
+ */
+async function whenEqual<Reading>({ source, destination }: Pair, read: () => Reading): Promise<Reading> {
+  const deadline = Date.now() + drainPatienceMS
+  const wantedCount = await countOf(source, [collection])
+  let wantedHash: string | null = null
+  while (Date.now() < deadline) {
+    if ((await countOf(destination, [collection])) === wantedCount) {
+      const reading = read()
+      const hash = await hashOf(destination)
+      wantedHash ??= await hashOf(source)
+      if (hash === wantedHash) return reading
+    }
+    await delay(pollMS)
+  }
+  throw new Error(`the destination was not equal ${drainPatienceMS / 1000} s after the last write`)
+}
+
+/** Both writers, ready to go. */
+async function writersTo({ uri }: Server, operations: number): Promise<AsyncDisposable & { go(): Promise<void> }> {
+  const share = Math.ceil(operations / writers)
+  const inputs: BurstWriterInput[] = Array.from({ length: writers }, (_, writer) => ({
+    ...{ uri, database, collection, writer },
+    operations: Math.min(share, operations - writer * share),
+  }))
+  const team: Child<object>[] = await Promise.all(inputs.map((input) => startChild<object>('burst-writer', input)))
+  return {
+    go: async () => {
+      await Promise.all(team.map((child) => child.go()))
+    },
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all(team.map((child) => child[Symbol.asyncDispose]()))
+    },
+  }
+}

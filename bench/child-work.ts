@@ -1,0 +1,17 @@
+/** The child's side of child.ts: prepares with the input given, says so, and runs once when told to. */
+export async function serveParent<Input, Result extends object>(
+  prepare: (input: Input) => Promise<() => Promise<Result>>,
+): Promise<void> {
+  process.once('disconnect', () => process.exit(0))
+  const run = await prepare(JSON.parse(process.argv[2] as string) as Input)
+  process.once('message', () => {
+    run().then(
+      (result) => process.send?.(result),
+      (error) => {
+        console.error(error)
+        process.exit(1)
+      },
+    )
+  })
+  process.send?.('ready')
+}

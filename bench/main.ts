@@ -1,0 +1,80 @@
+/**
+ * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
+ *
+ *   npm run bench -- [--quick] [--only copy|burst|lag] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *                  [--profile DIR]
+ *
+ * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
+ * `--profile` leaves a V8 CPU profile of every tandem process in DIR. The exit code is 0 also when a target is missed.
+ */
+import { execFile } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import path from 'node:path'
+import { parseArgs, promisify } from 'node:util'
+import { repositoryRoot } from '../test/support/mongo-binaries.ts'
+import { benchBurst } from './burst.ts'
+import { benchCopy } from './copy.ts'
+import { benchLag } from './lag.ts'
+import { shapes } from './load.ts'
+import { machineFacts, machineLines } from './machine.ts'
+import { type Measured, type Row, tables } from './report.ts'
+
+const { values } = parseArgs({
+  options: {
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string' },
+    shape: { type: 'string' },
+    runs: { type: 'string', default: '3' },
+    cache: { type: 'string', default: '1' },
+    json: { type: 'string' },
+    profile: { type: 'string' },
+  },
+})
+const runs = Number(values.runs)
+if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number from 1 on')
+if (values.only && !['copy', 'burst', 'lag'].includes(values.only)) throw new Error('--only takes copy, burst or lag')
+if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
+  throw new Error(`--shape takes ${shapes.map(({ name }) => name).join(', ')}`)
+}
+
+const scale = values.quick ? 0.1 : 1
+const cacheSizeGB = Number(values.cache)
+if (!(cacheSizeGB >= 0.25)) throw new Error('--cache takes a number of GB from 0.25 on')
+const options = { runs, scale, cacheSizeGB, profile: values.profile ? path.resolve(values.profile) : undefined }
+
+function planned(): { section: Row['section']; name: string; run: () => Promise<Measured> }[] {
+  const copies = shapes
+    .filter(({ name }) => !values.shape || name === values.shape)
+    .map((shape) => ({ section: 'copy' as const, name: shape.title, run: () => benchCopy(shape, options) }))
+  const burst = {
+    section: 'burst' as const,
+    name: 'inserts, updates, deletes 60/30/10',
+    run: () => benchBurst(options),
+  }
+  const lag = { section: 'lag' as const, name: 'sentinel under 2,000 ops/s', run: () => benchLag(options) }
+  const wanted = values.only ?? (values.shape ? 'copy' : undefined)
+  return [...copies, burst, lag].filter(({ section }) => !wanted || section === wanted)
+}
+
+process.stderr.write('building\n')
+await promisify(execFile)('npm', ['run', 'build'], { cwd: repositoryRoot })
+// The other processes of a measurement run as plain JavaScript: a loader would count as their CPU and memory.
+await promisify(execFile)('npx', ['tsc', '-p', 'bench/tsconfig.json'], { cwd: repositoryRoot })
+
+const machine = await machineFacts(options)
+process.stdout.write(machineLines(machine))
+const rows: Row[] = []
+for (const { section, name, run } of planned()) {
+  process.stderr.write(`${section}: ${name}\n`)
+  try {
+    rows.push({ section, name, ...(await run()) })
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`)
+    rows.push({ section, name, figures: {}, misses: ['FAILED, see above'] })
+  }
+}
+process.stdout.write(tables(rows))
+if (values.json) {
+  const what = { quick: values.quick, runs, machine, rows }
+  writeFileSync(values.json, `${JSON.stringify(what, null, 2)}\n`)
+}

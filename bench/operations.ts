@@ -1,0 +1,55 @@
+import type { AnyBulkWriteOperation, Document } from 'mongodb'
+import { Random } from '../test/support/random.ts'
+import { TextPool } from './text.ts'
+
+export interface Item extends Document {
+  _id: number
+}
+
+const textCharacters = 800
+const insertShare = 0.6
+const updateShare = 0.3
+/** Below this many documents a writer only inserts, so that there is something to change. */
+const documentsMin = 100
+
+/**
+ * A reproducible stream of inserts, updates and deletes (60/30/10) on documents that belong to one writer alone, so
+ * that what remains in the end does not depend on how writers interleave.
+ */
+export class OperationMix {
+  readonly #random: Random
+  readonly #pool = new TextPool('operations', 500_000)
+  readonly #ids: number[] = []
+  #nextId: number
+
+  constructor(writer: number) {
+    this.#random = new Random(`writer ${writer}`)
+    this.#nextId = writer * 100_000_000
+  }
+
+  next(): AnyBulkWriteOperation<Item> {
+    const chance = this.#random.fraction()
+    if (chance < insertShare || this.#ids.length < documentsMin) return this.#insert()
+    const index = this.#random.int(0, this.#ids.length - 1)
+    const _id = this.#ids[index] as number
+    if (chance < insertShare + updateShare) {
+      return {
+        updateOne: { filter: { _id }, update: { $set: { value: this.#random.fraction() }, $inc: { changes: 1 } } },
+      }
+    }
+    this.#ids[index] = this.#ids.at(-1) as number
+    this.#ids.pop()
+    return { deleteOne: { filter: { _id } } }
+  }
+
+  take(count: number): AnyBulkWriteOperation<Item>[] {
+    return Array.from({ length: count }, () => this.next())
+  }
+
+  #insert(): AnyBulkWriteOperation<Item> {
+    const _id = this.#nextId++
+    this.#ids.push(_id)
+    const text = this.#pool.piece(textCharacters)
+    return { insertOne: { document: { _id, text, value: this.#random.fraction(), changes: 0 } } }
+  }
+}

@@ -1,0 +1,61 @@
+export interface Measured {
+  figures: Record<string, number>
+  /** Targets not reached, in plain words; empty when all are. */
+  misses: string[]
+}
+
+export interface Row extends Measured {
+  section: 'copy' | 'burst' | 'lag'
+  name: string
+}
+
+type Target = { atLeast: number } | { atMost: number }
+
+/** Which of the targets the figures miss. What could not be measured is no miss. */
+export function missesOf(figures: Record<string, number>, targets: Record<string, Target>): string[] {
+  return Object.entries(targets).flatMap(([name, target]) => {
+    const value = figures[name] ?? Number.NaN
+    if ('atLeast' in target) return value < target.atLeast ? [`MISSED ${name}: at least ${target.atLeast} wanted`] : []
+    return value > target.atMost ? [`MISSED ${name}: at most ${target.atMost} wanted`] : []
+  })
+}
+
+/** One table for each section: a line for each figure, a column for each row, since figures are many and rows few. */
+export function tables(rows: Row[]): string {
+  const sections = [...new Set(rows.map(({ section }) => section))]
+  return sections
+    .map((section) =>
+      table(
+        section,
+        rows.filter((row) => row.section === section),
+      ),
+    )
+    .join('')
+}
+
+function table(section: string, rows: Row[]): string {
+  const names = [...new Set(rows.flatMap(({ figures }) => Object.keys(figures)))]
+  const lines = [
+    [section, ...rows.map(({ name }) => name)],
+    ...names.map((name) => [name, ...rows.map(({ figures }) => format(name, figures[name]))]),
+    ['verdict', ...rows.map(({ misses }) => misses[0]?.split(' ')[0] ?? 'ok')],
+  ]
+  const widths = (lines[0] as string[]).map((_, column) =>
+    Math.max(...lines.map((line) => (line[column] ?? '').length)),
+  )
+  const text = lines.map((line) =>
+    line
+      .map((cell, column) => (column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0)))
+      .join('  '),
+  )
+  text.splice(1, 0, '-'.repeat((text[0] ?? '').length))
+  const missed = rows.flatMap(({ name, misses }) => misses.map((miss) => `${name}: ${miss}`))
+  return `\n${[...text, ...missed].join('\n')}\n`
+}
+
+function format(name: string, value: number | undefined): string {
+  if (value === undefined || Number.isNaN(value)) return '-'
+  if (name === 'ratio') return `${value.toFixed(2)} x`
+  if (Number.isInteger(value) || Math.abs(value) >= 1000) return Math.round(value).toLocaleString('en')
+  return value.toFixed(Math.abs(value) >= 100 ? 0 : 2)
+}

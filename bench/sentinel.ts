@@ -1,0 +1,70 @@
+/**
+ * One document that is changed again and again on the source and watched on the destination. The lag of a change runs
+ * from before it is sent to the source until a read of the destination shows it, or a later one.
+ */
+import { setTimeout as delay } from 'node:timers/promises'
+import { type Collection, MongoClient } from 'mongodb'
+import { serveParent } from './child-work.ts'
+
+const pollMS = 2
+const patienceMS = 60_000
+
+export interface SentinelInput {
+  source: string
+  destination: string
+  database: string
+  collection: string
+  changesPerSecond: number
+  seconds: number
+}
+
+interface Sentinel {
+  _id: string
+  number: number
+}
+
+await serveParent(async (input: SentinelInput) => {
+  const [source, destination] = await Promise.all([
+    MongoClient.connect(input.source),
+    MongoClient.connect(input.destination),
+  ])
+  const [written, watched] = [source, destination].map((client) =>
+    client.db(input.database).collection<Sentinel>(input.collection),
+  ) as [Collection<Sentinel>, Collection<Sentinel>]
+  const wanted = Math.round(input.changesPerSecond * input.seconds)
+  return async () => {
+    const sentAt: number[] = []
+    const [, lagsMS] = await Promise.all([write(written, wanted, input, sentAt), watch(watched, wanted, sentAt)])
+    return { lagsMS }
+  }
+})
+
+async function write(
+  collection: Collection<Sentinel>,
+  wanted: number,
+  { changesPerSecond }: SentinelInput,
+  sentAt: number[],
+): Promise<void> {
+  const began = performance.now()
+  for (let number = 0; number < wanted; number++) {
+    await delay(Math.max(0, began + (number * 1000) / changesPerSecond - performance.now()))
+    sentAt.push(performance.now())
+    await collection.updateOne({ _id: 'sentinel' }, { $set: { number } }, { upsert: true })
+  }
+}
+
+/** Looks only while a change is on its way. */
+async function watch(collection: Collection<Sentinel>, wanted: number, sentAt: number[]): Promise<number[]> {
+  const lagsMS: number[] = []
+  while (lagsMS.length < wanted) {
+    await delay(pollMS)
+    if (sentAt.length === lagsMS.length) continue
+    const found = await collection.findOne({ _id: 'sentinel' })
+    const seenAt = performance.now()
+    while (lagsMS.length <= (found?.number ?? -1)) lagsMS.push(seenAt - (sentAt[lagsMS.length] as number))
+    const oldest = sentAt[lagsMS.length]
+    if (oldest !== undefined && seenAt - oldest > patienceMS)
+      throw new Error(`a change is missing for ${patienceMS} ms`)
+  }
+  return lagsMS
+}

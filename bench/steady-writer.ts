@@ -1,0 +1,34 @@
+/** The load under which lag is measured: a given number of operations a second, in small bulks. */
+import { setTimeout as delay } from 'node:timers/promises'
+import { MongoClient } from 'mongodb'
+import { serveParent } from './child-work.ts'
+import { type Item, OperationMix } from './operations.ts'
+
+const beatMS = 10
+
+export interface SteadyWriterInput {
+  uri: string
+  database: string
+  collection: string
+  operationsPerSecond: number
+  seconds: number
+}
+
+await serveParent(async ({ uri, database, collection, operationsPerSecond, seconds }: SteadyWriterInput) => {
+  const client = await MongoClient.connect(uri)
+  const target = client.db(database).collection<Item>(collection)
+  const mix = new OperationMix(0)
+  return async () => {
+    const began = performance.now()
+    const wanted = operationsPerSecond * seconds
+    let written = 0
+    while (written < wanted) {
+      // What a slow answer held up is made up for by the next bulk, so the rate stays.
+      const due = Math.min(wanted, Math.ceil((operationsPerSecond * (performance.now() - began)) / 1000)) - written
+      if (due > 0) await target.bulkWrite(mix.take(due), { ordered: false })
+      written += Math.max(0, due)
+      await delay(beatMS)
+    }
+    return { operationsPerSecond: wanted / ((performance.now() - began) / 1000) }
+  }
+})

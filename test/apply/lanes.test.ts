@@ -1,0 +1,322 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import fc from 'fast-check'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { fold, type Identity, identityKey } from '../../src/apply/identity.ts'
+import { Lanes } from '../../src/apply/lanes.ts'
+import type { Identities } from '../../src/apply/reconcile-documents.ts'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { ChangeEvent } from '../../src/domain/change-event.ts'
+import { Watermark } from '../../src/domain/watermark.ts'
+
+const entry = (name: string): CatalogueEntry => ({
+  uuid: name,
+  database: 'app',
+  name,
+  sourceName: name,
+  destinationUUID: name,
+  state: 'copied',
+  wanted: { options: [], indexes: [] },
+  estimatedBytes: 0,
+  copiedBytes: 0,
+  planned: true,
+  hasTombstones: false,
+})
+
+const idElement = (id: number) => Buffer.from([0x10, 0x5f, 0x69, 0x64, 0, id, 0, 0, 0])
+const idIn = (identity: Identity) => identity.idElement[5] as number
+
+/** An event that says at what time it happened, also in its document. */
+function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
+  const document = kind === 'insert' || kind === 'replace' ? Buffer.from([time & 0xff, time >> 8]) : null
+  return {
+    kind,
+    operationType: kind,
+    time: BigInt(time),
+    database: 'app',
+    collection: 'c',
+    uuid: 'c',
+    idElement: null,
+    idType: 0x10,
+    idStart: 0,
+    idEnd: 0,
+    document,
+  }
+}
+
+interface Sent {
+  entry: CatalogueEntry
+  identities: Identities
+  notBefore: bigint
+  acknowledged: boolean
+  resolve: () => void
+  reject: (error: unknown) => void
+}
+
+/** Lanes whose sends end when the test says so. */
+class Bench {
+  readonly watermark: Watermark<number>
+  readonly lanes: Lanes<number>
+  readonly underWay: Sent[] = []
+  readonly sent: Sent[] = []
+  readonly failures: unknown[] = []
+  applied = 0
+
+  constructor(count: number) {
+    this.watermark = new Watermark<number>(count)
+    this.lanes = new Lanes(
+      count,
+      this.watermark,
+      (entry, identities, notBefore) =>
+        new Promise<void>((resolve, reject) => {
+          const done = () => this.underWay.splice(this.underWay.indexOf(one), 1)
+          const one: Sent = {
+            entry,
+            identities,
+            notBefore,
+            acknowledged: false,
+            resolve: () => {
+              done()
+              one.acknowledged = true
+              resolve()
+            },
+            reject: (error) => {
+              done()
+              reject(error)
+            },
+          }
+          this.underWay.push(one)
+          this.sent.push(one)
+        }),
+      (error) => this.failures.push(error),
+      (events) => {
+        this.applied += events
+      },
+    )
+  }
+
+  /** Resolves everything that is sent, in an order of its own, until `work` is done. */
+  async flow(work: Promise<unknown>, pick: () => number = () => 0): Promise<void> {
+    let done = false
+    const finished = work.finally(() => {
+      done = true
+    })
+    while (!done) {
+      this.underWay[pick() % Math.max(1, this.underWay.length)]?.resolve()
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await finished
+  }
+}
+
+const collections = [entry('one'), entry('two')]
+
+const put = fc.record({
+  id: fc.nat({ max: 5 }),
+  collection: fc.constantFrom(0, 1),
+  kind: fc.constantFrom<ChangeEvent['kind']>('insert', 'replace', 'update', 'delete'),
+})
+
+describe('lanes', () => {
+  it('send every change once, of one document in order, and call safe only what is acknowledged', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
+    onTestFinished(() => {
+      vi.useRealTimers()
+    })
+    const step = fc.oneof(
+      { weight: 6, arbitrary: put.map((put) => ({ do: 'put' as const, put })) },
+      { weight: 3, arbitrary: fc.constant({ do: 'routed' as const }) },
+      { weight: 3, arbitrary: fc.nat({ max: 3 }).map((which) => ({ do: 'acknowledge' as const, which })) },
+      { weight: 1, arbitrary: fc.constant({ do: 'room' as const }) },
+      { weight: 2, arbitrary: fc.constant({ do: 'time passes' as const }) },
+    )
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 60 }), fc.infiniteStream(fc.nat()), async (steps, picks) => {
+        const bench = new Bench(3)
+        /** The newest event of each document, and the batch of each that is not acknowledged. */
+        const newest = new Map<string, number>()
+        const seen = new Map<string, number>()
+        let routed = 0
+        let time = 0
+        let events = 0
+        const acknowledgedAt: number[] = []
+        /** Every event, the batch it came in, and what carried it. */
+        const puts: { key: string; batch: number; carriedBy: Sent | null }[] = []
+        let known = 0
+        const check = (): void => {
+          for (; known < bench.sent.length; known++) {
+            const carrier = bench.sent[known] as Sent
+            const keys = new Set([...carrier.identities.values()].map((one) => `${carrier.entry.name} ${idIn(one)}`))
+            for (const put of puts) if (!put.carriedBy && keys.has(put.key)) put.carriedBy = carrier
+          }
+          for (const put of puts) {
+            if (!put.carriedBy?.acknowledged) expect(bench.watermark.safe ?? 0).toBeLessThan(put.batch)
+          }
+          expect(bench.watermark.safe ?? 0).toBeLessThanOrEqual(routed)
+          for (const { entry, identities, notBefore } of bench.underWay) {
+            for (const identity of identities.values()) {
+              const key = `${entry.name} ${idIn(identity)}`
+              const at = identity.document ? identity.document.readUInt16LE() : Number(notBefore)
+              expect(at).toBeGreaterThanOrEqual(seen.get(key) ?? 0)
+              seen.set(key, at)
+            }
+          }
+          const keys = bench.underWay.flatMap(({ entry, identities }) =>
+            [...identities.values()].map((identity) => `${entry.name} ${idIn(identity)}`),
+          )
+          expect(new Set(keys).size, 'a document is on its way twice').toBe(keys.length)
+          // One batch per lane, which is one send per collection.
+          expect(bench.underWay.length).toBeLessThanOrEqual(3 * collections.length)
+        }
+        for (const step of steps) {
+          if (step.do === 'put') {
+            time += 1
+            events += 1
+            const { id, collection, kind } = step.put
+            const of = collections[collection] as CatalogueEntry
+            bench.lanes.put(id % 3, of, event(kind, time), idElement(id), false)
+            newest.set(`${of.name} ${id}`, time)
+            puts.push({ key: `${of.name} ${id}`, batch: routed + 1, carriedBy: null })
+          } else if (step.do === 'routed') {
+            routed += 1
+            bench.watermark.routed(routed)
+            bench.lanes.kick()
+          } else if (step.do === 'time passes') vi.advanceTimersByTime(15)
+          else if (step.do === 'room') await bench.lanes.room()
+          else bench.underWay[step.which % Math.max(1, bench.underWay.length)]?.resolve()
+          await new Promise((resolve) => setImmediate(resolve))
+          check()
+          acknowledgedAt.push(bench.watermark.safe ?? 0)
+        }
+        bench.watermark.routed(++routed)
+        await bench.flow(bench.lanes.drain(), () => picks.next().value)
+        expect(bench.watermark.safe).toBe(routed)
+        expect(bench.applied).toBe(events)
+        expect(acknowledgedAt).toEqual([...acknowledgedAt].sort((one, other) => one - other))
+        const last = new Map<string, Identity>()
+        for (const { entry, identities } of bench.sent) {
+          for (const identity of identities.values()) last.set(`${entry.name} ${idIn(identity)}`, identity)
+        }
+        expect(new Set(last.keys())).toEqual(new Set(newest.keys()))
+        for (const [key, identity] of last) {
+          if (identity.document) expect(identity.document.readUInt16LE()).toBe(newest.get(key))
+        }
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  it('hold a trickle together for a moment, then send it unasked', async () => {
+    const bench = new Bench(1)
+    for (let id = 0; id < 5; id++) {
+      bench.lanes.put(0, entry('c'), event('insert', id + 1), idElement(id), false)
+      bench.lanes.kick()
+    }
+    expect(bench.sent).toEqual([])
+    await delay(60)
+    expect(bench.sent.length).toBeGreaterThan(0)
+    bench.watermark.routed(1)
+    for (const one of [...bench.underWay]) one.resolve()
+    await delay(0)
+    expect(bench.watermark.safe).toBe(1)
+  })
+
+  it('read the source no earlier than the newest event they hold', async () => {
+    const bench = new Bench(1)
+    for (const time of [7, 9, 8])
+      bench.lanes.put(0, collections[0] as CatalogueEntry, event('update', time), idElement(time), false)
+    await bench.flow(bench.lanes.drain())
+    expect(bench.sent.map(({ notBefore }) => notBefore)).toEqual([9n])
+  })
+
+  it('make the reader wait while they are full, and let it go on when there is room', async () => {
+    const bench = new Bench(2)
+    const large = { ...event('insert', 1), document: Buffer.alloc(10 * 1024 * 1024) }
+    for (let id = 0; id < 4; id++)
+      bench.lanes.put(id % 2, collections[0] as CatalogueEntry, large, idElement(id), false)
+    expect(bench.lanes.full).toBe(false)
+    bench.lanes.put(0, collections[0] as CatalogueEntry, large, idElement(5), false)
+    expect(bench.lanes.full).toBe(true)
+    let room = false
+    const waiting = bench.lanes.room().then(() => {
+      room = true
+    })
+    await delay(1)
+    expect(room).toBe(false)
+    bench.underWay[0]?.resolve()
+    await waiting
+    expect(bench.lanes.full).toBe(false)
+    await bench.flow(bench.lanes.drain())
+  })
+
+  it('after a failure send no more, and are drained when nothing is under way any more', async () => {
+    const bench = new Bench(2)
+    const of = collections[0] as CatalogueEntry
+    for (const id of [0, 1]) bench.lanes.put(id, of, event('insert', 1), idElement(id), false)
+    bench.lanes.kick()
+    await delay(30)
+    expect(bench.underWay).toHaveLength(2)
+    const failure = new Error('refused')
+    bench.underWay[0]?.reject(failure)
+    await delay(1)
+    expect(bench.failures).toEqual([failure])
+    let drained = false
+    const draining = bench.lanes.drain().then(() => {
+      drained = true
+    })
+    await delay(20)
+    expect(drained, 'a write is still on its way').toBe(false)
+    bench.underWay[0]?.resolve()
+    await draining
+    bench.watermark.routed(1)
+    expect(bench.watermark.safe, 'what failed is not safe').toBeNull()
+
+    bench.lanes.put(1, of, event('insert', 2), idElement(3), false)
+    bench.lanes.kick()
+    await delay(30)
+    await bench.lanes.drain()
+    await bench.lanes.room()
+    expect(bench.sent).toHaveLength(2)
+  })
+})
+
+describe('folding events of one document', () => {
+  const folded = (...kinds: ChangeEvent['kind'][]) =>
+    kinds.reduce<Identity | undefined>((known, kind, at) => fold(known, event(kind, at + 1), idElement(1)), undefined)
+
+  it.each<[ChangeEvent['kind'][], Partial<Identity>]>([
+    [['insert'], { fresh: true, inserted: true, deleted: false, document: Buffer.from([1, 0]) }],
+    [['insert', 'update'], { fresh: true, deleted: false, document: null }],
+    [['insert', 'delete'], { deleted: true, document: null }],
+    [['delete', 'insert'], { fresh: false, inserted: true, deleted: false, document: Buffer.from([2, 0]) }],
+    [['update', 'replace'], { fresh: false, inserted: false, deleted: false, document: Buffer.from([2, 0]) }],
+    [['replace', 'update'], { deleted: false, document: null }],
+    [['update', 'delete'], { deleted: true, document: null }],
+    [['delete', 'insert', 'delete'], { deleted: true, document: null }],
+  ])('%j keeps what the newest says', (kinds, expected) => {
+    expect(folded(...kinds)).toMatchObject(expected)
+  })
+
+  it('moves what was inserted again to the end, where order counts', async () => {
+    const order = async (reorder: boolean) => {
+      const bench = new Bench(1)
+      for (const [id, kind] of [
+        [1, 'insert'],
+        [2, 'insert'],
+        [1, 'update'],
+        [1, 'delete'],
+        [1, 'insert'],
+      ] as const) {
+        bench.lanes.put(0, collections[0] as CatalogueEntry, event(kind, 1), idElement(id), reorder)
+      }
+      await bench.flow(bench.lanes.drain())
+      return [...(bench.sent[0]?.identities.values() ?? [])].map(idIn)
+    }
+    expect(await order(true)).toEqual([2, 1])
+    expect(await order(false)).toEqual([1, 2])
+  })
+
+  it('knows a document by all the bytes of its _id', () => {
+    expect(identityKey(idElement(1))).not.toBe(identityKey(Buffer.concat([idElement(1), Buffer.from([0])])))
+    expect(identityKey(Buffer.from([0x02, 0x80]))).not.toBe(identityKey(Buffer.from([0x02, 0x81])))
+  })
+})

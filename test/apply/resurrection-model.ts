@@ -1,0 +1,266 @@
+/**
+ * A small model of one document while its collection is copied and its changes are applied beside the copy, with every
+ * interleaving and every crash tried. It mirrors src/copy/copy-segment.ts, src/apply/reconcile-documents.ts and
+ * `copyEnded` of src/apply/event-application.ts, and can leave out each of their rules to show what it is for.
+ *
+ *   source   ── insert, update, delete ──▶ events
+ *   copy     read ─▶ insert what was read, unless something stands there ─▶ store "done"
+ *   apply    event ─▶ (absent: record it, then) write or delete ─▶ acknowledged ─▶ position stored now and then
+ *   end      once done: reconcile what is recorded ─▶ store "copied" ─▶ forget the records
+ *   crash    everything not stored is forgotten, at any point
+ */
+export interface Rules {
+  /** When an identity applied as absent is recorded while its collection is copied. */
+  record: 'before the delete' | 'after the delete' | 'never'
+  /** After a crash nobody remembers having recorded anything. */
+  assumesRecordsAfterCrash: boolean
+  /** "copied" is stored only when what was recorded is reconciled. */
+  reconcilesBeforeCopied: boolean
+  /** "done" is stored only when the insert is acknowledged. */
+  doneAfterInsert: boolean
+  /** A position is stored only when everything up to it is acknowledged. */
+  positionAfterWrite: boolean
+  /** A successor begins only when the destination has finished what the dead process sent. */
+  waitsForTheDead: boolean
+}
+
+export const rules: Rules = {
+  record: 'before the delete',
+  assumesRecordsAfterCrash: true,
+  reconcilesBeforeCopied: true,
+  doneAfterInsert: true,
+  positionAfterWrite: true,
+  waitsForTheDead: true,
+}
+
+type Version = number
+export type SourceStep = 'insert' | 'update' | 'delete'
+type SourceEvent = { kind: 'insert'; version: Version } | { kind: 'update' } | { kind: 'delete' }
+
+interface State {
+  /** Steps the source has yet to take, its document, and the events of the steps it took. */
+  todo: readonly SourceStep[]
+  source: Version | null
+  events: readonly SourceEvent[]
+  destination: Version | null
+
+  copy: 'begin' | 'read' | 'inserted' | 'done'
+  /** What the copy read and has not inserted yet. */
+  held: Version | null
+  /** Insert of a dead process that the destination has not carried out yet. */
+  late: Version | null
+
+  /** Events acknowledged, and how far the next one is. */
+  applied: number
+  within: 'begin' | 'recorded' | 'remembered' | 'deleted'
+  /** The end of the copy. */
+  ending: 'no' | 'reconciled' | 'marked' | 'ended'
+
+  /** What the process remembers of having recorded anything, which it does a moment after the record is stored. */
+  hasRecords: boolean
+  stored: { done: boolean; copied: boolean; record: boolean; position: number }
+  crashesLeft: number
+}
+
+/** What a step changes. */
+type Step = { name: string; to: State }
+
+function sourceStep(state: State): State | null {
+  const [step, ...todo] = state.todo
+  if (!step) return null
+  const next = { ...state, todo }
+  // One of its own for each step; the document that stands at the start has 1.
+  const version = 10 + todo.length
+  if (step === 'insert') return { ...next, source: version, events: [...state.events, { kind: 'insert', version }] }
+  if (step === 'update') return { ...next, source: version, events: [...state.events, { kind: 'update' }] }
+  return { ...next, source: null, events: [...state.events, { kind: 'delete' }] }
+}
+
+function copySteps(state: State, rules: Rules): Step[] {
+  const done = (to: State): State => ({ ...to, copy: 'done', stored: { ...to.stored, done: true } })
+  switch (state.copy) {
+    case 'begin': {
+      const read: State = { ...state, copy: 'read', held: state.source }
+      return [{ name: 'copy reads', to: read }]
+    }
+    case 'read': {
+      const destination = state.destination ?? state.held
+      const steps = [{ name: 'copy inserts', to: { ...state, copy: 'inserted' as const, destination, held: null } }]
+      if (rules.doneAfterInsert || state.stored.done) return steps
+      return [...steps, { name: 'copy is called done', to: { ...state, stored: { ...state.stored, done: true } } }]
+    }
+    case 'inserted':
+      return [{ name: 'copy is stored as done', to: done(state) }]
+    case 'done':
+      return []
+  }
+}
+
+function applySteps(state: State, rules: Rules): Step[] {
+  const event = state.events[state.applied]
+  if (!event || state.ending === 'reconciled' || state.ending === 'marked') return []
+  const acknowledged = (to: State): State => ({ ...to, applied: to.applied + 1, within: 'begin' })
+  const present = event.kind === 'insert' ? event.version : event.kind === 'update' ? state.source : null
+  if (present !== null && state.within === 'begin') {
+    return [{ name: `apply writes ${event.kind}`, to: acknowledged({ ...state, destination: present }) }]
+  }
+  const records = rules.record !== 'never' && !state.stored.copied
+  const recorded: State = { ...state, within: 'recorded', stored: { ...state.stored, record: true } }
+  const remembered: State = { ...state, within: 'remembered', hasRecords: true }
+  const deleted: State = { ...state, destination: null }
+  switch (state.within) {
+    case 'begin':
+      if (!records) return [{ name: 'apply deletes', to: acknowledged(deleted) }]
+      if (rules.record === 'before the delete') return [{ name: 'apply records', to: recorded }]
+      return [{ name: 'apply deletes', to: { ...deleted, within: 'deleted' } }]
+    case 'deleted':
+      return [{ name: 'apply records', to: recorded }]
+    case 'recorded':
+      if (rules.record === 'before the delete') return [{ name: 'apply remembers', to: remembered }]
+      return [{ name: 'apply remembers', to: acknowledged(remembered) }]
+    case 'remembered':
+      return [{ name: 'apply deletes', to: acknowledged(deleted) }]
+  }
+}
+
+function endSteps(state: State, rules: Rules): Step[] {
+  if (!state.stored.done) return []
+  const copied = { ...state.stored, copied: true }
+  if (state.ending === 'no' && !state.hasRecords) {
+    // Nothing to reconcile, so nobody waits for what is being applied.
+    return [{ name: 'copy ends', to: { ...state, ending: 'ended', stored: copied } }]
+  }
+  // The rest runs between two batches of events: nothing is being applied meanwhile.
+  if (state.within !== 'begin') return []
+  switch (state.ending) {
+    case 'no': {
+      const destination = state.stored.record ? state.source : state.destination
+      const reconciled: State = { ...state, ending: 'reconciled', destination }
+      if (rules.reconcilesBeforeCopied) return [{ name: 'records are reconciled', to: reconciled }]
+      return [{ name: 'copied is stored', to: { ...state, ending: 'reconciled', stored: copied } }]
+    }
+    case 'reconciled': {
+      const marked: State = { ...state, ending: 'marked', stored: copied }
+      if (rules.reconcilesBeforeCopied) return [{ name: 'copied is stored', to: marked }]
+      return [{ name: 'records are reconciled', to: { ...marked, destination: state.source } }]
+    }
+    case 'marked': {
+      const stored = { ...state.stored, record: false }
+      return [{ name: 'records are forgotten', to: { ...state, ending: 'ended', hasRecords: false, stored } }]
+    }
+    case 'ended':
+      return []
+  }
+}
+
+function storePosition(state: State, rules: Rules): Step[] {
+  const reached = rules.positionAfterWrite ? state.applied : Math.min(state.applied + 1, state.events.length)
+  if (state.stored.position >= reached) return []
+  return [{ name: 'position is stored', to: { ...state, stored: { ...state.stored, position: reached } } }]
+}
+
+function crash(state: State, rules: Rules): Step[] {
+  if (state.crashesLeft === 0) return []
+  const { stored } = state
+  const underWay = !rules.waitsForTheDead && state.copy === 'read' ? state.held : null
+  const to: State = {
+    ...state,
+    copy: stored.done ? 'done' : 'begin',
+    held: null,
+    late: state.late ?? underWay,
+    applied: stored.position,
+    within: 'begin',
+    ending: stored.copied ? 'ended' : 'no',
+    hasRecords: rules.assumesRecordsAfterCrash && !stored.copied,
+    crashesLeft: state.crashesLeft - 1,
+  }
+  return [{ name: 'crash', to }]
+}
+
+function stepsOf(state: State, rules: Rules): Step[] {
+  const source = sourceStep(state)
+  const lands: State = { ...state, destination: state.destination ?? state.late, late: null }
+  return [
+    ...(source ? [{ name: `source: ${state.todo[0]}`, to: source }] : []),
+    ...copySteps(state, rules),
+    ...applySteps(state, rules),
+    ...endSteps(state, rules),
+    ...storePosition(state, rules),
+    ...(state.late === null ? [] : [{ name: 'an insert of the dead lands', to: lands }]),
+    ...crash(state, rules),
+  ]
+}
+
+/** Nothing is left to do: from here on both sides stay as they are. */
+function isQuiet(state: State): boolean {
+  return (
+    state.todo.length === 0 &&
+    state.copy === 'done' &&
+    state.ending === 'ended' &&
+    state.applied === state.events.length &&
+    state.late === null
+  )
+}
+
+export interface Outcome {
+  states: number
+  quiet: number
+  /** The steps that lead to a destination that stays different from the source, or null. */
+  violation: string[] | null
+  /** Quiet states are the only ones without a next step. */
+  stuck: string[] | null
+}
+
+/** Tries everything that can happen, shortest first, up to the first violation. */
+export function explore(
+  rules: Rules,
+  scenario: { standing: boolean; steps: readonly SourceStep[]; crashes: number },
+): Outcome {
+  const start: State = {
+    todo: scenario.steps,
+    source: scenario.standing ? 1 : null,
+    events: [],
+    destination: null,
+    copy: 'begin',
+    held: null,
+    late: null,
+    applied: 0,
+    within: 'begin',
+    ending: 'no',
+    hasRecords: false,
+    stored: { done: false, copied: false, record: false, position: 0 },
+    crashesLeft: scenario.crashes,
+  }
+  const cameFrom = new Map<string, { key: string; name: string } | null>([[keyOf(start), null]])
+  const open: State[] = [start]
+  const outcome: Outcome = { states: 0, quiet: 0, violation: null, stuck: null }
+  for (let at = 0; at < open.length; at++) {
+    const state = open[at] as State
+    const key = keyOf(state)
+    outcome.states += 1
+    if (isQuiet(state)) {
+      outcome.quiet += 1
+      if (state.destination !== state.source) return { ...outcome, violation: pathTo(key, cameFrom) }
+    }
+    const steps = stepsOf(state, rules)
+    if (steps.length === 0 && !isQuiet(state)) outcome.stuck ??= pathTo(key, cameFrom)
+    for (const { name, to } of steps) {
+      const next = keyOf(to)
+      if (cameFrom.has(next)) continue
+      cameFrom.set(next, { key, name })
+      open.push(to)
+    }
+  }
+  return outcome
+}
+
+/** Within one scenario the events follow from what is left to do. */
+function keyOf({ todo, events: _, stored, ...rest }: State): string {
+  return [todo.length, ...Object.values(stored), ...Object.values(rest)].join()
+}
+
+function pathTo(key: string, cameFrom: Map<string, { key: string; name: string } | null>): string[] {
+  const names: string[] = []
+  for (let from = cameFrom.get(key); from; from = cameFrom.get(from.key)) names.push(from.name)
+  return names.reverse()
+}

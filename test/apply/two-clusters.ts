@@ -1,0 +1,126 @@
+import { MongoClient } from 'mongodb'
+import { expect } from 'vitest'
+import { fold, type Identity, identityKey, unread } from '../../src/apply/identity.ts'
+import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../../src/apply/reconcile-documents.ts'
+import { DocumentWriter } from '../../src/apply/write-identities.ts'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { ChangeEvent } from '../../src/domain/change-event.ts'
+import type { ClusterTime } from '../../src/domain/cluster-time.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { appendNote, listCollections, listIndexes } from '../../src/mongo/listing.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
+import { compareClusters } from '../support/compare.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+
+export const sourceName = 'source-under-test'
+export const destinationName = 'destination-under-test'
+
+/** A source, a destination, and what reconciling needs of both. */
+export class TwoClusters {
+  readonly source: Cluster
+  readonly destination: Cluster
+  readonly sourceClient: MongoClient
+  readonly destinationClient: MongoClient
+  readonly metadata: Metadata
+  readonly context: TestContext = testContext()
+  dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean> = async () => false
+  readonly #sets: [ReplicaSet, ReplicaSet]
+  /** The time that was last reconciled as of. */
+  asOf: ClusterTime = 0n
+  #order = 0
+
+  private constructor(sets: [ReplicaSet, ReplicaSet]) {
+    this.#sets = sets
+    this.source = testCluster(sets[0].uri, sourceName)
+    this.destination = testCluster(sets[1].uri, destinationName)
+    this.sourceClient = new MongoClient(sets[0].uri)
+    this.destinationClient = new MongoClient(sets[1].uri)
+    this.metadata = new Metadata(this.destination, this.context)
+  }
+
+  static async start(): Promise<TwoClusters> {
+    return new TwoClusters(await Promise.all([startReplicaSet(), startReplicaSet()]))
+  }
+
+  async stop(): Promise<void> {
+    const clients = [this.source, this.destination, this.sourceClient, this.destinationClient]
+    await Promise.all(clients.map((client) => client.close()))
+    await Promise.all(this.#sets.map((set) => set.stop()))
+  }
+
+  get dependencies(): ReconcileDependencies {
+    return {
+      source: this.source,
+      metadata: this.metadata,
+      writer: new DocumentWriter(this.destination, (entry) => this.dropVanishedIndexes(entry)),
+      context: this.context,
+      nextOrder: (count) => {
+        this.#order += count
+        return this.#order - count
+      },
+    }
+  }
+
+  /** The catalogue's entry of a collection that stands on both. */
+  async entryOf(database: string, name: string, state: CatalogueEntry['state'] = 'copied'): Promise<CatalogueEntry> {
+    const [source, destination] = await Promise.all(
+      [this.source, this.destination].map(async (cluster) =>
+        (await listCollections(cluster, database)).find((one) => one.name === name),
+      ),
+    )
+    if (!source || !destination) throw new Error(`${database}.${name} does not stand on both`)
+    return {
+      uuid: source.uuid,
+      database,
+      name,
+      sourceName: name,
+      destinationUUID: destination.uuid,
+      state,
+      wanted: { options: source.options, indexes: (await listIndexes(this.source, database, source.uuid)) ?? [] },
+      estimatedBytes: 0,
+      copiedBytes: 0,
+      planned: true,
+      hasTombstones: false,
+    }
+  }
+
+  /** Reconciles as of now. */
+  async reconcile(entry: CatalogueEntry, identities: Identities): Promise<void> {
+    await appendNote(this.source, 'test')
+    this.asOf = this.source.latest
+    await reconcileDocuments(this.dependencies, entry, identities, this.asOf)
+  }
+
+  async expectEqual(database: string): Promise<void> {
+    const comparison = await compareClusters(this.#sets[0].uri, this.#sets[1].uri, {
+      ignoreDatabases: await this.#databasesBut(database),
+    })
+    expect(comparison.differences).toEqual([])
+  }
+
+  async #databasesBut(database: string): Promise<string[]> {
+    const lists = await Promise.all(
+      [this.sourceClient, this.destinationClient].map((client) =>
+        client.db('admin').admin().listDatabases({ nameOnly: true }),
+      ),
+    )
+    return lists.flatMap(({ databases }) => databases.map(({ name }) => name)).filter((name) => name !== database)
+  }
+}
+
+/** One batch of events as a lane holds it. */
+export function folded(events: ChangeEvent[]): Identities {
+  const identities: Identities = new Map()
+  for (const event of events) {
+    if (!event.idElement) continue
+    const key = identityKey(event.idElement)
+    identities.set(key, fold(identities.get(key), event, event.idElement))
+  }
+  return identities
+}
+
+/** Identities that are known by their `_id` alone. */
+export function identitiesOf(idElements: Buffer[]): Identities {
+  return new Map(idElements.map((idElement): [string, Identity] => [identityKey(idElement), unread(idElement)]))
+}

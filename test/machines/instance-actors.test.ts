@@ -1,0 +1,135 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { InstanceContext } from '../../machines/instance.ts'
+import type { SyncCommand } from '../../machines/protocol.ts'
+import { commands, configuration, type InstanceSnapshot, promises, stateOf, stored, workers } from './instance-model.ts'
+import { StubWorkers, settle } from './stub-workers.ts'
+
+const start: SyncCommand = { type: 'sync.start', configuration }
+
+type Step = { do: 'send'; command: SyncCommand } | { do: 'proceed' | 'fail'; id: string } | { do: 'crash' }
+
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 3, arbitrary: fc.constantFrom(...commands).map((command) => ({ do: 'send' as const, command })) },
+  { weight: 6, arbitrary: fc.constantFrom(...promises, ...workers).map((id) => ({ do: 'proceed' as const, id })) },
+  { weight: 1, arbitrary: fc.constantFrom(...promises, ...workers).map((id) => ({ do: 'fail' as const, id })) },
+  { weight: 1, arbitrary: fc.constant({ do: 'crash' as const }) },
+)
+
+const untilCommitPoint: Step[] = [
+  { do: 'send', command: start },
+  { do: 'proceed', id: 'initialisation' },
+  { do: 'proceed', id: 'collectionCopy' },
+  { do: 'send', command: { type: 'sync.commit' } },
+  { do: 'proceed', id: 'commitPoint' },
+]
+
+const snapshotOf = (stubs: StubWorkers) => stubs.actor.getSnapshot() as InstanceSnapshot
+const atRest = ['idle', 'paused', 'committed', 'failed']
+
+function check(stubs: StubWorkers): void {
+  const snapshot = snapshotOf(stubs)
+  expect(snapshot.status).toBe('active')
+  expect(stubs.doubled).toEqual([])
+  if (atRest.includes(stateOf(snapshot))) expect([...stubs.running.keys()]).toEqual([])
+}
+
+async function walk(steps: Step[]): Promise<StubWorkers> {
+  let stubs = new StubWorkers()
+  let canWrite = false
+  for (const step of steps) {
+    const wasCommitted = stateOf(snapshotOf(stubs)) === 'committed'
+    if (step.do === 'send') {
+      stubs.actor.send(step.command)
+      await settle()
+    } else if (step.do === 'crash') {
+      const context: InstanceContext = stored(snapshotOf(stubs))
+      stubs.actor.stop()
+      stubs = new StubWorkers(context)
+    } else await stubs[step.do](step.id)
+    check(stubs)
+    const { context } = snapshotOf(stubs)
+    if (canWrite) expect(context.canWrite).toBe(true)
+    if (wasCommitted) expect(stateOf(snapshotOf(stubs))).toBe('committed')
+    canWrite = context.canWrite
+  }
+  return stubs
+}
+
+/** What an operator would send next to get the migration done. */
+function wish(stubs: StubWorkers): SyncCommand | null {
+  const snapshot = snapshotOf(stubs)
+  if (snapshot.matches('idle')) return start
+  if (snapshot.matches('paused') || snapshot.matches('failed')) return { type: 'sync.resume' }
+  return snapshot.hasTag('canCommit') ? { type: 'sync.commit' } : null
+}
+
+describe('with workers that act by themselves', () => {
+  it('no sequence of commands, ends, failures and crashes runs two of a kind or leaves one running at rest', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+        const stubs = await walk([{ do: 'send', command: start }, ...steps])
+        stubs.actor.stop()
+      }),
+      { numRuns: 120 },
+    )
+  })
+
+  it('every such sequence can still be brought to committed', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
+        const stubs = await walk(steps)
+        for (let round = 0; round < 12 && stateOf(snapshotOf(stubs)) !== 'committed'; round++) {
+          const command = wish(stubs)
+          if (command) stubs.actor.send(command)
+          for (const id of [...stubs.running.keys()]) await stubs.proceed(id)
+          check(stubs)
+        }
+        expect(stateOf(snapshotOf(stubs))).toBe('committed')
+        expect(snapshotOf(stubs).context.canWrite).toBe(true)
+        stubs.actor.stop()
+      }),
+      { numRuns: 120 },
+    )
+  })
+
+  it('a pause is told to both workers, once', async () => {
+    const stubs = await walk([
+      { do: 'send', command: start },
+      { do: 'proceed', id: 'initialisation' },
+      { do: 'send', command: { type: 'sync.pause' } },
+    ])
+    stubs.actor.send({ type: 'sync.pause' })
+    expect(stubs.orders).toEqual([
+      { to: 'collectionCopy', order: { type: 'worker.drain' } },
+      { to: 'eventApplication', order: { type: 'worker.drain' } },
+    ])
+    expect([...stubs.running.keys()]).toEqual(['collectionCopy', 'eventApplication'])
+    stubs.actor.stop()
+  })
+
+  it('the commit point is told to the event application', async () => {
+    const stubs = await walk(untilCommitPoint)
+    expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '70' } }])
+    await stubs.proceed('eventApplication')
+    expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.preparing')
+    expect([...stubs.running.keys()]).toEqual(['preparation'])
+    stubs.actor.stop()
+  })
+
+  it('the workers learn whether a commit was begun before them', async () => {
+    const begun = ({ inputs }: StubWorkers) =>
+      inputs.flatMap(({ id, input }) =>
+        id === 'eventApplication' ? [(input as { commitBegun: boolean }).commitBegun] : [],
+      )
+    const stubs = await walk([...untilCommitPoint, { do: 'fail', id: 'eventApplication' }])
+    expect(begun(stubs)).toEqual([false])
+    stubs.actor.send({ type: 'sync.resume' })
+    await settle()
+    expect(begun(stubs)).toEqual([false, true])
+    const successor = new StubWorkers(stored(snapshotOf(stubs)))
+    stubs.actor.stop()
+    expect(begun(successor)).toEqual([true])
+    successor.actor.stop()
+  })
+})

@@ -1,0 +1,283 @@
+import { describe, expect, it } from 'vitest'
+import { getShortestPaths } from 'xstate/graph'
+import { instanceMachine } from '../../machines/instance.ts'
+import { publicState } from '../../src/report-progress.ts'
+import {
+  type AnyEvent,
+  begin,
+  commands,
+  configuration,
+  failure,
+  type InstanceSnapshot,
+  next,
+  reports,
+  running,
+  settlements,
+  stateOf,
+  stored,
+} from './instance-model.ts'
+
+/** Every state the machine can rest in; `booting` and `choosing` are passed through. */
+const restingStates = [
+  'idle',
+  'syncing.initialising',
+  'syncing.replicating.copying',
+  'syncing.replicating.applying',
+  'syncing.replicating.draining',
+  'syncing.replicating.committing',
+  'syncing.finishing.preparing',
+  'syncing.finishing.converting',
+  'paused',
+  'committed',
+  'failed',
+]
+
+/** What runs in each. */
+const runs: Record<string, string[]> = {
+  'syncing.initialising': ['initialisation'],
+  'syncing.replicating.copying': ['collectionCopy', 'eventApplication'],
+  'syncing.replicating.applying': ['collectionCopy', 'eventApplication'],
+  'syncing.replicating.draining': ['collectionCopy', 'eventApplication'],
+  'syncing.replicating.committing': ['collectionCopy', 'commitPoint', 'eventApplication'],
+  'syncing.finishing.preparing': ['preparation'],
+  'syncing.finishing.converting': ['indexConversion'],
+}
+
+interface Step {
+  from: InstanceSnapshot
+  /** `null`: the process dies and another goes on from what is stored. */
+  event: AnyEvent | null
+  to: InstanceSnapshot
+}
+
+const keyOf = (snapshot: InstanceSnapshot) => JSON.stringify([snapshot.value, snapshot.context])
+
+/** Workers report only while they run, and promises settle only then. */
+function mayHappen(snapshot: InstanceSnapshot, event: AnyEvent): boolean {
+  if (event.type.startsWith('copy.')) return running(snapshot).includes('collectionCopy')
+  if (event.type === 'events.drained') return running(snapshot).includes('eventApplication')
+  if (event.type === 'events.reached') return stateOf(snapshot).endsWith('committing')
+  const [, id] = /^xstate\.\w+\.actor\.(\w+)$/.exec(event.type) ?? []
+  return id === undefined || running(snapshot).includes(id)
+}
+
+/** Every step there is: the machine has few enough states to try all of them, crashes included. */
+function everyStep(): Step[] {
+  const steps: Step[] = []
+  const seen = new Set<string>()
+  const open = [begin()]
+  for (let from = open.pop(); from; from = open.pop()) {
+    if (seen.has(keyOf(from))) continue
+    seen.add(keyOf(from))
+    const events = [...commands, ...reports, ...settlements].filter((event) => mayHappen(from, event))
+    for (const event of [...events, null]) {
+      const to = event ? next(from, event) : begin(stored(from))
+      steps.push({ from, event, to })
+      open.push(to)
+    }
+  }
+  return steps
+}
+
+const steps = everyStep()
+const describeStep = ({ from, event, to }: Step) =>
+  `${stateOf(from)} ─ ${event?.type ?? 'crash'} ─▶ ${stateOf(to)}, context ${JSON.stringify(from.context)}`
+
+function everyStepShould(hold: (step: Step) => boolean): void {
+  expect(steps.filter((step) => !hold(step)).map(describeStep)).toEqual([])
+}
+
+describe('paths', () => {
+  it('lead to every state', () => {
+    const paths = getShortestPaths(instanceMachine, {
+      input: null,
+      events: [...commands, ...reports, ...settlements] as never[],
+      serializeState: (snapshot) => keyOf(snapshot as InstanceSnapshot),
+    })
+    const reached = new Set(paths.map(({ state }) => stateOf(state as InstanceSnapshot)))
+    expect([...reached].sort()).toEqual([...restingStates].sort())
+  })
+
+  it('lead nowhere else, crashes included', () => {
+    expect(new Set(steps.map(({ to }) => stateOf(to)))).toEqual(new Set(restingStates))
+    expect(steps.length).toBeGreaterThan(500)
+  })
+
+  it('of an uneventful migration', () => {
+    const events: AnyEvent[] = [
+      commands[0] as AnyEvent,
+      { type: 'xstate.done.actor.initialisation', output: undefined },
+      { type: 'copy.completed' },
+      { type: 'sync.commit' },
+      { type: 'xstate.done.actor.commitPoint', output: '7' },
+      { type: 'events.reached' },
+      { type: 'xstate.done.actor.preparation', output: undefined },
+      { type: 'xstate.done.actor.indexConversion', output: undefined },
+    ]
+    const seen: string[] = []
+    let snapshot = begin()
+    for (const event of events) {
+      snapshot = next(snapshot, event)
+      seen.push(stateOf(snapshot))
+    }
+    expect(seen).toEqual([
+      'syncing.initialising',
+      'syncing.replicating.copying',
+      'syncing.replicating.applying',
+      'syncing.replicating.committing',
+      'syncing.replicating.committing',
+      'syncing.finishing.preparing',
+      'syncing.finishing.converting',
+      'committed',
+    ])
+    expect(snapshot.context).toMatchObject({ canWrite: true, reached: true, commitRequested: false })
+  })
+})
+
+describe('at every step', () => {
+  it('committed is the end', () => {
+    everyStepShould(({ from, to }) => !from.matches('committed') || to.matches('committed'))
+  })
+
+  it('canWrite is never taken back', () => {
+    everyStepShould(({ from, to }) => !from.context.canWrite || to.context.canWrite)
+  })
+
+  it('canWrite comes only from a preparation that ended', () => {
+    everyStepShould(
+      ({ from, event, to }) =>
+        from.context.canWrite === to.context.canWrite || event?.type === 'xstate.done.actor.preparation',
+    )
+  })
+
+  it('exactly one public state is shown', () => {
+    everyStepShould(({ to }) => [...to.tags].filter((tag) => tag !== 'canCommit').length === 1)
+    everyStepShould(({ to }) => to.hasTag(publicState(to)))
+  })
+
+  it('runs exactly what its state calls for, so nothing while paused', () => {
+    everyStepShould(({ to }) => JSON.stringify(running(to).sort()) === JSON.stringify(runs[stateOf(to)] ?? []))
+  })
+
+  it('a failure is remembered in failed and nowhere else', () => {
+    everyStepShould(({ to }) => (to.context.failure !== null) === to.matches('failed'))
+  })
+
+  it('failed can be resumed and then works again', () => {
+    const failed = steps.filter(({ to }) => to.matches('failed'))
+    expect(failed.length).toBeGreaterThan(20)
+    for (const { to } of failed) {
+      expect(to.can({ type: 'sync.resume' })).toBe(true)
+      const resumed = next(to, { type: 'sync.resume' })
+      expect(running(resumed), keyOf(to)).not.toEqual([])
+      expect(resumed.context).toMatchObject({ failure: null, pauseRequested: false })
+    }
+  })
+
+  it('a commit is accepted exactly where canCommit is shown', () => {
+    everyStepShould(({ to }) => to.hasTag('canCommit') === to.can({ type: 'sync.commit' }))
+    everyStepShould(({ to }) => !to.hasTag('canCommit') || to.context.copyCompleted)
+  })
+
+  it('what was completed stays completed', () => {
+    for (const what of ['initialised', 'copyCompleted'] as const) {
+      everyStepShould(({ from, to }) => !from.context[what] || to.context[what])
+    }
+    everyStepShould(({ from, to }) => !(from.context.reached && from.context.canWrite) || to.context.reached)
+  })
+
+  it('traits are restored only when every event up to the commit point is applied', () => {
+    everyStepShould(({ to }) => !stateOf(to).startsWith('syncing.finishing') || to.context.reached)
+    everyStepShould(
+      ({ from, event, to }) => from.context.reached || !to.context.reached || event?.type === 'events.reached',
+    )
+  })
+
+  it('a commit that was interrupted before canWrite takes a new point', () => {
+    const interrupted = steps.filter(
+      ({ from, event }) =>
+        from.context.commitRequested &&
+        !from.context.canWrite &&
+        ((event === null && !from.matches('failed')) || (from.matches('failed') && event?.type === 'sync.resume')),
+    )
+    expect(interrupted.length).toBeGreaterThan(4)
+    for (const step of interrupted) {
+      expect(stateOf(step.to), describeStep(step)).toBe('syncing.replicating.committing')
+      expect(running(step.to)).toContain('commitPoint')
+      expect(step.to.context.reached).toBe(false)
+    }
+  })
+})
+
+describe('a pause', () => {
+  it('waits for both workers', () => {
+    everyStepShould(({ from, event, to }) => {
+      const paused = event !== null && stateOf(from).endsWith('draining') && to.matches('paused')
+      return !paused || (to.context.copyDrained && to.context.eventsDrained)
+    })
+    for (const [first, second] of [
+      ['copy.drained', 'events.drained'],
+      ['events.drained', 'copy.drained'],
+      ['events.drained', 'copy.completed'],
+    ] as const) {
+      let snapshot = begin({ ...begin().context, configuration, initialised: true })
+      snapshot = next(snapshot, { type: 'sync.pause' })
+      expect(stateOf(snapshot)).toBe('syncing.replicating.draining')
+      snapshot = next(snapshot, { type: first })
+      expect(stateOf(snapshot)).toBe('syncing.replicating.draining')
+      snapshot = next(snapshot, { type: second })
+      expect(stateOf(snapshot)).toBe('paused')
+      expect(snapshot.context.copyCompleted).toBe(second === 'copy.completed')
+    }
+  })
+
+  it('does not take drained for drained of an earlier pause', () => {
+    let snapshot = begin({ ...begin().context, configuration, initialised: true })
+    for (const type of ['sync.pause', 'copy.drained', 'events.drained', 'sync.resume', 'sync.pause'] as const) {
+      snapshot = next(snapshot, { type })
+    }
+    expect(stateOf(snapshot)).toBe('syncing.replicating.draining')
+  })
+
+  it('asked for while initialising waits for its end', () => {
+    const initialising = next(begin(), commands[0] as AnyEvent)
+    const asked = next(initialising, { type: 'sync.pause' })
+    expect(stateOf(asked)).toBe('syncing.initialising')
+    const paused = next(asked, { type: 'xstate.done.actor.initialisation', output: undefined })
+    expect(stateOf(paused)).toBe('paused')
+    expect(stateOf(next(paused, { type: 'sync.resume' }))).toBe('syncing.replicating.copying')
+  })
+})
+
+describe('after a crash', () => {
+  it('the instance goes on in the state it was in; a pause that was asked for has taken place', () => {
+    everyStepShould(({ from, event, to }) => {
+      if (event !== null) return true
+      if (from.context.pauseRequested && stateOf(from).startsWith('syncing')) return stateOf(to) === 'paused'
+      if (stateOf(from) === 'syncing.finishing.preparing') return stateOf(to) === 'syncing.replicating.committing'
+      return stateOf(to) === stateOf(from)
+    })
+  })
+
+  it('the context is what it was, but for how far a commit had come', () => {
+    everyStepShould(({ from, event, to }) => {
+      if (event !== null) return true
+      const reached = from.context.reached && from.context.canWrite
+      return JSON.stringify({ ...from.context, reached }) === JSON.stringify(to.context)
+    })
+  })
+})
+
+describe('a failure reported from outside', () => {
+  it.each(Object.keys(runs))('ends in failed from %s, for there work is under way', (state) => {
+    const from = steps.find(({ to }) => stateOf(to) === state)?.to as InstanceSnapshot
+    const to = next(from, { type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription: 'taken over' } })
+    expect(stateOf(to)).toBe('failed')
+    expect(to.context.failure?.error).toBe('LeaseLost')
+  })
+
+  it('is shown with its name', () => {
+    const from = steps.find(({ to }) => stateOf(to).endsWith('copying'))?.to as InstanceSnapshot
+    expect(next(from, { type: 'worker.failed', failure }).context.failure).toEqual(failure)
+  })
+})

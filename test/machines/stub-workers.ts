@@ -1,0 +1,108 @@
+import { type Actor, createActor, fromCallback, fromPromise } from 'xstate'
+import { type InstanceContext, instanceMachine } from '../../machines/instance.ts'
+import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
+
+interface StubPromise {
+  id: string
+  input: unknown
+  resolve: (output: unknown) => void
+  reject: (error: unknown) => void
+}
+
+interface StubWorker {
+  id: string
+  orders: WorkerOrder[]
+  sendBack: (report: WorkerReport) => void
+  copied: boolean
+}
+
+/** Stands in for the real workers: keeps their manners, and acts only when a test says so. */
+export class StubWorkers {
+  readonly actor: Actor<typeof instanceMachine>
+  /** What runs now, and every violation of "one at a time" seen so far. */
+  readonly running = new Map<string, StubPromise | StubWorker>()
+  readonly doubled: string[] = []
+  /** Orders in the order they arrived, with the worker they were given to. */
+  readonly orders: { to: string; order: WorkerOrder }[] = []
+  /** What each was started with. */
+  readonly inputs: { id: string; input: unknown }[] = []
+  #commitPoint = 70
+
+  constructor(context: InstanceContext | null = null) {
+    const promise = (id: string) =>
+      fromPromise<never, never>(({ input, signal }) => {
+        return new Promise((resolve, reject) => {
+          this.inputs.push({ id, input })
+          this.#begin({ id, input, resolve: resolve as (output: unknown) => void, reject })
+          signal.addEventListener('abort', () => this.running.delete(id))
+        })
+      })
+    const worker = (id: string) =>
+      fromCallback<WorkerOrder, never>(({ input, sendBack, receive }) => {
+        this.inputs.push({ id, input })
+        const stub: StubWorker = { id, orders: [], sendBack: sendBack as StubWorker['sendBack'], copied: false }
+        this.#begin(stub)
+        receive((order) => {
+          this.orders.push({ to: id, order })
+          stub.orders.push(order)
+          // As the real one: what has ended needs no draining.
+          if (stub.copied) stub.sendBack({ type: 'copy.drained' })
+        })
+        return () => this.running.delete(id)
+      })
+    const machine = instanceMachine.provide({
+      actors: {
+        initialisation: promise('initialisation'),
+        collectionCopy: worker('collectionCopy'),
+        eventApplication: worker('eventApplication'),
+        commitPoint: promise('commitPoint'),
+        preparation: promise('preparation'),
+        indexConversion: promise('indexConversion'),
+      },
+    } as never)
+    this.actor = createActor(machine, { input: context })
+    this.actor.start()
+  }
+
+  #begin(stub: StubPromise | StubWorker): void {
+    if (this.running.has(stub.id)) this.doubled.push(stub.id)
+    this.running.set(stub.id, stub)
+  }
+
+  /** Lets something that runs come to the end it is heading for; nothing happens when it has none. */
+  async proceed(id: string): Promise<void> {
+    const stub = this.running.get(id)
+    if (!stub) return
+    if ('resolve' in stub) {
+      this.running.delete(id)
+      stub.resolve(id === 'commitPoint' ? String(this.#commitPoint++) : undefined)
+    } else if (id === 'collectionCopy') {
+      if (stub.orders.length > 0) stub.sendBack({ type: 'copy.drained' })
+      else if (!stub.copied) {
+        stub.copied = true
+        stub.sendBack({ type: 'copy.completed' })
+      }
+    } else {
+      const last = stub.orders.at(-1)
+      if (last) stub.sendBack({ type: last.type === 'worker.drain' ? 'events.drained' : 'events.reached' })
+    }
+    await settle()
+  }
+
+  async fail(id: string): Promise<void> {
+    const stub = this.running.get(id)
+    if (!stub) return
+    if ('resolve' in stub) {
+      this.running.delete(id)
+      stub.reject(new Error(`${id} failed`))
+    } else {
+      stub.sendBack({ type: 'worker.failed', failure: { error: 'DuplicateKey', errorDescription: id } })
+    }
+    await settle()
+  }
+}
+
+/** Promises of the machine settle over several turns of the microtask queue. */
+export async function settle(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve))
+}

@@ -1,0 +1,45 @@
+import { type ChangeEvent, parseChangeEvent } from '../../src/domain/change-event.ts'
+import { readChangeStream } from '../../src/mongo/change-stream.ts'
+import { Cluster } from '../../src/mongo/cluster.ts'
+import { appendNote } from '../../src/mongo/listing.ts'
+import { type RetryContext, RetryMonitor } from '../../src/mongo/retry.ts'
+
+export interface TestContext extends RetryContext {
+  /** What was retried, and why, in order. */
+  readonly retried: { what: string; error: unknown }[]
+  stop(): void
+}
+
+export function testContext(): TestContext {
+  const controller = new AbortController()
+  const retried: TestContext['retried'] = []
+  return {
+    monitor: new RetryMonitor(),
+    signal: controller.signal,
+    onRetry: (what, error) => retried.push({ what, error }),
+    retried,
+    stop: () => controller.abort(),
+  }
+}
+
+/** A cluster whose commands a fail point can pick out by `appName`. */
+export function testCluster(uri: string, appName = 'tandem-test'): Cluster {
+  return new Cluster('cluster0', uri, appName)
+}
+
+/** The events of what `work` does, as tandem reads them. */
+export async function changesDuring(cluster: Cluster, work: () => Promise<unknown>): Promise<ChangeEvent[]> {
+  await appendNote(cluster, 'test')
+  const start = cluster.latest + 1n
+  await work()
+  await appendNote(cluster, 'test')
+  const end = cluster.latest
+  const context = testContext()
+  const events: ChangeEvent[] = []
+  for await (const batch of readChangeStream(cluster, { kind: 'time', time: start }, context)) {
+    events.push(...batch.events.map(parseChangeEvent))
+    if (batch.position.time >= end) break
+  }
+  if (context.retried.length > 0) throw context.retried[0]?.error
+  return events
+}

@@ -1,0 +1,161 @@
+import { type Binary, BSON, Long, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { idElementOf, idOf } from '../../src/apply/identity.ts'
+import type { TypedValue } from '../../src/domain/raw-bson.ts'
+import type { Cluster, RawCursor } from '../../src/mongo/cluster.ts'
+import { rawSequence } from '../../src/mongo/raw-values.ts'
+import {
+  openNatural,
+  openRange,
+  readByIds,
+  readMaxKey,
+  renamedTo,
+  type SourceCollection,
+} from '../../src/mongo/read-documents.ts'
+import { sampleIds, sizeOf } from '../../src/mongo/sample.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { idOfEveryType, nested, rawDocument } from '../support/bson-values.ts'
+import { Random } from '../support/random.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { testCluster } from './clusters.ts'
+
+let set: ReplicaSet
+let client: MongoClient
+let cluster: Cluster
+
+beforeAll(async () => {
+  set = await startReplicaSet()
+  client = new MongoClient(set.uri)
+  cluster = testCluster(set.uri)
+})
+
+afterAll(async () => {
+  await Promise.all([client.close(), cluster.close()])
+  await set.stop()
+})
+
+/** A collection of documents; of those whose `_id`s are one value the first stays. */
+async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
+  await client.db('app').createCollection(name, options)
+  for (let from = 0; from < documents.length; from += 1_000) {
+    const part = documents.slice(from, from + 1_000)
+    await cluster.write('app', { insert: name, documents: rawSequence('documents', part), ordered: false })
+  }
+  const [info] = await client.db('app').listCollections({ name }).toArray()
+  return { database: 'app', name, uuid: fromUuid((info as unknown as { info: { uuid: Binary } }).info.uuid) }
+}
+
+async function all(cursor: RawCursor): Promise<Buffer[]> {
+  const documents: Buffer[] = []
+  for (let batch = await cursor.next(); batch; batch = await cursor.next()) documents.push(...batch.documents)
+  await cursor.close()
+  return documents
+}
+
+/** As the copy reads it: the server ends a range with a lower bound before MaxKey. */
+async function range(collection: SourceCollection, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
+  const read = await all(await openRange(cluster, collection, { from, to }, cluster.latest, 7))
+  if (from && !to && from[0] !== 0x7f) {
+    for await (const documents of readMaxKey(cluster, collection, cluster.latest)) read.push(...documents)
+  }
+  return read
+}
+
+const ofEveryType = (random: Random) => [
+  ...Array.from({ length: 4 }, () => idOfEveryType.map((make) => make(random))).flat(),
+  ...Array.from({ length: 60 }, () =>
+    random.pick([random.int(-50, 50), random.word(3), Long.fromInt(random.int(0, 99))]),
+  ),
+  ...['a', 'A', 'b', 'B', 'é', 'E'].map((letter) => nested([['k', letter]])),
+]
+
+describe('ranges of _ids', () => {
+  it.each([
+    ['plain', {}],
+    ['collated', { collation: { locale: 'en', strength: 2 } }],
+    ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
+  ])(
+    'of a %s collection hold every document once, whatever the types and wherever it is cut',
+    async (name, options) => {
+      const random = new Random(name)
+      const collection = await fill(
+        name,
+        ofEveryType(random).map((id) => rawDocument([['_id', id]])),
+        options,
+      )
+      const whole = await range(collection, null, null)
+      expect(whole.length).toBeGreaterThan(60)
+      const ids = whole.map((document) => idOf(idElementOf(document)))
+      const maxKeyAt = ids.findIndex((id) => id[0] === 0x7f)
+      for (let round = 0; round < 12; round++) {
+        const places = new Set(Array.from({ length: random.int(0, 6) }, () => random.int(1, ids.length - 1)))
+        places.delete(maxKeyAt)
+        const cuts = [null, ...[...places].sort((one, other) => one - other).map((at) => ids[at] as TypedValue), null]
+        const parts: Buffer[] = []
+        for (let at = 0; at + 1 < cuts.length; at++)
+          parts.push(...(await range(collection, cuts[at] ?? null, cuts[at + 1] ?? null)))
+        expect(parts).toEqual(whole)
+      }
+    },
+  )
+
+  it('go on at the _id they were left at, whichever it is', async () => {
+    const random = new Random('left')
+    const collection = await fill(
+      'left',
+      ofEveryType(random).map((id) => rawDocument([['_id', id]])),
+    )
+    const whole = await range(collection, null, null)
+    for (const [at, document] of whole.entries()) {
+      const left = idOf(idElementOf(document))
+      expect(await range(collection, left, null), left.toString('hex')).toEqual(whole.slice(at))
+    }
+  })
+
+  it('are cut at samples that are in the order of the index', async () => {
+    const random = new Random('sample')
+    const collection = await fill(
+      'sample',
+      ofEveryType(random).map((id) => rawDocument([['_id', id]])),
+    )
+    const ids = (await range(collection, null, null)).map((document) => idOf(idElementOf(document)).toString('hex'))
+    const sampled = (await sampleIds(cluster, collection, 30)).map((id) => ids.indexOf(id.toString('hex')))
+    expect(sampled).toHaveLength(30)
+    expect(sampled).not.toContain(-1)
+    expect(sampled).toEqual([...sampled].sort((one, other) => one - other))
+    expect(await sizeOf(cluster, collection)).toMatchObject({ documents: ids.length })
+  })
+})
+
+describe('natural order', () => {
+  it('of a capped collection is that of its inserts', async () => {
+    const documents = [5, 3, 9, 1, 7].map((id) => rawDocument([['_id', id]]))
+    const collection = await fill('capped', documents, { capped: true, size: 10_000 })
+    expect(await all(await openNatural(cluster, collection, cluster.latest, 2))).toEqual(documents)
+  })
+})
+
+describe('a collection that is not where it was', () => {
+  const read = async (collection: SourceCollection) => {
+    try {
+      for await (const _ of readByIds(cluster, collection, [Buffer.from([0x0a])], cluster.latest));
+      return 'found'
+    } catch (error) {
+      return renamedTo(error)
+    }
+  }
+
+  it('is told from one that is gone', async () => {
+    const moved = await fill('moved', [])
+    const dropped = await fill('dropped', [])
+    const elsewhere = await fill('elsewhere', [])
+    expect(await read(moved)).toBe('found')
+    await client.db('app').collection('moved').rename('here')
+    await client.db('app').collection('dropped').drop()
+    await client.db('admin').command({ renameCollection: 'app.elsewhere', to: 'other.elsewhere' })
+    expect(await Promise.all([moved, dropped, elsewhere].map(read))).toEqual(['here', null, null])
+    expect(await read({ ...moved, name: 'never.there' })).toBe('here')
+    expect(renamedTo(new Error('another'))).toBeUndefined()
+    expect(renamedTo(new BSON.BSONError('another'))).toBeUndefined()
+  })
+})

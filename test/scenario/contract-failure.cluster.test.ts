@@ -1,0 +1,300 @@
+import { type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { compareClusters } from '../support/compare.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+
+/** What an instance says and does when something fails, and how it goes on. See test/contract.md. */
+
+/**
+ * Its oplog is cut down to a megabyte at every checkpoint, each second; nothing is written to it unasked; and clients reach
+ * it by a proxy.
+ */
+let source: ReplicaSet
+let destination: ReplicaSet
+/** Past the proxies. */
+let sourceClient: MongoClient
+let destinationClient: MongoClient
+
+beforeAll(async () => {
+  ;[source, destination] = await Promise.all([
+    startReplicaSet({
+      proxied: true,
+      oplogSizeMB: 1,
+      extraArgs: ['--syncdelay', '1', '--setParameter', 'writePeriodicNoops=false'],
+    }),
+    startReplicaSet({ proxied: true }),
+  ])
+  sourceClient = new MongoClient(source.uris[0] as string)
+  destinationClient = new MongoClient(destination.uris[0] as string)
+})
+
+afterAll(async () => {
+  await Promise.all([sourceClient?.close(), destinationClient?.close()])
+  await Promise.all([source?.stop(), destination?.stop()])
+})
+
+beforeEach(async () => {
+  for (const set of [source, destination]) for (const proxy of set.proxies) await proxy.heal()
+  for (const client of [sourceClient, destinationClient]) {
+    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name } of databases) {
+      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+    }
+  }
+})
+
+const patience = { timeout: 30_000, interval: 20 }
+const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
+const accepted = { status: 200, body: { success: true } }
+
+interface Row extends Document {
+  _id: number | string | null
+}
+
+const things = (client: MongoClient) => client.db('app').collection<Row>('things')
+
+const arrives = (_id: Row['_id']) =>
+  vi.waitFor(async () => expect(await things(destinationClient).findOne({ _id })).not.toBeNull(), patience)
+
+async function startInstance(extraArgs: string[] = []): Promise<Tandem> {
+  return startTandem({ cluster0: source.uri, cluster1: destination.uri, extraArgs })
+}
+
+const canCommit = (tandem: Tandem) =>
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+
+async function startedSync(overrides: Record<string, unknown> = {}): Promise<Tandem> {
+  await things(sourceClient).insertOne({ _id: 1 })
+  const tandem = await startInstance()
+  await startSync(tandem, overrides)
+  await canCommit(tandem)
+  return tandem
+}
+
+const failed = (tandem: Tandem) =>
+  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
+
+async function commit(tandem: Tandem): Promise<void> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+  expect((await compareClusters(source.uris[0] as string, destination.uris[0] as string)).differences).toEqual([])
+}
+
+/** As a server answers whose oplog no longer reaches back far enough. */
+const loseHistory = () =>
+  sourceClient.db('admin').command({
+    configureFailPoint: 'failCommand',
+    mode: 'alwaysOn',
+    data: { failCommands: ['getMore'], errorCode: 286 },
+  })
+
+const mend = (client: MongoClient) => client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+
+describe('FAILED', () => {
+  it('README: FAILED keeps answering and resume goes on after the cause is mended', async () => {
+    await using tandem = await startedSync()
+    await loseHistory()
+    const progress = await failed(tandem)
+    expect(progress).toMatchObject({
+      canCommit: false,
+      canWrite: false,
+      lagTimeSeconds: null,
+      failure: { error: 'OplogWindowLost', errorDescription: expect.stringMatching(/oplog/) },
+      directionMapping: { Source: `cluster0: ${source.hosts[0]}`, Destination: `cluster1: ${destination.hosts[0]}` },
+    })
+    for (const command of ['start', 'pause', 'commit', 'reverse']) {
+      const answer = await tandem.post(command, command === 'start' ? start : {})
+      expect({ command, ...answer }).toMatchObject({ command, status: 409, body: { error: 'WrongState' } })
+    }
+    expect(await tandem.progress()).toMatchObject({ state: 'FAILED', failure: progress.failure })
+    expect(tandem.isRunning()).toBe(true)
+    expect(await destinationClient.db('tandem_internal').collection('positions').countDocuments()).toBe(1)
+
+    await mend(sourceClient)
+    await things(sourceClient).insertOne({ _id: 'meanwhile' })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await arrives('meanwhile')
+    expect(await tandem.progress()).not.toHaveProperty('failure')
+    await commit(tandem)
+  })
+
+  it('README: FAILED stays FAILED over a restart, and resume goes on', async () => {
+    const predecessor = await startedSync()
+    await loseHistory()
+    const { failure } = await failed(predecessor)
+    await predecessor.stop()
+    await mend(sourceClient)
+    await things(sourceClient).insertOne({ _id: 'meanwhile' })
+
+    await using tandem = await startInstance()
+    await vi.waitFor(() => tandem.progress(), patience)
+    expect(await tandem.progress()).toMatchObject({ state: 'FAILED', failure })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await arrives('meanwhile')
+    await commit(tandem)
+  })
+
+  it('README: an oplog that no longer reaches back is FAILED by name, and never a silent new start', async () => {
+    await using tandem = await startedSync()
+    expect(await tandem.post('pause')).toEqual(accepted)
+    await things(sourceClient).insertOne({ _id: 'lost' })
+    const lost = await newestOplogTime()
+    await vi.waitFor(async () => {
+      await sourceClient
+        .db('filler')
+        .collection('filler')
+        .insertMany(Array.from({ length: 20 }, () => ({ text: 'x'.repeat(100_000) })))
+      const [oldest] = await oplog().find().sort({ $natural: 1 }).limit(1).toArray()
+      expect(oldest?.['ts'].greaterThan(lost)).toBe(true)
+    }, patience)
+    await sourceClient.db('filler').dropDatabase()
+
+    expect(await tandem.post('resume')).toEqual(accepted)
+    expect((await failed(tandem)).failure?.error).toBe('OplogWindowLost')
+    // Nor does asking again help.
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await tandem.waitFor(({ state, failure }) => state === 'FAILED' && failure?.error === 'OplogWindowLost', {
+      timeoutSeconds: 30,
+      what: 'failed again',
+    })
+    expect((await tandem.post('start', start)).body.error).toBe('WrongState')
+    expect(await things(destinationClient).findOne({ _id: 'lost' })).toBeNull()
+  })
+
+  it('README: a commit that fails names the documents to mend, never their values, and resume completes it', async () => {
+    await things(sourceClient).createIndex({ secret: 1 }, { unique: true })
+    await things(sourceClient).insertOne({ _id: 'first', secret: 'canary-17' })
+    await using tandem = await startedSync({ enableUserWriteBlocking: 'none' })
+    // What write blocking would have prevented.
+    await things(destinationClient).insertOne({ _id: 'foreign', secret: 'canary-17' })
+    expect(await tandem.post('commit')).toEqual(accepted)
+    const { failure } = await failed(tandem)
+    expect(failure?.error).toBe('DuplicateKey')
+    expect(failure?.errorDescription).toMatch(/app\.things.*"foreign"|"foreign".*app\.things/)
+    expect(`${JSON.stringify(await tandem.progress())}${tandem.output()}`).not.toContain('canary-17')
+
+    await things(destinationClient).deleteOne({ _id: 'foreign' })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+    expect((await compareClusters(source.uris[0] as string, destination.uris[0] as string)).differences).toEqual([])
+  })
+
+  it('README: a time-series collection that appears while RUNNING is FAILED by name', async () => {
+    await using tandem = await startedSync()
+    await sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
+    const { failure } = await failed(tandem)
+    expect(failure).toMatchObject({
+      error: 'UnsupportedCollection',
+      errorDescription: expect.stringMatching(/app\.weather/),
+    })
+    await sourceClient.db('app').dropCollection('weather')
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+  })
+
+  it('README: a namespace that something else made on the destination is FAILED by name, and resume goes on without it', async () => {
+    await using tandem = await startedSync({ enableUserWriteBlocking: 'none' })
+    await destinationClient.db('app').collection('taken').insertOne({ foreign: true })
+    await sourceClient.db('app').collection('taken').insertOne({ foreign: false })
+    expect((await failed(tandem)).failure).toMatchObject({
+      error: 'DestinationConflict',
+      errorDescription: expect.stringMatching(/app\.taken.*drop.*resume/),
+    })
+    await destinationClient.db('app').dropCollection('taken')
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+  })
+
+  it('README: with exitOnFailure the process ends when the sync fails', async () => {
+    await things(sourceClient).insertOne({ _id: 1 })
+    await using tandem = await startInstance(['--exitOnFailure'])
+    await startSync(tandem)
+    await canCommit(tandem)
+    await loseHistory()
+    await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+    expect(await tandem.stop()).toBe(1)
+    expect(tandem.output()).toMatch(/OplogWindowLost/)
+
+    // What it stored is there for the next one.
+    await mend(sourceClient)
+    await using successor = await startInstance(['--exitOnFailure'])
+    await vi.waitFor(() => successor.progress(), patience)
+    expect((await successor.progress()).failure?.error).toBe('OplogWindowLost')
+  })
+
+  const oplog = () => sourceClient.db('local').collection('oplog.rs')
+
+  async function newestOplogTime(): Promise<Document> {
+    const [newest] = await oplog().find().sort({ $natural: -1 }).limit(1).toArray()
+    return newest?.['ts'] as Document
+  }
+})
+
+describe('unreachable for a while', () => {
+  it.each(['source', 'destination'] as const)(
+    'README: retrying is shown while the %s is cut off, then the sync goes on',
+    async (cutOff) => {
+      await using tandem = await startedSync()
+      expect(await tandem.progress()).not.toHaveProperty('retrying')
+      const [proxy] = { source, destination }[cutOff].proxies
+      const from = Date.now()
+      await proxy?.cut()
+      await things(sourceClient).insertOne({ _id: 'meanwhile' })
+      const { retrying, state } = await tandem.waitFor((progress) => progress.retrying !== undefined, {
+        timeoutSeconds: 20,
+        what: 'retrying',
+      })
+      expect(state).toBe('RUNNING')
+      expect(retrying?.what).toMatch(/\S/)
+      const since = Date.parse(retrying?.since ?? '')
+      expect(since).toBeGreaterThanOrEqual(from - 1)
+      expect(since).toBeLessThanOrEqual(Date.now())
+      expect(await things(destinationClient).findOne({ _id: 'meanwhile' })).toBeNull()
+
+      await proxy?.heal()
+      await arrives('meanwhile')
+      await tandem.waitFor((progress) => progress.retrying === undefined, { timeoutSeconds: 30, what: 'calm again' })
+      await commit(tandem)
+    },
+  )
+
+  it('README: pause is accepted while the destination is cut off, and holds when it is back', async () => {
+    await using tandem = await startedSync()
+    await destination.proxies[0]?.cut()
+    await tandem.waitFor((progress) => progress.retrying !== undefined, { timeoutSeconds: 20, what: 'retrying' })
+    const pausing = tandem.post('pause')
+    await destination.proxies[0]?.heal()
+    expect(await pausing).toEqual(accepted)
+    expect((await tandem.progress()).state).toBe('PAUSED')
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+  })
+})
+
+describe('idle', () => {
+  it('4.2: no-ops on an idle source keep the position moving', async () => {
+    await using tandem = await startedSync()
+    const from = new Date()
+    const note = await vi.waitFor(
+      async () => {
+        const [found] = await sourceClient
+          .db('local')
+          .collection('oplog.rs')
+          .find({ op: 'n', 'o.tandem': 'heartbeat', wall: { $gt: from } })
+          .toArray()
+        expect(found).toBeDefined()
+        return found as Document
+      },
+      { timeout: 25_000, interval: 200 },
+    )
+    await vi.waitFor(async () => {
+      const position = await destinationClient.db('tandem_internal').collection('positions').findOne()
+      expect(position?.['time'].greaterThanOrEqual(note['ts'])).toBe(true)
+    }, patience)
+    expect((await tandem.progress()).lagTimeSeconds).toBeLessThanOrEqual(15)
+  })
+})

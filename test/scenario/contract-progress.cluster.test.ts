@@ -1,0 +1,347 @@
+import { type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+
+/** Every field of progress as control-api.md has it, seen over HTTP. See test/contract.md. */
+
+let source: ReplicaSet
+let destination: ReplicaSet
+let sourceClient: MongoClient
+let destinationClient: MongoClient
+
+beforeAll(async () => {
+  ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
+  sourceClient = new MongoClient(source.uri)
+  destinationClient = new MongoClient(destination.uri)
+})
+
+afterAll(async () => {
+  await Promise.all([sourceClient?.close(), destinationClient?.close()])
+  await Promise.all([source?.stop(), destination?.stop()])
+})
+
+beforeEach(async () => {
+  for (const client of [sourceClient, destinationClient]) {
+    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name } of databases) {
+      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+    }
+  }
+})
+
+const patience = { timeout: 30_000, interval: 20 }
+const accepted = { status: 200, body: { success: true } }
+
+/** An instance between the two clusters that has connected. */
+async function startInstance(options: { id?: string } = {}): Promise<Tandem> {
+  const tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri, ...options })
+  await vi.waitFor(() => tandem.progress(), patience)
+  return tandem
+}
+
+interface FailPoint extends AsyncDisposable {
+  /** Resolves when the server has come to it. */
+  reached(): Promise<unknown>
+  release(): Promise<unknown>
+}
+
+/** Turns a fail point of a server on, for all times or as `mode` says. */
+async function failPoint(
+  client: MongoClient,
+  name: string,
+  data: Document,
+  mode: unknown = 'alwaysOn',
+): Promise<FailPoint> {
+  const admin = client.db('admin')
+  const { count } = await admin.command({ configureFailPoint: name, mode, data })
+  const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
+  return {
+    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
+    release,
+    [Symbol.asyncDispose]: async () => void (await release()),
+  }
+}
+
+/** Keeps the documents of one collection from the destination until released. */
+const holdCopy = (namespace: string) => failPoint(destinationClient, 'hangDuringBatchInsert', { nss: namespace })
+
+/** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
+const holdCommand = (command: string, namespace: string) =>
+  failPoint(destinationClient, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
+
+const canCommit = (tandem: Tandem) =>
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+
+/** Commits at once: `canCommit` promises that it succeeds. */
+async function commit(tandem: Tandem): Promise<Progress> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+}
+
+interface Row extends Document {
+  _id: number | string | null
+}
+
+const app = (client: MongoClient, collection: string) => client.db('app').collection<Row>(collection)
+
+const arrives = (collection: string, filter: Document) =>
+  vi.waitFor(async () => expect(await app(destinationClient, collection).findOne(filter)).not.toBeNull(), patience)
+
+const numbered = (count: number, from = 0, bytes = 10) =>
+  Array.from({ length: count }, (_, at) => ({ _id: from + at, text: 'x'.repeat(bytes) }))
+
+function copyOf(progress: Progress): NonNullable<Progress['collectionCopy']> {
+  expect(progress.collectionCopy).not.toBeNull()
+  return progress.collectionCopy as NonNullable<Progress['collectionCopy']>
+}
+
+it('2.5: coordinatorID equals mongosyncID when the instance runs alone', async () => {
+  await using tandem = await startInstance({ id: 'lonely' })
+  await startSync(tandem)
+  const named = { mongosyncID: 'lonely', coordinatorID: 'lonely' }
+  expect(await canCommit(tandem)).toMatchObject(named)
+  await tandem.post('pause')
+  expect(await tandem.progress()).toMatchObject({ state: 'PAUSED', ...named })
+  await tandem.post('resume')
+  expect(await commit(tandem)).toMatchObject(named)
+})
+
+it('facts 3: without --id the mongosyncID is that of mongosync, coordinator', async () => {
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  expect(await canCommit(tandem)).toMatchObject({ mongosyncID: 'coordinator', coordinatorID: 'coordinator' })
+})
+
+it('2.5: directionMapping is <cluster name>: <host>:<port>', async () => {
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  expect((await tandem.progress()).directionMapping).toEqual({
+    Source: `cluster0: ${source.hosts[0]}`,
+    Destination: `cluster1: ${destination.hosts[0]}`,
+  })
+})
+
+it('2.5: info goes through its four values in order', async () => {
+  await app(sourceClient, 'things').insertMany(numbered(10))
+  await app(sourceClient, 'things').createIndex({ text: 1, _id: 1 }, { unique: true })
+  const seen: (string | null)[] = []
+  const see = ({ info }: Progress) => {
+    if (seen.at(-1) !== info) seen.push(info)
+    return true
+  }
+  const until = (condition: (progress: Progress) => boolean, what: string) =>
+    tandem.waitFor((progress) => see(progress) && condition(progress), { timeoutSeconds: 30, what })
+
+  await using copy = await holdCopy('app.things')
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  await copy.reached()
+  await until(() => true, 'seen copying')
+  await copy.release()
+  await until((progress) => progress.canCommit, 'ready to commit')
+  await using finish = await holdCommand('collMod', 'app.things')
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await until((progress) => progress.retrying !== undefined, 'held before its end')
+  await finish.release()
+  await until(({ state }) => state === 'COMMITTED', 'committed')
+  expect(seen).toEqual([
+    'collection copy',
+    'change event application',
+    'waiting for commit to complete',
+    'commit completed',
+  ])
+})
+
+it('2.5: totalEventsApplied grows with applied changes', async () => {
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  const before = (await canCommit(tandem)).totalEventsApplied as number
+  await app(sourceClient, 'things').insertMany(numbered(300))
+  await arrives('things', { _id: 299 })
+  const grown = await tandem.waitFor((progress) => (progress.totalEventsApplied as number) >= before + 300, {
+    timeoutSeconds: 10,
+    what: 'counting 300 inserts',
+  })
+  expect(grown.totalEventsApplied).toBeLessThan(before + 330)
+  // Documents that the copy brings are no events.
+  expect(before).toBeLessThan(10)
+  expect((await commit(tandem)).totalEventsApplied).toBeGreaterThanOrEqual(before + 300)
+})
+
+it('2.5: lagTimeSeconds grows while applying is held up and shrinks after', async () => {
+  await app(sourceClient, 'things').insertOne({ _id: 0 })
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  await canCommit(tandem)
+  await using held = await holdCopy('app.things')
+  let next = 1
+  const lagging = await vi.waitFor(
+    async () => {
+      await app(sourceClient, 'things').insertOne({ _id: next++ })
+      const { lagTimeSeconds } = await tandem.progress()
+      expect(lagTimeSeconds).toBeGreaterThanOrEqual(3)
+      return lagTimeSeconds as number
+    },
+    { timeout: 20_000, interval: 100 },
+  )
+  expect(Number.isInteger(lagging)).toBe(true)
+  await held.release()
+  await tandem.waitFor(({ lagTimeSeconds }) => (lagTimeSeconds as number) <= 1, {
+    timeoutSeconds: 20,
+    what: 'caught up',
+  })
+  await arrives('things', { _id: next - 1 })
+})
+
+it('3: lagTimeSeconds is null while PAUSED', async () => {
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  expect((await canCommit(tandem)).lagTimeSeconds).toBeTypeOf('number')
+  await tandem.post('pause')
+  expect(await tandem.progress()).toMatchObject({ state: 'PAUSED', lagTimeSeconds: null })
+  await tandem.post('resume')
+  expect((await tandem.progress()).lagTimeSeconds).toBeTypeOf('number')
+})
+
+it('4.2: lagTimeSeconds stays low through a commit that comes late, and is 0 when COMMITTED', async () => {
+  await app(sourceClient, 'things').createIndex({ text: 1 }, { unique: true })
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  await canCommit(tandem)
+  await sourceTimePasses(4)
+  await using held = await holdCommand('collMod', 'app.things')
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await held.reached()
+  const finishing = await tandem.progress()
+  expect(finishing.state).toBe('COMMITTING')
+  expect(finishing.lagTimeSeconds).toBeLessThanOrEqual(2)
+  await held.release()
+  const end = await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+  expect(end.lagTimeSeconds).toBe(0)
+  // Whatever is written to the source afterwards is none of this sync's business.
+  await app(sourceClient, 'late').insertOne({ _id: 1 })
+  expect((await tandem.progress()).lagTimeSeconds).toBe(0)
+})
+
+/** By the clock of the oplog, which only writes set. */
+async function sourceTimePasses(seconds: number): Promise<void> {
+  const write = async (): Promise<number> => {
+    const { operationTime } = await sourceClient.db('app').command({ insert: 'clock', documents: [{}] })
+    return operationTime.getHighBits()
+  }
+  const from = await write()
+  await vi.waitFor(async () => expect(await write()).toBeGreaterThanOrEqual(from + seconds), {
+    timeout: 20_000,
+    interval: 200,
+  })
+}
+
+it('4.2: before the copy estimatedCopiedBytes is 0 and estimatedTotalBytes is 1', async () => {
+  await app(sourceClient, 'things').insertMany(numbered(10))
+  await using held = await holdCommand('create', 'app.things')
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  await held.reached()
+  const progress = await tandem.progress()
+  expect(progress.collectionCopy).toEqual({ estimatedTotalBytes: 1, estimatedCopiedBytes: 0 })
+  expect(progress).toMatchObject({ state: 'RUNNING', canCommit: false, canWrite: false })
+  expect(await tandem.post('commit')).toMatchObject({ status: 409, body: { error: 'CannotCommit' } })
+  await held.release()
+  const { estimatedTotalBytes } = (await canCommit(tandem)).collectionCopy as { estimatedTotalBytes: number }
+  expect(estimatedTotalBytes).toBeGreaterThan(1)
+})
+
+it('4.2: estimatedCopiedBytes never passes the total and equals it at the end of the copy', async () => {
+  await app(sourceClient, 'first').insertMany(numbered(500, 0, 1000))
+  await app(sourceClient, 'second').insertMany(numbered(1000, 0, 1000))
+  const bytes = (await sizeOf('first')) + (await sizeOf('second'))
+  await using held = await holdCopy('app.second')
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  await held.reached()
+  const firstCopied = await tandem.waitFor((progress) => copyOf(progress).estimatedCopiedBytes > 0, {
+    timeoutSeconds: 20,
+    what: 'with its first collection copied',
+  })
+  expect(copyOf(firstCopied).estimatedCopiedBytes).toBe(await sizeOf('first'))
+  expect(copyOf(firstCopied).estimatedTotalBytes).toBeGreaterThan(bytes * 0.9)
+  expect(copyOf(firstCopied).estimatedTotalBytes).toBeLessThan(bytes * 1.1)
+  await held.release()
+  const samples: Progress[] = []
+  const end = await tandem.waitFor((progress) => samples.push(progress) > 0 && progress.canCommit, {
+    timeoutSeconds: 20,
+    what: 'copied',
+  })
+  expect(copyOf(end)).toEqual({ estimatedTotalBytes: bytes, estimatedCopiedBytes: bytes })
+  for (const sample of samples) {
+    expect(copyOf(sample).estimatedCopiedBytes).toBeLessThanOrEqual(copyOf(sample).estimatedTotalBytes)
+  }
+  // The end of the copy is the end: what is applied later is not copied.
+  await app(sourceClient, 'second').insertMany(numbered(100, 10_000, 1000))
+  await arrives('second', { _id: 10_099 })
+  expect(copyOf(await tandem.progress())).toEqual(copyOf(end))
+  expect(copyOf(await commit(tandem))).toEqual(copyOf(end))
+})
+
+it('4.2: an empty source is copied to the full', async () => {
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  const { estimatedCopiedBytes, estimatedTotalBytes } = copyOf(await canCommit(tandem))
+  expect(estimatedCopiedBytes).toBe(estimatedTotalBytes)
+  expect(estimatedTotalBytes).toBeGreaterThan(0)
+})
+
+it('4.2: estimatedTotalBytes follows inserts on the source during the copy', async () => {
+  await app(sourceClient, 'things').insertMany(numbered(3000, 0, 2000))
+  await totalChanges(
+    () => app(sourceClient, 'things').insertMany(numbered(3000, 10_000, 2000)),
+    (before, total) => total > before * 1.5,
+  )
+})
+
+it('4.2: estimatedTotalBytes follows deletes on the source during the copy', async () => {
+  await app(sourceClient, 'things').insertMany(numbered(6000, 0, 2000))
+  await totalChanges(
+    () => app(sourceClient, 'things').deleteMany({ _id: { $gte: 3000 } }),
+    (before, total) => total < before * 0.75,
+  )
+})
+
+/** The change comes while the first batch of `things` is held, and is beyond what has been read ahead. */
+async function totalChanges(
+  change: () => Promise<unknown>,
+  isChanged: (before: number, total: number) => boolean,
+): Promise<void> {
+  await app(sourceClient, 'last').insertOne({ _id: 1 })
+  // With it the copy goes on for as long as is looked at it.
+  await using last = await holdCommand('insert', 'app.last')
+  await using held = await holdCopy('app.things')
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  await held.reached()
+  const before = copyOf(await tandem.progress()).estimatedTotalBytes
+  expect(before).toBeGreaterThan(3000 * 2000)
+  await change()
+  await held.release()
+  const changed = await tandem.waitFor((progress) => isChanged(before, copyOf(progress).estimatedTotalBytes), {
+    timeoutSeconds: 30,
+    what: 'showing another total',
+  })
+  expect(changed).toMatchObject({ info: 'collection copy', canCommit: false })
+  await last.release()
+  const { estimatedCopiedBytes, estimatedTotalBytes } = copyOf(await canCommit(tandem))
+  expect(estimatedCopiedBytes).toBe(estimatedTotalBytes)
+  expect(isChanged(before, estimatedTotalBytes)).toBe(true)
+}
+
+async function sizeOf(collection: string): Promise<number> {
+  const [sum] = await app(sourceClient, collection)
+    .aggregate([{ $group: { _id: null, bytes: { $sum: { $bsonSize: '$$ROOT' } } } }])
+    .toArray()
+  return sum?.['bytes'] as number
+}

@@ -1,0 +1,317 @@
+import { type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { compareClusters } from '../support/compare.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+
+/** What the contract's README says about instances that are started again. See test/contract.md. */
+
+let source: ReplicaSet
+let destination: ReplicaSet
+let sourceClient: MongoClient
+let destinationClient: MongoClient
+
+beforeAll(async () => {
+  ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
+  sourceClient = new MongoClient(source.uri)
+  destinationClient = new MongoClient(destination.uri)
+})
+
+afterAll(async () => {
+  await Promise.all([sourceClient?.close(), destinationClient?.close()])
+  await Promise.all([source?.stop(), destination?.stop()])
+})
+
+beforeEach(async () => {
+  for (const client of [sourceClient, destinationClient]) {
+    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name } of databases) {
+      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+    }
+  }
+})
+
+const patience = { timeout: 30_000, interval: 20 }
+const continuesWithinMs = 5_000
+const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
+const accepted = { status: 200, body: { success: true } }
+
+type Uris = { cluster0: string; cluster1: string }
+const given = (): Uris => ({ cluster0: source.uri, cluster1: destination.uri })
+
+/** The first answer of a new instance that speaks of its sync, and when it came. */
+async function restart(uris: Uris = given()): Promise<{ tandem: Tandem; first: Progress; connectedAt: number }> {
+  const tandem = await startTandem(uris)
+  const first = await vi.waitFor(() => tandem.progress(), patience)
+  return { tandem, first, connectedAt: performance.now() }
+}
+
+async function startedSync(): Promise<Tandem> {
+  await things(sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
+  const tandem = await startTandem(given())
+  await startSync(tandem)
+  await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+  return tandem
+}
+
+async function commit(tandem: Tandem): Promise<Progress> {
+  await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+  expect(await tandem.post('commit')).toEqual(accepted)
+  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+}
+
+async function endBy(end: 'kill9' | 'stop', tandem: Tandem): Promise<void> {
+  if (end === 'kill9') await tandem.kill9()
+  else expect(await tandem.stop()).toBe(0)
+}
+
+interface Row extends Document {
+  _id: number | string | null
+}
+
+const things = (client: MongoClient) => client.db('app').collection<Row>('things')
+
+const arrives = (_id: Row['_id'], timeout = 30_000) =>
+  vi.waitFor(async () => expect(await things(destinationClient).findOne({ _id })).not.toBeNull(), {
+    timeout,
+    interval: 20,
+  })
+
+async function expectEqualClusters(): Promise<void> {
+  expect((await compareClusters(source.uri, destination.uri)).differences).toEqual([])
+}
+
+it.each(['kill9', 'stop'] as const)(
+  'README: a RUNNING instance ended by %s goes on within 5 seconds, and an identical start is answered success',
+  async (end) => {
+    const predecessor = await startedSync()
+    await endBy(end, predecessor)
+    await things(sourceClient).insertOne({ _id: 'while it was away' })
+
+    const { tandem, first, connectedAt } = await restart()
+    await using _ = tandem
+    expect(first.state).toBe('RUNNING')
+    await arrives('while it was away', continuesWithinMs)
+    expect(performance.now() - connectedAt).toBeLessThan(continuesWithinMs)
+
+    expect(await tandem.post('start', start)).toEqual(accepted)
+    const other = { ...start, buildIndexes: 'never' }
+    expect(await tandem.post('start', other)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+    const turned = { ...start, source: 'cluster1', destination: 'cluster0' }
+    expect((await tandem.post('start', turned)).body.success).toBe(false)
+    expect(await tandem.progress()).toMatchObject({
+      state: 'RUNNING',
+      directionMapping: first.directionMapping,
+      mongosyncID: 'coordinator',
+      coordinatorID: 'coordinator',
+    })
+    await commit(tandem)
+    await expectEqualClusters()
+  },
+)
+
+it('README: an instance that was killed while it copied goes on copying by itself', async () => {
+  await things(sourceClient).insertMany(Array.from({ length: 3000 }, (_, at) => ({ _id: at, text: 'x'.repeat(1000) })))
+  const admin = destinationClient.db('admin')
+  await admin.command({
+    configureFailPoint: 'hangDuringBatchInsert',
+    mode: 'alwaysOn',
+    data: { nss: 'app.things' },
+  })
+  try {
+    await using predecessor = await startTandem(given())
+    await startSync(predecessor)
+    await predecessor.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedTotalBytes ?? 1) > 1, {
+      timeoutSeconds: 20,
+      what: 'copying',
+    })
+    await predecessor.kill9()
+  } finally {
+    await admin.command({ configureFailPoint: 'hangDuringBatchInsert', mode: 'off' })
+  }
+  await things(sourceClient).deleteOne({ _id: 1 })
+  const { tandem, first } = await restart()
+  await using _ = tandem
+  expect(first).toMatchObject({ state: 'RUNNING', canCommit: false, info: 'collection copy' })
+  await commit(tandem)
+  await expectEqualClusters()
+  expect(await things(destinationClient).countDocuments()).toBe(2999)
+})
+
+it.each(['kill9', 'stop'] as const)(
+  'README: what was PAUSED stays PAUSED after a restart by %s, until it is resumed',
+  async (end) => {
+    const predecessor = await startedSync()
+    expect(await predecessor.post('pause')).toEqual(accepted)
+    const before = await predecessor.progress()
+    await endBy(end, predecessor)
+    await things(sourceClient).insertOne({ _id: 'paused' })
+
+    const { tandem, first } = await restart()
+    await using _ = tandem
+    expect(first).toMatchObject({
+      state: 'PAUSED',
+      canCommit: false,
+      lagTimeSeconds: null,
+      info: before.info,
+      directionMapping: before.directionMapping,
+      mongosyncID: 'coordinator',
+    })
+    // Its stored figures, as soon as they are read.
+    await vi.waitFor(
+      async () => expect((await tandem.progress()).collectionCopy).toEqual(before.collectionCopy),
+      patience,
+    )
+    // An identical start is no resume.
+    expect(await tandem.post('start', start)).toEqual(accepted)
+    expect((await tandem.progress()).state).toBe('PAUSED')
+    expect(await things(destinationClient).findOne({ _id: 'paused' })).toBeNull()
+
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await arrives('paused')
+    await commit(tandem)
+    await expectEqualClusters()
+  },
+)
+
+it('2.5: coordinatorID is that of the instance, which runs alone, also in PAUSED after a restart', async () => {
+  const predecessor = await startedSync()
+  await predecessor.post('pause')
+  await predecessor.stop()
+  const { tandem } = await restart()
+  await using _ = tandem
+  await tandem.waitFor(({ coordinatorID }) => coordinatorID === 'coordinator', {
+    timeoutSeconds: 5,
+    what: 'the coordinator is identified',
+  })
+  expect((await tandem.progress()).state).toBe('PAUSED')
+})
+
+it.each(['kill9', 'stop'] as const)('README: what was COMMITTED stays COMMITTED after a restart by %s', async (end) => {
+  const predecessor = await startedSync()
+  const before = await commit(predecessor)
+  await endBy(end, predecessor)
+  await things(sourceClient).insertOne({ _id: 'too late' })
+  await things(destinationClient).insertOne({ _id: 'the new life' })
+
+  const { tandem, first } = await restart()
+  await using _ = tandem
+  expect(first).toMatchObject({
+    state: 'COMMITTED',
+    canCommit: false,
+    canWrite: true,
+    info: 'commit completed',
+    lagTimeSeconds: 0,
+    directionMapping: before.directionMapping,
+  })
+  await vi.waitFor(
+    async () => expect((await tandem.progress()).collectionCopy).toEqual(before.collectionCopy),
+    patience,
+  )
+  for (const command of ['pause', 'resume', 'commit'])
+    expect((await tandem.post(command)).body.error).toBe('WrongState')
+  // Nothing is synced any more, and writes stay allowed.
+  await things(destinationClient).insertOne({ _id: 'and on' })
+  const standing = await things(destinationClient).find().sort({ _id: 1 }).toArray()
+  expect(standing.map(({ _id }) => _id)).toEqual([1, 2, 'and on', 'the new life'])
+})
+
+it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
+  'README: a commit that ended with the process at %s is completed by the next one',
+  async (step) => {
+    await things(sourceClient).createIndex({ u: 1 }, { unique: true, sparse: true })
+    await things(sourceClient).insertMany([{ _id: 1, u: 1 }, { _id: 2 }, { _id: 3 }])
+    await using predecessor = await startTandem({ ...given(), env: { TANDEM_CRASH_AT: step } })
+    await startSync(predecessor, { enableUserWriteBlocking: 'sourceAndDestination' })
+    await predecessor.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+    await predecessor.post('commit').catch(() => {}) // it may end before it answers
+    await vi.waitFor(() => expect(predecessor.isRunning()).toBe(false), patience)
+
+    const { tandem, first } = await restart()
+    await using _ = tandem
+    expect(['COMMITTING', 'COMMITTED']).toContain(first.state)
+    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+    await expectEqualClusters()
+    await things(destinationClient).insertOne({ _id: 4 })
+    await expect(things(sourceClient).insertOne({ _id: 4 })).rejects.toMatchObject({ code: 371 })
+  },
+)
+
+it('README: clusters are bound by identity, so other names for the same hosts are the same clusters', async () => {
+  const predecessor = await startedSync()
+  await predecessor.kill9()
+  await things(sourceClient).insertOne({ _id: 'by another name' })
+  const named = ({ hosts: [host] }: ReplicaSet) =>
+    `mongodb://${host?.replace('127.0.0.1', 'localhost')}/?directConnection=true`
+  const { tandem, first } = await restart({ cluster0: named(source), cluster1: named(destination) })
+  await using _ = tandem
+  expect(first.state).toBe('RUNNING')
+  await arrives('by another name')
+  await commit(tandem)
+  await expectEqualClusters()
+})
+
+it('README: a restart with other clusters under the same names is refused', async () => {
+  await using stranger = await startReplicaSet()
+  const predecessor = await startedSync()
+  await predecessor.stop()
+  await things(sourceClient).insertOne({ _id: 'away' })
+  await expectRefusedAtRestart({ cluster0: stranger.uri, cluster1: destination.uri })
+  expect(await contents(stranger.uri)).toEqual([])
+
+  // The right clusters go on where they were.
+  const { tandem } = await restart()
+  await using _ = tandem
+  await arrives('away')
+  await commit(tandem)
+  await expectEqualClusters()
+})
+
+it('README: a restart with the clusters swapped is refused', async () => {
+  const predecessor = await startedSync()
+  await predecessor.stop()
+  await things(sourceClient).insertOne({ _id: 'away' })
+  await expectRefusedAtRestart({ cluster0: destination.uri, cluster1: source.uri })
+
+  const { tandem } = await restart()
+  await using _ = tandem
+  await arrives('away')
+  await commit(tandem)
+  await expectEqualClusters()
+})
+
+async function expectRefusedAtRestart(uris: Uris): Promise<void> {
+  const before = [await contents(source.uri), await contents(destination.uri)]
+  const { tandem, first } = await restart(uris)
+  await using _ = tandem
+  expect(first).toMatchObject({
+    state: 'FAILED',
+    canCommit: false,
+    failure: { error: 'ClusterIdentityChanged', errorDescription: expect.stringMatching(/cluster[01]/) },
+  })
+  for (const body of [start, { ...start, source: 'cluster1', destination: 'cluster0' }]) {
+    const { status, body: answer } = await tandem.post('start', body)
+    expect(status).toBeGreaterThanOrEqual(400)
+    expect(answer).toMatchObject({ success: false, errorDescription: expect.stringMatching(/\S/) })
+  }
+  for (const command of ['pause', 'resume', 'commit']) expect((await tandem.post(command)).body.success).toBe(false)
+  expect(tandem.isRunning()).toBe(true)
+  expect([await contents(source.uri), await contents(destination.uri)]).toEqual(before)
+}
+
+/** Every collection with its number of documents. */
+async function contents(uri: string): Promise<string[]> {
+  await using client = new MongoClient(uri)
+  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+  const found: string[] = []
+  for (const { name } of databases) {
+    if (['admin', 'local', 'config'].includes(name)) continue
+    for (const collection of await client.db(name).collections()) {
+      found.push(`${collection.namespace} ${await collection.countDocuments()}`)
+    }
+  }
+  return found.sort()
+}

@@ -1,0 +1,340 @@
+import { type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { compareClusters } from '../support/compare.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+
+/** Commands and states as control-api.md has them, seen over HTTP. See test/contract.md. */
+
+let source: ReplicaSet
+let destination: ReplicaSet
+let sourceClient: MongoClient
+let destinationClient: MongoClient
+
+beforeAll(async () => {
+  ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
+  sourceClient = new MongoClient(source.uri)
+  destinationClient = new MongoClient(destination.uri)
+})
+
+afterAll(async () => {
+  await Promise.all([sourceClient?.close(), destinationClient?.close()])
+  await Promise.all([source?.stop(), destination?.stop()])
+})
+
+beforeEach(async () => {
+  for (const client of [sourceClient, destinationClient]) {
+    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name } of databases) {
+      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+    }
+  }
+})
+
+const patience = { timeout: 30_000, interval: 20 }
+const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
+const accepted = { status: 200, body: { success: true } }
+
+/** An instance between the two clusters that has connected. */
+async function startInstance(options: { id?: string } = {}): Promise<Tandem> {
+  const tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri, ...options })
+  await vi.waitFor(() => tandem.progress(), patience)
+  return tandem
+}
+
+interface FailPoint extends AsyncDisposable {
+  /** Resolves when the server has come to it. */
+  reached(): Promise<unknown>
+  release(): Promise<unknown>
+}
+
+/** Turns a fail point of a server on, for all times or as `mode` says. */
+async function failPoint(
+  client: MongoClient,
+  name: string,
+  data: Document,
+  mode: unknown = 'alwaysOn',
+): Promise<FailPoint> {
+  const admin = client.db('admin')
+  const { count } = await admin.command({ configureFailPoint: name, mode, data })
+  const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
+  return {
+    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
+    release,
+    [Symbol.asyncDispose]: async () => void (await release()),
+  }
+}
+
+/** Keeps the documents of one collection from the destination until released. */
+const holdCopy = (namespace: string) => failPoint(destinationClient, 'hangDuringBatchInsert', { nss: namespace })
+
+/** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
+const holdCommand = (command: string, namespace: string) =>
+  failPoint(destinationClient, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
+
+const canCommit = (tandem: Tandem) =>
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+
+/** Commits at once: `canCommit` promises that it succeeds. */
+async function commit(tandem: Tandem): Promise<Progress> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+}
+
+async function expectEqualClusters(): Promise<void> {
+  const { differences, equal } = await compareClusters(source.uri, destination.uri)
+  expect(differences).toEqual([])
+  expect(equal).toBe(true)
+}
+
+interface Row extends Document {
+  _id: number | string | null
+}
+
+const app = (client: MongoClient, collection: string) => client.db('app').collection<Row>(collection)
+
+const arrives = (collection: string, filter: Document) =>
+  vi.waitFor(async () => expect(await app(destinationClient, collection).findOne(filter)).not.toBeNull(), patience)
+
+const numbered = (count: number, from = 0, bytes = 10) =>
+  Array.from({ length: count }, (_, at) => ({ _id: from + at, text: 'x'.repeat(bytes) }))
+
+function copyOf(progress: Progress): NonNullable<Progress['collectionCopy']> {
+  expect(progress.collectionCopy).not.toBeNull()
+  return progress.collectionCopy as NonNullable<Progress['collectionCopy']>
+}
+
+describe('a whole sync', () => {
+  it('3: a fresh instance shows null for every field except state and canCommit', async () => {
+    await using tandem = await startInstance()
+    const response = await fetch(`${tandem.url}/api/v1/progress`)
+    expect(response.status).toBe(200)
+    expect(await response.json()).toEqual({
+      success: true,
+      progress: {
+        state: 'IDLE',
+        canCommit: false,
+        canWrite: null,
+        info: null,
+        lagTimeSeconds: null,
+        totalEventsApplied: null,
+        collectionCopy: null,
+        directionMapping: null,
+        mongosyncID: null,
+        coordinatorID: null,
+        verification: null,
+      },
+    })
+  })
+
+  it('3: start turns IDLE into RUNNING', async () => {
+    await using tandem = await startInstance()
+    expect((await tandem.progress()).state).toBe('IDLE')
+    expect(await tandem.post('start', start)).toEqual(accepted)
+    expect((await tandem.progress()).state).toBe('RUNNING')
+  })
+
+  it('1: documents written before and after start are on the destination', async () => {
+    await app(sourceClient, 'things').insertMany(numbered(1500))
+    await sourceClient
+      .db('other')
+      .collection<Row>('more')
+      .insertMany([{ _id: 'ä' }, { _id: null }])
+    await using held = await holdCopy('app.things')
+    await using tandem = await startInstance()
+    await startSync(tandem)
+    await held.reached()
+    // While its collection is copied: seen by the copy, or by the events, or by both.
+    await app(sourceClient, 'things').deleteMany({ _id: { $lt: 10 } })
+    await app(sourceClient, 'things').updateMany({ _id: { $gte: 1490 } }, { $set: { changed: true } })
+    await app(sourceClient, 'things').insertOne({ _id: 5000 })
+    await app(sourceClient, 'created').insertOne({ _id: 1 })
+    await held.release()
+    await canCommit(tandem)
+    await app(sourceClient, 'things').insertOne({ _id: 6000 })
+    await app(sourceClient, 'things').replaceOne({ _id: 100 }, { replaced: true })
+    await app(sourceClient, 'things').deleteOne({ _id: 101 })
+    await arrives('things', { _id: 6000 })
+    await commit(tandem)
+    await expectEqualClusters()
+    expect(await app(destinationClient, 'things').countDocuments()).toBe(1491)
+  })
+
+  it('1: cluster1 may be the source and cluster0 the destination', async () => {
+    await app(sourceClient, 'things').insertOne({ _id: 1 })
+    await using tandem = await startTandem({ cluster0: destination.uri, cluster1: source.uri })
+    await startSync(tandem, { source: 'cluster1', destination: 'cluster0' })
+    const progress = await commit(tandem)
+    expect(progress.directionMapping).toEqual({
+      Source: `cluster1: ${source.hosts[0]}`,
+      Destination: `cluster0: ${destination.hosts[0]}`,
+    })
+    await expectEqualClusters()
+    expect(await app(destinationClient, 'things').countDocuments()).toBe(1)
+  })
+
+  it('3: commit without verifier ends in COMMITTED', async () => {
+    await using tandem = await startInstance()
+    await startSync(tandem)
+    const progress = await commit(tandem)
+    expect(progress).toMatchObject({
+      state: 'COMMITTED',
+      canCommit: false,
+      canWrite: true,
+      info: 'commit completed',
+      verification: null,
+    })
+  })
+
+  it('facts 2.2: what was written while PAUSED arrives after resume, and a pause may come while the copy runs', async () => {
+    await app(sourceClient, 'things').insertMany(numbered(3000))
+    await using held = await holdCopy('app.things')
+    await using tandem = await startInstance()
+    await startSync(tandem)
+    await held.reached()
+    const pausing = tandem.post('pause')
+    await tandem.progress() // answered after the pause was received
+    await held.release()
+    expect(await pausing).toEqual(accepted)
+    const paused = await tandem.progress()
+    expect(paused).toMatchObject({ state: 'PAUSED', canCommit: false, lagTimeSeconds: null, info: 'collection copy' })
+    expect(copyOf(paused).estimatedCopiedBytes).toBeLessThan(copyOf(paused).estimatedTotalBytes)
+    await app(sourceClient, 'things').insertOne({ _id: 'paused' })
+    expect(await app(destinationClient, 'things').findOne({ _id: 'paused' })).toBeNull()
+    expect(await tandem.post('resume')).toEqual(accepted)
+    expect((await tandem.progress()).state).toBe('RUNNING')
+    await canCommit(tandem)
+    expect(await tandem.post('pause')).toEqual(accepted)
+    await app(sourceClient, 'things').insertOne({ _id: 'paused again' })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+    await expectEqualClusters()
+    expect(await app(destinationClient, 'things').countDocuments()).toBe(3002)
+  })
+})
+
+describe('commands and states', () => {
+  it('2.5: commit is refused with CannotCommit until canCommit and succeeds after', async () => {
+    await app(sourceClient, 'things').insertMany(numbered(10))
+    await using held = await holdCopy('app.things')
+    await using tandem = await startInstance()
+    await startSync(tandem)
+    await held.reached()
+    const before = await stored()
+    expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', canCommit: false })
+    const refused = await tandem.post('commit')
+    expect(refused).toMatchObject({ status: 409, body: { success: false, error: 'CannotCommit' } })
+    expect(refused.body.errorDescription).toMatch(/canCommit/)
+    expect(await stored()).toEqual(before)
+    expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy' })
+    await held.release()
+    // At the very first answer that says so.
+    await commit(tandem)
+  })
+
+  it('1: a second start with another body is refused and changes nothing', async () => {
+    await app(sourceClient, 'things').insertOne({ _id: 1 })
+    await using tandem = await startInstance()
+    await startSync(tandem)
+    const progress = await canCommit(tandem)
+    const before = await stored()
+    const other = { ...start, enableUserWriteBlocking: 'sourceAndDestination', buildIndexes: 'never' }
+    const refused = await tandem.post('start', other)
+    expect(refused).toMatchObject({ status: 409, body: { success: false, error: 'WrongState' } })
+    expect(refused.body.errorDescription).toMatch(/RUNNING/)
+    const turned = await tandem.post('start', { ...start, source: 'cluster1', destination: 'cluster0' })
+    expect(turned.body.success).toBe(false)
+    expect(await stored()).toEqual(before)
+    expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', directionMapping: progress.directionMapping })
+    await commit(tandem)
+    // The first start's write blocking is what counts.
+    await app(sourceClient, 'things').insertOne({ _id: 2 })
+  })
+
+  it('1: of two starts sent at the same time one is accepted', async () => {
+    await using tandem = await startInstance()
+    const answers = await Promise.all([tandem.post('start', start), tandem.post('start', start)])
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409])
+    expect(answers.find(({ status }) => status === 409)?.body.error).toBe('WrongState')
+    await commit(tandem)
+  })
+
+  it('facts 2.4: of two commits sent at the same time one is accepted', async () => {
+    await using tandem = await startInstance()
+    await startSync(tandem)
+    await canCommit(tandem)
+    const answers = await Promise.all([tandem.post('commit'), tandem.post('commit')])
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409])
+    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+  })
+
+  const otherCommands: [state: string, reach: (tandem: Tandem) => Promise<unknown>, refused: string[]][] = [
+    ['IDLE', async () => {}, ['pause', 'resume', 'commit', 'reverse']],
+    ['RUNNING', reachRunning, ['start', 'resume', 'reverse']],
+    ['PAUSED', reachPaused, ['start', 'pause', 'commit', 'reverse']],
+    ['COMMITTING', reachCommitting, ['start', 'pause', 'resume', 'commit', 'reverse']],
+    ['COMMITTED', reachCommitted, ['start', 'pause', 'resume', 'commit', 'reverse']],
+  ]
+
+  it.each(otherCommands)(
+    '7: in %s other commands are refused with WrongState and change nothing',
+    async (state, reach, refused) => {
+      await app(sourceClient, 'unique').createIndex({ u: 1 }, { unique: true })
+      await using tandem = await startInstance()
+      await reach(tandem)
+      const before = [await stored(), still(await tandem.progress())]
+      for (const command of refused) {
+        const answer = await tandem.post(command, command === 'start' ? start : {})
+        expect({ command, ...answer }).toEqual({
+          command,
+          status: 409,
+          body: { success: false, error: 'WrongState', errorDescription: expect.stringMatching(/\S/) },
+        })
+      }
+      expect([await stored(), still(await tandem.progress())]).toEqual(before)
+      expect((await tandem.progress()).state).toBe(state)
+    },
+  )
+
+  async function reachRunning(tandem: Tandem): Promise<void> {
+    await startSync(tandem)
+    await canCommit(tandem)
+  }
+
+  async function reachPaused(tandem: Tandem): Promise<void> {
+    await reachRunning(tandem)
+    await tandem.post('pause')
+  }
+
+  /** It stays there: the fail point is for the next test to turn off. */
+  async function reachCommitting(tandem: Tandem): Promise<void> {
+    await reachRunning(tandem)
+    const held = await holdCommand('collMod', 'app.unique')
+    await tandem.post('commit')
+    await held.reached()
+  }
+
+  async function reachCommitted(tandem: Tandem): Promise<void> {
+    await startSync(tandem)
+    await commit(tandem)
+  }
+
+  /** What of the progress does not move by itself. */
+  function still({ state, canCommit, canWrite, info, directionMapping, failure }: Progress): unknown {
+    return { state, canCommit, canWrite, info, directionMapping, failure }
+  }
+
+  /** What a restart would go on from, without positions. */
+  async function stored(): Promise<Document[]> {
+    const internal = destinationClient.db('tandem_internal')
+    const [sync, instances] = await Promise.all([
+      internal.collection('sync').find().toArray(),
+      internal.collection('instances').find().toArray(),
+    ])
+    return [...sync, ...instances]
+  }
+})

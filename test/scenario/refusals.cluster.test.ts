@@ -1,0 +1,423 @@
+import { mkdtempSync } from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { claimPorts } from '../support/free-ports.ts'
+import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
+import { resolveMongod } from '../support/mongo-binaries.ts'
+import { startMongod } from '../support/mongod-process.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { type CommandAnswer, startTandem, type Tandem } from '../support/tandem-process.ts'
+
+/** Starts that clusters do not allow: their names, and that they change nothing. See test/contract.md. */
+
+const patience = { timeout: 30_000, interval: 50 }
+const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
+const turned = { ...start, source: 'cluster1', destination: 'cluster0' }
+const accepted = { status: 200, body: { success: true } }
+
+/** Everything a start might change on a cluster, and nothing that the server changes by itself. */
+async function footprint(client: MongoClient): Promise<unknown> {
+  const admin = client.db('admin')
+  const { databases } = await admin.admin().listDatabases({ nameOnly: true })
+  const collections: string[] = []
+  for (const { name } of databases) {
+    if (['local', 'config'].includes(name)) continue
+    for (const collection of await client.db(name).listCollections({}, { nameOnly: true }).toArray()) {
+      collections.push(`${name}.${collection.name}`)
+    }
+  }
+  const { repl } = await admin.command({ serverStatus: 1 })
+  return {
+    collections: collections.sort(),
+    writesBlocked: repl?.userWriteBlockMode,
+    notes: await client.db('local').collection('oplog.rs').countDocuments({ 'o.tandem': 'start' }),
+  }
+}
+
+function expectRefusal(answer: CommandAnswer, status: number, error: string, description: RegExp): void {
+  expect(answer).toEqual({
+    status,
+    body: { success: false, error, errorDescription: expect.stringMatching(description) },
+  })
+}
+
+async function expectIdle(tandem: Tandem): Promise<void> {
+  const { state, canCommit, ...others } = await tandem.progress()
+  expect({ state, canCommit }).toEqual({ state: 'IDLE', canCommit: false })
+  expect(Object.values(others).filter((value) => value !== null)).toEqual([])
+}
+
+async function empty(client: MongoClient): Promise<void> {
+  await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+  for (const { name } of databases) {
+    if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+  }
+}
+
+describe('start', () => {
+  let source: ReplicaSet
+  let destination: ReplicaSet
+  let sourceClient: MongoClient
+  let destinationClient: MongoClient
+
+  beforeAll(async () => {
+    ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet({ proxied: true })])
+    sourceClient = new MongoClient(source.uri)
+    destinationClient = new MongoClient(destination.uris[0] as string)
+  })
+
+  afterAll(async () => {
+    await Promise.all([sourceClient?.close(), destinationClient?.close()])
+    await Promise.all([source?.stop(), destination?.stop()])
+  })
+
+  beforeEach(async () => {
+    await destination.proxies[0]?.heal()
+    await Promise.all([empty(sourceClient), empty(destinationClient)])
+    await sourceClient.db('app').collection('things').insertOne({ a: 1 })
+  })
+
+  const startInstance = () => startTandem({ cluster0: source.uri, cluster1: destination.uri })
+  const footprints = () => Promise.all([footprint(sourceClient), footprint(destinationClient)])
+
+  interface Refusal {
+    title: string
+    prepare?: () => Promise<unknown>
+    body?: Document
+    error: string
+    description: RegExp
+    mend?: () => Promise<unknown>
+  }
+
+  const refusals: Refusal[] = [
+    {
+      title: 'a destination with user data is refused with DestinationNotEmpty',
+      prepare: () => destinationClient.db('old').collection('left over').insertOne({}),
+      error: 'DestinationNotEmpty',
+      description: /old\.left over.*drop/,
+      mend: () => destinationClient.db('old').dropDatabase(),
+    },
+    {
+      title: 'a destination with nothing but a view is refused with DestinationNotEmpty',
+      prepare: () => destinationClient.db('old').createCollection('view', { viewOn: 'nothing', pipeline: [] }),
+      error: 'DestinationNotEmpty',
+      description: /old\.view/,
+      mend: () => destinationClient.db('old').dropDatabase(),
+    },
+    {
+      title: 'a time series on the source is refused with UnsupportedCollection',
+      prepare: () => sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } }),
+      error: 'UnsupportedCollection',
+      description: /app\.weather.*time-series.*Drop/,
+      mend: () => sourceClient.db('app').dropCollection('weather'),
+    },
+    {
+      title: 'a clustered collection whose documents expire is refused with UnsupportedCollection',
+      prepare: () =>
+        sourceClient.db('app').createCollection('expiring', {
+          clusteredIndex: { key: { _id: 1 }, unique: true },
+          expireAfterSeconds: 3600,
+        }),
+      error: 'UnsupportedCollection',
+      description: /app\.expiring.*expireAfterSeconds/,
+      mend: () => sourceClient.db('app').command({ collMod: 'expiring', expireAfterSeconds: 'off' }),
+    },
+    {
+      title: 'sharding between replica sets is refused with ShardingNotAllowed',
+      body: { ...start, sharding: { shardingEntries: [] } },
+      error: 'ShardingNotAllowed',
+      description: /sharding.*leave it out/,
+    },
+    {
+      title: 'the verifier, on by default, is refused with VerificationNotSupported, which names what to send',
+      body: { source: 'cluster0', destination: 'cluster1' },
+      error: 'VerificationNotSupported',
+      description: /"verification": \{"enabled": false\}/,
+    },
+    {
+      title: 'the verifier, on by an empty object, is refused with VerificationNotSupported',
+      body: { ...start, verification: {} },
+      error: 'VerificationNotSupported',
+      description: /"verification": \{"enabled": false\}/,
+    },
+    {
+      title: 'the verifier, turned on, is refused with VerificationNotSupported',
+      body: { ...start, verification: { enabled: true } },
+      error: 'VerificationNotSupported',
+      description: /"verification": \{"enabled": false\}/,
+    },
+    {
+      title: 'never with reversible is refused with ReversibleNotSupported',
+      body: { ...start, buildIndexes: 'never', reversible: true, enableUserWriteBlocking: 'sourceAndDestination' },
+      error: 'ReversibleNotSupported',
+      description: /never/,
+    },
+  ]
+
+  it.each(refusals.map((refusal) => [refusal.title, refusal] as const))(
+    'README: %s, leaves both clusters untouched, and succeeds when the cause is mended',
+    async (_title, refusal) => {
+      const { prepare, body = start, error, description, mend } = refusal
+      await prepare?.()
+      await using tandem = await startInstance()
+      await vi.waitFor(() => expectIdle(tandem), patience)
+      const before = await footprints()
+      expectRefusal(await tandem.post('start', body), 422, error, description)
+      await expectIdle(tandem)
+      expect(await footprints()).toEqual(before)
+      // Nor does it help to ask again.
+      expectRefusal(await tandem.post('start', body), 422, error, description)
+      await mend?.()
+      expect(await tandem.post('start', start)).toEqual(accepted)
+      await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+    },
+  )
+
+  it('2.1: clusters that were not given, and one cluster twice, are refused with InvalidRequest', async () => {
+    await using tandem = await startInstance()
+    await vi.waitFor(() => expectIdle(tandem), patience)
+    const before = await footprints()
+    expectRefusal(await tandem.post('start', { ...start, source: 'cluster2' }), 400, 'InvalidRequest', /^source: /)
+    expectRefusal(await tandem.post('start', { ...start, destination: 'other' }), 400, 'InvalidRequest', /^destination/)
+    expectRefusal(await tandem.post('start', { ...start, source: 'cluster1' }), 400, 'InvalidRequest', /differ/)
+    await expectIdle(tandem)
+    expect(await footprints()).toEqual(before)
+  })
+
+  it('README: the same cluster by another name is refused with UnsupportedTopology', async () => {
+    const byName = `mongodb://${source.hosts[0]?.replace('127.0.0.1', 'localhost')}/?directConnection=true`
+    await using tandem = await startTandem({ cluster0: source.uri, cluster1: byName })
+    await vi.waitFor(() => expectIdle(tandem), patience)
+    const before = await footprint(sourceClient)
+    expectRefusal(await tandem.post('start', start), 422, 'UnsupportedTopology', /same/)
+    expect(await footprint(sourceClient)).toEqual(before)
+  })
+
+  it('README: a standalone is refused with UnsupportedTopology, as source and as destination', async () => {
+    const claimed = await claimPorts(1)
+    const port = claimed.ports[0] as number
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-standalone-'))
+    guardPath(folder)
+    const server = await startMongod({ port, folder, args: ['--wiredTigerCacheSizeGB', '0.25'] })
+    try {
+      const uri = `mongodb://127.0.0.1:${port}`
+      await using standalone = new MongoClient(uri)
+      await using tandem = await startTandem({ cluster0: uri, cluster1: source.uri })
+      await vi.waitFor(() => expectIdle(tandem), patience)
+      const before = [await footprint(standalone), await footprint(sourceClient)]
+      expectRefusal(await tandem.post('start', start), 422, 'UnsupportedTopology', /source.*standalone/)
+      expectRefusal(await tandem.post('start', turned), 422, 'UnsupportedTopology', /destination.*standalone/)
+      await expectIdle(tandem)
+      expect([await footprint(standalone), await footprint(sourceClient)]).toEqual(before)
+    } finally {
+      await server.kill()
+      removeGuardedPath(folder)
+      claimed.release()
+    }
+  })
+
+  it('2.1: a source older than 6.0 refuses any write blocking by name, and reversible', async ({ skip }) => {
+    await resolveMongod({ version: '5.0' }).catch((error: Error) => skip(error.message))
+    await using old = await startReplicaSet({ version: '5.0' })
+    await using oldClient = new MongoClient(old.uri)
+    await oldClient.db('app').collection('things').insertOne({ a: 1 })
+    await sourceClient.db('app').dropDatabase()
+    await using tandem = await startTandem({ cluster0: old.uri, cluster1: source.uri })
+    await vi.waitFor(() => expectIdle(tandem), patience)
+    const before = [await footprint(oldClient), await footprint(sourceClient)]
+    for (const enableUserWriteBlocking of ['sourceAndDestination', 'destinationOnly', 'none', true, false]) {
+      const answer = await tandem.post('start', { ...start, enableUserWriteBlocking })
+      expectRefusal(answer, 422, 'WriteBlockingNotSupported', /6\.0.*leave it out/)
+    }
+    expectRefusal(
+      await tandem.post('start', { ...start, reversible: true }),
+      422,
+      'ReversibleNotSupported',
+      /source older than 6\.0/,
+    )
+    expectRefusal(await tandem.post('start', start), 422, 'UnsupportedVersion', /5\.0\..*6\.0/)
+    // Nor may the destination be older than the source.
+    await oldClient.db('app').dropDatabase()
+    expectRefusal(await tandem.post('start', turned), 422, 'UnsupportedVersion', /destination/)
+    await oldClient.db('app').collection('things').insertOne({ a: 1 })
+    await expectIdle(tandem)
+    expect([await footprint(oldClient), await footprint(sourceClient)]).toEqual(before)
+  })
+
+  it('README: a cluster that does not answer yet is ClusterUnreachable, and then start succeeds', async () => {
+    await destination.proxies[0]?.cut()
+    await using tandem = await startInstance()
+    const response = await fetch(`${tandem.url}/api/v1/progress`)
+    const body = (await response.json()) as CommandAnswer['body']
+    expectRefusal({ status: response.status, body }, 503, 'ClusterUnreachable', /does not answer/)
+    const before = await footprints()
+    expectRefusal(await tandem.post('start', start), 503, 'ClusterUnreachable', /\S/)
+    expect(await footprints()).toEqual(before)
+    await destination.proxies[0]?.heal()
+    await vi.waitFor(() => expectIdle(tandem), patience)
+    expect(await tandem.post('start', start)).toEqual(accepted)
+    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+  })
+
+  it('README: start with an unreachable cluster is refused with ClusterUnreachable and may be sent again', async () => {
+    await using tandem = await startInstance()
+    await vi.waitFor(() => expectIdle(tandem), patience)
+    const before = await footprints()
+    await destination.proxies[0]?.cut()
+    expectRefusal(await tandem.post('start', start), 503, 'ClusterUnreachable', /\S/)
+    await expectIdle(tandem)
+    expect(await footprints()).toEqual(before)
+    await destination.proxies[0]?.heal()
+    await vi.waitFor(async () => expect(await tandem.post('start', start)).toEqual(accepted), patience)
+    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+  })
+})
+
+describe('users', () => {
+  const commandTimeoutMs = 20_000
+  let source: ReplicaSet
+  let destination: ReplicaSet
+  let sourceClient: MongoClient
+  let destinationClient: MongoClient
+
+  beforeAll(async () => {
+    ;[source, destination] = await Promise.all([startReplicaSet({ auth: true }), startReplicaSet({ auth: true })])
+    sourceClient = new MongoClient(source.uri)
+    destinationClient = new MongoClient(destination.uri)
+  })
+
+  afterAll(async () => {
+    await Promise.all([sourceClient?.close(), destinationClient?.close()])
+    await Promise.all([source?.stop(), destination?.stop()])
+  })
+
+  beforeEach(async () => {
+    await Promise.all([empty(sourceClient), empty(destinationClient)])
+    await sourceClient.db('app').collection('things').insertOne({ a: 1 })
+  })
+
+  const footprints = () => Promise.all([footprint(sourceClient), footprint(destinationClient)])
+
+  const lacking: [what: string, side: 'source' | 'destination', roles: (string | Document)[]][] = [
+    ['may do nothing on the source', 'source', []],
+    ['may read only one database of the source', 'source', ['clusterMonitor', { role: 'read', db: 'app' }]],
+    ['may not append to the oplog of the source', 'source', ['clusterMonitor', 'readAnyDatabase']],
+    ['may do nothing on the destination', 'destination', []],
+    ['may only read on the destination', 'destination', ['clusterMonitor', 'readAnyDatabase']],
+    ['may not pass write blocking on the destination', 'destination', ['clusterMonitor', 'readWriteAnyDatabase']],
+  ]
+
+  it.each(lacking)(
+    '5.4: start by a user who %s is refused with MissingPrivileges, and succeeds when granted',
+    async (what, side, roles) => {
+      const set = side === 'source' ? source : destination
+      const uri = await set.createUser(what, 'secret', roles)
+      await using tandem = await startTandem({
+        cluster0: side === 'source' ? uri : source.uri,
+        cluster1: side === 'destination' ? uri : destination.uri,
+      })
+      const before = await footprints()
+      const answer = await within(commandTimeoutMs, tandem.post('start', start))
+      expectRefusal(answer, 422, 'MissingPrivileges', /privilege|authorized/)
+      await expectIdle(tandem)
+      expect(await footprints()).toEqual(before)
+
+      const administrator = side === 'source' ? sourceClient : destinationClient
+      await administrator.db('admin').command({ grantRolesToUser: what, roles: ['root'] })
+      expect(await within(commandTimeoutMs, tandem.post('start', start))).toEqual(accepted)
+      await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+    },
+  )
+
+  it('5.3: no answer, log line or output holds a password or a document', async () => {
+    const name = 'canary-user'
+    const password = 'canary:p@ss/w%rd'
+    const document = { _id: 'canary-id', text: 'canary-text' } as Document
+    const uris = {
+      cluster0: await source.createUser(name, password, ['root']),
+      cluster1: await destination.createUser(name, password, ['root']),
+    }
+    await sourceClient.db('app').collection('things').insertOne(document)
+    const heard: string[] = []
+    await using tandem = await startTandem(uris)
+    const listen = async (method: 'GET' | 'POST', where: string, body?: string) => {
+      const response = await fetch(`${tandem.url}${where}`, { method, ...(body === undefined ? {} : { body }) })
+      const headers = JSON.stringify([...response.headers])
+      heard.push(`${method} ${where} ${body ?? ''} → ${response.status} ${headers} ${await response.text()}`)
+    }
+    const listenEverywhere = async () => {
+      for (const where of ['/api/v1/progress', '/openapi.json', '/healthz', '/', '/api/v1/nothing']) {
+        await listen('GET', where)
+      }
+      for (const command of ['start', 'pause', 'resume', 'commit', 'reverse', 'nothing']) {
+        await listen('POST', `/api/v1/${command}`, '{"nonsense":')
+        await listen('POST', `/api/v1/${command}`, '{"unknown":1}')
+      }
+      heard.push(tandem.output())
+    }
+
+    await vi.waitFor(() => expectIdle(tandem), patience)
+    await listenEverywhere()
+    await destinationClient.db('app').collection('things').insertOne(document)
+    await listen('POST', '/api/v1/start', JSON.stringify(start))
+    await destinationClient.db('app').dropDatabase()
+    await listen('POST', '/api/v1/start', JSON.stringify(start))
+    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+    await listenEverywhere()
+    // Errors quote what they met: an election, a killed cursor, a failure.
+    await destination.stepDown()
+    await sourceClient
+      .db('app')
+      .collection<{ _id: string; text: string }>('things')
+      .insertOne({ _id: 'canary-id 2', text: 'canary-text' })
+    await tandem.waitFor(({ lagTimeSeconds }) => lagTimeSeconds === 0, { timeoutSeconds: 30, what: 'caught up' })
+    const getMore = { configureFailPoint: 'failCommand', data: { failCommands: ['getMore'], errorCode: 286 } }
+    await sourceClient.db('admin').command({ ...getMore, mode: 'alwaysOn' })
+    await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
+    await listenEverywhere()
+    await sourceClient.db('admin').command({ ...getMore, mode: 'off' })
+    await tandem.post('resume')
+    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+    await tandem.post('commit')
+    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+    await listenEverywhere()
+    await tandem.stop()
+    heard.push(tandem.output())
+
+    const wrong = uris.cluster0.replace(encodeURIComponent(password), encodeURIComponent(`wrong ${password}`))
+    await using refused = await startTandem({ ...uris, cluster0: wrong })
+    await vi.waitFor(() => expect(refused.output()).toMatch(/[Aa]uthentication failed/), patience)
+    for (const where of ['progress', 'start']) {
+      const response = await fetch(`${refused.url}/api/v1/${where}`, {
+        method: where === 'start' ? 'POST' : 'GET',
+        ...(where === 'start' ? { body: JSON.stringify(start) } : {}),
+      })
+      heard.push(await response.text())
+    }
+    heard.push(refused.output())
+
+    // It was heard at all.
+    expect(heard.join('\n')).toMatch(/"state":"COMMITTED"/)
+    expect(heard.join('\n')).toMatch(/OplogWindowLost/)
+    expect(heard.join('\n')).toMatch(/DestinationNotEmpty/)
+    for (const text of heard) expect(text).not.toMatch(/canary/i)
+    for (const part of [password, encodeURIComponent(password), 'p@ss', 'w%rd']) {
+      expect(heard.filter((text) => text.includes(part))).toEqual([])
+    }
+  })
+
+  async function within<T>(milliseconds: number, work: Promise<T>): Promise<T> {
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`no answer in ${milliseconds / 1000} s`)), milliseconds)
+    })
+    try {
+      return await Promise.race([work, late])
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+})
