@@ -65,7 +65,7 @@ function refuseMissingPrivileges(configuration: StartConfiguration, { source, de
     if (missing.length > 0) {
       throw new RefusedError(
         'MissingPrivileges',
-        `the user on the ${role} may not: ${missing.join(', ')}. Grant the roles listed in README and send start again.`,
+        `the user on the ${role} lacks privileges: ${missing.join(', ')}. Grant the roles listed in README and send start again.`,
       )
     }
   }
