@@ -64,6 +64,12 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry
 async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   const natural = isCapped(entry.wanted.options)
+  if (segment.last?.[0] === maxKeyType) {
+    // Nothing comes after MaxKey, and the server refuses a range that begins there.
+    segment.done = true
+    parts.ledger.note(segment)
+    return
+  }
   let batchSize = batchDocumentsMax
   if (natural) {
     // Natural order cannot be re-entered by _id: an interrupted read begins again, and what stands already is ignored.
@@ -116,6 +122,7 @@ async function copyMaxKey(
   }
 }
 
+const maxKeyType = 0x7f
 const firstBatchSize = 1_000
 
 function sizeForNext(documents: Buffer[], previous: number): number {

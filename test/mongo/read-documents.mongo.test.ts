@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { idElementOf, idOf } from '../../src/apply/identity.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import type { Cluster, RawCursor } from '../../src/mongo/cluster.ts'
+import { appendNote } from '../../src/mongo/listing.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import {
   openNatural,
@@ -37,6 +38,7 @@ afterAll(async () => {
 /** A collection of documents; of those whose `_id`s are one value the first stays. */
 async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
   await client.db('app').createCollection(name, options)
+  await appendNote(cluster, 'test')
   for (let from = 0; from < documents.length; from += 1_000) {
     const part = documents.slice(from, from + 1_000)
     await cluster.write('app', { insert: name, documents: rawSequence('documents', part), ordered: false })
@@ -52,11 +54,12 @@ async function all(cursor: RawCursor): Promise<Buffer[]> {
   return documents
 }
 
-/** As the copy reads it: the server ends a range with a lower bound before MaxKey. */
+/** As the copy reads it: the server ends most ranges with a lower bound before MaxKey. */
 async function range(collection: SourceCollection, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
   const read = await all(await openRange(cluster, collection, { from, to }, cluster.latest, 7))
-  if (from && !to && from[0] !== 0x7f) {
-    for await (const documents of readMaxKey(cluster, collection, cluster.latest)) read.push(...documents)
+  if (to) return read
+  for await (const documents of readMaxKey(cluster, collection, cluster.latest)) {
+    for (const document of documents) if (!read.at(-1)?.equals(document)) read.push(document)
   }
   return read
 }
@@ -106,7 +109,8 @@ describe('ranges of _ids', () => {
       ofEveryType(random).map((id) => rawDocument([['_id', id]])),
     )
     const whole = await range(collection, null, null)
-    for (const [at, document] of whole.entries()) {
+    // The last one is under MaxKey, where nothing is left to read.
+    for (const [at, document] of whole.slice(0, -1).entries()) {
       const left = idOf(idElementOf(document))
       expect(await range(collection, left, null), left.toString('hex')).toEqual(whole.slice(at))
     }

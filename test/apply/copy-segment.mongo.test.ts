@@ -1,0 +1,182 @@
+import { Long } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { idElementOf, idOf } from '../../src/apply/identity.ts'
+import { copySegment } from '../../src/copy/copy-segment.ts'
+import { SegmentLedger } from '../../src/copy/segment-ledger.ts'
+import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
+import type { TypedValue } from '../../src/domain/raw-bson.ts'
+import { appendNote } from '../../src/mongo/listing.ts'
+import { rawSequence } from '../../src/mongo/raw-values.ts'
+import { idOfEveryType, insertRaw, nastyDocument, nested, rawDocument } from '../support/bson-values.ts'
+import { Random } from '../support/random.ts'
+import { TwoClusters } from './two-clusters.ts'
+
+let clusters: TwoClusters
+let database: string
+let count = 0
+
+beforeAll(async () => {
+  clusters = await TwoClusters.start()
+})
+
+beforeEach(() => {
+  database = `app${count++}`
+})
+
+afterAll(async () => {
+  await clusters.stop()
+})
+
+const source = () => clusters.sourceClient.db(database)
+const destination = () => clusters.destinationClient.db(database)
+
+const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
+  collection: entry.uuid,
+  ordinal,
+  from,
+  to,
+  last: null,
+  done: false,
+  documents: 0,
+  bytes: 0,
+  attempts: 0,
+})
+
+async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void> {
+  await appendNote(clusters.source, 'test')
+  const ledger = new SegmentLedger(clusters.metadata)
+  const parts = {
+    source: clusters.source,
+    destination: clusters.destination,
+    metadata: clusters.metadata,
+    ledger,
+    context: clusters.context,
+    startTime: clusters.source.latest,
+    nextOrder: clusters.dependencies.nextOrder,
+    isKnown: () => true,
+  }
+  for (const segment of segments) await copySegment(parts, entry, segment)
+  await ledger.close()
+}
+
+/** A collection on both, with documents under `_id`s of every type on the source, which are returned in index order. */
+async function filled(name: string, options = {}): Promise<{ entry: CatalogueEntry; documents: Buffer[] }> {
+  const random = new Random(name)
+  await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
+  const ids = [
+    ...Array.from({ length: 3 }, () => idOfEveryType.map((make) => make(random))).flat(),
+    ...Array.from({ length: 40 }, () => random.pick([random.int(-50, 50), random.word(3), Long.fromInt(3)])),
+    nested([['k', 1]]),
+  ]
+  const documents = ids.map((id) => nastyDocument(random, id))
+  await source().command({ insert: name, documents: rawSequence('documents', documents), ordered: false })
+  const read = await source().collection(name).find({}, { raw: true }).sort({ _id: 1 }).toArray()
+  const stored = read.map((document) => Buffer.from(document as unknown as Uint8Array))
+  expect(stored.length).toBeGreaterThan(60)
+  return { entry: await clusters.entryOf(database, name, 'copying'), documents: stored }
+}
+
+const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at] as Buffer))
+
+describe('a copy', () => {
+  it.each([
+    ['plain', {}],
+    ['collated', { collation: { locale: 'en', strength: 2 } }],
+    ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
+  ])('of a %s collection is whole, wherever it is cut and in whatever order', async (name, options) => {
+    const { entry, documents } = await filled(name, options)
+    const random = new Random(`cuts of ${name}`)
+    for (let round = 0; round < 4; round++) {
+      await destination().collection(name).deleteMany({})
+      const places = new Set(Array.from({ length: round * 2 }, () => random.int(1, documents.length - 2)))
+      const cuts = [...places].sort((one, other) => one - other).map((at) => idAt(documents, at))
+      const segments = [null, ...cuts].map((from, at) => segmentOf(entry, from, cuts[at] ?? null, at))
+      await copy(entry, ...random.shuffle(segments))
+      await clusters.expectEqual(database)
+      expect(segments.map(({ done }) => done)).toEqual(segments.map(() => true))
+      expect(segments.reduce((sum, segment) => sum + segment.documents, 0)).toBe(documents.length)
+      expect(await clusters.metadata.loadSegments(entry.uuid)).toEqual(
+        [...segments].sort((one, other) => one.ordinal - other.ordinal),
+      )
+      await clusters.metadata.removeSegments([entry.uuid])
+    }
+  })
+
+  it('goes on after the last _id that was acknowledged, whichever it is', async () => {
+    const { entry, documents } = await filled('c')
+    const last = documents.length - 1
+    for (const at of [0, 1, 9, 20, last >> 1, last - 1]) {
+      await destination().collection('c').deleteMany({})
+      await insertRaw(destination(), 'c', documents.slice(0, at + 1))
+      const segment = { ...segmentOf(entry, null, null), last: idAt(documents, at), documents: at + 1 }
+      await copy(entry, segment)
+      await clusters.expectEqual(database)
+      expect([segment.done, segment.documents], `after number ${at}`).toEqual([true, documents.length])
+    }
+  })
+
+  it('is done when it was left at the greatest _id there is', async () => {
+    const { entry, documents } = await filled('c')
+    await insertRaw(destination(), 'c', documents)
+    const last = idAt(documents, documents.length - 1)
+    expect(last).toEqual(Buffer.from([0x7f]))
+    const segment = { ...segmentOf(entry, null, null), last, documents: documents.length }
+    await copy(entry, segment)
+    await clusters.expectEqual(database)
+    expect([segment.done, segment.documents]).toEqual([true, documents.length])
+  })
+
+  it('leaves alone what an event has written before it', async () => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
+    const [older, newer] = ['older', 'newer'].map((v) =>
+      rawDocument([
+        ['_id', 1],
+        ['v', v],
+      ]),
+    ) as [Buffer, Buffer]
+    await insertRaw(source(), 'c', [older])
+    await insertRaw(destination(), 'c', [newer])
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    await copy(entry, segmentOf(entry, null, null))
+    expect(await destination().collection('c').findOne()).toEqual({ _id: 1, v: 'newer' })
+  })
+
+  it('keeps the order of a capped collection, also when it is begun again', async () => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c', { capped: true, size: 100_000 })))
+    const documents = [5, 3, 9, 1, 7].map((id) => rawDocument([['_id', id]]))
+    await insertRaw(source(), 'c', documents)
+    await insertRaw(destination(), 'c', documents.slice(0, 2))
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    const segment = segmentOf(entry, null, null)
+    await copy(entry, segment)
+    await clusters.expectEqual(database)
+    expect(segment).toMatchObject({ done: true, documents: 5, last: null })
+  })
+
+  it('of a collection renamed on the source is read where it is now', async () => {
+    const { entry } = await filled('c')
+    await source().collection('c').rename('d')
+    await copy(entry, segmentOf(entry, null, null))
+    expect(entry.sourceName).toBe('d')
+    await destination().collection('c').rename('d')
+    await clusters.expectEqual(database)
+  })
+
+  it('records what an index refuses, to look at it again at the end', async () => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
+    await destination().collection('c').createIndex({ place: '2dsphere' })
+    const documents = ['nowhere', null, 'elsewhere'].map((place, id) =>
+      rawDocument([
+        ['_id', id],
+        ['place', place],
+      ]),
+    )
+    await insertRaw(source(), 'c', documents)
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    await copy(entry, segmentOf(entry, null, null))
+    expect(await destination().collection('c').countDocuments()).toBe(1)
+    expect(entry.hasTombstones).toBe(true)
+    const recorded = await clusters.metadata.readTombstones(entry.uuid, -1, 10)
+    expect(recorded.map(({ idElement }) => idElement)).toEqual([0, 2].map((at) => idElementOf(documents[at] as Buffer)))
+  })
+})
