@@ -4,8 +4,8 @@ import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { findSpan, typedValue } from '../domain/raw-bson.ts'
-import type { Cluster, RawCursor } from '../mongo/cluster.ts'
+import { bsonType, findSpan, typedValue } from '../domain/raw-bson.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -64,7 +64,7 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry
 async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   const natural = isCapped(entry.wanted.options)
-  if (segment.last?.[0] === maxKeyType) {
+  if (segment.last?.[0] === bsonType.maxKey) {
     // Nothing comes after MaxKey, and the server refuses a range that begins there.
     segment.done = true
     parts.ledger.note(segment)
@@ -77,17 +77,15 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
     segment.bytes = 0
     segment.documents = 0
   }
-  const open = (): Promise<RawCursor> =>
-    natural
-      ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
-      : openRange(
-          parts.source,
-          collection,
-          { from: segment.last ?? segment.from, to: segment.to },
-          parts.startTime,
-          firstBatchSize,
-        )
-  const cursor = await open()
+  const cursor = await (natural
+    ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
+    : openRange(
+        parts.source,
+        collection,
+        { from: segment.last ?? segment.from, to: segment.to },
+        parts.startTime,
+        firstBatchSize,
+      ))
   try {
     let reading = cursor.next()
     for (;;) {
@@ -122,7 +120,6 @@ async function copyMaxKey(
   }
 }
 
-const maxKeyType = 0x7f
 const firstBatchSize = 1_000
 
 function sizeForNext(documents: Buffer[], previous: number): number {

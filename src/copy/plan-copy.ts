@@ -1,5 +1,6 @@
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
+import { bsonType } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { proveGone } from '../mongo/listing.ts'
 import { renamedTo } from '../mongo/read-documents.ts'
@@ -52,7 +53,8 @@ async function cut(source: Cluster, collection: Parameters<typeof sampleIds>[1],
   for (let part = 1; part < parts; part++) {
     const id = ids[Math.floor((part * ids.length) / parts)]
     const previous = cuts.at(-1)
-    if (id && !(previous && Buffer.compare(previous, id) === 0)) cuts.push(id)
+    // The server refuses a range that begins at MaxKey.
+    if (id && id[0] !== bsonType.maxKey && !(previous && Buffer.compare(previous, id) === 0)) cuts.push(id)
   }
   return cuts
 }

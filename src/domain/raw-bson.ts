@@ -37,6 +37,7 @@ export const bsonType = {
   timestamp: 0x11,
   int64: 0x12,
   decimal128: 0x13,
+  maxKey: 0x7f,
 } as const
 
 /** Offset just past a value of BSON type `type` that begins at `position`. */

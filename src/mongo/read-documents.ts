@@ -1,6 +1,6 @@
 import type { Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import type { TypedValue } from '../domain/raw-bson.ts'
+import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
 import { code } from './errors.ts'
 import { RawValue } from './raw-values.ts'
@@ -92,7 +92,7 @@ export function readMaxKey(
   collection: SourceCollection,
   notBefore: ClusterTime,
 ): AsyncGenerator<Buffer[]> {
-  return readByIds(cluster, collection, [Buffer.from([0x7f])], notBefore)
+  return readByIds(cluster, collection, [Buffer.from([bsonType.maxKey])], notBefore)
 }
 
 /** Opens a cursor in natural order: for capped collections, whose order is part of their content. */
