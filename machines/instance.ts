@@ -17,10 +17,13 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
  *                 `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
  *   committing    source blocked if asked for, commit point taken; events are applied up to it. A commit that failed or
  *                 died before `canWrite` takes a new point: the source may have been written meanwhile
- * finishing     Nothing runs beside it: traits restored, destination unblocked, then (`canWrite`) unique indexes.
+ * finishing     Every event is applied: traits restored (`preparing`), both clusters proved equal (`verifying`), the
+ *               destination unblocked (`admitting`), then (`canWrite`) unique indexes (`converting`)
  * paused        Until `sync.resume`. Survives restarts.
  * committed     The end of this direction.
  * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was.
+ *
+ * The verification runs for as long as `syncing` lasts; it waits for the copy by itself.
  *
  * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
  * step there can be repeated.
@@ -30,6 +33,8 @@ export interface InstanceContext {
   initialised: boolean
   copyCompleted: boolean
   commitRequested: boolean
+  /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
+  commitPoint: string | null
   /** Every event up to the commit point is applied. */
   reached: boolean
   canWrite: boolean
@@ -44,6 +49,7 @@ const freshContext: InstanceContext = {
   initialised: false,
   copyCompleted: false,
   commitRequested: false,
+  commitPoint: null,
   reached: false,
   canWrite: false,
   failure: null,
@@ -54,6 +60,7 @@ const freshContext: InstanceContext = {
 
 type WithConfiguration = { configuration: StartConfiguration }
 type ReplicationInput = WithConfiguration & { commitBegun: boolean }
+type VerdictInput = WithConfiguration & { commitPoint: string }
 
 /** Work that machines only name: compose.ts provides the real thing. */
 const placeholder = (name: string) => (): never => {
@@ -71,8 +78,11 @@ export const instanceMachine = setup({
     initialisation: fromPromise<void, WithConfiguration>(placeholder('initialisation')),
     collectionCopy: fromCallback<WorkerOrder, ReplicationInput>(placeholder('collectionCopy')),
     eventApplication: fromCallback<WorkerOrder, ReplicationInput>(placeholder('eventApplication')),
+    verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
     commitPoint: fromPromise<string, WithConfiguration>(placeholder('commitPoint')),
     preparation: fromPromise<void, WithConfiguration>(placeholder('preparation')),
+    verdict: fromPromise<void, VerdictInput>(placeholder('verdict')),
+    admission: fromPromise<void, VerdictInput>(placeholder('admission')),
     indexConversion: fromPromise<void, WithConfiguration>(placeholder('indexConversion')),
   },
   guards: {
@@ -122,6 +132,12 @@ export const instanceMachine = setup({
     },
     syncing: {
       initial: 'choosing',
+      invoke: {
+        id: 'verification',
+        src: 'verification',
+        input: ({ context }) => withConfiguration(context),
+        onError: { target: 'failed', actions: 'rememberFailure' },
+      },
       on: { 'worker.failed': { target: 'failed', actions: 'rememberFailure' } },
       states: {
         choosing: {
@@ -200,10 +216,13 @@ export const instanceMachine = setup({
                 src: 'commitPoint',
                 input: ({ context }) => withConfiguration(context),
                 onDone: {
-                  actions: sendTo('eventApplication', ({ event }) => ({
-                    type: 'worker.drainTo' as const,
-                    commitPoint: event.output,
-                  })),
+                  actions: [
+                    assign({ commitPoint: ({ event }) => event.output }),
+                    sendTo('eventApplication', ({ event }) => ({
+                      type: 'worker.drainTo' as const,
+                      commitPoint: event.output,
+                    })),
+                  ],
                 },
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },
@@ -226,6 +245,24 @@ export const instanceMachine = setup({
                 id: 'preparation',
                 src: 'preparation',
                 input: ({ context }) => withConfiguration(context),
+                onDone: 'verifying',
+                onError: { target: '#instance.failed', actions: 'rememberFailure' },
+              },
+            },
+            verifying: {
+              invoke: {
+                id: 'verdict',
+                src: 'verdict',
+                input: ({ context }) => withCommitPoint(context),
+                onDone: 'admitting',
+                onError: { target: '#instance.failed', actions: 'rememberFailure' },
+              },
+            },
+            admitting: {
+              invoke: {
+                id: 'admission',
+                src: 'admission',
+                input: ({ context }) => withCommitPoint(context),
                 onDone: { target: 'converting', actions: assign({ canWrite: true }) },
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },
@@ -262,10 +299,15 @@ export const instanceMachine = setup({
 
 /** What a commit had reached counts no more, unless writes are allowed on the destination already. */
 function commitAnew(context: InstanceContext): InstanceContext {
-  return context.canWrite ? context : { ...context, reached: false }
+  return context.canWrite ? context : { ...context, reached: false, commitPoint: null }
 }
 
 function withConfiguration(context: InstanceContext): WithConfiguration {
   assert(context.configuration, 'a sync without configuration')
   return { configuration: context.configuration }
+}
+
+function withCommitPoint(context: InstanceContext): VerdictInput {
+  assert(context.commitPoint, 'a commit without commit point')
+  return { ...withConfiguration(context), commitPoint: context.commitPoint }
 }

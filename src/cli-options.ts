@@ -173,6 +173,8 @@ function addClientCommands(program: Command, found: (parsed: CommandLine) => voi
     ['resume', 'resume a paused sync, or a failed one after its cause is mended'],
     ['commit', 'end the sync: hand over to the destination'],
     ['reverse', 'turn a committed reversible sync around'],
+    ['mismatches', 'print what a failed verification found different'],
+    ['repair', 'reconcile from the source what a failed verification named; then resume'],
   ] as const) {
     client(name, description).action((options) =>
       found({ kind: 'client', request: { command: name, urls: urls(options), body: { inline: {} } } }),

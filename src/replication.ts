@@ -2,6 +2,7 @@ import { EventApplication } from './apply/event-application.ts'
 import { DefinitionReconciler } from './apply/reconcile-definitions.ts'
 import { DocumentWriter } from './apply/write-identities.ts'
 import type { CommitParts } from './commit/finish-commit.ts'
+import { repairDifferences } from './commit/repair.ts'
 import { setWriteBlocking } from './commit/write-blocking.ts'
 import { CollectionCopy } from './copy/collection-copy.ts'
 import { SegmentLedger } from './copy/segment-ledger.ts'
@@ -14,6 +15,7 @@ import { DestinationTraits } from './mongo/destination-traits.ts'
 import { listCollections, listDatabases } from './mongo/listing.ts'
 import type { Metadata, SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
+import type { VerificationStore } from './mongo/verification-store.ts'
 
 /** mongosync's 1 to 4: how hard to load the clusters. */
 export type LoadLevel = 1 | 2 | 3 | 4
@@ -54,6 +56,7 @@ export class Replication {
       metadata,
       destination: destinationDefinitions,
       context,
+      refuseExpiry: record.configuration.verification.enabled && record.configuration.buildIndexes === 'never',
     })
     this.#writer = new DocumentWriter(destination, (entry) => this.#definitions.dropVanishedIndexes(entry))
     this.commit = {
@@ -108,16 +111,25 @@ export class Replication {
     await metadata.savePosition(partition, epoch, { kind: 'time', time: record.startTime })
   }
 
+  /** Reconciles from the source what a verdict found different: documents by identity, definitions by database. */
+  async repair(store: VerificationStore): Promise<number> {
+    const { source, metadata, context } = this.#parts
+    const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
+    return await repairDifferences({ ...this.commit, store, documents })
+  }
+
+  readonly #nextOrder = (count: number): number => {
+    const first = this.#highestOrder + 1
+    this.#highestOrder += count
+    return first
+  }
+
   /** Prepares both workers; neither runs yet. */
   async prepare(): Promise<void> {
     const { source, destination, metadata, record, context, epoch } = this.#parts
     const start = await metadata.loadPosition(partition)
     if (!start) throw new FatalError('InternalError', 'a sync that was initialised has no stored position')
-    const nextOrder = (count: number): number => {
-      const first = this.#highestOrder + 1
-      this.#highestOrder += count
-      return first
-    }
+    const nextOrder = this.#nextOrder
     const events = new EventApplication({
       source,
       metadata,

@@ -13,6 +13,7 @@ import type { LoadLevel } from './replication.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
 import { asRefusal, checkStart } from './start-checks.ts'
 import { SyncWork } from './sync-work.ts'
+import type { Mismatch } from './verify/difference.ts'
 
 export interface SyncInstanceParts {
   clusters: Record<ClusterName, Cluster>
@@ -34,6 +35,7 @@ export class SyncInstance implements Instance {
   #stored: InstanceContext | null = null
   #storing: Promise<void> = Promise.resolve()
   #starting = false
+  #repairing = false
   /** The configuration of a sync that a predecessor began: an identical start is answered success. */
   #inherited: StartConfiguration | null = null
 
@@ -117,6 +119,7 @@ export class SyncInstance implements Instance {
     if (this.#actor.getSnapshot().context.failure?.error === 'LeaseLost') {
       throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
     }
+    if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
     this.#actor.send({ type: 'sync.resume' })
     await this.#storing
   }
@@ -133,6 +136,32 @@ export class SyncInstance implements Instance {
   async reverse(): Promise<void> {
     if (this.#state !== 'COMMITTED') throw this.#wrongState('reverse', 'COMMITTED')
     throw new RefusedError('WrongState', 'this sync was not started with "reversible": true, so it cannot be reversed')
+  }
+
+  /** What the last verdict found different; empty before the first and after one without differences. */
+  async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
+    if (!this.#work) return { mismatches: [], total: 0 }
+    const { mismatches, total } = await this.#work.verification.store.loadVerdict()
+    return { mismatches: mismatches as Mismatch[], total }
+  }
+
+  /** Reconciles what the last verdict named from the source; `resume` then commits anew. */
+  async repair(): Promise<number> {
+    const failure = this.#actor.getSnapshot().context.failure
+    if (this.#state !== 'FAILED' || failure?.error !== 'VerificationFailed' || this.#repairing) {
+      throw new RefusedError(
+        'WrongState',
+        `repair is accepted in FAILED after VerificationFailed; the state is ${this.#state}${failure ? ` (${failure.error})` : ''}`,
+      )
+    }
+    this.#repairing = true
+    try {
+      return await (this.#work as SyncWork).repair()
+    } catch (error) {
+      throw asRefusal(error)
+    } finally {
+      this.#repairing = false
+    }
   }
 
   async close(): Promise<void> {
@@ -201,8 +230,13 @@ export class SyncInstance implements Instance {
         eventApplication: fromCallback(({ input, sendBack, receive }) =>
           superviseEvents(work(), input.commitBegun, sendBack, receive),
         ),
+        verification: fromCallback(({ input, sendBack }) =>
+          superviseVerification(work(), input.configuration, sendBack),
+        ),
         commitPoint: fromPromise(() => this.#onceStored(() => work().commitPoint())),
         preparation: fromPromise(() => this.#onceStored(() => work().prepareToWrite())),
+        verdict: fromPromise(({ input }) => this.#onceStored(() => work().verdict(BigInt(input.commitPoint)))),
+        admission: fromPromise(({ input }) => work().admit(BigInt(input.commitPoint))),
         indexConversion: fromPromise(() => this.#onceStored(() => work().finishIndexes())),
       },
     })
@@ -253,7 +287,10 @@ function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Report, r
   const run = replication.then(async ({ copy }) => {
     if (drainAsked) copy?.drain()
     completed = (await copy?.run()) ?? false
-    if (completed) sendBack({ type: 'copy.completed' })
+    if (completed) {
+      work.verification.copied()
+      sendBack({ type: 'copy.completed' })
+    }
     if (drainAsked) sendBack({ type: 'copy.drained' })
   })
   work.joined(run)
@@ -289,6 +326,13 @@ function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: Report,
     replication.then(({ events }) => events?.drain()).catch(() => {})
     work.left()
   }
+}
+
+/** The embedded verifier, for as long as there is a sync to verify. */
+function superviseVerification(work: SyncWork, configuration: StartConfiguration, sendBack: Report): () => void {
+  const run = work.verification.run(configuration)
+  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
+  return () => void work.verification.stop()
 }
 
 function startedContext(configuration: StartConfiguration): InstanceContext {

@@ -72,6 +72,7 @@ export class DestinationTraits {
         continue
       }
       if (have.prepareUnique) await this.#modify(entry, wanted, { prepareUnique: false })
+      if (have.hidden) await this.#modify(entry, wanted, { hidden: false })
       if (have.expireAfterSeconds && numberOf(have.expireAfterSeconds) !== neverExpires) {
         await this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })
       }

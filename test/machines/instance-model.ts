@@ -24,8 +24,15 @@ export const configuration: StartConfiguration = {
   verification: { enabled: false },
 }
 
-export const promises = ['initialisation', 'commitPoint', 'preparation', 'indexConversion'] as const
-export const workers = ['collectionCopy', 'eventApplication'] as const
+export const promises = [
+  'initialisation',
+  'commitPoint',
+  'preparation',
+  'verdict',
+  'admission',
+  'indexConversion',
+] as const
+export const workers = ['collectionCopy', 'eventApplication', 'verification'] as const
 
 export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as const
 

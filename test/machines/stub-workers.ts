@@ -57,6 +57,9 @@ export class StubWorkers {
         eventApplication: worker('eventApplication'),
         commitPoint: promise('commitPoint'),
         preparation: promise('preparation'),
+        verification: worker('verification'),
+        verdict: promise('verdict'),
+        admission: promise('admission'),
         indexConversion: promise('indexConversion'),
       },
     } as never)
