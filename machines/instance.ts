@@ -227,7 +227,11 @@ export const instanceMachine = setup({
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },
               on: {
-                'events.reached': { target: '#instance.syncing.finishing', actions: assign({ reached: true }) },
+                'events.reached': {
+                  guard: ({ context }) => context.commitPoint !== null,
+                  target: '#instance.syncing.finishing',
+                  actions: assign({ reached: true }),
+                },
               },
             },
           },

@@ -1,6 +1,6 @@
 import type { Catalogue } from './domain/catalogue.ts'
 import type { ClusterTime } from './domain/cluster-time.ts'
-import { deferred } from './domain/deferred.ts'
+import { type Deferred, deferred } from './domain/deferred.ts'
 import { FatalError, StoppedError } from './domain/errors.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
@@ -67,13 +67,15 @@ export class Verification {
   run(configuration: StartConfiguration): Promise<void> {
     if (!configuration.verification.enabled) return Promise.resolve()
     const stopped = new AbortController()
+    const ready = deferred<Verifier>()
     this.#stopped = stopped
-    const run = this.#run.then(() => this.#verify(stopped.signal))
+    this.#ready = ready
+    const run = this.#run.then(() => this.#verify(stopped.signal, ready))
     this.#run = run.catch(() => {})
     return run
   }
 
-  async #verify(stopped: AbortSignal): Promise<void> {
+  async #verify(stopped: AbortSignal, ready: Deferred<Verifier>): Promise<void> {
     await Promise.race([this.#copied.promise, aborted(stopped)])
     if (stopped.aborted) return
     const { source, destination, metadata, context, epoch, catalogue, appliedTime, atStep } = this.#parts
@@ -89,13 +91,12 @@ export class Verification {
     })
     stopped.addEventListener('abort', () => verifier.stop(), { once: true })
     this.#verifier = verifier
-    this.#ready.resolve(verifier)
+    ready.resolve(verifier)
     try {
       await verifier.run()
     } finally {
       this.#report = verifier.report
       this.#verifier = null
-      this.#ready = deferred()
     }
   }
 

@@ -85,7 +85,7 @@ export class StubWorkers {
         stub.copied = true
         stub.sendBack({ type: 'copy.completed' })
       }
-    } else {
+    } else if (id === 'eventApplication') {
       const last = stub.orders.at(-1)
       if (last) stub.sendBack({ type: last.type === 'worker.drain' ? 'events.drained' : 'events.reached' })
     }

@@ -88,7 +88,7 @@ export async function runScenario(options: ScenarioOptions): Promise<ScenarioRes
     },
   }
   try {
-    await startSync(tandem, options.start)
+    await startSync(tandem, { verification: { enabled: true }, ...options.start })
     const writing = workload.runSteps(steps)
     const faults = options.faults?.(run) ?? Promise.resolve()
     writing.catch(() => {})
