@@ -10,7 +10,7 @@ export class AuditError extends Error {
   }
 }
 
-const selectionTimeoutMS = 15_000
+const selectionTimeoutMS = 10_000
 /** About 2 MB of documents of 1 KB; the server ends a batch at 16 MB whatever its count. */
 const batchDocuments = 2_000
 const unauthorizedCodes = [13, 18]
@@ -31,7 +31,8 @@ export class AuditCluster {
         appName: 'tandem verify',
         serverSelectionTimeoutMS: selectionTimeoutMS,
         readPreference: 'primary',
-        readConcernLevel: 'majority',
+        // The majority's view is a moment old: right after the last write it would show a difference that is none.
+        readConcernLevel: 'local',
       })
     } catch (error) {
       throw this.#understood(error)
