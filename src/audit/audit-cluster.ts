@@ -11,8 +11,8 @@ export class AuditError extends Error {
 }
 
 const selectionTimeoutMS = 10_000
-/** About 2 MB of documents of 1 KB; the server ends a batch at 16 MB whatever its count. */
-const batchDocuments = 2_000
+/** About 1 MB of documents of 1 KB; the server ends a batch at 16 MB whatever its count. Larger ones were slower. */
+const batchDocuments = 1_000
 const unauthorizedCodes = [13, 18]
 
 export type Order =
@@ -113,7 +113,7 @@ export class AuditCluster {
       error instanceof MongoServerSelectionError
         ? `cannot be reached; check its address, that it runs and has a primary, and TLS`
         : unauthorizedCodes.includes(code as number)
-          ? 'refuses the user; check the credentials, and grant readAnyDatabase and clusterMonitor (or, for --namespace, read on that database)'
+          ? 'refuses the user; check the credentials, and grant readAnyDatabase (with --namespace, read on that database is enough)'
           : 'cannot be read; mend the cause and run verify again from the beginning'
     return new AuditError(`${this.name} ${remedy}: ${message}`, { cause: error })
   }
