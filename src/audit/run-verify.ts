@@ -47,7 +47,7 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
 }
 
 /** A line now and then, the first not before the first interval is over: a short run needs none. */
-function progressPrinter({ err, interactive }: VerifyOutput): (progress: AuditProgress) => void {
+export function progressPrinter({ err, interactive }: VerifyOutput): (progress: AuditProgress) => void {
   const everyMS = 1_000 * (interactive ? progressEverySeconds.interactive : progressEverySeconds.otherwise)
   let printed = performance.now()
   return ({ namespace, documents, bytes, differences }) => {
