@@ -12,7 +12,8 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
  * replicating   Collection copy and event application run beside each other for as long as this state lasts, so that
  *               nothing below it stops them by accident:
  *   copying       segments are being copied, events applied meanwhile
- *   applying      every document has been copied once; a commit would succeed
+ *   hashing       every document has been copied once; a commit would have to wait for the verifier's first pass
+ *   applying      a commit would succeed, and soon
  *   draining      a pause: both workers finish what is under way, store their position and say so. Leaving
  *                 `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
  *   committing    source blocked if asked for, commit point taken; events are applied up to it. A commit that failed or
@@ -32,6 +33,8 @@ export interface InstanceContext {
   configuration: StartConfiguration | null
   initialised: boolean
   copyCompleted: boolean
+  /** The verifier has compared everything once (or is switched off); from then on it keeps up with changes. */
+  hashed: boolean
   commitRequested: boolean
   /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
   commitPoint: string | null
@@ -48,6 +51,7 @@ const freshContext: InstanceContext = {
   configuration: null,
   initialised: false,
   copyCompleted: false,
+  hashed: false,
   commitRequested: false,
   commitPoint: null,
   reached: false,
@@ -92,6 +96,8 @@ export const instanceMachine = setup({
     isPauseRequested: ({ context }) => context.pauseRequested,
     isCommitRequested: ({ context }) => context.commitRequested,
     isCopyCompleted: ({ context }) => context.copyCompleted,
+    isReadyToCommit: ({ context }) =>
+      context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
     bothDrained: ({ context }) => context.copyDrained && context.eventsDrained,
   },
   actions: {
@@ -181,14 +187,22 @@ export const instanceMachine = setup({
             choosing: {
               always: [
                 { guard: 'isCommitRequested', target: 'committing' },
-                { guard: 'isCopyCompleted', target: 'applying' },
+                { guard: 'isReadyToCommit', target: 'applying' },
+                { guard: 'isCopyCompleted', target: 'hashing' },
                 { target: 'copying' },
               ],
             },
             copying: {
               tags: 'RUNNING',
               on: {
-                'copy.completed': { target: 'applying', actions: assign({ copyCompleted: true }) },
+                'copy.completed': { target: 'choosing', actions: assign({ copyCompleted: true }) },
+                'sync.pause': 'draining',
+              },
+            },
+            hashing: {
+              tags: 'RUNNING',
+              on: {
+                'verification.hashed': { target: 'applying', actions: assign({ hashed: true }) },
                 'sync.pause': 'draining',
               },
             },
@@ -206,6 +220,7 @@ export const instanceMachine = setup({
                 'copy.completed': { actions: assign({ copyCompleted: true, copyDrained: true }) },
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
+                'verification.hashed': { actions: assign({ hashed: true }) },
               },
               always: { guard: 'bothDrained', target: '#instance.paused' },
             },

@@ -56,6 +56,7 @@ function refuseMissingPrivileges(configuration: StartConfiguration, { source, de
       'update',
       'remove',
       'createIndex',
+      ...(configuration.verification.enabled ? ['changeStream', 'appendOplogNote'] : []),
       ...(mode === 'none' ? [] : blocking),
     ],
   }

@@ -127,7 +127,10 @@ export class SyncInstance implements Instance {
   async commit(): Promise<void> {
     if (this.#state !== 'RUNNING') throw this.#wrongState('commit', 'RUNNING')
     if (!this.#actor.getSnapshot().hasTag('canCommit')) {
-      throw new RefusedError('CannotCommit', 'the initial copy has not ended; wait until progress shows canCommit true')
+      throw new RefusedError(
+        'CannotCommit',
+        'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
+      )
     }
     this.#actor.send({ type: 'sync.commit' })
     await this.#storing
@@ -330,7 +333,7 @@ function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: Report,
 
 /** The embedded verifier, for as long as there is a sync to verify. */
 function superviseVerification(work: SyncWork, configuration: StartConfiguration, sendBack: Report): () => void {
-  const run = work.verification.run(configuration)
+  const run = work.verification.run(configuration, () => sendBack({ type: 'verification.hashed' }))
   run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
   return () => void work.verification.stop()
 }

@@ -213,6 +213,7 @@ export class SyncWork {
   async look(): Promise<void> {
     await this.#load(false)
     this.#appliedTime = (await this.#parts.metadata.loadPosition(0))?.time ?? 0n
+    await this.verification.look()
   }
 
   get totalEventsApplied(): number {

@@ -11,7 +11,7 @@ import { VerificationStore } from './mongo/verification-store.ts'
 import type { DefinitionStage } from './verify/compare-definitions.ts'
 import { listedMax, type Mismatch, type Verdict } from './verify/difference.ts'
 import { findDefinitionMismatches } from './verify/read-definitions.ts'
-import { Verifier } from './verify/verifier.ts'
+import { streamPartition, Verifier } from './verify/verifier.ts'
 
 export interface VerificationParts {
   source: Cluster
@@ -64,22 +64,44 @@ export class Verification {
   }
 
   /** Verifies until stopped; rejects on a failure. Waits for an earlier run to end, and for the copy. */
-  run(configuration: StartConfiguration): Promise<void> {
+  run(configuration: StartConfiguration, onHashed: () => void): Promise<void> {
     if (!configuration.verification.enabled) return Promise.resolve()
     const stopped = new AbortController()
     const ready = deferred<Verifier>()
     this.#stopped = stopped
     this.#ready = ready
-    const run = this.#run.then(() => this.#verify(stopped.signal, ready))
+    const run = this.#run.then(() => this.#verify(stopped.signal, ready, onHashed))
     this.#run = run.catch(() => {})
     return run
   }
 
-  async #verify(stopped: AbortSignal, ready: Deferred<Verifier>): Promise<void> {
+  async #verify(stopped: AbortSignal, ready: Deferred<Verifier>, onHashed: () => void): Promise<void> {
     await Promise.race([this.#copied.promise, aborted(stopped)])
-    if (stopped.aborted) return
+    for (;;) {
+      if (stopped.aborted) return
+      const verifier = this.#create(onHashed)
+      const stop = (): void => verifier.stop()
+      stopped.addEventListener('abort', stop, { once: true })
+      this.#verifier = verifier
+      ready.resolve(verifier)
+      try {
+        return await verifier.run()
+      } catch (error) {
+        if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
+        // What changed since is unknown to the verifier only (if the application has lost it too, it says so itself).
+        this.#parts.context.onRetry?.('verification begins anew', error)
+        await this.#forget()
+      } finally {
+        stopped.removeEventListener('abort', stop)
+        this.#report = verifier.report
+        this.#verifier = null
+      }
+    }
+  }
+
+  #create(onHashed: () => void): Verifier {
     const { source, destination, metadata, context, epoch, catalogue, appliedTime, atStep } = this.#parts
-    const verifier = new Verifier({
+    return new Verifier({
       clusters: { source, destination },
       store: this.store,
       metadata,
@@ -88,16 +110,19 @@ export class Verification {
       catalogue,
       appliedTime,
       atStep,
+      onHashed,
     })
-    stopped.addEventListener('abort', () => verifier.stop(), { once: true })
-    this.#verifier = verifier
-    ready.resolve(verifier)
-    try {
-      await verifier.run()
-    } finally {
-      this.#report = verifier.report
-      this.#verifier = null
-    }
+  }
+
+  /** Everything is to be compared again. */
+  async #forget(): Promise<void> {
+    await this.#parts.metadata.removePositions(Object.values(streamPartition))
+    await this.store.forget()
+  }
+
+  /** The figures of the verdict that a predecessor in this sync came to. */
+  async look(): Promise<void> {
+    this.#report = ((await this.store.loadReport()) as Report | null) ?? notStarted
   }
 
   /** What is done is stored; resolves when nothing of it runs any more. */
@@ -126,6 +151,7 @@ export class Verification {
     while (verdict.total > 0 && (await applyLate()) > 0) verdict = await verifier.settle()
     const definitions = await this.#definitions(configuration, 'prepared')
     this.#parts.atStep('verdict')
+    await this.store.saveReport(verifier.report)
     await this.#conclude({
       mismatches: [...definitions, ...verdict.mismatches].slice(0, listedMax),
       total: definitions.length + verdict.total,

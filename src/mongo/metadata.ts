@@ -105,6 +105,10 @@ export class Metadata {
     }
   }
 
+  async removePositions(partitions: number[]): Promise<void> {
+    await this.#delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
+  }
+
   async loadCollections(): Promise<CatalogueEntry[]> {
     const found = await this.#find('collections', {})
     return found.map((document) => ({

@@ -130,6 +130,25 @@ export class VerificationStore {
     return { mismatches, total }
   }
 
+  /** The figures of `progress.verification` at the verdict. */
+  async saveReport(report: object): Promise<void> {
+    await this.#updateAll('verification', [
+      { q: { _id: 'report' }, u: { report, schemaVersion: metadataVersion }, upsert: true },
+    ])
+  }
+
+  async loadReport(): Promise<unknown> {
+    for await (const document of this.#find('verification', { _id: 'report' })) return document['report']
+    return null
+  }
+
+  /** Nothing has been compared. */
+  async forget(): Promise<void> {
+    for (const collection of ['verifiedRanges', 'rechecks']) {
+      await this.#send({ delete: collection, deletes: [{ q: {}, limit: 0 }] })
+    }
+  }
+
   async *#find(collection: string, filter: Document, extra: Document = {}): AsyncGenerator<Document> {
     const documents = await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
       const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {

@@ -32,6 +32,8 @@ export interface VerifierParts {
   /** Everything up to here is applied on the destination. */
   appliedTime: () => ClusterTime
   atStep: (step: string) => void
+  /** Everything has been compared once. */
+  onHashed: () => void
 }
 
 const sides = ['source', 'destination'] as const
@@ -42,10 +44,9 @@ const generationMS = 400
 const generationMax = 8_000
 const checkpointMS = 1_000
 const idleScanMS = 500
-/** Counting asks for every collection's statistics. */
+/** Counting asks for every collection's statistics, so the more there are, the less often: ms for each of them. */
 const countMS = 5_000
-const countManyMS = 120_000
-const manyCollections = 500
+const countCollectionMS = 250
 const roomMS = 20
 const comparedAtOnce = 500
 const comparisonsAtOnce = 2
@@ -215,7 +216,11 @@ export class Verifier {
 
   async #scanAll(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      this.#scanned = (await (this.#scan as Scan).run()) || this.#scanned
+      const complete = await (this.#scan as Scan).run()
+      if (complete && !this.#scanned) {
+        this.#scanned = true
+        this.#parts.onHashed()
+      }
       await this.#pause(this.#scanned ? idleScanMS : roomMS)
     }
   }
@@ -240,7 +245,7 @@ export class Verifier {
   async #everyCount(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#count()
-      await this.#pause(this.#parts.catalogue().entries().length > manyCollections ? countManyMS : countMS)
+      await this.#pause(countMS + countCollectionMS * this.#parts.catalogue().entries().length)
     }
   }
 

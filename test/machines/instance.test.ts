@@ -22,6 +22,7 @@ const restingStates = [
   'idle',
   'syncing.initialising',
   'syncing.replicating.copying',
+  'syncing.replicating.hashing',
   'syncing.replicating.applying',
   'syncing.replicating.draining',
   'syncing.replicating.committing',
@@ -38,6 +39,7 @@ const restingStates = [
 const runs: Record<string, string[]> = {
   'syncing.initialising': ['initialisation', 'verification'],
   'syncing.replicating.copying': ['collectionCopy', 'eventApplication', 'verification'],
+  'syncing.replicating.hashing': ['collectionCopy', 'eventApplication', 'verification'],
   'syncing.replicating.applying': ['collectionCopy', 'eventApplication', 'verification'],
   'syncing.replicating.draining': ['collectionCopy', 'eventApplication', 'verification'],
   'syncing.replicating.committing': ['collectionCopy', 'commitPoint', 'eventApplication', 'verification'],

@@ -85,6 +85,9 @@ export class StubWorkers {
         stub.copied = true
         stub.sendBack({ type: 'copy.completed' })
       }
+    } else if (id === 'verification') {
+      // As the real one: it begins when the copy has ended.
+      if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.hashed' })
     } else if (id === 'eventApplication') {
       const last = stub.orders.at(-1)
       if (last) stub.sendBack({ type: last.type === 'worker.drain' ? 'events.drained' : 'events.reached' })
