@@ -1,7 +1,7 @@
 /**
  * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
  *
- *   npm run bench -- [--quick] [--only copy|burst|lag|verify] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|lag|verify|verification|cutover|memory] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR]
  *
  * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
@@ -14,10 +14,13 @@ import { parseArgs, promisify } from 'node:util'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { benchBurst } from './burst.ts'
 import { benchCopy } from './copy.ts'
+import { benchCutover } from './cutover.ts'
 import { benchLag } from './lag.ts'
 import { shapes } from './load.ts'
 import { machineFacts, machineLines } from './machine.ts'
+import { benchMemory } from './memory.ts'
 import { type Measured, type Row, tables } from './report.ts'
+import { benchVerification } from './verification.ts'
 import { benchVerify } from './verify.ts'
 
 const { values } = parseArgs({
@@ -33,9 +36,8 @@ const { values } = parseArgs({
 })
 const runs = Number(values.runs)
 if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number from 1 on')
-if (values.only && !['copy', 'burst', 'lag', 'verify'].includes(values.only)) {
-  throw new Error('--only takes copy, burst, lag or verify')
-}
+const sections = ['copy', 'burst', 'lag', 'verify', 'verification', 'cutover', 'memory']
+if (values.only && !sections.includes(values.only)) throw new Error(`--only takes ${sections.join(', ')}`)
 if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
   throw new Error(`--shape takes ${shapes.map(({ name }) => name).join(', ')}`)
 }
@@ -57,8 +59,17 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const lag = { section: 'lag' as const, name: 'sentinel under 2,000 ops/s', run: () => benchLag(options) }
   const [first] = shapes
   const verify = { section: 'verify' as const, name: first.title, run: () => benchVerify(first, options) }
+  const verification = {
+    section: 'verification' as const,
+    name: first.title,
+    run: () => benchVerification(first, options),
+  }
+  const cutover = { section: 'cutover' as const, name: first.title, run: () => benchCutover(first, options) }
+  const memory = { section: 'memory' as const, name: first.title, run: () => benchMemory(first, options) }
   const wanted = values.only ?? (values.shape ? 'copy' : undefined)
-  return [...copies, burst, lag, verify].filter(({ section }) => !wanted || section === wanted)
+  return [...copies, burst, lag, verify, verification, cutover, memory].filter(
+    ({ section }) => !wanted || section === wanted,
+  )
 }
 
 process.stderr.write('building\n')

@@ -5,7 +5,7 @@ export interface Measured {
 }
 
 export interface Row extends Measured {
-  section: 'copy' | 'burst' | 'lag' | 'verify'
+  section: 'copy' | 'burst' | 'lag' | 'verify' | 'verification' | 'cutover' | 'memory'
   name: string
 }
 
@@ -55,7 +55,7 @@ function table(section: string, rows: Row[]): string {
 
 function format(name: string, value: number | undefined): string {
   if (value === undefined || Number.isNaN(value)) return '-'
-  if (name === 'ratio') return `${value.toFixed(2)} x`
+  if (name.startsWith('ratio')) return `${value.toFixed(2)} x`
   if (Number.isInteger(value) || Math.abs(value) >= 1000) return Math.round(value).toLocaleString('en')
   return value.toFixed(Math.abs(value) >= 100 ? 0 : 2)
 }

@@ -36,9 +36,9 @@ function profiling(folder: string): Record<string, string> {
   return { NODE_OPTIONS: `--import ${profiler}`, TANDEM_BENCH_PROFILES: folder }
 }
 
-/** Sends start as an operator would (but for the verifier) and resolves as soon as the sync could be committed. */
-export async function syncUntilCanCommit(tandem: Tandem): Promise<void> {
-  await startSync(tandem)
+/** Sends start as an operator would (without the verifier unless asked for) and resolves as soon as the sync could be committed. */
+export async function syncUntilCanCommit(tandem: Tandem, start: Record<string, unknown> = {}): Promise<void> {
+  await startSync(tandem, { verification: { enabled: false }, ...start })
   for (;;) {
     const { canCommit, collectionCopy, state, failure } = await tandem.progress()
     if (canCommit) return

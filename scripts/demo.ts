@@ -28,7 +28,6 @@ const startBody = {
   source: 'cluster0',
   destination: 'cluster1',
   enableUserWriteBlocking: 'sourceAndDestination',
-  verification: { enabled: false },
 }
 
 /** Everything that runs. Closed in reverse order at the end, whichever end that is. */

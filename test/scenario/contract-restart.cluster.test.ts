@@ -36,7 +36,7 @@ beforeEach(async () => {
 
 const patience = { timeout: 30_000, interval: 20 }
 const continuesWithinMs = 5_000
-const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
+const start = { source: 'cluster0', destination: 'cluster1' }
 const accepted = { status: 200, body: { success: true } }
 
 type Uris = { cluster0: string; cluster1: string }
@@ -98,6 +98,8 @@ it.each(['kill9', 'stop'] as const)(
     expect(performance.now() - connectedAt).toBeLessThan(continuesWithinMs)
 
     expect(await tandem.post('start', start)).toEqual(accepted)
+    const spelledOut = { ...start, enableUserWriteBlocking: 'destinationOnly', reversible: false }
+    expect(await tandem.post('start', spelledOut)).toEqual(accepted)
     const other = { ...start, buildIndexes: 'never' }
     expect(await tandem.post('start', other)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     const turned = { ...start, source: 'cluster1', destination: 'cluster0' }

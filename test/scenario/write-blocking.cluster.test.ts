@@ -57,6 +57,12 @@ async function expectBlocked(side: Side, blocked: boolean): Promise<void> {
   else await write(side)
 }
 
+/** By the server's word: a write that is let through after the commit point would end the commit. */
+async function expectMode({ administrator }: Side, blocked: boolean): Promise<void> {
+  const { repl } = await administrator.db('admin').command({ serverStatus: 1 })
+  expect(repl.userWriteBlockMode).toBe(blocked ? 2 : 1)
+}
+
 const canCommit = (tandem: Tandem) =>
   tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 
@@ -81,7 +87,9 @@ async function watchSync(
   await using tandem = await startTandem(uris)
   await expectBlocked(destination, false)
   await destination.administrator.db(destination.database).dropDatabase()
-  await startSync(tandem, mode === undefined ? {} : { enableUserWriteBlocking: mode })
+  // What is written on a destination that nothing blocks, the verifier would name.
+  const verification = { enabled: expected.destination }
+  await startSync(tandem, { verification, ...(mode === undefined ? {} : { enableUserWriteBlocking: mode }) })
 
   expect(await canCommit(tandem)).toMatchObject({ canWrite: false })
   await expectBlocked(destination, expected.destination)
@@ -114,7 +122,7 @@ async function watchSync(
   })
   expect(held).toMatchObject({ state: 'COMMITTING', canWrite: false })
   await expectBlocked(destination, expected.destination)
-  await expectBlocked(source, expected.source)
+  await expectMode(source, expected.source)
   await destination.administrator.db('admin').command({ ...failPoint, mode: 'off' })
 
   // The first answer that says so must be true.

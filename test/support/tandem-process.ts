@@ -176,9 +176,9 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   }
 }
 
-/** Starts from cluster0 to cluster1 without verification, unless overridden, and insists that the command is accepted. */
+/** Starts from cluster0 to cluster1, with verification unless overridden, and insists that the command is accepted. */
 export async function startSync(tandem: Tandem, overrides: Record<string, unknown> = {}): Promise<void> {
-  const request = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false }, ...overrides }
+  const request = { source: 'cluster0', destination: 'cluster1', ...overrides }
   const { status, body } = await tandem.post('start', request)
   if (status !== 200) throw new Error(`start answered ${status} ${JSON.stringify(body)}\n${tandem.output()}`)
 }
