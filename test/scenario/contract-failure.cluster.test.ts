@@ -112,7 +112,9 @@ describe('FAILED', () => {
     }
     expect(await tandem.progress()).toMatchObject({ state: 'FAILED', failure: progress.failure })
     expect(tandem.isRunning()).toBe(true)
-    expect(await destinationClient.db('tandem_internal').collection<{ _id: number }>('positions').countDocuments({ _id: 0 })).toBe(1)
+    expect(
+      await destinationClient.db('tandem_internal').collection<{ _id: number }>('positions').countDocuments({ _id: 0 }),
+    ).toBe(1)
 
     await mend(sourceClient)
     await things(sourceClient).insertOne({ _id: 'meanwhile' })
