@@ -1,42 +1,17 @@
-import { type Document, MongoClient, MongoServerError } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
+import { type Document, type MongoClient, MongoServerError } from 'mongodb'
+import { expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /** Indexes, and the traits that are held back until commit. See test/contract.md. */
 
-let source: ReplicaSet
-let destination: ReplicaSet
-let sourceClient: MongoClient
-let destinationClient: MongoClient
-
-beforeAll(async () => {
-  const parameter = (assignment: string) => ['--setParameter', assignment]
-  // Only on the destination does anything expire, and every second.
-  ;[source, destination] = await Promise.all([
-    startReplicaSet({ extraArgs: parameter('ttlMonitorEnabled=false') }),
-    startReplicaSet({ extraArgs: parameter('ttlMonitorSleepSecs=1') }),
-  ])
-  sourceClient = new MongoClient(source.uri)
-  destinationClient = new MongoClient(destination.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([sourceClient?.close(), destinationClient?.close()])
-  await Promise.all([source?.stop(), destination?.stop()])
-})
-
-beforeEach(async () => {
-  for (const client of [sourceClient, destinationClient]) {
-    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name } of databases) {
-      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-    }
-  }
+const parameter = (assignment: string) => ['--setParameter', assignment]
+// Only on the destination does anything expire, and every second.
+const pair = pairedSets({
+  source: { extraArgs: parameter('ttlMonitorEnabled=false') },
+  destination: { extraArgs: parameter('ttlMonitorSleepSecs=1') },
 })
 
 const patience = { timeout: 30_000, interval: 20 }
@@ -48,7 +23,7 @@ interface Row extends Document {
 const app = (client: MongoClient, collection: string) => client.db('app').collection<Row>(collection)
 
 async function startedSync(overrides: Record<string, unknown> = {}): Promise<Tandem> {
-  const tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri })
+  const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
   await startSync(tandem, overrides)
   return tandem
 }
@@ -64,7 +39,7 @@ async function commit(tandem: Tandem): Promise<Progress> {
 
 /** Specifications by name, in the destination's words. */
 async function destinationIndexes(collection: string): Promise<Record<string, Document>> {
-  const found = await app(destinationClient, collection)
+  const found = await app(pair.destinationClient, collection)
     .indexes()
     .catch((error) => {
       if (error instanceof MongoServerError && error.code === 26) return [] // not created yet
@@ -73,26 +48,26 @@ async function destinationIndexes(collection: string): Promise<Record<string, Do
   return Object.fromEntries(found.map((index) => [index.name, index]))
 }
 
-const differences = async () => (await compareClusters(source.uri, destination.uri)).differences
+const differences = async () => (await compareClusters(pair.source.uri, pair.destination.uri)).differences
 
 it('2.1: existing indexes and ones created while RUNNING are on the destination', async () => {
-  await app(sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, n })))
-  await app(sourceClient, 'things').createIndexes([
+  await app(pair.sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, n })))
+  await app(pair.sourceClient, 'things').createIndexes([
     { key: { n: 1 }, name: 'existing' },
     { key: { n: -1, _id: 1 }, name: 'dropped later', sparse: true },
   ])
-  const admin = destinationClient.db('admin')
+  const admin = pair.destinationClient.db('admin')
   const copy = { configureFailPoint: 'hangDuringBatchInsert' }
   await admin.command({ ...copy, mode: 'alwaysOn', data: { nss: 'app.things' } })
   try {
     await using tandem = await startedSync()
     await vi.waitFor(async () => expect(await destinationIndexes('things')).toHaveProperty('existing'), patience)
-    await app(sourceClient, 'things').createIndex({ copying: 1 })
+    await app(pair.sourceClient, 'things').createIndex({ copying: 1 })
     await admin.command({ ...copy, mode: 'off' })
     await canCommit(tandem)
-    await app(sourceClient, 'things').createIndex({ applying: 1 }, { partialFilterExpression: { n: { $gt: 5 } } })
-    await app(sourceClient, 'things').dropIndex('dropped later')
-    await app(sourceClient, 'created').createIndex({ later: 'hashed' })
+    await app(pair.sourceClient, 'things').createIndex({ applying: 1 }, { partialFilterExpression: { n: { $gt: 5 } } })
+    await app(pair.sourceClient, 'things').dropIndex('dropped later')
+    await app(pair.sourceClient, 'created').createIndex({ later: 'hashed' })
     // Built while the migration runs, not at its end.
     await vi.waitFor(async () => {
       expect(Object.keys(await destinationIndexes('things')).sort()).toEqual([
@@ -111,14 +86,14 @@ it('2.1: existing indexes and ones created while RUNNING are on the destination'
 })
 
 it('2.1: with never only necessary indexes are on the destination', async () => {
-  await app(sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, n, u: n })))
-  await app(sourceClient, 'things').createIndexes([{ key: { n: 1 } }, { key: { u: 1 }, unique: true }])
+  await app(pair.sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, n, u: n })))
+  await app(pair.sourceClient, 'things').createIndexes([{ key: { n: 1 } }, { key: { u: 1 }, unique: true }])
   await using tandem = await startedSync({ buildIndexes: 'never' })
   await canCommit(tandem)
-  await app(sourceClient, 'things').createIndex({ applying: 1 })
-  await app(sourceClient, 'things').insertOne({ _id: 'after the index' })
+  await app(pair.sourceClient, 'things').createIndex({ applying: 1 })
+  await app(pair.sourceClient, 'things').insertOne({ _id: 'after the index' })
   await vi.waitFor(
-    async () => expect(await app(destinationClient, 'things').findOne({ _id: 'after the index' })).not.toBeNull(),
+    async () => expect(await app(pair.destinationClient, 'things').findOne({ _id: 'after the index' })).not.toBeNull(),
     patience,
   )
   expect(Object.keys(await destinationIndexes('things'))).toEqual(['_id_'])
@@ -130,15 +105,15 @@ it('2.1: with never only necessary indexes are on the destination', async () => 
 })
 
 it('2.1: never without verification syncs a TTL collection', async () => {
-  await app(sourceClient, 'sessions').createIndex({ seen: 1 }, { expireAfterSeconds: 60 })
-  await app(sourceClient, 'sessions').insertOne({ _id: 1, seen: new Date() })
+  await app(pair.sourceClient, 'sessions').createIndex({ seen: 1 }, { expireAfterSeconds: 60 })
+  await app(pair.sourceClient, 'sessions').insertOne({ _id: 1, seen: new Date() })
   await using tandem = await startedSync({ buildIndexes: 'never', verification: { enabled: false } })
   await canCommit(tandem)
-  await app(sourceClient, 'later').createIndex({ seen: 1 }, { expireAfterSeconds: 60 })
-  await app(sourceClient, 'later').insertOne({ _id: 1, seen: new Date() })
+  await app(pair.sourceClient, 'later').createIndex({ seen: 1 }, { expireAfterSeconds: 60 })
+  await app(pair.sourceClient, 'later').insertOne({ _id: 1, seen: new Date() })
   await commit(tandem)
   for (const collection of ['sessions', 'later']) {
-    expect(await app(destinationClient, collection).countDocuments()).toBe(1)
+    expect(await app(pair.destinationClient, collection).countDocuments()).toBe(1)
     expect(Object.keys(await destinationIndexes(collection))).toEqual(['_id_'])
   }
 })
@@ -146,14 +121,14 @@ it('2.1: never without verification syncs a TTL collection', async () => {
 it.each(['beforeDataCopy', 'never'])(
   '1: every copied collection has its _id index, also with buildIndexes %s',
   async (buildIndexes) => {
-    const db = sourceClient.db('app')
-    await app(sourceClient, 'plain').insertOne({ _id: 1 })
+    const db = pair.sourceClient.db('app')
+    await app(pair.sourceClient, 'plain').insertOne({ _id: 1 })
     await db.createCollection('empty')
     await db.createCollection('capped', { capped: true, size: 4096 })
     await db.createCollection('collated', { collation: { locale: 'de', strength: 1 } })
     await using tandem = await startedSync({ buildIndexes })
     await canCommit(tandem)
-    await app(sourceClient, 'created').insertOne({ _id: 1 })
+    await app(pair.sourceClient, 'created').insertOne({ _id: 1 })
     await commit(tandem)
     for (const collection of ['plain', 'empty', 'capped', 'collated', 'created']) {
       expect(await destinationIndexes(collection)).toMatchObject({ _id_: { key: { _id: 1 } } })
@@ -164,22 +139,22 @@ it.each(['beforeDataCopy', 'never'])(
 )
 
 it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as on the source when COMMITTED', async () => {
-  const db = sourceClient.db('app')
+  const db = pair.sourceClient.db('app')
   const indexes = [
     { key: { u: 1 }, name: 'unique', unique: true },
     { key: { seen: 1 }, name: 'ttl', expireAfterSeconds: 3600 },
     { key: { h: 1 }, name: 'hidden', hidden: true },
     { key: { all: 1 }, name: 'all', unique: true, hidden: true, expireAfterSeconds: 7200, sparse: true },
   ]
-  await app(sourceClient, 'things').createIndexes(indexes)
-  await app(sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, u: n, h: n })))
+  await app(pair.sourceClient, 'things').createIndexes(indexes)
+  await app(pair.sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, u: n, h: n })))
   await db.createCollection('capped', { capped: true, size: 8192, max: 20 })
-  await app(sourceClient, 'capped').insertMany(Array.from({ length: 30 }, (_, n) => ({ _id: n })))
+  await app(pair.sourceClient, 'capped').insertMany(Array.from({ length: 30 }, (_, n) => ({ _id: n })))
 
   await using tandem = await startedSync()
   await canCommit(tandem)
   // And on those that appear while it runs.
-  await app(sourceClient, 'later').createIndexes(indexes)
+  await app(pair.sourceClient, 'later').createIndexes(indexes)
   await db.createCollection('capped later', { capped: true, size: 4096, max: 7 })
   for (const collection of ['things', 'later']) {
     await vi.waitFor(async () => expect(Object.keys(await destinationIndexes(collection))).toHaveLength(5), patience)
@@ -194,7 +169,7 @@ it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as
   }
   for (const name of ['capped', 'capped later']) {
     const options = await vi.waitFor(async () => {
-      const [found] = await destinationClient.db('app').listCollections({ name }).toArray()
+      const [found] = await pair.destinationClient.db('app').listCollections({ name }).toArray()
       expect(found).toBeDefined()
       return (found as { options: Document }).options
     }, patience)
@@ -210,12 +185,12 @@ it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as
     hidden: { hidden: true },
     all: { unique: true, hidden: true, expireAfterSeconds: 7200 },
   })
-  const [capped] = await destinationClient.db('app').listCollections({ name: 'capped' }).toArray()
+  const [capped] = await pair.destinationClient.db('app').listCollections({ name: 'capped' }).toArray()
   expect(capped).toMatchObject({ options: { capped: true, size: 8192, max: 20 } })
 })
 
 it('facts 4.3: traits changed on the source while RUNNING end as they are there', async () => {
-  const things = app(sourceClient, 'things')
+  const things = app(pair.sourceClient, 'things')
   await things.createIndexes([
     { key: { seen: 1 }, name: 'ttl', expireAfterSeconds: 3600 },
     { key: { h: 1 }, name: 'to be shown', hidden: true },
@@ -223,16 +198,16 @@ it('facts 4.3: traits changed on the source while RUNNING end as they are there'
     { key: { u: 1 }, name: 'to be unique' },
   ])
   await things.insertMany(Array.from({ length: 10 }, (_, n) => ({ _id: n, u: n })))
-  await sourceClient.db('app').createCollection('capped', { capped: true, size: 8192, max: 20 })
+  await pair.sourceClient.db('app').createCollection('capped', { capped: true, size: 8192, max: 20 })
   await using tandem = await startedSync()
   await canCommit(tandem)
-  const modify = (index: Document) => sourceClient.db('app').command({ collMod: 'things', index })
+  const modify = (index: Document) => pair.sourceClient.db('app').command({ collMod: 'things', index })
   await modify({ name: 'ttl', expireAfterSeconds: 60 })
   await modify({ name: 'to be shown', hidden: false })
   await modify({ name: 'to be hidden', hidden: true })
   await modify({ name: 'to be unique', prepareUnique: true })
   await modify({ name: 'to be unique', unique: true })
-  await sourceClient.db('app').command({ collMod: 'capped', cappedSize: 16_384, cappedMax: 40 })
+  await pair.sourceClient.db('app').command({ collMod: 'capped', cappedSize: 16_384, cappedMax: 40 })
   await commit(tandem)
   expect(await differences()).toEqual([])
   expect(await destinationIndexes('things')).toMatchObject({
@@ -243,32 +218,32 @@ it('facts 4.3: traits changed on the source while RUNNING end as they are there'
 })
 
 it('facts 4.3: nothing expires on the destination before the commit, and then it does', async () => {
-  await app(sourceClient, 'sessions').createIndex({ seen: 1 }, { expireAfterSeconds: 1 })
-  await app(sourceClient, 'sessions').insertOne({ _id: 1, seen: new Date(Date.now() - 3_600_000) })
+  await app(pair.sourceClient, 'sessions').createIndex({ seen: 1 }, { expireAfterSeconds: 1 })
+  await app(pair.sourceClient, 'sessions').insertOne({ _id: 1, seen: new Date(Date.now() - 3_600_000) })
   // Write blocking would also keep the server from expiring anything.
   await using tandem = await startedSync({ enableUserWriteBlocking: 'none' })
   await canCommit(tandem)
   const passes = async () => {
-    const { metrics } = await destinationClient.db('admin').command({ serverStatus: 1 })
+    const { metrics } = await pair.destinationClient.db('admin').command({ serverStatus: 1 })
     return Number(metrics.ttl.passes)
   }
   const before = await passes()
   await vi.waitFor(async () => expect(await passes()).toBeGreaterThan(before + 1), patience)
-  expect(await app(destinationClient, 'sessions').countDocuments()).toBe(1)
+  expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(1)
   await commit(tandem)
-  await vi.waitFor(async () => expect(await app(destinationClient, 'sessions').countDocuments()).toBe(0), patience)
+  await vi.waitFor(async () => expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(0), patience)
 })
 
 it('2.5: unique indexes are unique when COMMITTED, and duplicates are refused from canWrite on', async () => {
-  await app(sourceClient, 'things').createIndex({ u: 1 }, { unique: true })
-  await app(sourceClient, 'things').insertMany([
+  await app(pair.sourceClient, 'things').createIndex({ u: 1 }, { unique: true })
+  await app(pair.sourceClient, 'things').insertMany([
     { _id: 1, u: 1 },
     { _id: 2, u: 2 },
   ])
   await using tandem = await startedSync()
   await canCommit(tandem)
   // The first collMod prepares the index; the second, which makes it unique, is held.
-  await destinationClient.db('admin').command({
+  await pair.destinationClient.db('admin').command({
     configureFailPoint: 'failCommand',
     mode: { skip: 1 },
     data: { failCommands: ['collMod'], namespace: 'app.things', errorCode: 91 },
@@ -281,11 +256,11 @@ it('2.5: unique indexes are unique when COMMITTED, and duplicates are refused fr
   expect(writable).toMatchObject({ state: 'COMMITTING', info: 'waiting for commit to complete' })
   expect(await destinationIndexes('things')).toMatchObject({ u_1: { prepareUnique: true } })
   expect((await destinationIndexes('things'))['u_1']).not.toHaveProperty('unique')
-  const insert = (document: Row) => app(destinationClient, 'things').insertOne(document)
+  const insert = (document: Row) => app(pair.destinationClient, 'things').insertOne(document)
   await expect(insert({ _id: 3, u: 1 })).rejects.toMatchObject({ code: 11000 })
   await insert({ _id: 3, u: 3 })
 
-  await destinationClient.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+  await pair.destinationClient.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
   const end = await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'committed' })
   expect(end.canWrite).toBe(true)
   expect(await destinationIndexes('things')).toMatchObject({ u_1: { unique: true } })

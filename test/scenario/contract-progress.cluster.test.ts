@@ -1,77 +1,21 @@
-import { type Document, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
+import type { Document, MongoClient } from 'mongodb'
+import { expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
-import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 /** Every field of progress as control-api.md has it, seen over HTTP. See test/contract.md. */
 
-let source: ReplicaSet
-let destination: ReplicaSet
-let sourceClient: MongoClient
-let destinationClient: MongoClient
-
-beforeAll(async () => {
-  ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
-  sourceClient = new MongoClient(source.uri)
-  destinationClient = new MongoClient(destination.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([sourceClient?.close(), destinationClient?.close()])
-  await Promise.all([source?.stop(), destination?.stop()])
-})
-
-beforeEach(async () => {
-  for (const client of [sourceClient, destinationClient]) {
-    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name } of databases) {
-      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-    }
-  }
-})
+const pair = pairedSets()
 
 const patience = { timeout: 30_000, interval: 20 }
 const accepted = { status: 200, body: { success: true } }
 
-/** An instance between the two clusters that has connected. */
-async function startInstance(options: { id?: string } = {}): Promise<Tandem> {
-  const tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri, ...options })
-  await vi.waitFor(() => tandem.progress(), patience)
-  return tandem
-}
+const startInstance = pair.startInstance
 
-interface FailPoint extends AsyncDisposable {
-  /** Resolves when the server has come to it. */
-  reached(): Promise<unknown>
-  release(): Promise<unknown>
-}
-
-/** Turns a fail point of a server on, for all times or as `mode` says. */
-async function failPoint(
-  client: MongoClient,
-  name: string,
-  data: Document,
-  mode: unknown = 'alwaysOn',
-): Promise<FailPoint> {
-  const admin = client.db('admin')
-  const { count } = await admin.command({ configureFailPoint: name, mode, data })
-  const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
-  return {
-    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
-    release,
-    [Symbol.asyncDispose]: async () => void (await release()),
-  }
-}
-
-/** Keeps the documents of one collection from the destination until released. */
-const holdCopy = (namespace: string) => failPoint(destinationClient, 'hangDuringBatchInsert', { nss: namespace })
-
-/** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
-const holdCommand = (command: string, namespace: string) =>
-  failPoint(destinationClient, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
+const holdCopy = (namespace: string) => holdCopyOf(pair.destinationClient, namespace)
+const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.destinationClient, command, namespace)
 
 const canCommit = (tandem: Tandem) =>
   tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
@@ -90,7 +34,7 @@ interface Row extends Document {
 const app = (client: MongoClient, collection: string) => client.db('app').collection<Row>(collection)
 
 const arrives = (collection: string, filter: Document) =>
-  vi.waitFor(async () => expect(await app(destinationClient, collection).findOne(filter)).not.toBeNull(), patience)
+  vi.waitFor(async () => expect(await app(pair.destinationClient, collection).findOne(filter)).not.toBeNull(), patience)
 
 const numbered = (count: number, from = 0, bytes = 10) =>
   Array.from({ length: count }, (_, at) => ({ _id: from + at, text: 'x'.repeat(bytes) }))
@@ -121,14 +65,14 @@ it('2.5: directionMapping is <cluster name>: <host>:<port>', async () => {
   await using tandem = await startInstance()
   await startSync(tandem)
   expect((await tandem.progress()).directionMapping).toEqual({
-    Source: `cluster0: ${source.hosts[0]}`,
-    Destination: `cluster1: ${destination.hosts[0]}`,
+    Source: `cluster0: ${pair.source.hosts[0]}`,
+    Destination: `cluster1: ${pair.destination.hosts[0]}`,
   })
 })
 
 it('2.5: info goes through its four values in order', async () => {
-  await app(sourceClient, 'things').insertMany(numbered(10))
-  await app(sourceClient, 'things').createIndex({ text: 1, _id: 1 }, { unique: true })
+  await app(pair.sourceClient, 'things').insertMany(numbered(10))
+  await app(pair.sourceClient, 'things').createIndex({ text: 1, _id: 1 }, { unique: true })
   const seen: (string | null)[] = []
   const see = ({ info }: Progress) => {
     if (seen.at(-1) !== info) seen.push(info)
@@ -161,7 +105,7 @@ it('2.5: totalEventsApplied grows with applied changes', async () => {
   await using tandem = await startInstance()
   await startSync(tandem)
   const before = (await canCommit(tandem)).totalEventsApplied as number
-  await app(sourceClient, 'things').insertMany(numbered(300))
+  await app(pair.sourceClient, 'things').insertMany(numbered(300))
   await arrives('things', { _id: 299 })
   const grown = await tandem.waitFor((progress) => (progress.totalEventsApplied as number) >= before + 300, {
     timeoutSeconds: 10,
@@ -174,7 +118,7 @@ it('2.5: totalEventsApplied grows with applied changes', async () => {
 })
 
 it('2.5: lagTimeSeconds grows while applying is held up and shrinks after', async () => {
-  await app(sourceClient, 'things').insertOne({ _id: 0 })
+  await app(pair.sourceClient, 'things').insertOne({ _id: 0 })
   await using tandem = await startInstance()
   await startSync(tandem)
   await canCommit(tandem)
@@ -182,7 +126,7 @@ it('2.5: lagTimeSeconds grows while applying is held up and shrinks after', asyn
   let next = 1
   const lagging = await vi.waitFor(
     async () => {
-      await app(sourceClient, 'things').insertOne({ _id: next++ })
+      await app(pair.sourceClient, 'things').insertOne({ _id: next++ })
       const { lagTimeSeconds } = await tandem.progress()
       expect(lagTimeSeconds).toBeGreaterThanOrEqual(3)
       return lagTimeSeconds as number
@@ -209,7 +153,7 @@ it('3: lagTimeSeconds is null while PAUSED', async () => {
 })
 
 it('4.2: lagTimeSeconds stays low through a commit that comes late, and is 0 when COMMITTED', async () => {
-  await app(sourceClient, 'things').createIndex({ text: 1 }, { unique: true })
+  await app(pair.sourceClient, 'things').createIndex({ text: 1 }, { unique: true })
   await using tandem = await startInstance()
   await startSync(tandem)
   await canCommit(tandem)
@@ -224,14 +168,14 @@ it('4.2: lagTimeSeconds stays low through a commit that comes late, and is 0 whe
   const end = await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
   expect(end.lagTimeSeconds).toBe(0)
   // Whatever is written to the source afterwards is none of this sync's business.
-  await app(sourceClient, 'late').insertOne({ _id: 1 })
+  await app(pair.sourceClient, 'late').insertOne({ _id: 1 })
   expect((await tandem.progress()).lagTimeSeconds).toBe(0)
 })
 
 /** By the clock of the oplog, which only writes set. */
 async function sourceTimePasses(seconds: number): Promise<void> {
   const write = async (): Promise<number> => {
-    const { operationTime } = await sourceClient.db('app').command({ insert: 'clock', documents: [{}] })
+    const { operationTime } = await pair.sourceClient.db('app').command({ insert: 'clock', documents: [{}] })
     return operationTime.getHighBits()
   }
   const from = await write()
@@ -242,7 +186,7 @@ async function sourceTimePasses(seconds: number): Promise<void> {
 }
 
 it('4.2: before the copy estimatedCopiedBytes is 0 and estimatedTotalBytes is 1', async () => {
-  await app(sourceClient, 'things').insertMany(numbered(10))
+  await app(pair.sourceClient, 'things').insertMany(numbered(10))
   await using held = await holdCommand('create', 'app.things')
   await using tandem = await startInstance()
   await startSync(tandem)
@@ -257,8 +201,8 @@ it('4.2: before the copy estimatedCopiedBytes is 0 and estimatedTotalBytes is 1'
 })
 
 it('4.2: estimatedCopiedBytes never passes the total and equals it at the end of the copy', async () => {
-  await app(sourceClient, 'first').insertMany(numbered(500, 0, 1000))
-  await app(sourceClient, 'second').insertMany(numbered(1000, 0, 1000))
+  await app(pair.sourceClient, 'first').insertMany(numbered(500, 0, 1000))
+  await app(pair.sourceClient, 'second').insertMany(numbered(1000, 0, 1000))
   const bytes = (await sizeOf('first')) + (await sizeOf('second'))
   await using held = await holdCopy('app.second')
   await using tandem = await startInstance()
@@ -282,7 +226,7 @@ it('4.2: estimatedCopiedBytes never passes the total and equals it at the end of
     expect(copyOf(sample).estimatedCopiedBytes).toBeLessThanOrEqual(copyOf(sample).estimatedTotalBytes)
   }
   // The end of the copy is the end: what is applied later is not copied.
-  await app(sourceClient, 'second').insertMany(numbered(100, 10_000, 1000))
+  await app(pair.sourceClient, 'second').insertMany(numbered(100, 10_000, 1000))
   await arrives('second', { _id: 10_099 })
   expect(copyOf(await tandem.progress())).toEqual(copyOf(end))
   expect(copyOf(await commit(tandem))).toEqual(copyOf(end))
@@ -297,17 +241,17 @@ it('4.2: an empty source is copied to the full', async () => {
 })
 
 it('4.2: estimatedTotalBytes follows inserts on the source during the copy', async () => {
-  await app(sourceClient, 'things').insertMany(numbered(6000, 0, 2000))
+  await app(pair.sourceClient, 'things').insertMany(numbered(6000, 0, 2000))
   await totalChanges(
-    () => app(sourceClient, 'things').insertMany(numbered(3000, 10_000, 2000)),
+    () => app(pair.sourceClient, 'things').insertMany(numbered(3000, 10_000, 2000)),
     (before, total) => total > before * 1.25,
   )
 })
 
 it('4.2: estimatedTotalBytes follows deletes on the source during the copy', async () => {
-  await app(sourceClient, 'things').insertMany(numbered(6000, 0, 2000))
+  await app(pair.sourceClient, 'things').insertMany(numbered(6000, 0, 2000))
   await totalChanges(
-    () => app(sourceClient, 'things').deleteMany({ _id: { $gte: 3000 } }),
+    () => app(pair.sourceClient, 'things').deleteMany({ _id: { $gte: 3000 } }),
     (before, total) => total < before * 0.75,
   )
 })
@@ -317,7 +261,7 @@ async function totalChanges(
   change: () => Promise<unknown>,
   isChanged: (before: number, total: number) => boolean,
 ): Promise<void> {
-  await app(sourceClient, 'last').insertOne({ _id: 1 })
+  await app(pair.sourceClient, 'last').insertOne({ _id: 1 })
   // With it the copy goes on for as long as is looked at it.
   await using last = await holdCommand('insert', 'app.last')
   await using held = await holdCopy('app.things')
@@ -340,7 +284,7 @@ async function totalChanges(
 }
 
 async function sizeOf(collection: string): Promise<number> {
-  const [sum] = await app(sourceClient, collection)
+  const [sum] = await app(pair.sourceClient, collection)
     .aggregate([{ $group: { _id: null, bytes: { $sum: { $bsonSize: '$$ROOT' } } } }])
     .toArray()
   return sum?.['bytes'] as number

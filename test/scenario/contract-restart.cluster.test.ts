@@ -1,38 +1,14 @@
 import { type Document, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
+import { pairedSets } from '../support/paired-sets.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /** What the contract's README says about instances that are started again. See test/contract.md. */
 
-let source: ReplicaSet
-let destination: ReplicaSet
-let sourceClient: MongoClient
-let destinationClient: MongoClient
-
-beforeAll(async () => {
-  ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
-  sourceClient = new MongoClient(source.uri)
-  destinationClient = new MongoClient(destination.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([sourceClient?.close(), destinationClient?.close()])
-  await Promise.all([source?.stop(), destination?.stop()])
-})
-
-beforeEach(async () => {
-  for (const client of [sourceClient, destinationClient]) {
-    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name } of databases) {
-      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-    }
-  }
-})
+const pair = pairedSets()
 
 const patience = { timeout: 30_000, interval: 20 }
 const continuesWithinMs = 5_000
@@ -40,7 +16,7 @@ const start = { source: 'cluster0', destination: 'cluster1' }
 const accepted = { status: 200, body: { success: true } }
 
 type Uris = { cluster0: string; cluster1: string }
-const given = (): Uris => ({ cluster0: source.uri, cluster1: destination.uri })
+const given = (): Uris => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
 
 /** The first answer of a new instance that speaks of its sync, and when it came. */
 async function restart(uris: Uris = given()): Promise<{ tandem: Tandem; first: Progress; connectedAt: number }> {
@@ -50,7 +26,7 @@ async function restart(uris: Uris = given()): Promise<{ tandem: Tandem; first: P
 }
 
 async function startedSync(): Promise<Tandem> {
-  await things(sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
+  await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const tandem = await startTandem(given())
   await startSync(tandem)
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
@@ -75,13 +51,13 @@ interface Row extends Document {
 const things = (client: MongoClient) => client.db('app').collection<Row>('things')
 
 const arrives = (_id: Row['_id'], timeout = 30_000) =>
-  vi.waitFor(async () => expect(await things(destinationClient).findOne({ _id })).not.toBeNull(), {
+  vi.waitFor(async () => expect(await things(pair.destinationClient).findOne({ _id })).not.toBeNull(), {
     timeout,
     interval: 20,
   })
 
 async function expectEqualClusters(): Promise<void> {
-  expect((await compareClusters(source.uri, destination.uri)).differences).toEqual([])
+  expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
 it.each(['kill9', 'stop'] as const)(
@@ -89,7 +65,7 @@ it.each(['kill9', 'stop'] as const)(
   async (end) => {
     const predecessor = await startedSync()
     await endBy(end, predecessor)
-    await things(sourceClient).insertOne({ _id: 'while it was away' })
+    await things(pair.sourceClient).insertOne({ _id: 'while it was away' })
 
     const { tandem, first, connectedAt } = await restart()
     await using _ = tandem
@@ -116,8 +92,10 @@ it.each(['kill9', 'stop'] as const)(
 )
 
 it('README: an instance that was killed while it copied goes on copying by itself', async () => {
-  await things(sourceClient).insertMany(Array.from({ length: 3000 }, (_, at) => ({ _id: at, text: 'x'.repeat(1000) })))
-  const admin = destinationClient.db('admin')
+  await things(pair.sourceClient).insertMany(
+    Array.from({ length: 3000 }, (_, at) => ({ _id: at, text: 'x'.repeat(1000) })),
+  )
+  const admin = pair.destinationClient.db('admin')
   await admin.command({
     configureFailPoint: 'hangDuringBatchInsert',
     mode: 'alwaysOn',
@@ -134,13 +112,13 @@ it('README: an instance that was killed while it copied goes on copying by itsel
   } finally {
     await admin.command({ configureFailPoint: 'hangDuringBatchInsert', mode: 'off' })
   }
-  await things(sourceClient).deleteOne({ _id: 1 })
+  await things(pair.sourceClient).deleteOne({ _id: 1 })
   const { tandem, first } = await restart()
   await using _ = tandem
   expect(first).toMatchObject({ state: 'RUNNING', canCommit: false, info: 'collection copy' })
   await commit(tandem)
   await expectEqualClusters()
-  expect(await things(destinationClient).countDocuments()).toBe(2999)
+  expect(await things(pair.destinationClient).countDocuments()).toBe(2999)
 })
 
 it.each(['kill9', 'stop'] as const)(
@@ -150,7 +128,7 @@ it.each(['kill9', 'stop'] as const)(
     expect(await predecessor.post('pause')).toEqual(accepted)
     const before = await predecessor.progress()
     await endBy(end, predecessor)
-    await things(sourceClient).insertOne({ _id: 'paused' })
+    await things(pair.sourceClient).insertOne({ _id: 'paused' })
 
     const { tandem, first } = await restart()
     await using _ = tandem
@@ -170,7 +148,7 @@ it.each(['kill9', 'stop'] as const)(
     // An identical start is no resume.
     expect(await tandem.post('start', start)).toEqual(accepted)
     expect((await tandem.progress()).state).toBe('PAUSED')
-    expect(await things(destinationClient).findOne({ _id: 'paused' })).toBeNull()
+    expect(await things(pair.destinationClient).findOne({ _id: 'paused' })).toBeNull()
 
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('paused')
@@ -196,8 +174,8 @@ it.each(['kill9', 'stop'] as const)('README: what was COMMITTED stays COMMITTED 
   const predecessor = await startedSync()
   const before = await commit(predecessor)
   await endBy(end, predecessor)
-  await things(sourceClient).insertOne({ _id: 'too late' })
-  await things(destinationClient).insertOne({ _id: 'the new life' })
+  await things(pair.sourceClient).insertOne({ _id: 'too late' })
+  await things(pair.destinationClient).insertOne({ _id: 'the new life' })
 
   const { tandem, first } = await restart()
   await using _ = tandem
@@ -216,16 +194,16 @@ it.each(['kill9', 'stop'] as const)('README: what was COMMITTED stays COMMITTED 
   for (const command of ['pause', 'resume', 'commit'])
     expect((await tandem.post(command)).body.error).toBe('WrongState')
   // Nothing is synced any more, and writes stay allowed.
-  await things(destinationClient).insertOne({ _id: 'and on' })
-  const standing = await things(destinationClient).find().sort({ _id: 1 }).toArray()
+  await things(pair.destinationClient).insertOne({ _id: 'and on' })
+  const standing = await things(pair.destinationClient).find().sort({ _id: 1 }).toArray()
   expect(standing.map(({ _id }) => _id)).toEqual([1, 2, 'and on', 'the new life'])
 })
 
 it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
   'README: a commit that ended with the process at %s is completed by the next one',
   async (step) => {
-    await things(sourceClient).createIndex({ u: 1 }, { unique: true, sparse: true })
-    await things(sourceClient).insertMany([{ _id: 1, u: 1 }, { _id: 2 }, { _id: 3 }])
+    await things(pair.sourceClient).createIndex({ u: 1 }, { unique: true, sparse: true })
+    await things(pair.sourceClient).insertMany([{ _id: 1, u: 1 }, { _id: 2 }, { _id: 3 }])
     await using predecessor = await startTandem({ ...given(), env: { TANDEM_CRASH_AT: step } })
     await startSync(predecessor, { enableUserWriteBlocking: 'sourceAndDestination' })
     await predecessor.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
@@ -237,18 +215,18 @@ it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
     expect(['COMMITTING', 'COMMITTED']).toContain(first.state)
     await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
     await expectEqualClusters()
-    await things(destinationClient).insertOne({ _id: 4 })
-    await expect(things(sourceClient).insertOne({ _id: 4 })).rejects.toMatchObject({ code: 371 })
+    await things(pair.destinationClient).insertOne({ _id: 4 })
+    await expect(things(pair.sourceClient).insertOne({ _id: 4 })).rejects.toMatchObject({ code: 371 })
   },
 )
 
 it('README: clusters are bound by identity, so other names for the same hosts are the same clusters', async () => {
   const predecessor = await startedSync()
   await predecessor.kill9()
-  await things(sourceClient).insertOne({ _id: 'by another name' })
+  await things(pair.sourceClient).insertOne({ _id: 'by another name' })
   const named = ({ hosts: [host] }: ReplicaSet) =>
     `mongodb://${host?.replace('127.0.0.1', 'localhost')}/?directConnection=true`
-  const { tandem, first } = await restart({ cluster0: named(source), cluster1: named(destination) })
+  const { tandem, first } = await restart({ cluster0: named(pair.source), cluster1: named(pair.destination) })
   await using _ = tandem
   expect(first.state).toBe('RUNNING')
   await arrives('by another name')
@@ -260,8 +238,8 @@ it('README: a restart with other clusters under the same names is refused', asyn
   await using stranger = await startReplicaSet()
   const predecessor = await startedSync()
   await predecessor.stop()
-  await things(sourceClient).insertOne({ _id: 'away' })
-  await expectRefusedAtRestart({ cluster0: stranger.uri, cluster1: destination.uri })
+  await things(pair.sourceClient).insertOne({ _id: 'away' })
+  await expectRefusedAtRestart({ cluster0: stranger.uri, cluster1: pair.destination.uri })
   expect(await contents(stranger.uri)).toEqual([])
 
   // The right clusters go on where they were.
@@ -275,8 +253,8 @@ it('README: a restart with other clusters under the same names is refused', asyn
 it('README: a restart with the clusters swapped is refused', async () => {
   const predecessor = await startedSync()
   await predecessor.stop()
-  await things(sourceClient).insertOne({ _id: 'away' })
-  await expectRefusedAtRestart({ cluster0: destination.uri, cluster1: source.uri })
+  await things(pair.sourceClient).insertOne({ _id: 'away' })
+  await expectRefusedAtRestart({ cluster0: pair.destination.uri, cluster1: pair.source.uri })
 
   const { tandem } = await restart()
   await using _ = tandem
@@ -286,7 +264,7 @@ it('README: a restart with the clusters swapped is refused', async () => {
 })
 
 async function expectRefusedAtRestart(uris: Uris): Promise<void> {
-  const before = [await contents(source.uri), await contents(destination.uri)]
+  const before = [await contents(pair.source.uri), await contents(pair.destination.uri)]
   const { tandem, first } = await restart(uris)
   await using _ = tandem
   expect(first).toMatchObject({
@@ -301,7 +279,7 @@ async function expectRefusedAtRestart(uris: Uris): Promise<void> {
   }
   for (const command of ['pause', 'resume', 'commit']) expect((await tandem.post(command)).body.success).toBe(false)
   expect(tandem.isRunning()).toBe(true)
-  expect([await contents(source.uri), await contents(destination.uri)]).toEqual(before)
+  expect([await contents(pair.source.uri), await contents(pair.destination.uri)]).toEqual(before)
 }
 
 /** Every collection with its number of documents. */

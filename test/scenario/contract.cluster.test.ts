@@ -1,79 +1,23 @@
-import { type Document, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import type { Document, MongoClient } from 'mongodb'
+import { describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /** Commands and states as control-api.md has them, seen over HTTP. See test/contract.md. */
 
-let source: ReplicaSet
-let destination: ReplicaSet
-let sourceClient: MongoClient
-let destinationClient: MongoClient
-
-beforeAll(async () => {
-  ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
-  sourceClient = new MongoClient(source.uri)
-  destinationClient = new MongoClient(destination.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([sourceClient?.close(), destinationClient?.close()])
-  await Promise.all([source?.stop(), destination?.stop()])
-})
-
-beforeEach(async () => {
-  for (const client of [sourceClient, destinationClient]) {
-    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name } of databases) {
-      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-    }
-  }
-})
+const pair = pairedSets()
 
 const patience = { timeout: 30_000, interval: 20 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
 const accepted = { status: 200, body: { success: true } }
 
-/** An instance between the two clusters that has connected. */
-async function startInstance(options: { id?: string } = {}): Promise<Tandem> {
-  const tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri, ...options })
-  await vi.waitFor(() => tandem.progress(), patience)
-  return tandem
-}
+const startInstance = pair.startInstance
 
-interface FailPoint extends AsyncDisposable {
-  /** Resolves when the server has come to it. */
-  reached(): Promise<unknown>
-  release(): Promise<unknown>
-}
-
-/** Turns a fail point of a server on, for all times or as `mode` says. */
-async function failPoint(
-  client: MongoClient,
-  name: string,
-  data: Document,
-  mode: unknown = 'alwaysOn',
-): Promise<FailPoint> {
-  const admin = client.db('admin')
-  const { count } = await admin.command({ configureFailPoint: name, mode, data })
-  const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
-  return {
-    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
-    release,
-    [Symbol.asyncDispose]: async () => void (await release()),
-  }
-}
-
-/** Keeps the documents of one collection from the destination until released. */
-const holdCopy = (namespace: string) => failPoint(destinationClient, 'hangDuringBatchInsert', { nss: namespace })
-
-/** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
-const holdCommand = (command: string, namespace: string) =>
-  failPoint(destinationClient, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
+const holdCopy = (namespace: string) => holdCopyOf(pair.destinationClient, namespace)
+const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.destinationClient, command, namespace)
 
 const canCommit = (tandem: Tandem) =>
   tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
@@ -86,7 +30,7 @@ async function commit(tandem: Tandem): Promise<Progress> {
 }
 
 async function expectEqualClusters(): Promise<void> {
-  const { differences, equal } = await compareClusters(source.uri, destination.uri)
+  const { differences, equal } = await compareClusters(pair.source.uri, pair.destination.uri)
   expect(differences).toEqual([])
   expect(equal).toBe(true)
 }
@@ -98,7 +42,7 @@ interface Row extends Document {
 const app = (client: MongoClient, collection: string) => client.db('app').collection<Row>(collection)
 
 const arrives = (collection: string, filter: Document) =>
-  vi.waitFor(async () => expect(await app(destinationClient, collection).findOne(filter)).not.toBeNull(), patience)
+  vi.waitFor(async () => expect(await app(pair.destinationClient, collection).findOne(filter)).not.toBeNull(), patience)
 
 const numbered = (count: number, from = 0, bytes = 10) =>
   Array.from({ length: count }, (_, at) => ({ _id: from + at, text: 'x'.repeat(bytes) }))
@@ -139,8 +83,8 @@ describe('a whole sync', () => {
   })
 
   it('1: documents written before and after start are on the destination', async () => {
-    await app(sourceClient, 'things').insertMany(numbered(1500))
-    await sourceClient
+    await app(pair.sourceClient, 'things').insertMany(numbered(1500))
+    await pair.sourceClient
       .db('other')
       .collection<Row>('more')
       .insertMany([{ _id: 'ä' }, { _id: null }])
@@ -149,37 +93,37 @@ describe('a whole sync', () => {
     await startSync(tandem)
     await held.reached()
     // While its collection is copied: seen by the copy, or by the events, or by both.
-    await app(sourceClient, 'things').deleteMany({ _id: { $lt: 10 } })
-    await app(sourceClient, 'things').updateMany({ _id: { $gte: 1490 } }, { $set: { changed: true } })
-    await app(sourceClient, 'things').insertOne({ _id: 5000 })
-    await app(sourceClient, 'created').insertOne({ _id: 1 })
+    await app(pair.sourceClient, 'things').deleteMany({ _id: { $lt: 10 } })
+    await app(pair.sourceClient, 'things').updateMany({ _id: { $gte: 1490 } }, { $set: { changed: true } })
+    await app(pair.sourceClient, 'things').insertOne({ _id: 5000 })
+    await app(pair.sourceClient, 'created').insertOne({ _id: 1 })
     await held.release()
     await canCommit(tandem)
-    await app(sourceClient, 'things').insertOne({ _id: 6000 })
-    await app(sourceClient, 'things').replaceOne({ _id: 100 }, { replaced: true })
-    await app(sourceClient, 'things').deleteOne({ _id: 101 })
+    await app(pair.sourceClient, 'things').insertOne({ _id: 6000 })
+    await app(pair.sourceClient, 'things').replaceOne({ _id: 100 }, { replaced: true })
+    await app(pair.sourceClient, 'things').deleteOne({ _id: 101 })
     await arrives('things', { _id: 6000 })
     await commit(tandem)
     await expectEqualClusters()
-    expect(await app(destinationClient, 'things').countDocuments()).toBe(1491)
+    expect(await app(pair.destinationClient, 'things').countDocuments()).toBe(1491)
   })
 
   it('1: cluster1 may be the source and cluster0 the destination', async () => {
-    await app(sourceClient, 'things').insertOne({ _id: 1 })
-    await using tandem = await startTandem({ cluster0: destination.uri, cluster1: source.uri })
+    await app(pair.sourceClient, 'things').insertOne({ _id: 1 })
+    await using tandem = await startTandem({ cluster0: pair.destination.uri, cluster1: pair.source.uri })
     await startSync(tandem, { source: 'cluster1', destination: 'cluster0' })
     const progress = await commit(tandem)
     expect(progress.directionMapping).toEqual({
-      Source: `cluster1: ${source.hosts[0]}`,
-      Destination: `cluster0: ${destination.hosts[0]}`,
+      Source: `cluster1: ${pair.source.hosts[0]}`,
+      Destination: `cluster0: ${pair.destination.hosts[0]}`,
     })
     await expectEqualClusters()
-    expect(await app(destinationClient, 'things').countDocuments()).toBe(1)
+    expect(await app(pair.destinationClient, 'things').countDocuments()).toBe(1)
   })
 
   it('3: commit without verifier ends in COMMITTED', async () => {
     await using tandem = await startInstance()
-    await startSync(tandem)
+    await startSync(tandem, { verification: { enabled: false } })
     const progress = await commit(tandem)
     expect(progress).toMatchObject({
       state: 'COMMITTED',
@@ -191,7 +135,7 @@ describe('a whole sync', () => {
   })
 
   it('facts 2.2: what was written while PAUSED arrives after resume, and a pause may come while the copy runs', async () => {
-    await app(sourceClient, 'things').insertMany(numbered(3000))
+    await app(pair.sourceClient, 'things').insertMany(numbered(3000))
     await using held = await holdCopy('app.things')
     await using tandem = await startInstance()
     await startSync(tandem)
@@ -203,23 +147,23 @@ describe('a whole sync', () => {
     const paused = await tandem.progress()
     expect(paused).toMatchObject({ state: 'PAUSED', canCommit: false, lagTimeSeconds: null, info: 'collection copy' })
     expect(copyOf(paused).estimatedCopiedBytes).toBeLessThan(copyOf(paused).estimatedTotalBytes)
-    await app(sourceClient, 'things').insertOne({ _id: 'paused' })
-    expect(await app(destinationClient, 'things').findOne({ _id: 'paused' })).toBeNull()
+    await app(pair.sourceClient, 'things').insertOne({ _id: 'paused' })
+    expect(await app(pair.destinationClient, 'things').findOne({ _id: 'paused' })).toBeNull()
     expect(await tandem.post('resume')).toEqual(accepted)
     expect((await tandem.progress()).state).toBe('RUNNING')
     await canCommit(tandem)
     expect(await tandem.post('pause')).toEqual(accepted)
-    await app(sourceClient, 'things').insertOne({ _id: 'paused again' })
+    await app(pair.sourceClient, 'things').insertOne({ _id: 'paused again' })
     expect(await tandem.post('resume')).toEqual(accepted)
     await commit(tandem)
     await expectEqualClusters()
-    expect(await app(destinationClient, 'things').countDocuments()).toBe(3002)
+    expect(await app(pair.destinationClient, 'things').countDocuments()).toBe(3002)
   })
 })
 
 describe('commands and states', () => {
   it('2.5: commit is refused with CannotCommit until canCommit and succeeds after', async () => {
-    await app(sourceClient, 'things').insertMany(numbered(10))
+    await app(pair.sourceClient, 'things').insertMany(numbered(10))
     await using held = await holdCopy('app.things')
     await using tandem = await startInstance()
     await startSync(tandem)
@@ -237,10 +181,12 @@ describe('commands and states', () => {
   })
 
   it('1: a second start with another body is refused and changes nothing', async () => {
-    await app(sourceClient, 'things').insertOne({ _id: 1 })
+    await app(pair.sourceClient, 'things').insertOne({ _id: 1 })
     await using tandem = await startInstance()
     await startSync(tandem)
     const progress = await canCommit(tandem)
+    // The state is shown a moment before it is stored.
+    await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/hashed\W+true/), patience)
     const before = await stored()
     const other = { ...start, enableUserWriteBlocking: 'sourceAndDestination', buildIndexes: 'never' }
     const refused = await tandem.post('start', other)
@@ -252,7 +198,7 @@ describe('commands and states', () => {
     expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', directionMapping: progress.directionMapping })
     await commit(tandem)
     // The first start's write blocking is what counts.
-    await app(sourceClient, 'things').insertOne({ _id: 2 })
+    await app(pair.sourceClient, 'things').insertOne({ _id: 2 })
   })
 
   it('1: of two starts sent at the same time one is accepted', async () => {
@@ -283,7 +229,7 @@ describe('commands and states', () => {
   it.each(otherCommands)(
     '7: in %s other commands are refused with WrongState and change nothing',
     async (state, reach, refused) => {
-      await app(sourceClient, 'unique').createIndex({ u: 1 }, { unique: true })
+      await app(pair.sourceClient, 'unique').createIndex({ u: 1 }, { unique: true })
       await using tandem = await startInstance()
       await reach(tandem)
       const before = [await stored(), still(await tandem.progress())]
@@ -330,7 +276,7 @@ describe('commands and states', () => {
 
   /** What a restart would go on from, without positions. */
   async function stored(): Promise<Document[]> {
-    const internal = destinationClient.db('tandem_internal')
+    const internal = pair.destinationClient.db('tandem_internal')
     const [sync, instances] = await Promise.all([
       internal.collection('sync').find().toArray(),
       internal.collection('instances').find().toArray(),

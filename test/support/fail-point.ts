@@ -1,0 +1,32 @@
+import type { Document, MongoClient } from 'mongodb'
+
+export interface FailPoint extends AsyncDisposable {
+  /** Resolves when the server has come to it. */
+  reached(): Promise<unknown>
+  release(): Promise<unknown>
+}
+
+/** Turns a fail point of a server on, for all times or as `mode` says. */
+export async function failPoint(
+  client: MongoClient,
+  name: string,
+  data: Document,
+  mode: unknown = 'alwaysOn',
+): Promise<FailPoint> {
+  const admin = client.db('admin')
+  const { count } = await admin.command({ configureFailPoint: name, mode, data })
+  const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
+  return {
+    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
+    release,
+    [Symbol.asyncDispose]: async () => void (await release()),
+  }
+}
+
+/** Keeps the documents of one collection from the destination until released. */
+export const holdCopy = (destination: MongoClient, namespace: string): Promise<FailPoint> =>
+  failPoint(destination, 'hangDuringBatchInsert', { nss: namespace })
+
+/** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
+export const holdCommand = (destination: MongoClient, command: string, namespace: string): Promise<FailPoint> =>
+  failPoint(destination, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
