@@ -185,8 +185,7 @@ describe('commands and states', () => {
     await using tandem = await startInstance()
     await startSync(tandem)
     const progress = await canCommit(tandem)
-    // The state is shown a moment before it is stored.
-    await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/hashed\W+true/), patience)
+    await readinessStored()
     const before = await stored()
     const other = { ...start, enableUserWriteBlocking: 'sourceAndDestination', buildIndexes: 'never' }
     const refused = await tandem.post('start', other)
@@ -249,6 +248,7 @@ describe('commands and states', () => {
   async function reachRunning(tandem: Tandem): Promise<void> {
     await startSync(tandem)
     await canCommit(tandem)
+    await readinessStored()
   }
 
   async function reachPaused(tandem: Tandem): Promise<void> {
@@ -275,6 +275,11 @@ describe('commands and states', () => {
   }
 
   /** What a restart would go on from, without positions. */
+  /** A state is shown a moment before it is stored. */
+  async function readinessStored(): Promise<void> {
+    await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/hashed\W+true/), patience)
+  }
+
   async function stored(): Promise<Document[]> {
     const internal = pair.destinationClient.db('tandem_internal')
     const [sync, instances] = await Promise.all([
