@@ -224,9 +224,9 @@ export class SyncInstance implements Instance {
 
   /** Stores the newest context, in order. What is stored is what a restart goes on from. */
   #store(context: InstanceContext): void {
-    if (context === this.#stored) return
     this.#storing = this.#storing.then(async () => {
-      if (context === this.#stored) return
+      // By value: the machine copies the context it is given, and a committed instance holds no lease to write by.
+      if (JSON.stringify(context) === JSON.stringify(this.#stored)) return
       try {
         await this.#metadata?.saveInstance(this.#parts.mongosyncID, context)
         this.#stored = context
