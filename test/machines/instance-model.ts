@@ -24,7 +24,14 @@ export const configuration: StartConfiguration = {
   verification: { enabled: false },
 }
 
-export const promises = ['initialisation', 'commitPoint', 'preparation', 'indexConversion'] as const
+export const promises = [
+  'initialisation',
+  'commitPoint',
+  'preparation',
+  'indexConversion',
+  'metadataMove',
+  'adaptation',
+] as const
 export const workers = ['collectionCopy', 'eventApplication'] as const
 
 export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as const
@@ -34,6 +41,7 @@ export const commands: SyncCommand[] = [
   { type: 'sync.pause' },
   { type: 'sync.resume' },
   { type: 'sync.commit' },
+  { type: 'sync.reverse' },
 ]
 
 export const reports: WorkerReport[] = [

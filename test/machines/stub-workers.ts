@@ -58,6 +58,8 @@ export class StubWorkers {
         commitPoint: promise('commitPoint'),
         preparation: promise('preparation'),
         indexConversion: promise('indexConversion'),
+        metadataMove: promise('metadataMove'),
+        adaptation: promise('adaptation'),
       },
     } as never)
     this.actor = createActor(machine, { input: context })
