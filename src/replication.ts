@@ -2,6 +2,7 @@ import { EventApplication } from './apply/event-application.ts'
 import { DefinitionReconciler } from './apply/reconcile-definitions.ts'
 import { DocumentWriter } from './apply/write-identities.ts'
 import type { CommitParts } from './commit/finish-commit.ts'
+import { keepReversePosition } from './commit/reverse-position.ts'
 import { setWriteBlocking } from './commit/write-blocking.ts'
 import { CollectionCopy } from './copy/collection-copy.ts'
 import { SegmentLedger } from './copy/segment-ledger.ts'
@@ -12,8 +13,9 @@ import type { Cluster } from './mongo/cluster.ts'
 import { DestinationDefinitions } from './mongo/destination-definitions.ts'
 import { DestinationTraits } from './mongo/destination-traits.ts'
 import { listCollections, listDatabases } from './mongo/listing.ts'
-import type { Metadata, SyncRecord } from './mongo/metadata.ts'
+import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
+import { adaptDestination } from './reverse/adapt.ts'
 
 /** mongosync's 1 to 4: how hard to load the clusters. */
 export type LoadLevel = 1 | 2 | 3 | 4
@@ -65,6 +67,9 @@ export class Replication {
       traits: new DestinationTraits(destination),
       writer: this.#writer,
       context,
+      keepReversePosition: async () => {
+        if (record.configuration.reversible) await keepReversePosition(destination, metadata, parts.epoch, context)
+      },
       atStep: parts.atStep,
     }
   }
@@ -108,16 +113,29 @@ export class Replication {
     await metadata.savePosition(partition, epoch, { kind: 'time', time: record.startTime })
   }
 
+  /** After a reversal: makes the former source fit to be the destination. */
+  async adapt(): Promise<void> {
+    const { source, metadata, context } = this.#parts
+    await adaptDestination({
+      commit: this.commit,
+      metadata,
+      superseded: new Metadata(source, context),
+      documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
+    })
+  }
+
+  readonly #nextOrder = (count: number): number => {
+    const first = this.#highestOrder + 1
+    this.#highestOrder += count
+    return first
+  }
+
   /** Prepares both workers; neither runs yet. */
   async prepare(): Promise<void> {
     const { source, destination, metadata, record, context, epoch } = this.#parts
     const start = await metadata.loadPosition(partition)
     if (!start) throw new FatalError('InternalError', 'a sync that was initialised has no stored position')
-    const nextOrder = (count: number): number => {
-      const first = this.#highestOrder + 1
-      this.#highestOrder += count
-      return first
-    }
+    const nextOrder = this.#nextOrder
     const events = new EventApplication({
       source,
       metadata,

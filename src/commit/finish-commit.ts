@@ -19,6 +19,8 @@ export interface CommitParts {
   traits: DestinationTraits
   writer: DocumentWriter
   context: RetryContext
+  /** Notes where a reversed stream would begin; does nothing in a sync that is not reversible. */
+  keepReversePosition: () => Promise<void>
   /** For fault tests: called at each named step. */
   atStep: (step: string) => void
 }
@@ -49,6 +51,8 @@ export async function prepareToWrite(parts: CommitParts, unblock: boolean): Prom
   for (const entry of catalogue.entries()) {
     await retry(`commit of ${entry.database}.${entry.name}`, context, () => parts.traits.prepareIndexes(entry))
   }
+  parts.atStep('reversePosition')
+  await parts.keepReversePosition()
   parts.atStep('unblock')
   if (unblock) await retry('allowing writes on the destination', context, () => setWriteBlocking(destination, false))
 }
