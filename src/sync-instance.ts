@@ -150,6 +150,11 @@ export class SyncInstance implements Instance {
       })
       await this.#resigning
       await work.lead()
+      const standing = await this.#metadata?.loadSync()
+      if (standing?.generation !== work.record.generation) {
+        await work.resign()
+        throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')
+      }
       this.#actor.send({ type: 'sync.reverse' })
     } catch (error) {
       throw asRefusal(error)

@@ -1,9 +1,11 @@
+import { refuseUnsupported } from '../apply/reconcile-definitions.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { differentVersions } from '../domain/start-rules.ts'
 import { readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readFacts } from '../mongo/identity.ts'
+import { listCollections, listDatabases } from '../mongo/listing.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
@@ -29,6 +31,9 @@ export async function checkReverse({ record, source, destination, context }: Rev
   const limited: RetryContext = { ...context, signal }
   const different = differentVersions(await readFacts(destination), await readFacts(source))
   if (different) throw different
+  for (const database of await listDatabases(destination)) {
+    refuseUnsupported(database, await listCollections(destination, database))
+  }
   const metadata = new Metadata(destination, limited)
   const reverse = await metadata.loadPosition('reverse')
   const former = await metadata.loadPosition(0)

@@ -3,6 +3,8 @@ import { describe, expect, it, vi } from 'vitest'
 import {
   accepted,
   canCommit,
+  commit,
+  connected,
   patience,
   ReversiblePair,
   reverse,
@@ -100,6 +102,25 @@ describe('reverse is refused', () => {
       expect(oldest?.['ts'].greaterThan(newest?.['ts'])).toBe(true)
     }, patience)
   }
+
+  it('when the new source holds what cannot be synced, and is accepted when that is gone', async () => {
+    await using tandem = await commitWith(reversible)
+    await pair.rightClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
+    await expectRefused(tandem, 422, 'UnsupportedCollection', /app\.weather.*time-series/)
+    await pair.rightClient.db('app').collection('weather').drop()
+    await reverse(tandem)
+  })
+
+  it('by an instance that another one has overtaken', async () => {
+    await using tandem = await commitWith(reversible)
+    await using other = await pair.startTandem()
+    expect((await connected(other)).state).toBe('COMMITTED')
+    await reverse(tandem)
+    const answer = await other.post('reverse')
+    expect(answer).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+    await commit(tandem)
+    await pair.expectEqual()
+  })
 
   it('in REVERSING, as all other commands', async () => {
     await using tandem = await commitWith(reversible)

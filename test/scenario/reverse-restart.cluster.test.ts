@@ -1,4 +1,6 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it, vi } from 'vitest'
+import { Random } from '../support/random.ts'
 import {
   accepted,
   canCommit,
@@ -11,10 +13,13 @@ import {
   reversible,
   things,
 } from '../support/reversible-pair.ts'
+import { seedData } from '../support/seed-data.ts'
+import { startSync } from '../support/tandem-process.ts'
+import { createWorkload } from '../support/workload.ts'
 
 /** A process that ends in the middle of a reversal, or of the commit after it, leaves what the next one goes on from. */
 
-const pair = new ReversiblePair({})
+const pair = new ReversiblePair({ oplogSizeMB: 1024 })
 
 describe('a reversal survives its process', () => {
   const steps = [
@@ -113,5 +118,78 @@ describe('a reversal survives its process', () => {
     expect(last).toMatchObject({ state: 'COMMITTED', canWrite: true, info: 'commit completed', lagTimeSeconds: 0 })
     expect(last.directionMapping?.Source).toMatch(/^cluster1/)
     await reverse(third)
+  })
+
+  it.each([
+    ['moves', 'delete'],
+    ['adapts', 'collMod'],
+  ])('FAILED while it %s keeps everything, also over a restart, and resume goes on', async (_what, command) => {
+    await committedSync()
+    await things(pair.rightClient).insertOne({ _id: 'reversed', u: 'reversed' })
+    const admin = pair.leftClient.db('admin')
+    const data = { failCommands: [command], errorCode: 96 }
+    await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
+    {
+      await using tandem = await pair.startTandem()
+      await connected(tandem)
+      expect(await tandem.post('reverse')).toEqual(accepted)
+      const { failure } = await tandem.waitFor(({ state }) => state === 'FAILED', {
+        timeoutSeconds: 30,
+        what: 'FAILED',
+      })
+      expect(failure?.errorDescription).toMatch(/96/)
+      await tandem.kill9()
+    }
+    await using tandem = await pair.startTandem()
+    expect((await connected(tandem)).state).toBe('FAILED')
+    await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+    await pair.expectEqual()
+    expect(await things(pair.leftClient).countDocuments()).toBe(4)
+  })
+
+  it.each([711, 712])('killed at any moment of every leg, under a random workload: seed %i', async (seed) => {
+    const random = new Random(`kills ${seed}`)
+    await seedData(pair.left.uri, seed, 0.1)
+    let tandem = await pair.startTandem()
+    const kill = async () => {
+      await sleep(random.int(0, 1_200))
+      await tandem.kill9()
+      tandem = await pair.startTandem()
+      await connected(tandem)
+    }
+    try {
+      await startSync(tandem, reversible)
+      for (const [leg, uri] of [pair.left.uri, pair.right.uri, pair.left.uri].entries()) {
+        const workload = createWorkload({ uri, seed: `${seed} leg ${leg}`, ddl: true, transactions: true })
+        if (leg > 0) {
+          await workload.runSteps(40)
+          expect(await tandem.post('reverse')).toEqual(accepted)
+        }
+        await Promise.all([workload.runSteps(100), kill()])
+        await kill()
+        await canCommit(tandem)
+        await workload.runSteps(20)
+        expect(await tandem.post('commit')).toEqual(accepted)
+        await kill()
+        await committed(tandem)
+        await pair.expectEqual()
+      }
+    } finally {
+      await tandem.stop()
+    }
+  })
+
+  it('elections on both clusters in the middle of a reversal are waited out', async () => {
+    await committedSync()
+    await using tandem = await pair.startTandem()
+    await connected(tandem)
+    await things(pair.rightClient).insertOne({ _id: 'reversed', u: 'reversed' })
+    expect(await tandem.post('reverse')).toEqual(accepted)
+    await Promise.all([pair.left.stepDown(), pair.right.stepDown()])
+    await commit(tandem)
+    await pair.expectEqual()
+    expect(await things(pair.leftClient).countDocuments()).toBe(4)
   })
 })
