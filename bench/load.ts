@@ -12,7 +12,7 @@ export interface Shape {
   documentBytes: number
 }
 
-export const shapes: Shape[] = [
+export const shapes: [Shape, ...Shape[]] = [
   { name: '1k', title: 'one collection, 1 KB', collections: 1, documents: 1_000_000, documentBytes: 1_024 },
   { name: 'collections', title: '20 collections, 1 KB', collections: 20, documents: 50_000, documentBytes: 1_024 },
   { name: '10k', title: 'one collection, 10 KB', collections: 1, documents: 200_000, documentBytes: 10_240 },

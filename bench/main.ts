@@ -1,7 +1,7 @@
 /**
  * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
  *
- *   npm run bench -- [--quick] [--only copy|burst|lag] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|lag|verify] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR]
  *
  * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
@@ -18,6 +18,7 @@ import { benchLag } from './lag.ts'
 import { shapes } from './load.ts'
 import { machineFacts, machineLines } from './machine.ts'
 import { type Measured, type Row, tables } from './report.ts'
+import { benchVerify } from './verify.ts'
 
 const { values } = parseArgs({
   options: {
@@ -32,7 +33,9 @@ const { values } = parseArgs({
 })
 const runs = Number(values.runs)
 if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number from 1 on')
-if (values.only && !['copy', 'burst', 'lag'].includes(values.only)) throw new Error('--only takes copy, burst or lag')
+if (values.only && !['copy', 'burst', 'lag', 'verify'].includes(values.only)) {
+  throw new Error('--only takes copy, burst, lag or verify')
+}
 if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
   throw new Error(`--shape takes ${shapes.map(({ name }) => name).join(', ')}`)
 }
@@ -52,8 +55,10 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     run: () => benchBurst(options),
   }
   const lag = { section: 'lag' as const, name: 'sentinel under 2,000 ops/s', run: () => benchLag(options) }
+  const [first] = shapes
+  const verify = { section: 'verify' as const, name: first.title, run: () => benchVerify(first, options) }
   const wanted = values.only ?? (values.shape ? 'copy' : undefined)
-  return [...copies, burst, lag].filter(({ section }) => !wanted || section === wanted)
+  return [...copies, burst, lag, verify].filter(({ section }) => !wanted || section === wanted)
 }
 
 process.stderr.write('building\n')

@@ -5,7 +5,7 @@ export interface Measured {
 }
 
 export interface Row extends Measured {
-  section: 'copy' | 'burst' | 'lag'
+  section: 'copy' | 'burst' | 'lag' | 'verify'
   name: string
 }
 

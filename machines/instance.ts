@@ -13,18 +13,22 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
  * replicating   Collection copy and event application run beside each other for as long as this state lasts, so that
  *               nothing below it stops them by accident:
  *   copying       segments are being copied, events applied meanwhile
- *   applying      every document has been copied once; a commit would succeed
+ *   hashing       every document has been copied once; a commit would have to wait for the verifier's first pass
+ *   applying      a commit would succeed, and soon
  *   draining      a pause: both workers finish what is under way, store their position and say so. Leaving
  *                 `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
  *   committing    source blocked if asked for, commit point taken; events are applied up to it. A commit that failed or
  *                 died before `canWrite` takes a new point: the source may have been written meanwhile
- * finishing     Nothing runs beside it: traits restored, destination unblocked, then (`canWrite`) unique indexes.
+ * finishing     Every event is applied: traits restored (`preparing`), both clusters proved equal (`verifying`), the
+ *               destination unblocked (`admitting`), then (`canWrite`) unique indexes (`converting`)
  * paused        Until `sync.resume`. Survives restarts.
  * committed     The end of this direction.
  * reversing     Source and destination change places:
  *   moving        what is stored moves to the new destination; the old one counts until that is acknowledged
  *   adapting      the new destination is made fit for it: blocked, traits held back, definitions followed
  * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was.
+ *
+ * The verification runs for as long as `syncing` lasts; it waits for the copy by itself.
  *
  * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
  * step there can be repeated.
@@ -33,7 +37,11 @@ export interface InstanceContext {
   configuration: StartConfiguration | null
   initialised: boolean
   copyCompleted: boolean
+  /** The verifier has compared everything once (or is switched off); from then on it keeps up with changes. */
+  hashed: boolean
   commitRequested: boolean
+  /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
+  commitPoint: string | null
   /** Every event up to the commit point is applied. */
   reached: boolean
   canWrite: boolean
@@ -49,7 +57,9 @@ const freshContext: InstanceContext = {
   configuration: null,
   initialised: false,
   copyCompleted: false,
+  hashed: false,
   commitRequested: false,
+  commitPoint: null,
   reached: false,
   canWrite: false,
   failure: null,
@@ -61,6 +71,7 @@ const freshContext: InstanceContext = {
 
 type WithConfiguration = { configuration: StartConfiguration }
 type ReplicationInput = WithConfiguration & { commitBegun: boolean }
+type VerdictInput = WithConfiguration & { commitPoint: string }
 
 /** Work that machines only name: compose.ts provides the real thing. */
 const placeholder = (name: string) => (): never => {
@@ -78,8 +89,11 @@ export const instanceMachine = setup({
     initialisation: fromPromise<void, WithConfiguration>(placeholder('initialisation')),
     collectionCopy: fromCallback<WorkerOrder, ReplicationInput>(placeholder('collectionCopy')),
     eventApplication: fromCallback<WorkerOrder, ReplicationInput>(placeholder('eventApplication')),
+    verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
     commitPoint: fromPromise<string, WithConfiguration>(placeholder('commitPoint')),
     preparation: fromPromise<void, WithConfiguration>(placeholder('preparation')),
+    verdict: fromPromise<void, VerdictInput>(placeholder('verdict')),
+    admission: fromPromise<void, VerdictInput>(placeholder('admission')),
     indexConversion: fromPromise<void, WithConfiguration>(placeholder('indexConversion')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
     adaptation: fromPromise<void, WithConfiguration>(placeholder('adaptation')),
@@ -92,6 +106,8 @@ export const instanceMachine = setup({
     isCommitRequested: ({ context }) => context.commitRequested,
     isReversing: ({ context }) => Boolean(context.reversing),
     isCopyCompleted: ({ context }) => context.copyCompleted,
+    isReadyToCommit: ({ context }) =>
+      context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
     bothDrained: ({ context }) => context.copyDrained && context.eventsDrained,
   },
   actions: {
@@ -133,6 +149,12 @@ export const instanceMachine = setup({
     },
     syncing: {
       initial: 'choosing',
+      invoke: {
+        id: 'verification',
+        src: 'verification',
+        input: ({ context }) => withConfiguration(context),
+        onError: { target: 'failed', actions: 'rememberFailure' },
+      },
       on: { 'worker.failed': { target: 'failed', actions: 'rememberFailure' } },
       states: {
         choosing: {
@@ -176,14 +198,22 @@ export const instanceMachine = setup({
             choosing: {
               always: [
                 { guard: 'isCommitRequested', target: 'committing' },
-                { guard: 'isCopyCompleted', target: 'applying' },
+                { guard: 'isReadyToCommit', target: 'applying' },
+                { guard: 'isCopyCompleted', target: 'hashing' },
                 { target: 'copying' },
               ],
             },
             copying: {
               tags: 'RUNNING',
               on: {
-                'copy.completed': { target: 'applying', actions: assign({ copyCompleted: true }) },
+                'copy.completed': { target: 'choosing', actions: assign({ copyCompleted: true }) },
+                'sync.pause': 'draining',
+              },
+            },
+            hashing: {
+              tags: 'RUNNING',
+              on: {
+                'verification.hashed': { target: 'applying', actions: assign({ hashed: true }) },
                 'sync.pause': 'draining',
               },
             },
@@ -201,6 +231,7 @@ export const instanceMachine = setup({
                 'copy.completed': { actions: assign({ copyCompleted: true, copyDrained: true }) },
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
+                'verification.hashed': { actions: assign({ hashed: true }) },
               },
               always: { guard: 'bothDrained', target: '#instance.paused' },
             },
@@ -211,15 +242,22 @@ export const instanceMachine = setup({
                 src: 'commitPoint',
                 input: ({ context }) => withConfiguration(context),
                 onDone: {
-                  actions: sendTo('eventApplication', ({ event }) => ({
-                    type: 'worker.drainTo' as const,
-                    commitPoint: event.output,
-                  })),
+                  actions: [
+                    assign({ commitPoint: ({ event }) => event.output }),
+                    sendTo('eventApplication', ({ event }) => ({
+                      type: 'worker.drainTo' as const,
+                      commitPoint: event.output,
+                    })),
+                  ],
                 },
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },
               on: {
-                'events.reached': { target: '#instance.syncing.finishing', actions: assign({ reached: true }) },
+                'events.reached': {
+                  guard: ({ context }) => context.commitPoint !== null,
+                  target: '#instance.syncing.finishing',
+                  actions: assign({ reached: true }),
+                },
               },
             },
           },
@@ -237,6 +275,24 @@ export const instanceMachine = setup({
                 id: 'preparation',
                 src: 'preparation',
                 input: ({ context }) => withConfiguration(context),
+                onDone: 'verifying',
+                onError: { target: '#instance.failed', actions: 'rememberFailure' },
+              },
+            },
+            verifying: {
+              invoke: {
+                id: 'verdict',
+                src: 'verdict',
+                input: ({ context }) => withCommitPoint(context),
+                onDone: 'admitting',
+                onError: { target: '#instance.failed', actions: 'rememberFailure' },
+              },
+            },
+            admitting: {
+              invoke: {
+                id: 'admission',
+                src: 'admission',
+                input: ({ context }) => withCommitPoint(context),
                 onDone: { target: 'converting', actions: assign({ canWrite: true }) },
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },
@@ -310,7 +366,7 @@ export const instanceMachine = setup({
 
 /** What a commit had reached counts no more, unless writes are allowed on the destination already. */
 function commitAnew(context: InstanceContext): InstanceContext {
-  return context.canWrite ? context : { ...context, reached: false }
+  return context.canWrite ? context : { ...context, reached: false, commitPoint: null }
 }
 
 /** What is stored of a committed sync, the other way round: everything is copied, nothing is committed. */
@@ -328,4 +384,9 @@ export function turnedContext(context: InstanceContext): InstanceContext {
 function withConfiguration(context: InstanceContext): WithConfiguration {
   assert(context.configuration, 'a sync without configuration')
   return { configuration: context.configuration }
+}
+
+function withCommitPoint(context: InstanceContext): VerdictInput {
+  assert(context.commitPoint, 'a commit without commit point')
+  return { ...withConfiguration(context), commitPoint: context.commitPoint }
 }

@@ -14,6 +14,7 @@ export type WorkerReport =
   | { type: 'copy.completed' }
   | { type: 'copy.drained' }
   | { type: 'events.drained' }
+  | { type: 'verification.hashed' }
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
 

@@ -2,7 +2,7 @@ import { InvalidArgumentError } from 'commander'
 
 /** One command for the HTTP API of one or several instances. */
 export interface ClientRequest {
-  command: 'start' | 'progress' | 'pause' | 'resume' | 'commit' | 'reverse'
+  command: 'start' | 'progress' | 'pause' | 'resume' | 'commit' | 'reverse' | 'repair' | 'mismatches'
   /** Base addresses without a trailing slash. */
   urls: string[]
   body: { inline: unknown } | { file: string }

@@ -33,12 +33,18 @@ async function readBody(body: ClientRequest['body']): Promise<{ json: string } |
   }
 }
 
+/** Commands that ask, and where. All others are sent as `POST /api/v1/<command>`. */
+const queries: Partial<Record<ClientRequest['command'], string>> = {
+  progress: 'progress',
+  mismatches: 'verification/mismatches',
+}
+
 async function send(url: string, command: ClientRequest['command'], json: string): Promise<Reply> {
   let response: Response
   try {
     response = await fetch(
-      `${url}/api/v1/${command}`,
-      command === 'progress' ? {} : { method: 'POST', body: json, headers: { 'Content-Type': 'application/json' } },
+      `${url}/api/v1/${queries[command] ?? command}`,
+      command in queries ? {} : { method: 'POST', body: json, headers: { 'Content-Type': 'application/json' } },
     )
   } catch (error) {
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error

@@ -1,11 +1,15 @@
 import { Command, CommanderError, InvalidArgumentError } from 'commander'
+import type { VerifyOptions } from './audit/run-verify.ts'
 import { type ClientRequest, collectUrl, startBody } from './cli-client-options.ts'
-import { checkUri, redactUris } from './domain/uri-rules.ts'
+import { addClusterOptions, readClusters } from './cli-cluster-options.ts'
+import { addVerifyCommand } from './cli-verify-options.ts'
+import { redactUris } from './domain/uri-rules.ts'
 
 /** What a command line asks for. Reading it has no effect: whoever called prints, serves or sends. */
 export type CommandLine =
   | { kind: 'serve'; options: ServeCommandOptions }
   | { kind: 'client'; request: ClientRequest }
+  | { kind: 'verify'; options: VerifyOptions }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
 
 /** Names of the log levels as pino has them; mongosync's PANIC is our fatal. */
@@ -93,8 +97,9 @@ function buildProgram(
     .version(version, '-v, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
-    .option('--cluster0 <uri>', 'connection string of one cluster (or environment variable TANDEM_CLUSTER0)')
-    .option('--cluster1 <uri>', 'connection string of the other cluster (or environment variable TANDEM_CLUSTER1)')
+    // A command's own options are its own, also where the program has one of the same name.
+    .enablePositionalOptions()
+  addClusterOptions(program)
     .option(
       '--port <number>',
       'port of the HTTP API on 127.0.0.1; 0 takes a free one',
@@ -112,21 +117,10 @@ function buildProgram(
     )
   for (const { flags, why } of ignoredOptions) program.option(flags, `accepted for mongosync and ignored: ${why}`)
   program.action((options) => {
-    const problems: string[] = []
-    const clusters = (['cluster0', 'cluster1'] as const).map((name) => {
-      const variable = `TANDEM_${name.toUpperCase()}`
-      const uri = (options[name] as string | undefined) ?? env[variable] ?? ''
-      if (uri === '') problems.push(`${name}: is required; give --${name} URI or set ${variable}`)
-      else problems.push(...checkUri(name, uri))
-      return uri
-    })
-    if (problems.length > 0) program.error(`error: ${problems.join('\nerror: ')}`)
-    const [cluster0 = '', cluster1 = ''] = clusters
     found({
       kind: 'serve',
       options: {
-        cluster0,
-        cluster1,
+        ...readClusters(program, options, env),
         port: options.port,
         id: options.id,
         loadLevel: options.loadLevel,
@@ -140,6 +134,7 @@ function buildProgram(
     })
   })
   addClientCommands(program, found)
+  addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   return program
 }
 
@@ -173,6 +168,8 @@ function addClientCommands(program: Command, found: (parsed: CommandLine) => voi
     ['resume', 'resume a paused sync, or a failed one after its cause is mended'],
     ['commit', 'end the sync: hand over to the destination'],
     ['reverse', 'turn a committed reversible sync around'],
+    ['mismatches', 'print what a failed verification found different'],
+    ['repair', 'reconcile from the source what a failed verification named; then resume'],
   ] as const) {
     client(name, description).action((options) =>
       found({ kind: 'client', request: { command: name, urls: urls(options), body: { inline: {} } } }),

@@ -14,6 +14,7 @@ import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { LoadLevel } from './replication.ts'
 import { idleProgress, publicState } from './report-progress.ts'
 import { SyncInstance } from './sync-instance.ts'
+import type { Mismatch } from './verify/difference.ts'
 
 export interface ComposeOptions {
   cluster0: string
@@ -83,6 +84,14 @@ export class ComposedInstance implements Instance {
 
   async reverse(): Promise<void> {
     await (await this.#whenReady()).reverse()
+  }
+
+  async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
+    return await (await this.#whenReady()).mismatches()
+  }
+
+  async repair(): Promise<number> {
+    return await (await this.#whenReady()).repair()
   }
 
   /** Drains for a moment; what does not end by then (a cluster that does not answer) is given up. */

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import process from 'node:process'
 import { createApi } from './api/app.ts'
 import { serveApi } from './api/server.ts'
+import { runVerify } from './audit/run-verify.ts'
 import { runClient } from './cli-client.ts'
 import { parseCommandLine, type ServeCommandOptions } from './cli-options.ts'
 import { ComposedInstance } from './compose.ts'
@@ -18,6 +19,13 @@ switch (commandLine.kind) {
     break
   case 'client':
     process.exitCode = await runClient(commandLine.request, console.log)
+    break
+  case 'verify':
+    process.exitCode = await runVerify(commandLine.options, {
+      out: (text) => process.stdout.write(text),
+      err: (text) => process.stderr.write(text),
+      interactive: process.stderr.isTTY === true,
+    })
     break
   case 'serve':
     await serve(commandLine.options)

@@ -2,6 +2,7 @@ import { EventApplication } from './apply/event-application.ts'
 import { DefinitionReconciler } from './apply/reconcile-definitions.ts'
 import { DocumentWriter } from './apply/write-identities.ts'
 import type { CommitParts } from './commit/finish-commit.ts'
+import { repairDifferences } from './commit/repair.ts'
 import { keepReversePosition } from './commit/reverse-position.ts'
 import { setWriteBlocking } from './commit/write-blocking.ts'
 import { CollectionCopy } from './copy/collection-copy.ts'
@@ -15,6 +16,7 @@ import { DestinationTraits } from './mongo/destination-traits.ts'
 import { listCollections, listDatabases } from './mongo/listing.ts'
 import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
+import type { VerificationStore } from './mongo/verification-store.ts'
 import { adaptDestination } from './reverse/adapt.ts'
 
 /** mongosync's 1 to 4: how hard to load the clusters. */
@@ -56,6 +58,7 @@ export class Replication {
       metadata,
       destination: destinationDefinitions,
       context,
+      refuseExpiry: record.configuration.verification.enabled && record.configuration.buildIndexes === 'never',
     })
     this.#writer = new DocumentWriter(destination, (entry) => this.#definitions.dropVanishedIndexes(entry))
     this.commit = {
@@ -111,6 +114,13 @@ export class Replication {
       await this.#definitions.reconcile(database, 'all', 'copying')
     }
     await metadata.savePosition(partition, epoch, { kind: 'time', time: record.startTime })
+  }
+
+  /** Reconciles from the source what a verdict found different: documents by identity, definitions by database. */
+  async repair(store: VerificationStore): Promise<number> {
+    const { source, metadata, context } = this.#parts
+    const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
+    return await repairDifferences({ ...this.commit, store, documents })
   }
 
   /** After a reversal: makes the former source fit to be the destination. */

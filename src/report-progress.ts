@@ -63,7 +63,7 @@ export function reportProgress(sources: ProgressSources): Progress {
     },
     mongosyncID: sources.mongosyncID,
     coordinatorID: work.lease.holder ?? (state === 'COMMITTED' ? sources.mongosyncID : null),
-    verification: null,
+    verification: work.verification.report(record.configuration),
     ...(context.failure ? { failure: context.failure } : {}),
     ...(sources.warnings.length > 0 ? { warnings: sources.warnings } : {}),
     ...(sources.retrying ? { retrying: sources.retrying } : {}),

@@ -15,6 +15,7 @@ import { checkReverse } from './reverse/check-reverse.ts'
 import { moveMetadata, turnRecord } from './reverse/move-metadata.ts'
 import { asRefusal, checkStart } from './start-checks.ts'
 import { SyncWork } from './sync-work.ts'
+import type { Mismatch } from './verify/difference.ts'
 
 export interface SyncInstanceParts {
   clusters: Record<ClusterName, Cluster>
@@ -39,6 +40,7 @@ export class SyncInstance implements Instance {
   #reversing = false
   /** The lease given back at COMMITTED, once. */
   #resigning: Promise<void> | null = null
+  #repairing = false
   /** The configuration of a sync that a predecessor began: an identical start is answered success. */
   #inherited: StartConfiguration | null = null
 
@@ -122,6 +124,7 @@ export class SyncInstance implements Instance {
     if (this.#actor.getSnapshot().context.failure?.error === 'LeaseLost') {
       throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
     }
+    if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
     this.#actor.send({ type: 'sync.resume' })
     await this.#storing
   }
@@ -129,7 +132,10 @@ export class SyncInstance implements Instance {
   async commit(): Promise<void> {
     if (this.#state !== 'RUNNING') throw this.#wrongState('commit', 'RUNNING')
     if (!this.#actor.getSnapshot().hasTag('canCommit')) {
-      throw new RefusedError('CannotCommit', 'the initial copy has not ended; wait until progress shows canCommit true')
+      throw new RefusedError(
+        'CannotCommit',
+        'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
+      )
     }
     this.#actor.send({ type: 'sync.commit' })
     await this.#storing
@@ -162,6 +168,32 @@ export class SyncInstance implements Instance {
       this.#reversing = false
     }
     await this.#storing
+  }
+
+  /** What the last verdict found different; empty before the first and after one without differences. */
+  async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
+    if (!this.#work) return { mismatches: [], total: 0 }
+    const { mismatches, total } = await this.#work.verification.store.loadVerdict()
+    return { mismatches: mismatches as Mismatch[], total }
+  }
+
+  /** Reconciles what the last verdict named from the source; `resume` then commits anew. */
+  async repair(): Promise<number> {
+    const failure = this.#actor.getSnapshot().context.failure
+    if (this.#state !== 'FAILED' || failure?.error !== 'VerificationFailed' || this.#repairing) {
+      throw new RefusedError(
+        'WrongState',
+        `repair is accepted in FAILED after VerificationFailed; the state is ${this.#state}${failure ? ` (${failure.error})` : ''}`,
+      )
+    }
+    this.#repairing = true
+    try {
+      return await (this.#work as SyncWork).repair()
+    } catch (error) {
+      throw asRefusal(error)
+    } finally {
+      this.#repairing = false
+    }
   }
 
   async close(): Promise<void> {
@@ -261,8 +293,13 @@ export class SyncInstance implements Instance {
         eventApplication: fromCallback(({ input, sendBack, receive }) =>
           superviseEvents(work(), input.commitBegun, sendBack, receive),
         ),
+        verification: fromCallback(({ input, sendBack }) =>
+          superviseVerification(work(), input.configuration, sendBack),
+        ),
         commitPoint: fromPromise(() => this.#onceStored(() => work().commitPoint())),
         preparation: fromPromise(() => this.#onceStored(() => work().prepareToWrite())),
+        verdict: fromPromise(({ input }) => this.#onceStored(() => work().verdict(BigInt(input.commitPoint)))),
+        admission: fromPromise(({ input }) => work().admit(BigInt(input.commitPoint))),
         indexConversion: fromPromise(() => this.#onceStored(() => work().finishIndexes())),
         metadataMove: fromPromise(() => this.#onceStored(() => this.#turnAround(this.#actor.getSnapshot().context))),
         adaptation: fromPromise(() => this.#onceStored(() => work().adapt())),
@@ -317,7 +354,10 @@ function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Report, r
   const run = replication.then(async ({ copy }) => {
     if (drainAsked) copy?.drain()
     completed = (await copy?.run()) ?? false
-    if (completed) sendBack({ type: 'copy.completed' })
+    if (completed) {
+      work.verification.copied()
+      sendBack({ type: 'copy.completed' })
+    }
     if (drainAsked) sendBack({ type: 'copy.drained' })
   })
   work.joined(run)
@@ -353,6 +393,13 @@ function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: Report,
     replication.then(({ events }) => events?.drain()).catch(() => {})
     work.left()
   }
+}
+
+/** The embedded verifier, for as long as there is a sync to verify. */
+function superviseVerification(work: SyncWork, configuration: StartConfiguration, sendBack: Report): () => void {
+  const run = work.verification.run(configuration, () => sendBack({ type: 'verification.hashed' }))
+  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
+  return () => void work.verification.stop()
 }
 
 function startedContext(configuration: StartConfiguration): InstanceContext {

@@ -1,7 +1,8 @@
 import { createActor, fromCallback, fromPromise, waitFor } from 'xstate'
 import { electionMachine } from '../machines/election.ts'
 import type { EventApplication } from './apply/event-application.ts'
-import { finishIndexes, holdBackAgain, prepareToWrite } from './commit/finish-commit.ts'
+import { admitWrites, finishIndexes, holdBackAgain, prepareToWrite } from './commit/finish-commit.ts'
+import { applyLateDeletes } from './commit/late-changes.ts'
 import { setWriteBlocking } from './commit/write-blocking.ts'
 import { type ClusterTime, laterOf } from './domain/cluster-time.ts'
 import { FatalError, StoppedError } from './domain/errors.ts'
@@ -12,6 +13,7 @@ import { appendNote } from './mongo/listing.ts'
 import type { Metadata, SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
 import { blocksDestination, type LoadLevel, Replication } from './replication.ts'
+import { Verification } from './verification.ts'
 
 export interface SyncWorkParts {
   source: Cluster
@@ -27,6 +29,8 @@ export interface SyncWorkParts {
 /** One sync's work in this process: what the instance machine's actors do, and the figures progress shows. */
 export class SyncWork {
   readonly lease: Lease
+  /** The embedded verifier, also where it is switched off: then it has nothing to say. */
+  readonly verification: Verification
   readonly #parts: SyncWorkParts
   readonly #heartbeat: Heartbeat
   readonly #election
@@ -40,6 +44,8 @@ export class SyncWork {
   #events: EventApplication | null = null
   #appliedBefore = 0
   #appliedTime: ClusterTime = 0n
+  /** The source is known to have done nothing between the commit point and this time but let documents expire. */
+  #quietUntil: ClusterTime = 0n
 
   constructor(parts: SyncWorkParts) {
     this.#parts = parts
@@ -61,6 +67,16 @@ export class SyncWork {
       }),
     )
     this.#election.start()
+    this.verification = new Verification({
+      source: parts.source,
+      destination: parts.destination,
+      metadata: parts.metadata,
+      context: parts.context,
+      atStep: parts.atStep,
+      epoch: () => lease.epoch,
+      catalogue: () => this.#finishing.catalogue,
+      appliedTime: () => this.appliedTime,
+    })
   }
 
   /** Resolves when this process leads and may write. */
@@ -76,6 +92,7 @@ export class SyncWork {
 
   /** The sync is over: nobody writes any more. */
   async resign(): Promise<void> {
+    await this.verification.stop()
     this.#election.send({ type: 'lease.resign' })
     await this.lease.release()
   }
@@ -153,7 +170,37 @@ export class SyncWork {
     await this.lead()
     this.#abort = new AbortController()
     const replication = await this.#load()
-    await prepareToWrite(replication.commit, blocksDestination(this.#configuration))
+    await this.verification.checkDefinitions(this.#configuration, 'heldBack')
+    await prepareToWrite(replication.commit)
+  }
+
+  /** Both clusters hold the same, and the source is quiet. Throws FatalError VerificationFailed or SourceWritten. */
+  async verdict(commitPoint: ClusterTime): Promise<void> {
+    this.#parts.atStep('verify')
+    const applyLate = async (since: ClusterTime): Promise<number> => {
+      const { until, expired } = await applyLateDeletes(this.#finishing.commit, since)
+      this.#quietUntil = until
+      return expired
+    }
+    await applyLate(commitPoint)
+    await this.verification.settle(this.#configuration, () => applyLate(this.#quietUntil))
+  }
+
+  /** A last look at the source, then writes are allowed on the destination. */
+  async admit(commitPoint: ClusterTime): Promise<void> {
+    const since = laterOf(commitPoint, this.#quietUntil)
+    await applyLateDeletes(this.#finishing.commit, since)
+    await admitWrites(this.#finishing.commit, blocksDestination(this.#configuration))
+  }
+
+  /** Makes what the last verdict named equal again, from the source. Returns how many documents were looked at. */
+  async repair(): Promise<number> {
+    await this.#ended
+    await this.lead()
+    this.#abort = new AbortController()
+    const replication = await this.#load()
+    await holdBackAgain(replication.commit)
+    return await replication.repair(this.verification.store)
   }
 
   async finishIndexes(): Promise<void> {
@@ -174,6 +221,7 @@ export class SyncWork {
   async look(): Promise<void> {
     await this.#load(false)
     this.#appliedTime = (await this.#parts.metadata.loadPosition(0))?.time ?? 0n
+    await this.verification.look()
   }
 
   get totalEventsApplied(): number {
@@ -200,9 +248,16 @@ export class SyncWork {
 
   async close(): Promise<void> {
     this.left()
+    await this.verification.stop()
     this.#election.stop()
     await this.#ended
     await this.lease.release()
+  }
+
+  /** What a commit works on: loaded when it began to finish. */
+  get #finishing(): Replication {
+    if (!this.#latest) throw new FatalError('InternalError', 'a commit that finishes before it began')
+    return this.#latest
   }
 
   get #configuration(): SyncRecord['configuration'] {

@@ -6,6 +6,7 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { guardHost } from './guard-host.ts'
 import type { Instance } from './instance.ts'
+import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
@@ -102,6 +103,28 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       (context) => context.json({ progress: renderProgress(instance.progress()), success: true as const }),
     )
     .all('/api/v1/progress', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .get(
+      '/api/v1/verification/mismatches',
+      describeQuery('mismatches', 'What the last verdict found different, by name.', mismatchesAnswerSchema),
+      async (context) => context.json(renderMismatches(await instance.mismatches())),
+    )
+    .all('/api/v1/verification/mismatches', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .post(
+      '/api/v1/repair',
+      describeCommand(
+        'repair',
+        'Reconciles from the source what a failed verification named; then send resume.',
+        noBody,
+        repairedSchema,
+      ),
+      async (context) => {
+        await readEmptyBody(context.req.raw)
+        return context.json({ ...success, repairedDocuments: await instance.repair() })
+      },
+    )
+    .all('/api/v1/repair', (context) => wrongMethod(context, 'POST'))
 
     .get('/healthz', describeQuery('health', 'The process answers.', healthSchema), (context) =>
       context.json({ ...success, version }),

@@ -1,5 +1,6 @@
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import type { Mismatch } from '../verify/difference.ts'
 
 /**
  * What the API knows of a sync instance. Commands resolve once they are accepted and durable, and reject with
@@ -12,4 +13,8 @@ export interface Instance {
   resume(): Promise<void>
   commit(): Promise<void>
   reverse(): Promise<void>
+  /** What the last verdict found different, the first thousand of `total`. */
+  mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
+  /** Makes what it named equal again from the source; resolves with the number of documents looked at. */
+  repair(): Promise<number>
 }

@@ -6,7 +6,13 @@ import { FatalError, StoppedError } from '../domain/errors.ts'
 import { laneHash } from '../domain/lane-hash.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
-import { readChangeStream, type StreamBatch, type StreamPosition } from '../mongo/change-stream.ts'
+import {
+  hurriedAwaitMS,
+  idleAwaitMS,
+  readChangeStream,
+  type StreamBatch,
+  type StreamPosition,
+} from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
@@ -87,7 +93,8 @@ export class EventApplication {
     const saver = setInterval(() => this.#savePosition(), savePositionMS)
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
-      for await (const batch of readChangeStream(this.#parts.source, this.#parts.start, context)) {
+      const awaitMS = (): number => (this.#drainTo === null ? idleAwaitMS : hurriedAwaitMS)
+      for await (const batch of readChangeStream(this.#parts.source, this.#parts.start, context, { awaitMS })) {
         await this.#exclusively(async () => {
           await this.#route(batch)
           this.#watermark.routed(batch.position)

@@ -1,5 +1,5 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
-import type { IndexSpecification } from '../domain/definition.ts'
+import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -24,6 +24,7 @@ export class DefinitionReconciler {
   readonly #metadata: Metadata
   readonly #destination: DestinationDefinitions
   readonly #context: RetryContext
+  readonly #refuseExpiry: boolean
 
   constructor(parts: {
     source: Cluster
@@ -31,12 +32,15 @@ export class DefinitionReconciler {
     metadata: Metadata
     destination: DestinationDefinitions
     context: RetryContext
+    /** TTL indexes cannot be carried: the verifier would see documents expire on one cluster only. */
+    refuseExpiry?: boolean
   }) {
     this.#source = parts.source
     this.#catalogue = parts.catalogue
     this.#metadata = parts.metadata
     this.#destination = parts.destination
     this.#context = parts.context
+    this.#refuseExpiry = parts.refuseExpiry ?? false
   }
 
   /**
@@ -56,6 +60,9 @@ export class DefinitionReconciler {
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
       const views = listed.filter((one) => one.type === 'view')
       const byUuid = new Map(collections.map((one) => [one.uuid, one]))
+      if (this.#refuseExpiry) {
+        for (const [uuid, found] of indexes) refuseExpiry(database, byUuid.get(uuid)?.name ?? '', found)
+      }
 
       for (const entry of this.#catalogue.inDatabase(database)) {
         if (!byUuid.has(entry.uuid)) await this.#drop(entry)
@@ -213,6 +220,16 @@ function newEntry(
     planned: false,
     hasTombstones: false,
   }
+}
+
+/** Throws when a TTL index is among these: with buildIndexes never it is not built on the destination. */
+export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
+  if (!indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)) return
+  throw new FatalError(
+    'VerificationNotSupported',
+    `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +
+      'on the source only. Drop that index, or start anew with "beforeDataCopy" or with "verification": {"enabled": false}.',
+  )
 }
 
 /** What tandem cannot carry yet, by name, at start and whenever it appears later. */

@@ -26,10 +26,10 @@ export interface CommitParts {
 }
 
 /**
- * Everything between "all events up to the commit point are applied" and `canWrite`: a last look at every definition,
- * the held-back traits, prepareUnique, and the destination's write block lifted. Every step may be repeated.
+ * What follows once all events up to the commit point are applied: a last look at every definition, the held-back
+ * traits, prepareUnique. Every step may be repeated.
  */
-export async function prepareToWrite(parts: CommitParts, unblock: boolean): Promise<void> {
+export async function prepareToWrite(parts: CommitParts): Promise<void> {
   const { source, destination, catalogue, definitions, context } = parts
   parts.atStep('audit')
   const databases = await retry('listing databases', context, () => listDatabases(source))
@@ -51,10 +51,15 @@ export async function prepareToWrite(parts: CommitParts, unblock: boolean): Prom
   for (const entry of catalogue.entries()) {
     await retry(`commit of ${entry.database}.${entry.name}`, context, () => parts.traits.prepareIndexes(entry))
   }
+}
+
+/** The last step before `canWrite`: applications may write on the destination. */
+export async function admitWrites(parts: CommitParts, unblock: boolean): Promise<void> {
   parts.atStep('reversePosition')
   await parts.keepReversePosition()
   parts.atStep('unblock')
-  if (unblock) await retry('allowing writes on the destination', context, () => setWriteBlocking(destination, false))
+  if (!unblock) return
+  await retry('allowing writes on the destination', parts.context, () => setWriteBlocking(parts.destination, false))
 }
 
 /**

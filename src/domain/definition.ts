@@ -149,6 +149,14 @@ export function collModOptions(from: RawFields, to: RawFields): RawFields {
   return changes
 }
 
+/** True when an option says the same on both; what `collMod` makes explicit equals what is left out. */
+export function sameOption(name: string, one: TypedValue | undefined, other: TypedValue | undefined): boolean {
+  const unset = followed[name] ?? nothing
+  return Buffer.compare(one ?? unset, other ?? unset) === 0
+}
+
+const nothing: TypedValue = Buffer.alloc(0)
+
 function typedInt64(value: bigint): TypedValue {
   const typed = Buffer.alloc(9)
   typed[0] = bsonType.int64

@@ -59,6 +59,9 @@ export type FailureName =
   | 'MetadataVersion'
   | 'LeaseLost'
   | 'DocumentRefused'
+  | 'VerificationFailed'
+  | 'VerificationNotSupported'
+  | 'SourceWritten'
   | 'InternalError'
 
 /** The operator must act: the instance goes to FAILED and says why. */

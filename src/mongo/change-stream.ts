@@ -19,13 +19,23 @@ export interface StreamBatch {
 /** Events per getMore; the server also ends a batch at 16 MB. */
 const batchSize = 5_000
 /** How long the server holds an empty getMore open. Short, so that stopping and idle positions do not wait long. */
-const awaitMS = 500
+export const idleAwaitMS = 500
 /** A getMore that takes this much longer than its await time sits on a dead connection. */
 const answerLimitMS = 20_000
 /** Larger documents are left out of the event (and read from the source instead), so that no event exceeds 16 MB. */
 const inlineDocumentBytesMax = 256 * 1024
 
-function pipeline(position: StreamPosition): Document[] {
+export interface StreamContent {
+  /** Leave the documents of inserts and replacements out: only what changed is asked. */
+  identitiesOnly?: boolean
+  /** How long the server may hold an empty getMore open, ms: a position moves only when it answers. Asked each time. */
+  awaitMS?: () => number
+}
+
+/** For a reader that waits for its position to pass a moment. */
+export const hurriedAwaitMS = 30
+
+function pipeline(position: StreamPosition, { identitiesOnly = false }: StreamContent): Document[] {
   return [
     {
       $changeStream: {
@@ -44,12 +54,14 @@ function pipeline(position: StreamPosition): Document[] {
         collectionUUID: 1,
         ns: 1,
         documentKey: 1,
-        fullDocument: {
-          $cond: [{ $lte: [{ $bsonSize: '$fullDocument' }, inlineDocumentBytesMax] }, '$fullDocument', '$$REMOVE'],
-        },
+        ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
       },
     },
   ]
+}
+
+const smallDocument = {
+  $cond: [{ $lte: [{ $bsonSize: '$fullDocument' }, inlineDocumentBytesMax] }, '$fullDocument', '$$REMOVE'],
 }
 
 /**
@@ -61,6 +73,7 @@ export async function* readChangeStream(
   cluster: Cluster,
   start: StreamPosition,
   context: RetryContext,
+  content: StreamContent = {},
 ): AsyncGenerator<StreamBatch> {
   let position = start
   let cursor: RawCursor | null = null
@@ -71,10 +84,19 @@ export async function* readChangeStream(
           cursor ??= await RawCursor.open(
             cluster,
             'admin',
-            { aggregate: 1, pipeline: pipeline(position), cursor: { batchSize }, readConcern: { level: 'majority' } },
+            {
+              aggregate: 1,
+              pipeline: pipeline(position, content),
+              cursor: { batchSize },
+              readConcern: { level: 'majority' },
+            },
             answerLimitMS,
           )
-          const raw = await cursor.next({ batchSize, awaitMS, timeoutMS: answerLimitMS })
+          const raw = await cursor.next({
+            batchSize,
+            awaitMS: content.awaitMS?.() ?? idleAwaitMS,
+            timeoutMS: answerLimitMS,
+          })
           if (!raw?.resumeToken) {
             await discard()
             return null

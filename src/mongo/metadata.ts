@@ -88,7 +88,8 @@ export class Metadata {
 
   /** Forgets the sync: its record first, without which the rest means nothing. The lease and its epoch stay. */
   async clear(): Promise<void> {
-    for (const collection of ['sync', 'instances', 'positions', 'collections', 'segments', 'tombstones']) {
+    const verifier = ['verification', 'verifiedRanges', 'rechecks']
+    for (const collection of ['sync', 'instances', 'positions', 'collections', 'segments', 'tombstones', ...verifier]) {
       await this.#delete(collection, [{ q: {}, limit: 0 }])
     }
   }
@@ -117,6 +118,10 @@ export class Metadata {
         cause: error,
       })
     }
+  }
+
+  async removePositions(partitions: number[]): Promise<void> {
+    await this.#delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
   }
 
   async loadCollections(): Promise<CatalogueEntry[]> {

@@ -125,6 +125,65 @@ describe('running an instance', () => {
   })
 })
 
+describe('verify', () => {
+  const verify = (...args: string[]) => {
+    const parsed = parseCommandLine(['verify', ...args], {
+      TANDEM_CLUSTER0: 'mongodb://a.test',
+      TANDEM_CLUSTER1: 'mongodb://b.test',
+    })
+    if (parsed.kind !== 'verify') throw new Error(JSON.stringify(parsed))
+    return parsed.options
+  }
+
+  test('has defaults, and its connection strings from the environment', () => {
+    expect(verify()).toEqual({
+      cluster0: 'mongodb://a.test',
+      cluster1: 'mongodb://b.test',
+      json: false,
+      maxDifferences: 100,
+      namespaces: [],
+      ignoreIndexes: false,
+    })
+  })
+
+  test('takes every option', () => {
+    const args = ['--json', '--maxDifferences', '5', '--ignoreIndexes', '--namespace', 'd', '--namespace', 'e.c.x']
+    expect(verify('--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', ...args)).toEqual({
+      cluster0: 'mongodb://c',
+      cluster1: 'mongodb://d',
+      json: true,
+      maxDifferences: 5,
+      namespaces: [
+        { database: 'd', collection: null },
+        { database: 'e', collection: 'c.x' },
+      ],
+      ignoreIndexes: true,
+    })
+  })
+
+  test.each([
+    [['--maxDifferences', '-1'], /0 to 1000000/],
+    [['--maxDifferences', '1e9'], /0 to 1000000/],
+    [['--namespace', 'admin'], /not internal/],
+    [['--namespace', '.c'], /not internal/],
+    [['--port', '1'], /unknown option '--port'/],
+    [['more'], /too many arguments/],
+  ])('refuses %j', (args, message) => {
+    expect(refused(['verify', ...uris, ...args])).toMatch(message)
+  })
+
+  test('names what is missing, and never repeats a connection string', () => {
+    expect(refused(['verify', '--cluster0', 'mongodb://a'])).toMatch(/cluster1: is required/)
+    const texts = [
+      refused(['verify', '--cluster0', 'mongodb://root:hunter2@a/?w=1', '--cluster1', 'mongodb://b']),
+      refused(['verify', ...uris, 'mongodb://root:hunter2@a']),
+      refused(['verify', ...uris, '--namespace', 'local.mongodb://root:hunter2@a']),
+    ]
+    expect(texts[0]).toMatch(/write concern must be majority/)
+    for (const text of texts) expect(text).not.toMatch(/root|hunter2/)
+  })
+})
+
 describe('help and version', () => {
   test.each(['-v', '--version'])('%s prints to standard output', (flag) => {
     expect(parseCommandLine([flag], {}, '1.2.3')).toEqual({
@@ -135,7 +194,7 @@ describe('help and version', () => {
     })
   })
 
-  test.each([['-h'], ['--help'], ['start', '-h'], ['progress', '--help']])(
+  test.each([['-h'], ['--help'], ['start', '-h'], ['progress', '--help'], ['verify', '-h']])(
     '%s %s prints to standard output',
     (...args) => {
       const parsed = parseCommandLine(args, {})

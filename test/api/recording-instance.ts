@@ -2,6 +2,7 @@ import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import type { Mismatch } from '../../src/verify/difference.ts'
 
 /** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */
 export class RecordingInstance implements Instance {
@@ -27,6 +28,14 @@ export class RecordingInstance implements Instance {
   }
   reverse(): Promise<void> {
     return this.#record('reverse')
+  }
+  found: Awaited<ReturnType<Instance['mismatches']>> = { mismatches: [], total: 0 }
+  mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
+    return Promise.resolve(this.found)
+  }
+  async repair(): Promise<number> {
+    await this.#record('repair')
+    return 0
   }
   #record(command: string): Promise<void> {
     this.calls.push({ command })

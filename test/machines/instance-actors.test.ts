@@ -107,7 +107,7 @@ describe('with workers that act by themselves', () => {
       { to: 'collectionCopy', order: { type: 'worker.drain' } },
       { to: 'eventApplication', order: { type: 'worker.drain' } },
     ])
-    expect([...stubs.running.keys()]).toEqual(['collectionCopy', 'eventApplication'])
+    expect([...stubs.running.keys()]).toEqual(['verification', 'collectionCopy', 'eventApplication'])
     stubs.actor.stop()
   })
 
@@ -116,7 +116,7 @@ describe('with workers that act by themselves', () => {
     expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '70' } }])
     await stubs.proceed('eventApplication')
     expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.preparing')
-    expect([...stubs.running.keys()]).toEqual(['preparation'])
+    expect([...stubs.running.keys()]).toEqual(['verification', 'preparation'])
     stubs.actor.stop()
   })
 

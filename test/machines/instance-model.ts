@@ -28,16 +28,21 @@ export const promises = [
   'initialisation',
   'commitPoint',
   'preparation',
+  'verdict',
+  'admission',
   'indexConversion',
   'metadataMove',
   'adaptation',
 ] as const
-export const workers = ['collectionCopy', 'eventApplication'] as const
+export const workers = ['collectionCopy', 'eventApplication', 'verification'] as const
+
+export const verifying: StartConfiguration = { ...configuration, verification: { enabled: true } }
 
 export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as const
 
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
+  { type: 'sync.start', configuration: verifying },
   { type: 'sync.pause' },
   { type: 'sync.resume' },
   { type: 'sync.commit' },
@@ -48,6 +53,7 @@ export const reports: WorkerReport[] = [
   { type: 'copy.completed' },
   { type: 'copy.drained' },
   { type: 'events.drained' },
+  { type: 'verification.hashed' },
   { type: 'events.reached' },
   { type: 'worker.failed', failure },
 ]

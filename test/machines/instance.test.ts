@@ -22,10 +22,13 @@ const restingStates = [
   'idle',
   'syncing.initialising',
   'syncing.replicating.copying',
+  'syncing.replicating.hashing',
   'syncing.replicating.applying',
   'syncing.replicating.draining',
   'syncing.replicating.committing',
   'syncing.finishing.preparing',
+  'syncing.finishing.verifying',
+  'syncing.finishing.admitting',
   'syncing.finishing.converting',
   'paused',
   'committed',
@@ -36,13 +39,16 @@ const restingStates = [
 
 /** What runs in each. */
 const runs: Record<string, string[]> = {
-  'syncing.initialising': ['initialisation'],
-  'syncing.replicating.copying': ['collectionCopy', 'eventApplication'],
-  'syncing.replicating.applying': ['collectionCopy', 'eventApplication'],
-  'syncing.replicating.draining': ['collectionCopy', 'eventApplication'],
-  'syncing.replicating.committing': ['collectionCopy', 'commitPoint', 'eventApplication'],
-  'syncing.finishing.preparing': ['preparation'],
-  'syncing.finishing.converting': ['indexConversion'],
+  'syncing.initialising': ['initialisation', 'verification'],
+  'syncing.replicating.copying': ['collectionCopy', 'eventApplication', 'verification'],
+  'syncing.replicating.hashing': ['collectionCopy', 'eventApplication', 'verification'],
+  'syncing.replicating.applying': ['collectionCopy', 'eventApplication', 'verification'],
+  'syncing.replicating.draining': ['collectionCopy', 'eventApplication', 'verification'],
+  'syncing.replicating.committing': ['collectionCopy', 'commitPoint', 'eventApplication', 'verification'],
+  'syncing.finishing.preparing': ['preparation', 'verification'],
+  'syncing.finishing.verifying': ['verdict', 'verification'],
+  'syncing.finishing.admitting': ['admission', 'verification'],
+  'syncing.finishing.converting': ['indexConversion', 'verification'],
   'reversing.moving': ['metadataMove'],
   'reversing.adapting': ['adaptation'],
 }
@@ -53,6 +59,9 @@ interface Step {
   event: AnyEvent | null
   to: InstanceSnapshot
 }
+
+/** A commit that died here begins anew. */
+const beforeWrites = new Set(['preparing', 'verifying', 'admitting'].map((state) => `syncing.finishing.${state}`))
 
 const keyOf = (snapshot: InstanceSnapshot) => JSON.stringify([snapshot.value, snapshot.context])
 
@@ -116,6 +125,8 @@ describe('paths', () => {
       { type: 'xstate.done.actor.commitPoint', output: '7' },
       { type: 'events.reached' },
       { type: 'xstate.done.actor.preparation', output: undefined },
+      { type: 'xstate.done.actor.verdict', output: undefined },
+      { type: 'xstate.done.actor.admission', output: undefined },
       { type: 'xstate.done.actor.indexConversion', output: undefined },
     ]
     const seen: string[] = []
@@ -131,6 +142,8 @@ describe('paths', () => {
       'syncing.replicating.committing',
       'syncing.replicating.committing',
       'syncing.finishing.preparing',
+      'syncing.finishing.verifying',
+      'syncing.finishing.admitting',
       'syncing.finishing.converting',
       'committed',
     ])
@@ -153,10 +166,10 @@ describe('at every step', () => {
     )
   })
 
-  it('canWrite comes only from a preparation that ended', () => {
+  it('canWrite comes only from an admission that ended', () => {
     everyStepShould(
       ({ from, event, to }) =>
-        from.context.canWrite || !to.context.canWrite || event?.type === 'xstate.done.actor.preparation',
+        from.context.canWrite || !to.context.canWrite || event?.type === 'xstate.done.actor.admission',
     )
   })
 
@@ -178,7 +191,10 @@ describe('at every step', () => {
   it('a reversed sync has everything copied, and begins by applying', () => {
     const reversed = steps.filter(({ event }) => event?.type === 'xstate.done.actor.adaptation')
     expect(reversed.length).toBeGreaterThan(0)
-    for (const { to } of reversed) expect(stateOf(to)).toBe('syncing.replicating.applying')
+    for (const { to } of reversed) {
+      const ready = to.context.configuration?.verification.enabled === false
+      expect(stateOf(to)).toBe(`syncing.replicating.${ready ? 'applying' : 'hashing'}`)
+    }
   })
 
   it('exactly one public state is shown', () => {
@@ -287,7 +303,7 @@ describe('after a crash', () => {
     everyStepShould(({ from, event, to }) => {
       if (event !== null) return true
       if (from.context.pauseRequested && stateOf(from).startsWith('syncing')) return stateOf(to) === 'paused'
-      if (stateOf(from) === 'syncing.finishing.preparing') return stateOf(to) === 'syncing.replicating.committing'
+      if (beforeWrites.has(stateOf(from))) return stateOf(to) === 'syncing.replicating.committing'
       return stateOf(to) === stateOf(from)
     })
   })
@@ -296,7 +312,8 @@ describe('after a crash', () => {
     everyStepShould(({ from, event, to }) => {
       if (event !== null) return true
       const reached = from.context.reached && from.context.canWrite
-      return JSON.stringify({ ...from.context, reached }) === JSON.stringify(to.context)
+      const commitPoint = from.context.canWrite ? from.context.commitPoint : null
+      return JSON.stringify({ ...from.context, commitPoint, reached }) === JSON.stringify(to.context)
     })
   })
 })

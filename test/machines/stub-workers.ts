@@ -57,6 +57,9 @@ export class StubWorkers {
         eventApplication: worker('eventApplication'),
         commitPoint: promise('commitPoint'),
         preparation: promise('preparation'),
+        verification: worker('verification'),
+        verdict: promise('verdict'),
+        admission: promise('admission'),
         indexConversion: promise('indexConversion'),
         metadataMove: promise('metadataMove'),
         adaptation: promise('adaptation'),
@@ -84,7 +87,10 @@ export class StubWorkers {
         stub.copied = true
         stub.sendBack({ type: 'copy.completed' })
       }
-    } else {
+    } else if (id === 'verification') {
+      // As the real one: it begins when the copy has ended.
+      if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.hashed' })
+    } else if (id === 'eventApplication') {
       const last = stub.orders.at(-1)
       if (last) stub.sendBack({ type: last.type === 'worker.drain' ? 'events.drained' : 'events.reached' })
     }

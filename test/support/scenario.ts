@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
-import { compareClusters } from './compare.ts'
+import { compareBoth } from './compare-both.ts'
 import { Random } from './random.ts'
 import type { ReplicaSet } from './replica-set.ts'
 import { seedData } from './seed-data.ts'
@@ -53,7 +53,7 @@ export interface ScenarioResult {
 
 /**
  * One migration under a random workload that runs from before the copy until the commit, with faults on top; ends with
- * the independent comparison of both clusters. Everything random comes from the seed.
+ * the independent comparisons of both clusters. Everything random comes from the seed.
  */
 export async function runScenario(options: ScenarioOptions): Promise<ScenarioResult> {
   const { pair, seed, steps = 120, ddl = true, huge = false } = options
@@ -88,7 +88,7 @@ export async function runScenario(options: ScenarioOptions): Promise<ScenarioRes
     },
   }
   try {
-    await startSync(tandem, options.start)
+    await startSync(tandem, { verification: { enabled: true }, ...options.start })
     const writing = workload.runSteps(steps)
     const faults = options.faults?.(run) ?? Promise.resolve()
     writing.catch(() => {})
@@ -106,7 +106,7 @@ export async function runScenario(options: ScenarioOptions): Promise<ScenarioRes
     await options.commitFaults?.(run)
     await tandem.waitFor((progress) => progress.state === 'COMMITTED', { timeoutSeconds: 120, what: 'COMMITTED' })
     const segmentsReadAgain = await countReadAgain(pair.destination.uri, doneBefore)
-    const compared = await compareClusters(pair.source.uri, pair.destination.uri)
+    const compared = await compareBoth(pair.source.uri, pair.destination.uri)
     const { equal, differences, documents } = compared
     return { equal, differences, documents, segmentsReadAgain, ...run.counts }
   } catch (error) {

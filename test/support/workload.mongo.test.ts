@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { compareClusters } from './compare.ts'
+import { compareBoth } from './compare-both.ts'
 import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
 import { seedData } from './seed-data.ts'
 import { createWorkload } from './workload.ts'
@@ -48,7 +49,7 @@ describe('workload', () => {
     expect(summaries[0]).toMatchObject({ steps: 800, transient: 0, blocked: false })
     expect((summaries[0]?.succeeded['create'] ?? 0) > 0).toBe(ddl)
     expect((summaries[0]?.succeeded['transaction'] ?? 0) > 0).toBe(transactions)
-    const { differences, documents } = await compareClusters(...uris())
+    const { differences, documents } = await compareBoth(...uris())
     expect(differences).toEqual([])
     expect(documents).toBeGreaterThan(50)
   })

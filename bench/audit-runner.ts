@@ -1,0 +1,16 @@
+/** `tandem verify` without the start of its process: what verify.ts measures. */
+import { audit } from '../src/audit/audit.ts'
+import { AuditCluster } from '../src/audit/audit-cluster.ts'
+import { serveParent } from './child-work.ts'
+import type { ReadInput } from './raw-reader.ts'
+
+await serveParent(async ({ cluster0, cluster1, database }: ReadInput) => {
+  const [left, right] = [new AuditCluster('cluster0', cluster0), new AuditCluster('cluster1', cluster1)]
+  await Promise.all([left.databases(), right.databases()]) // connects
+  return async () => {
+    const namespaces = [{ database, collection: null }]
+    const report = await audit(left, right, { namespaces, ignoreIndexes: false, maxDifferences: 10 })
+    if (!report.equal) throw new Error(`equal contents were found different: ${JSON.stringify(report)}`)
+    return { documents: report.documents.cluster0 + report.documents.cluster1 }
+  }
+})

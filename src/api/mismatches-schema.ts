@@ -1,0 +1,46 @@
+import * as v from 'valibot'
+import type { Mismatch } from '../verify/difference.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** The answer of `GET /api/v1/verification/mismatches`: names, never values other than an `_id`. */
+
+const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
+
+const mismatchSchema = objectOf({
+  namespace: text('database.collection'),
+  kind: v.pipe(
+    v.picklist(['missing', 'extra', 'content', 'index', 'option', 'collection']),
+    v.description('missing, extra and content are about a document, the others about a definition.'),
+  ),
+  id: v.exactOptional(v.pipe(v.unknown(), v.description('The _id as canonical Extended JSON.'))),
+  field: v.exactOptional(text('Path of the first field that differs, or the name of the index or option.')),
+  by: v.exactOptional(
+    v.pipe(
+      v.picklist(['sync', 'foreignWrite']),
+      v.description('Who caused it, inferred from both change streams; absent when that is not certain.'),
+    ),
+  ),
+})
+
+export const mismatchesAnswerSchema = objectOf({
+  success: v.literal(true),
+  mismatches: v.array(mismatchSchema),
+  total: v.pipe(v.number(), v.integer(), v.minValue(0), v.description('All differences, listed or not.')),
+  truncated: v.pipe(v.boolean(), v.description('More were found than are listed.')),
+})
+
+export const repairedSchema = objectOf({
+  success: v.literal(true),
+  repairedDocuments: v.pipe(v.number(), v.integer(), v.minValue(0), v.description('Documents reconciled.')),
+})
+
+export function renderMismatches({ mismatches, total }: { mismatches: Mismatch[]; total: number }) {
+  const listed = mismatches.map(({ namespace, kind, id, field, by }) => ({
+    namespace,
+    kind,
+    ...(id === undefined ? {} : { id }),
+    ...(field === undefined ? {} : { field }),
+    ...(by === undefined ? {} : { by }),
+  }))
+  return { success: true as const, mismatches: listed, total, truncated: total > listed.length }
+}

@@ -1,0 +1,136 @@
+import { type Collection, type Document, type FindCursor, MongoClient, MongoServerSelectionError } from 'mongodb'
+import { redactUris } from '../domain/uri-rules.ts'
+import { DocumentStream } from './document-stream.ts'
+
+/** The clusters could not be compared. The message says what to do and holds no connection string. */
+export class AuditError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(redactUris(message), options)
+    this.name = 'AuditError'
+  }
+}
+
+const selectionTimeoutMS = 10_000
+/** About 1 MB of documents of 1 KB; the server ends a batch at 16 MB whatever its count. Larger ones were slower. */
+const batchDocuments = 1_000
+const unauthorizedCodes = [13, 18]
+
+export type Order =
+  /** `simple`: by the simple collation, for collections whose own collations are not the same. */
+  { by: '_id'; simple: boolean } | { by: 'natural' }
+
+/** One of the two clusters, read by plain commands that a replica set and a router answer alike. */
+export class AuditCluster {
+  readonly name: string
+  readonly #client: MongoClient
+
+  constructor(name: string, uri: string) {
+    this.name = name
+    try {
+      this.#client = new MongoClient(uri, {
+        appName: 'tandem verify',
+        serverSelectionTimeoutMS: selectionTimeoutMS,
+        readPreference: 'primary',
+        // The majority's view is a moment old: right after the last write it would show a difference that is none.
+        readConcernLevel: 'local',
+      })
+    } catch (error) {
+      throw this.#understood(error)
+    }
+  }
+
+  /** Distinguishes servers: two connection strings may lead to the same one. */
+  async processId(): Promise<string> {
+    const reply = await this.#ask(() => this.#client.db('admin').command({ hello: 1 }))
+    return String(reply['topologyVersion']?.processId)
+  }
+
+  /** Fails rather than leaving out databases that the user may not see. */
+  async databases(): Promise<string[]> {
+    const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false }
+    const reply = await this.#ask(() => this.#client.db('admin').command(command))
+    return (reply['databases'] as { name: string }[]).map(({ name }) => name)
+  }
+
+  /** What listCollections says of each collection and view, as raw BSON. */
+  async collections(database: string): Promise<Buffer[]> {
+    // The driver's types know nothing of `raw` on these two cursors.
+    const options = { raw: true } as object
+    return await this.#ask(async () =>
+      (await this.#client.db(database).listCollections({}, options).toArray()).map(rawDocument),
+    )
+  }
+
+  /** Index specifications as raw BSON. */
+  async indexes(database: string, collection: string): Promise<Buffer[]> {
+    const options = { raw: true } as object
+    return await this.#ask(async () =>
+      (await this.#client.db(database).collection(collection).listIndexes(options).toArray()).map(rawDocument),
+    )
+  }
+
+  /** Reads every document. `close` must be called. */
+  stream(database: string, collection: string, order: Order): { stream: DocumentStream; close: () => Promise<void> } {
+    const cursor = ordered(this.#client.db(database).collection(collection), order)
+    const stream = new DocumentStream(() =>
+      this.#ask(async () => ((await cursor.hasNext()) ? cursor.readBufferedDocuments().map(rawDocument) : null)),
+    )
+    const close = async (): Promise<void> => {
+      await stream.settle()
+      await cursor.close().catch(() => {}) // the server ends it by itself
+    }
+    return { stream, close }
+  }
+
+  /** Those documents whose `_id` is one of the values, in the sense of the collection's collation unless `simple`. */
+  async documentsById(database: string, collection: string, ids: unknown[], simple: boolean): Promise<Buffer[]> {
+    return await this.#ask(async () => {
+      const cursor = this.#client
+        .db(database)
+        .collection(collection)
+        .find({ _id: { $in: ids } } as Document, { raw: true, ...(simple && { collation: { locale: 'simple' } }) })
+      return (await cursor.toArray()).map(rawDocument)
+    })
+  }
+
+  async close(): Promise<void> {
+    await this.#client.close()
+  }
+
+  async #ask<Answer>(work: () => Promise<Answer>): Promise<Answer> {
+    try {
+      return await work()
+    } catch (error) {
+      throw this.#understood(error)
+    }
+  }
+
+  #understood(error: unknown): AuditError {
+    if (error instanceof AuditError) return error
+    const message = error instanceof Error ? error.message : String(error)
+    const { code } = error as { code?: unknown }
+    const remedy =
+      error instanceof MongoServerSelectionError
+        ? `cannot be reached; check its address, that it runs and has a primary, and TLS`
+        : unauthorizedCodes.includes(code as number)
+          ? 'refuses the user; check the credentials, and grant readAnyDatabase (with --namespace, read on that database is enough)'
+          : 'cannot be read; mend the cause and run verify again from the beginning'
+    return new AuditError(`${this.name} ${remedy}: ${message}`, { cause: error })
+  }
+}
+
+function ordered(collection: Collection, order: Order): FindCursor<Document> {
+  // One side may wait for long while the other is read alone.
+  const cursor = collection.find({}, { raw: true, batchSize: batchDocuments, noCursorTimeout: true })
+  if (order.by === 'natural') return cursor.hint({ $natural: 1 })
+  // No index has this order, so the server sorts, on disk where it must.
+  if (order.simple) return cursor.collation({ locale: 'simple' }).sort({ _id: 1 }).allowDiskUse()
+  // Through a router the hint alone would leave the shards' streams unmerged.
+  return cursor.sort({ _id: 1 }).hint({ _id: 1 })
+}
+
+function rawDocument(document: unknown): Buffer {
+  if (Buffer.isBuffer(document)) return document
+  if (document instanceof Uint8Array) return Buffer.from(document.buffer, document.byteOffset, document.byteLength)
+  throw new AuditError('the MongoDB driver decoded a document that was asked for raw; a bug, please report it')
+}

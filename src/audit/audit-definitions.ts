@@ -1,0 +1,137 @@
+import { BSON } from 'mongodb'
+import {
+  bsonType,
+  embedded,
+  fieldNamed,
+  numberOf,
+  type RawFields,
+  readFields,
+  stringOf,
+  type TypedValue,
+} from '../domain/raw-bson.ts'
+import type { Difference } from './difference.ts'
+
+/** A collection or view as listCollections tells it. */
+export interface Listed {
+  name: string
+  /** `collection`, `view` or `timeseries`. */
+  type: string
+  options: RawFields
+}
+
+/** What an option means when it is not there: the server writes some of these out after a collMod. */
+const unsetOptions = readFields(
+  Buffer.from(
+    BSON.serialize({
+      validator: {},
+      validationLevel: 'strict',
+      validationAction: 'error',
+      changeStreamPreAndPostImages: { enabled: false },
+    }),
+  ),
+)
+/** Differs between any two collections, and says nothing of what they hold. */
+const ignoredOptions = new Set(['uuid'])
+/** The server may store these in a wider type than it was given. */
+const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
+/** The format an index is stored in, its namespace, and how it was built long ago. */
+const ignoredIndexFields = new Set(['v', 'ns', 'background'])
+
+export function readListed(document: Buffer): Listed {
+  const fields = readFields(document)
+  const options = fieldNamed(fields, 'options')
+  return {
+    name: stringOf(fieldNamed(fields, 'name')) ?? '',
+    type: stringOf(fieldNamed(fields, 'type')) ?? 'collection',
+    options: options === undefined ? [] : readFields(embedded(options)),
+  }
+}
+
+/** Undefined under the simple collation. */
+export function collationOf({ options }: Listed): TypedValue | undefined {
+  const collation = fieldNamed(options, 'collation')
+  return collation && stringOf(fieldNamed(readFields(embedded(collation)), 'locale')) !== 'simple'
+    ? collation
+    : undefined
+}
+
+export function sameCollation(ours: Listed, theirs: Listed): boolean {
+  return sameValue(collationOf(ours), collationOf(theirs), false)
+}
+
+export function isCapped({ options }: Listed): boolean {
+  const capped = fieldNamed(options, 'capped')
+  return capped?.[0] === bsonType.boolean && capped[1] === 1
+}
+
+/** Options that differ. Their order says nothing; within a value every byte does. */
+export function compareOptions(namespace: string, ours: Listed, theirs: Listed): Difference[] {
+  const names = differingFields(ours.options, theirs.options, (name, a, b) => {
+    const unset = fieldNamed(unsetOptions, name)
+    return sameValue(a ?? unset, b ?? unset, numericOptions.has(name))
+  })
+  return names
+    .filter((name) => !ignoredOptions.has(name))
+    .map((option) => ({ namespace, what: 'option', how: 'different', option }))
+}
+
+/** `onlyId`: secondary indexes are not looked at. */
+export function compareIndexes(namespace: string, ours: Buffer[], theirs: Buffer[], onlyId: boolean): Difference[] {
+  const [left, right] = [byName(ours, onlyId), byName(theirs, onlyId)]
+  const differences: Difference[] = []
+  for (const index of [...new Set([...left.keys(), ...right.keys()])].sort()) {
+    const [a, b] = [left.get(index), right.get(index)]
+    if (!a) differences.push({ namespace, what: 'index', how: 'extra', index })
+    else if (!b) differences.push({ namespace, what: 'index', how: 'missing', index })
+    else {
+      const fields = differingFields(a, b, (name, one, other) =>
+        name === 'key' ? sameKey(one, other) : sameValue(one, other, true),
+      )
+      for (const field of fields.filter((name) => !ignoredIndexFields.has(name))) {
+        differences.push({ namespace, what: 'index', how: 'different', index, field })
+      }
+    }
+  }
+  return differences
+}
+
+function byName(indexes: Buffer[], onlyId: boolean): Map<string, RawFields> {
+  const named = indexes.map((index): [string, RawFields] => {
+    const fields = readFields(index)
+    return [stringOf(fieldNamed(fields, 'name')) ?? '', fields]
+  })
+  return new Map(onlyId ? named.filter(([, fields]) => isOnId(fields)) : named)
+}
+
+/** The `_id` index, which a clustered collection may have under another name. */
+function isOnId(fields: RawFields): boolean {
+  const key = fieldNamed(fields, 'key')
+  const names = key === undefined ? [] : readFields(embedded(key)).map(({ name }) => name)
+  return names.length === 1 && names[0] === '_id'
+}
+
+function differingFields(
+  ours: RawFields,
+  theirs: RawFields,
+  same: (name: string, a: TypedValue | undefined, b: TypedValue | undefined) => boolean,
+): string[] {
+  const names = new Set([...ours, ...theirs].map(({ name }) => name))
+  return [...names].sort().filter((name) => !same(name, fieldNamed(ours, name), fieldNamed(theirs, name)))
+}
+
+function sameValue(a: TypedValue | undefined, b: TypedValue | undefined, byNumber: boolean): boolean {
+  if (a === undefined || b === undefined) return a === b
+  if (a.equals(b)) return true
+  const [one, other] = [numberOf(a), numberOf(b)]
+  return byNumber && one !== undefined && one === other
+}
+
+/** The same fields in the same order; directions by value, since 1 and 1.0 are one direction. */
+function sameKey(a: TypedValue | undefined, b: TypedValue | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b
+  const [ours, theirs] = [readFields(embedded(a)), readFields(embedded(b))]
+  return (
+    ours.length === theirs.length &&
+    ours.every(({ name, value }, at) => name === theirs[at]?.name && sameValue(value, theirs[at]?.value, true))
+  )
+}

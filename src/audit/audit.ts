@@ -1,0 +1,258 @@
+import { alignDocuments, type Findings } from './align-documents.ts'
+import { type AuditCluster, AuditError, type Order } from './audit-cluster.ts'
+import {
+  collationOf,
+  compareIndexes,
+  compareOptions,
+  isCapped,
+  type Listed,
+  readListed,
+  sameCollation,
+} from './audit-definitions.ts'
+import { type Difference, Differences } from './difference.ts'
+import { sameIdBytes, shownId } from './document-id.ts'
+import type { DocumentStream } from './document-stream.ts'
+import { firstDifference } from './first-difference.ts'
+import { firstOutOfOrder, Unpaired } from './natural-order.ts'
+import { type Namespace, selects } from './selection.ts'
+
+export interface AuditOptions {
+  /** Compare only these; empty: all user databases. */
+  namespaces: readonly Namespace[]
+  /** Compare no index but that of `_id`. */
+  ignoreIndexes: boolean
+  /** Differences listed; all are counted. */
+  maxDifferences: number
+  /** Called while documents are read, often. */
+  onProgress?: (progress: AuditProgress) => void
+}
+
+export interface AuditProgress {
+  namespace: string
+  /** Of both clusters together. */
+  documents: number
+  bytes: number
+  differences: number
+}
+
+export interface AuditReport {
+  equal: boolean
+  /** All of them, listed or not. */
+  totalDifferences: number
+  /** True when there are more than are listed. */
+  truncated: boolean
+  differences: Difference[]
+  /** Collections whose documents were compared. */
+  collections: number
+  views: number
+  /** Read from each cluster. */
+  documents: PerCluster
+  /** Of BSON. */
+  bytes: PerCluster
+  durationSeconds: number
+}
+
+interface PerCluster {
+  cluster0: number
+  cluster1: number
+}
+
+interface Task {
+  database: string
+  ours: Listed
+  theirs: Listed
+}
+
+/**
+ * Are two quiet clusters the same? Reads both through plain commands, definitions first, then every document of both
+ * sides in the order of `_id`. It keeps no state and decides by code of its own: nothing that copies or applies is asked.
+ * Fails with AuditError when it cannot tell.
+ */
+export async function audit(left: AuditCluster, right: AuditCluster, options: AuditOptions): Promise<AuditReport> {
+  return await new Audit(left, right, options).run()
+}
+
+class Audit {
+  readonly #left: AuditCluster
+  readonly #right: AuditCluster
+  readonly #options: AuditOptions
+  readonly #differences: Differences
+  readonly #began = performance.now()
+  #collections = 0
+  #views = 0
+  readonly #documents: PerCluster = { cluster0: 0, cluster1: 0 }
+  readonly #bytes: PerCluster = { cluster0: 0, cluster1: 0 }
+
+  constructor(left: AuditCluster, right: AuditCluster, options: AuditOptions) {
+    this.#left = left
+    this.#right = right
+    this.#options = options
+    this.#differences = new Differences(options.maxDifferences)
+  }
+
+  async run(): Promise<AuditReport> {
+    await this.#refuseOneCluster()
+    const tasks: Task[] = []
+    const unseen = new Set(this.#options.namespaces)
+    for (const database of await this.#databases()) tasks.push(...(await this.#compareDatabase(database, unseen)))
+    const [absent] = unseen
+    if (absent) {
+      const name = absent.collection === null ? absent.database : `${absent.database}.${absent.collection}`
+      throw new AuditError(`--namespace ${name} is on neither cluster; check its spelling`)
+    }
+    for (const task of tasks) await this.#compareCollection(task)
+    return this.#report()
+  }
+
+  /** Comparing a cluster with itself finds nothing, and says nothing. */
+  async #refuseOneCluster(): Promise<void> {
+    const [ours, theirs] = await Promise.all([this.#left.processId(), this.#right.processId()])
+    if (ours === theirs && ours !== 'undefined') {
+      throw new AuditError('both connection strings lead to the same server; give those of two clusters')
+    }
+  }
+
+  async #databases(): Promise<string[]> {
+    const { namespaces } = this.#options
+    // Asked for by name, they need no right to list all databases.
+    if (namespaces.length > 0) return [...new Set(namespaces.map(({ database }) => database))].sort()
+    const listed = await Promise.all([this.#left.databases(), this.#right.databases()])
+    return [...new Set(listed.flat())].filter((database) => selects([], database)).sort()
+  }
+
+  /** Compares what is listed, strikes out the namespaces met, and returns the collections whose documents are to be read. */
+  async #compareDatabase(database: string, unseen: Set<Namespace>): Promise<Task[]> {
+    const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])
+    const tasks: Task[] = []
+    for (const name of [...new Set([...ours.keys(), ...theirs.keys()])].sort()) {
+      for (const wanted of unseen) if (selects([wanted], database, name)) unseen.delete(wanted)
+      const [a, b] = [ours.get(name), theirs.get(name)]
+      const namespace = `${database}.${name}`
+      if (a?.type === 'timeseries' || b?.type === 'timeseries') {
+        throw new AuditError(
+          `${namespace} is a time-series collection, which verify cannot compare; name the others by --namespace`,
+        )
+      }
+      if (!a || !b) {
+        const what = (a ?? b)?.type === 'view' ? 'view' : 'collection'
+        this.#add({ namespace, what, how: a ? 'missing' : 'extra' })
+      } else if (a.type !== b.type) this.#add({ namespace, what: 'type', how: 'different' })
+      else {
+        for (const difference of compareOptions(namespace, a, b)) this.#add(difference)
+        if (a.type === 'view') this.#views += 1
+        else tasks.push({ database, ours: a, theirs: b })
+      }
+    }
+    return tasks
+  }
+
+  async #listed(cluster: AuditCluster, database: string): Promise<Map<string, Listed>> {
+    const listed = (await cluster.collections(database)).map(readListed)
+    return new Map(
+      listed.filter(({ name }) => selects(this.#options.namespaces, database, name)).map((one) => [one.name, one]),
+    )
+  }
+
+  async #compareCollection({ database, ours, theirs }: Task): Promise<void> {
+    const { name } = ours
+    const namespace = `${database}.${name}`
+    const indexes = await Promise.all([this.#left.indexes(database, name), this.#right.indexes(database, name)])
+    for (const difference of compareIndexes(namespace, ...indexes, this.#options.ignoreIndexes)) this.#add(difference)
+
+    const collation = collationOf(ours)
+    const simple = !sameCollation(ours, theirs)
+    const unpaired = isCapped(ours) && isCapped(theirs) ? new Unpaired() : null
+    await this.#reading(database, name, { by: '_id', simple }, async (left, right) => {
+      await alignDocuments(left, right, {
+        collated: collation !== undefined && !simple,
+        find: (ids) => this.#left.documentsById(database, name, ids, simple),
+        found: this.#findings(namespace, unpaired),
+      })
+      this.#documents.cluster0 += left.documents
+      this.#documents.cluster1 += right.documents
+      this.#bytes.cluster0 += left.bytes
+      this.#bytes.cluster1 += right.bytes
+    })
+    if (unpaired && !unpaired.overflowed) {
+      await this.#reading(database, name, { by: 'natural' }, async (left, right) => {
+        const document = await firstOutOfOrder(left, right, unpaired)
+        if (document) this.#add({ namespace, what: 'order', how: 'different', id: shownId(document) })
+      })
+    }
+    this.#collections += 1
+  }
+
+  /** `unpaired` is told what must not be looked for in natural order. */
+  #findings(namespace: string, unpaired: Unpaired | null): Findings {
+    return {
+      missing: (document) => {
+        unpaired?.add('left', document)
+        this.#differences.add(() => ({ namespace, what: 'document', how: 'missing', id: shownId(document) }))
+      },
+      extra: (document) => {
+        unpaired?.add('right', document)
+        this.#differences.add(() => ({ namespace, what: 'document', how: 'extra', id: shownId(document) }))
+      },
+      different: (ours, theirs) => {
+        // Under a collation one `_id` has several spellings: to what looks at natural order they are strangers.
+        if (unpaired && !sameIdBytes(ours, theirs)) {
+          unpaired.add('left', ours)
+          unpaired.add('right', theirs)
+        }
+        this.#differences.add(() => {
+          const field = firstDifference(ours, theirs)
+          return { namespace, what: 'document', how: 'different', id: shownId(ours), field }
+        })
+      },
+    }
+  }
+
+  async #reading(
+    database: string,
+    name: string,
+    order: Order,
+    work: (left: DocumentStream, right: DocumentStream) => Promise<void>,
+  ): Promise<void> {
+    const left = this.#left.stream(database, name, order)
+    const right = this.#right.stream(database, name, order)
+    const { onProgress } = this.#options
+    const progress = (): void => {
+      onProgress?.({
+        namespace: `${database}.${name}`,
+        documents: this.#documents.cluster0 + this.#documents.cluster1 + left.stream.documents + right.stream.documents,
+        bytes: this.#bytes.cluster0 + this.#bytes.cluster1 + left.stream.bytes + right.stream.bytes,
+        differences: this.#differences.total,
+      })
+    }
+    progress()
+    const timer = setInterval(progress, progressIntervalMS)
+    try {
+      await work(left.stream, right.stream)
+    } finally {
+      clearInterval(timer)
+      await Promise.all([left.close(), right.close()])
+    }
+  }
+
+  #add(difference: Difference): void {
+    this.#differences.add(() => difference)
+  }
+
+  #report(): AuditReport {
+    const { total, list } = this.#differences
+    return {
+      equal: total === 0,
+      totalDifferences: total,
+      truncated: total > list.length,
+      differences: list,
+      collections: this.#collections,
+      views: this.#views,
+      documents: this.#documents,
+      bytes: this.#bytes,
+      durationSeconds: Math.round(performance.now() - this.#began) / 1_000,
+    }
+  }
+}
+
+/** Finer than anybody wants to read: who prints decides. */
+const progressIntervalMS = 500

@@ -1,0 +1,56 @@
+import { identityKey, unread } from '../apply/identity.ts'
+import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../apply/reconcile-documents.ts'
+import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { retry } from '../mongo/retry.ts'
+import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
+import type { CommitParts } from './finish-commit.ts'
+
+export interface RepairParts extends CommitParts {
+  store: VerificationStore
+  documents: ReconcileDependencies
+}
+
+const atOnce = 500
+
+/**
+ * Makes the destination equal again where a verdict found it different, as the source has it now: definitions first,
+ * because an index that is not the source's may refuse a document, then every document that is open. Collections of
+ * others are left alone. May be repeated. Returns the number of documents looked at.
+ */
+export async function repairDifferences(parts: RepairParts): Promise<number> {
+  const { source, destination, catalogue, definitions, destinationDefinitions, context } = parts
+  parts.atStep('repair')
+  const databases = await retry('listing databases', context, () => listDatabases(source))
+  for (const database of new Set([...databases, ...catalogue.databases()])) {
+    const standing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
+    for (const entry of catalogue.inDatabase(database)) {
+      const one = standing.find(({ uuid }) => uuid === entry.destinationUUID)
+      if (!one) continue
+      // As if the catalogue had wanted what stands there: the difference to what is wanted is followed.
+      const changed = { ...entry, wanted: { ...entry.wanted, options: one.options } }
+      const what = `repairing ${database}.${entry.name}`
+      await retry(what, context, () => destinationDefinitions.followOptions(changed, entry.wanted.options))
+    }
+    await definitions.reconcile(database, 'all', 'copied')
+  }
+  let repaired = 0
+  let after: StoredRecheck | null = null
+  for (;;) {
+    const page: StoredRecheck[] = await parts.store.readRechecks(after, atOnce)
+    const last = page.at(-1)
+    if (!last) return repaired
+    after = last
+    const byCollection = new Map<string, Identities>()
+    for (const { uuid, idElement } of page) {
+      const identities = byCollection.get(uuid) ?? new Map()
+      identities.set(identityKey(idElement), unread(idElement))
+      byCollection.set(uuid, identities)
+    }
+    for (const [uuid, identities] of byCollection) {
+      const entry = catalogue.get(uuid)
+      if (!entry) continue
+      await reconcileDocuments(parts.documents, entry, identities, source.latest)
+      repaired += identities.size
+    }
+  }
+}

@@ -1,0 +1,184 @@
+import type { Catalogue } from './domain/catalogue.ts'
+import type { ClusterTime } from './domain/cluster-time.ts'
+import { type Deferred, deferred } from './domain/deferred.ts'
+import { FatalError, StoppedError } from './domain/errors.ts'
+import type { Progress } from './domain/progress.ts'
+import type { StartConfiguration } from './domain/start-request.ts'
+import type { Cluster } from './mongo/cluster.ts'
+import type { Metadata } from './mongo/metadata.ts'
+import type { RetryContext } from './mongo/retry.ts'
+import { VerificationStore } from './mongo/verification-store.ts'
+import type { DefinitionStage } from './verify/compare-definitions.ts'
+import { listedMax, type Mismatch, type Verdict } from './verify/difference.ts'
+import { findDefinitionMismatches } from './verify/read-definitions.ts'
+import { streamPartition, Verifier } from './verify/verifier.ts'
+
+export interface VerificationParts {
+  source: Cluster
+  destination: Cluster
+  metadata: Metadata
+  context: RetryContext
+  atStep: (step: string) => void
+  epoch: () => number
+  catalogue: () => Catalogue
+  appliedTime: () => ClusterTime
+}
+
+type Report = NonNullable<Progress['verification']>
+
+const side = {
+  estimatedDocumentCount: 0,
+  hashedDocumentCount: 0,
+  lagTimeSeconds: 0,
+  phase: 'not started',
+  scannedCollectionCount: 0,
+  totalCollectionCount: 0,
+}
+const notStarted: Report = { source: side, destination: side }
+
+/** The embedded verifier's life within one sync: it begins when the copy has ended and speaks when the commit asks. */
+export class Verification {
+  readonly store: VerificationStore
+  readonly #parts: VerificationParts
+  #verifier: Verifier | null = null
+  #ready = deferred<Verifier>()
+  readonly #copied = deferred<void>()
+  #run: Promise<void> = Promise.resolve()
+  #stopped = new AbortController()
+  #report: Report = notStarted
+
+  constructor(parts: VerificationParts) {
+    this.#parts = parts
+    this.store = new VerificationStore(parts.destination, parts.context)
+  }
+
+  /** Null where verification is switched off. */
+  report(configuration: StartConfiguration): Progress['verification'] {
+    if (!configuration.verification.enabled) return null
+    return this.#verifier?.report ?? this.#report
+  }
+
+  /** Every document has been copied once. */
+  copied(): void {
+    this.#copied.resolve()
+  }
+
+  /** Verifies until stopped; rejects on a failure. Waits for an earlier run to end, and for the copy. */
+  run(configuration: StartConfiguration, onHashed: () => void): Promise<void> {
+    if (!configuration.verification.enabled) return Promise.resolve()
+    const stopped = new AbortController()
+    const ready = deferred<Verifier>()
+    this.#stopped = stopped
+    this.#ready = ready
+    const run = this.#run.then(() => this.#verify(stopped.signal, ready, onHashed))
+    this.#run = run.catch(() => {})
+    return run
+  }
+
+  async #verify(stopped: AbortSignal, ready: Deferred<Verifier>, onHashed: () => void): Promise<void> {
+    await Promise.race([this.#copied.promise, aborted(stopped)])
+    for (;;) {
+      if (stopped.aborted) return
+      const verifier = this.#create(onHashed)
+      const stop = (): void => verifier.stop()
+      stopped.addEventListener('abort', stop, { once: true })
+      this.#verifier = verifier
+      ready.resolve(verifier)
+      try {
+        return await verifier.run()
+      } catch (error) {
+        if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
+        // What changed since is unknown to the verifier only (if the application has lost it too, it says so itself).
+        this.#parts.context.onRetry?.('verification begins anew', error)
+        await this.#forget()
+      } finally {
+        stopped.removeEventListener('abort', stop)
+        this.#report = verifier.report
+        this.#verifier = null
+      }
+    }
+  }
+
+  #create(onHashed: () => void): Verifier {
+    const { source, destination, metadata, context, epoch, catalogue, appliedTime, atStep } = this.#parts
+    return new Verifier({
+      clusters: { source, destination },
+      store: this.store,
+      metadata,
+      context,
+      epoch: epoch(),
+      catalogue,
+      appliedTime,
+      atStep,
+      onHashed,
+    })
+  }
+
+  /** Everything is to be compared again. */
+  async #forget(): Promise<void> {
+    await this.#parts.metadata.removePositions(Object.values(streamPartition))
+    await this.store.forget()
+  }
+
+  /** The figures of the verdict that a predecessor in this sync came to. */
+  async look(): Promise<void> {
+    this.#report = ((await this.store.loadReport()) as Report | null) ?? notStarted
+  }
+
+  /** What is done is stored; resolves when nothing of it runs any more. */
+  async stop(): Promise<void> {
+    this.#stopped.abort()
+    await this.#run
+  }
+
+  /** Throws FatalError VerificationFailed when definitions differ already before anything is restored. */
+  async checkDefinitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<void> {
+    if (!configuration.verification.enabled) return
+    const mismatches = await this.#definitions(configuration, stage)
+    await this.#conclude({ mismatches, total: mismatches.length })
+  }
+
+  /**
+   * The verdict on documents and definitions. Throws FatalError VerificationFailed with what differs; it is stored and
+   * named by `GET /api/v1/verification/mismatches`.
+   * @param applyLate applies what expired on the source since, and tells how much; what differs without that is real
+   */
+  async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
+    if (!configuration.verification.enabled) return
+    const verifier = await Promise.race([this.#ready.promise, this.#run.then(() => null)])
+    if (!verifier) throw new StoppedError('the verifier has stopped')
+    let verdict = await verifier.settle()
+    while (verdict.total > 0 && (await applyLate()) > 0) verdict = await verifier.settle()
+    const definitions = await this.#definitions(configuration, 'prepared')
+    this.#parts.atStep('verdict')
+    await this.store.saveReport(verifier.report)
+    await this.#conclude({
+      mismatches: [...definitions, ...verdict.mismatches].slice(0, listedMax),
+      total: definitions.length + verdict.total,
+    })
+  }
+
+  async #definitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<Mismatch[]> {
+    const { source, destination, context } = this.#parts
+    const buildsIndexes = configuration.buildIndexes !== 'never'
+    return await findDefinitionMismatches({ source, destination }, stage, buildsIndexes, context)
+  }
+
+  async #conclude({ mismatches, total }: Verdict): Promise<void> {
+    await this.store.saveVerdict(mismatches, total)
+    const [first] = mismatches
+    if (!first) return
+    const id = first.id === undefined ? '' : `, _id ${JSON.stringify(first.id)}`
+    const field = first.field === undefined ? '' : ` at ${first.field}`
+    throw new FatalError(
+      'VerificationFailed',
+      `${total} ${total === 1 ? 'difference' : 'differences'} between source and destination; the first: ${first.namespace}${id} ` +
+        `(${first.kind}${field}). GET /api/v1/verification/mismatches names them. Run tandem repair, then send resume.`,
+    )
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve()
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}

@@ -1,0 +1,102 @@
+import type { RawCursor } from '../mongo/cluster.ts'
+import { DocumentPairing } from './pair-documents.ts'
+import type { Side } from './rechecks.ts'
+
+/** Bytes per batch and side; one batch is compared while the next is read. */
+const batchBytes = 2 * 1024 * 1024
+const batchDocumentsMax = 5_000
+export const firstBatchDocuments = 500
+
+export interface RangeComparison {
+  /** Documents read. */
+  documents: Record<Side, number>
+  bytes: number
+}
+
+/**
+ * Reads the same range of one collection from both clusters and compares it. `suspect` is told the `_id` element of each
+ * document that is not byte for byte the same on both: a suspicion only, because both are read while they change.
+ */
+export async function compareRange(
+  source: RawCursor,
+  destination: RawCursor,
+  suspect: (idElement: Buffer) => void,
+  room: () => Promise<void>,
+): Promise<RangeComparison> {
+  const pairing = new DocumentPairing(suspect)
+  const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
+  const sides = { source: new Reader(source), destination: new Reader(destination) }
+  let batchSize = firstBatchDocuments
+  for (;;) {
+    const [left, right] = await Promise.all([sides.source.fill(), sides.destination.fill()])
+    if (left && right) {
+      batchSize = sizeForNext(sides.source.documents, batchSize)
+      // The same number of documents on both sides, so that equal ones stand beside each other.
+      for (const reader of Object.values(sides)) reader.readAhead(batchSize)
+      const from = { source: sides.source.at, destination: sides.destination.at }
+      pairing.take(sides.source.documents, sides.destination.documents, from)
+      for (const side of ['source', 'destination'] as const) sides[side].at = from[side]
+    } else if (left || right) {
+      const side = left ? 'source' : 'destination'
+      sides[side].readAhead(batchSize)
+      for (const document of sides[side].rest()) pairing.single(side, document)
+    } else break
+    await room()
+  }
+  pairing.end()
+  for (const side of ['source', 'destination'] as const) comparison.documents[side] = sides[side].count
+  comparison.bytes = sides.source.bytes
+  return comparison
+}
+
+function sizeForNext(documents: Buffer[], previous: number): number {
+  let bytes = 0
+  for (const document of documents) bytes += document.length
+  if (bytes === 0) return previous
+  return Math.max(1, Math.min(batchDocumentsMax, Math.floor((batchBytes * documents.length) / bytes)))
+}
+
+/** One side's cursor: the batch being compared and the next one on its way. */
+class Reader {
+  documents: Buffer[] = []
+  at = 0
+  count = 0
+  bytes = 0
+  readonly #cursor: RawCursor
+  #next: ReturnType<RawCursor['next']> | null = null
+
+  constructor(cursor: RawCursor) {
+    this.#cursor = cursor
+  }
+
+  /** False when there is nothing left. */
+  async fill(): Promise<boolean> {
+    while (this.at >= this.documents.length) {
+      const reading = this.#next ?? this.#cursor.next({ batchSize: firstBatchDocuments })
+      this.#next = null
+      const batch = await reading
+      if (!batch) {
+        this.documents = []
+        this.at = 0
+        return false
+      }
+      this.documents = batch.documents
+      this.at = 0
+      this.count += batch.documents.length
+      for (const document of batch.documents) this.bytes += document.length
+    }
+    return true
+  }
+
+  readAhead(batchSize: number): void {
+    if (this.#next) return
+    this.#next = this.#cursor.next({ batchSize })
+    this.#next.catch(() => {}) // met when it is awaited
+  }
+
+  rest(): Buffer[] {
+    const rest = this.documents.slice(this.at)
+    this.at = this.documents.length
+    return rest
+  }
+}

@@ -1,0 +1,22 @@
+import type { Catalogue } from '../domain/catalogue.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { sizeOf } from '../mongo/sample.ts'
+import { type BothClusters, onDestination, onSource } from './recheck-documents.ts'
+import type { Side } from './rechecks.ts'
+
+const atOnce = 8
+
+/** Documents of all catalogued collections by the servers' own statistics; one that is just moving counts as before. */
+export async function countDocuments(clusters: BothClusters, catalogue: Catalogue): Promise<Record<Side, number>> {
+  const counts = { source: 0, destination: 0 }
+  await inParallel(atOnce, catalogue.entries(), async (entry) => {
+    if (!entry.destinationUUID) return
+    const [source, destination] = await Promise.all([
+      sizeOf(clusters.source, onSource(entry)).catch(() => null),
+      sizeOf(clusters.destination, onDestination(entry)).catch(() => null),
+    ])
+    counts.source += source?.documents ?? 0
+    counts.destination += destination?.documents ?? 0
+  })
+  return counts
+}

@@ -1,0 +1,138 @@
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { StoppedError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { bsonType } from '../domain/raw-bson.ts'
+import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { openRange, type RangeBounds, renamedTo } from '../mongo/read-documents.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { VerifiedRange } from '../mongo/verification-store.ts'
+import { compareRange, firstBatchDocuments } from './compare-range.ts'
+import { type BothClusters, onDestination, onSource } from './recheck-documents.ts'
+
+export interface ScanParts {
+  clusters: BothClusters
+  metadata: Metadata
+  context: RetryContext
+  catalogue: () => Catalogue
+  /** Reads see at least these times: the streams tell of everything later. */
+  notBefore: { source: ClusterTime; destination: ClusterTime }
+  suspect: (entry: CatalogueEntry, idElement: Buffer) => void
+  /** Resolves when more suspects may be told. */
+  room: () => Promise<void>
+  done: (range: VerifiedRange) => void
+}
+
+interface Range extends RangeBounds {
+  entry: CatalogueEntry
+  ordinal: number
+}
+
+const rangesAtOnce = 2
+const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
+
+/** Compares every collection once, range by range, and remembers which ranges are done, so that no restart repeats them. */
+export class Scan {
+  readonly #parts: ScanParts
+  readonly #done = new Map<string, VerifiedRange[]>()
+  /** How many ranges each planned collection has. */
+  readonly #planned = new Map<string, number>()
+
+  constructor(parts: ScanParts, done: VerifiedRange[]) {
+    this.#parts = parts
+    for (const range of done) this.#add(range)
+  }
+
+  /** Documents of ranges done, per side, of collections that still exist. */
+  get documents(): { source: number; destination: number } {
+    const sum = { source: 0, destination: 0 }
+    for (const entry of this.#parts.catalogue().entries()) {
+      for (const range of this.#done.get(entry.uuid) ?? []) {
+        sum.source += range.source
+        sum.destination += range.destination
+      }
+    }
+    return sum
+  }
+
+  get collections(): { scanned: number; total: number } {
+    const entries = this.#parts.catalogue().entries()
+    return { scanned: entries.filter((entry) => this.#isDone(entry)).length, total: entries.length }
+  }
+
+  /** Compares what is not done yet; true when every collection known now is. */
+  async run(): Promise<boolean> {
+    const ranges: Range[] = []
+    for (const entry of this.#parts.catalogue().entries()) {
+      if (!this.#isDone(entry) && entry.state === 'copied') ranges.push(...(await this.#open(entry)))
+    }
+    await inParallel(rangesAtOnce, ranges, (range) => this.#compare(range))
+    return this.#parts
+      .catalogue()
+      .entries()
+      .every((entry) => this.#isDone(entry))
+  }
+
+  #isDone(entry: CatalogueEntry): boolean {
+    return this.#planned.get(entry.uuid) === this.#done.get(entry.uuid)?.length
+  }
+
+  /** The ranges of a collection that are not done: as the copy cut them, or one for a collection it never saw. */
+  async #open(entry: CatalogueEntry): Promise<Range[]> {
+    const segments = await this.#parts.metadata.loadSegments(entry.uuid)
+    const bounds: RangeBounds[] = segments.length > 0 ? segments : [{ from: null, to: null }]
+    this.#planned.set(entry.uuid, bounds.length)
+    const done = new Set((this.#done.get(entry.uuid) ?? []).map(({ ordinal }) => ordinal))
+    return bounds
+      .map(({ from, to }, ordinal) => ({ entry, ordinal, from, to }))
+      .filter(({ ordinal }) => !done.has(ordinal))
+  }
+
+  async #compare(range: Range): Promise<void> {
+    const { context, done } = this.#parts
+    const { database, name, uuid } = range.entry
+    const known = (): boolean => this.#parts.catalogue().get(uuid) !== undefined
+    await retry(`verifying ${database}.${name}`, context, async () => {
+      if (!known()) return
+      try {
+        const { documents, bytes } = await this.#read(range)
+        const verified = { collection: uuid, ordinal: range.ordinal, ...documents, bytes }
+        this.#add(verified)
+        done(verified)
+      } catch (error) {
+        if (context.signal.aborted) throw new StoppedError()
+        const lost = codeOf(error) === code.cappedPositionLost
+        if (renamedTo(error) === undefined && !lost) throw error
+        // Renamed or dropped ahead of the events that say so: this range is looked at again once they are applied.
+      }
+    })
+  }
+
+  async #read({ entry, ordinal: _, ...bounds }: Range) {
+    const { clusters, notBefore, suspect, room } = this.#parts
+    const current = this.#parts.catalogue().get(entry.uuid) ?? entry
+    if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
+    const open = firstBatchDocuments
+    const source = await openRange(clusters.source, onSource(current), bounds, notBefore.source, open)
+    try {
+      const there = onDestination(current)
+      const destination = await openRange(clusters.destination, there, bounds, notBefore.destination, open)
+      try {
+        // A range without an upper bound ends before _id MaxKey.
+        if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
+        return await compareRange(source, destination, (idElement) => suspect(current, idElement), room)
+      } finally {
+        await destination.close()
+      }
+    } finally {
+      await source.close()
+    }
+  }
+
+  #add(range: VerifiedRange): void {
+    const known = this.#done.get(range.collection)
+    if (known) known.push(range)
+    else this.#done.set(range.collection, [range])
+  }
+}

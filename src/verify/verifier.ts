@@ -1,0 +1,453 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { type ClusterTime, laterOf, secondsOf } from '../domain/cluster-time.ts'
+import { StoppedError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import type { Progress, VerificationSide } from '../domain/progress.ts'
+import type { StreamPosition } from '../mongo/change-stream.ts'
+import { appendNote } from '../mongo/listing.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import {
+  renderId,
+  type StoredRecheck,
+  type VerificationStore,
+  type VerifiedRange,
+} from '../mongo/verification-store.ts'
+import { countDocuments } from './count-documents.ts'
+import { listedMax, type Verdict } from './difference.ts'
+import { Follower } from './follow-changes.ts'
+import { type BothClusters, explain, findDifferent, MovedError } from './recheck-documents.ts'
+import { type Recheck, Rechecks, type Side } from './rechecks.ts'
+import { Scan } from './scan.ts'
+
+export interface VerifierParts {
+  clusters: BothClusters
+  store: VerificationStore
+  metadata: Metadata
+  context: RetryContext
+  epoch: number
+  catalogue: () => Catalogue
+  /** Everything up to here is applied on the destination. */
+  appliedTime: () => ClusterTime
+  atStep: (step: string) => void
+  /** Everything has been compared once. */
+  onHashed: () => void
+}
+
+const sides = ['source', 'destination'] as const
+/** Where the streams' positions are stored, beside the event application's partitions. */
+export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
+
+const generationMS = 400
+const generationMax = 8_000
+const checkpointMS = 1_000
+const idleScanMS = 500
+/** Counting asks for every collection's statistics, so the more there are, the less often: ms for each of them. */
+const countMS = 5_000
+const countCollectionMS = 250
+const roomMS = 20
+const comparedAtOnce = 500
+const comparisonsAtOnce = 2
+/** Differences are looked at this often, this far apart, before they are called proven. */
+const verdictPasses = 4
+const verdictPauseMS = 150
+
+export type VerificationPhase = 'not started' | 'initial hashing' | 'stream hashing'
+
+/**
+ * Proves both clusters equal, beside the event application and without trusting it.
+ *
+ *   scan ──────────────▶ suspects ─┐
+ *   source stream ─────▶ changed ──┼─▶ rechecks ─▶ compare both documents ─▶ settled, or again
+ *   destination stream ▶ changed ──┘                                          (a generation every 400 ms)
+ *
+ * A document is proven when it was compared equal after its last change on either side. A difference proves nothing
+ * while changes are on their way: only `settle`, when the source is quiet and all is applied, gives a verdict. What is
+ * scanned, what is open and how far the streams are is stored, so a restart goes on; memory is bounded by the number of
+ * open rechecks.
+ */
+export class Verifier {
+  readonly #parts: VerifierParts
+  readonly #stop = new AbortController()
+  readonly #context: RetryContext
+  readonly #rechecks = new Rechecks()
+  readonly #followers = new Map<Side, Follower>()
+  #scan: Scan | null = null
+  #scanned = false
+  #counts: Record<Side, number> = { source: 0, destination: 0 }
+  #doneRanges: VerifiedRange[] = []
+  #busy: Promise<unknown> = Promise.resolve()
+  #failure: unknown = null
+
+  constructor(parts: VerifierParts) {
+    this.#parts = parts
+    const signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
+    this.#context = { ...parts.context, signal }
+  }
+
+  get phase(): VerificationPhase {
+    if (!this.#scan) return 'not started'
+    return this.#scanned ? 'stream hashing' : 'initial hashing'
+  }
+
+  /** The figures of `progress.verification`. Once all is scanned and followed, every document counts as hashed. */
+  get report(): NonNullable<Progress['verification']> {
+    const collections = this.#scan?.collections ?? { scanned: 0, total: this.#parts.catalogue().entries().length }
+    const side = (name: Side): VerificationSide => {
+      const known = this.#knownTime(name)
+      return {
+        estimatedDocumentCount: this.#counts[name],
+        hashedDocumentCount: this.#scanned
+          ? this.#counts[name]
+          : Math.min(this.#counts[name], this.#scan?.documents[name] ?? 0),
+        lagTimeSeconds: known === 0n ? 0 : Math.max(0, secondsOf(this.#parts.clusters[name].latest) - secondsOf(known)),
+        phase: this.phase,
+        scannedCollectionCount: collections.scanned,
+        totalCollectionCount: collections.total,
+      }
+    }
+    return { source: side('source'), destination: side('destination') }
+  }
+
+  /** Time up to which each cluster's changes are known to the verifier. */
+  #knownTime(side: Side): ClusterTime {
+    return this.#followers.get(side)?.time ?? 0n
+  }
+
+  /** Works until stopped; rejects on a failure. */
+  async run(): Promise<void> {
+    const loops: Promise<void>[] = []
+    try {
+      await this.#begin()
+      const works = [
+        ...[...this.#followers.values()].map((follower) => () => follower.run()),
+        () => this.#scanAll(),
+        () => this.#everyGeneration(),
+        () => this.#everyCheckpoint(),
+        () => this.#everyCount(),
+      ]
+      for (const work of works) {
+        loops.push(
+          work().catch((error) => {
+            if (!(error instanceof StoppedError) && !this.#stop.signal.aborted) this.#failure ??= error
+            this.#stop.abort()
+          }),
+        )
+      }
+      await Promise.all(loops)
+    } catch (error) {
+      if (!(error instanceof StoppedError)) this.#failure ??= error
+    } finally {
+      this.#stop.abort()
+      await Promise.all(loops)
+    }
+    if (this.#failure) throw this.#failure
+    await this.#checkpoint(this.#parts.context).catch(() => {}) // what is not stored is done again
+  }
+
+  stop(): void {
+    this.#stop.abort()
+  }
+
+  /**
+   * The verdict, once the source is quiet and every change of it applied: scans what is left, follows both streams to
+   * this moment and compares everything that is open until it is equal or proven different.
+   */
+  async settle(): Promise<Verdict> {
+    while (!this.#scanned) await this.#pause(roomMS)
+    for (const follower of this.#followers.values()) follower.hurried = true
+    for (let pass = 0; ; pass++) {
+      await this.#catchUp()
+      const open = await this.#exclusively(() => this.#compareEverything())
+      if (open.total === 0) {
+        await this.#count()
+        return { mismatches: [], total: 0 }
+      }
+      if (pass >= verdictPasses) return await this.#explainAll(open)
+      await this.#pause(verdictPauseMS)
+    }
+  }
+
+  async #begin(): Promise<void> {
+    const { clusters, metadata, store, epoch } = this.#parts
+    const starts: Record<Side, StreamPosition> = {
+      source: await this.#startOf('source'),
+      destination: await this.#startOf('destination'),
+    }
+    for (const side of sides) {
+      await metadata.savePosition(streamPartition[side], epoch, starts[side])
+      this.#followers.set(
+        side,
+        new Follower({
+          side,
+          cluster: clusters[side],
+          start: starts[side],
+          context: this.#context,
+          rechecks: this.#rechecks,
+          catalogue: this.#parts.catalogue,
+        }),
+      )
+    }
+    this.#scan = new Scan(
+      {
+        clusters,
+        metadata,
+        context: this.#context,
+        catalogue: this.#parts.catalogue,
+        notBefore: { source: starts.source.time, destination: starts.destination.time },
+        suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, performance.now()),
+        room: () => this.#room(),
+        done: (range) => this.#doneRanges.push(range),
+      },
+      await store.loadRanges(),
+    )
+  }
+
+  /** Where the stream was, or (the first time) now: nothing has been compared yet. */
+  async #startOf(side: Side): Promise<StreamPosition> {
+    const stored = await this.#parts.metadata.loadPosition(streamPartition[side])
+    if (stored) return stored
+    const cluster = this.#parts.clusters[side]
+    await retry('beginning verification', this.#context, () => appendNote(cluster, 'verification'))
+    return { kind: 'time', time: cluster.latest }
+  }
+
+  async #scanAll(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      const complete = await (this.#scan as Scan).run()
+      if (complete && !this.#scanned) {
+        this.#scanned = true
+        this.#parts.onHashed()
+      }
+      await this.#pause(this.#scanned ? idleScanMS : roomMS)
+    }
+  }
+
+  async #everyGeneration(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      await this.#pause(generationMS)
+      await this.#exclusively(async () => {
+        const due = this.#rechecks.take(generationMax, this.#parts.appliedTime(), performance.now())
+        await this.#compare(due)
+      })
+    }
+  }
+
+  async #everyCheckpoint(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      await this.#pause(checkpointMS)
+      await this.#checkpoint(this.#context)
+    }
+  }
+
+  async #everyCount(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      await this.#count()
+      await this.#pause(countMS + countCollectionMS * this.#parts.catalogue().entries().length)
+    }
+  }
+
+  async #count(): Promise<void> {
+    this.#counts = await countDocuments(this.#parts.clusters, this.#parts.catalogue())
+  }
+
+  /** Compares; equal ones are settled, others wait again. Returns those that differ. */
+  async #compare(rechecks: Recheck[]): Promise<Recheck[]> {
+    const byCollection = new Map<string, Recheck[]>()
+    for (const recheck of rechecks) {
+      const list = byCollection.get(recheck.uuid)
+      if (list) list.push(recheck)
+      else byCollection.set(recheck.uuid, [recheck])
+    }
+    const parts: [CatalogueEntry, Recheck[]][] = []
+    for (const [uuid, list] of byCollection) {
+      const entry = this.#parts.catalogue().get(uuid)
+      if (!entry?.destinationUUID) {
+        this.#rechecks.settled(list) // dropped, and its documents with it
+        continue
+      }
+      for (let from = 0; from < list.length; from += comparedAtOnce)
+        parts.push([entry, list.slice(from, from + comparedAtOnce)])
+    }
+    const different: Recheck[] = []
+    const open = new Set(parts.map(([, list]) => list))
+    try {
+      await inParallel(comparisonsAtOnce, parts, async ([entry, list]) => {
+        const unequal = await this.#comparePart(entry, list)
+        open.delete(list)
+        different.push(...unequal)
+      })
+    } finally {
+      for (const list of open) this.#rechecks.different(list, performance.now())
+    }
+    return different
+  }
+
+  async #comparePart(entry: CatalogueEntry, list: Recheck[]): Promise<Recheck[]> {
+    const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), this.#knownTime('source'))
+    const found = await this.#different(
+      entry,
+      list.map(({ idElement }) => idElement),
+      notBefore,
+    )
+    if (found === null) {
+      this.#rechecks.different(list, performance.now())
+      return []
+    }
+    const now = performance.now()
+    // One asked for by another spelling of its `_id` stands for itself from here on.
+    const names = new Set(found.map((idElement) => idElement.latin1Slice()))
+    const unequal: Recheck[] = []
+    const equal: Recheck[] = []
+    for (const recheck of list) {
+      if (names.delete(recheck.idElement.latin1Slice())) unequal.push(recheck)
+      else equal.push(recheck)
+    }
+    for (const name of names) this.#rechecks.suspect(entry.uuid, Buffer.from(name, 'latin1'), now)
+    this.#rechecks.different(unequal, now)
+    this.#rechecks.settled(equal)
+    return unequal
+  }
+
+  /** Null while the collection is not where the catalogue has it. */
+  async #different(entry: CatalogueEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
+    return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#context, async () => {
+      try {
+        return await findDifferent(this.#parts.clusters, entry, idElements, notBefore)
+      } catch (error) {
+        if (error instanceof MovedError) return null
+        throw error
+      }
+    })
+  }
+
+  /** Everything open: what is in memory first, then (a page at a time, for there may be many) what is stored. */
+  async #compareEverything(): Promise<Open> {
+    const { store } = this.#parts
+    const everything = this.#rechecks.take(Number.POSITIVE_INFINITY, maxTime, Number.POSITIVE_INFINITY)
+    const unequal = await this.#compare(everything)
+    await store.saveRechecks(unequal.map(toStored))
+    for (const recheck of unequal) recheck.stored = true
+    const open: Open = { total: 0, first: [] }
+    let after: StoredRecheck | null = null
+    for (;;) {
+      const page: StoredRecheck[] = await store.readRechecks(after, comparedAtOnce)
+      const last = page.at(-1)
+      if (!last) return open
+      after = last
+      const settled: StoredRecheck[] = []
+      for (const [uuid, list] of groupBy(page)) {
+        const entry = this.#parts.catalogue().get(uuid)
+        const ids = list.map(({ idElement }) => idElement)
+        const found = entry?.destinationUUID ? await this.#different(entry, ids, this.#knownTime('source')) : []
+        const names = new Set((found ?? ids).map((idElement) => idElement.latin1Slice()))
+        const [differing, equal] = [[] as StoredRecheck[], [] as StoredRecheck[]]
+        for (const recheck of list) (names.delete(recheck.idElement.latin1Slice()) ? differing : equal).push(recheck)
+        for (const name of names) {
+          differing.push({ uuid, idElement: Buffer.from(name, 'latin1'), onSource: false, onDestination: false })
+        }
+        open.total += differing.length
+        open.first.push(...differing.slice(0, listedMax - open.first.length))
+        settled.push(...equal)
+      }
+      await store.removeRechecks(settled)
+    }
+  }
+
+  async #explainAll(open: Open): Promise<Verdict> {
+    const verdict: Verdict = { mismatches: [], total: open.total }
+    for (const { uuid, idElement, onSource, onDestination } of open.first) {
+      const entry = this.#parts.catalogue().get(uuid)
+      const explained =
+        entry && (await retry('verifying', this.#context, () => explain(this.#parts.clusters, entry, idElement)))
+      if (!explained) {
+        verdict.total -= 1 // equal after all
+        continue
+      }
+      const { kind, field, idElement: asSpelled } = explained
+      verdict.mismatches.push({
+        namespace: namespace(entry.database, entry.name),
+        kind,
+        ...(field === undefined ? {} : { field }),
+        id: renderId(asSpelled),
+        // Changed on one cluster only: by somebody else there, or here and never applied.
+        ...(onDestination && !onSource ? { by: 'foreignWrite' as const } : {}),
+        ...(onSource && !onDestination ? { by: 'sync' as const } : {}),
+      })
+    }
+    return verdict
+  }
+
+  /** Waits until both streams have passed this moment. */
+  async #catchUp(): Promise<void> {
+    const targets = new Map<Side, ClusterTime>()
+    for (const side of sides) {
+      const cluster = this.#parts.clusters[side]
+      await retry('verifying', this.#context, () => appendNote(cluster, 'verdict'))
+      targets.set(side, cluster.latest)
+      await retry('verifying', this.#context, () => appendNote(cluster, 'after verdict'))
+    }
+    for (const [side, target] of targets) {
+      while (this.#knownTime(side) < target) await this.#pause(roomMS)
+    }
+  }
+
+  async #checkpoint(context: RetryContext): Promise<void> {
+    const { store, metadata, epoch } = this.#parts
+    const ranges = this.#doneRanges
+    this.#doneRanges = []
+    const now = performance.now()
+    const due = this.#rechecks.dueForStore(now)
+    await store.saveRechecks(due.map(toStored))
+    for (const recheck of due) recheck.stored = true
+    this.#rechecks.leavePatientOnesToStore()
+    await store.removeRechecks(this.#rechecks.takeSettledStored())
+    await store.saveRanges(ranges)
+    if (context.signal.aborted) return
+    for (const [side, follower] of this.#followers) {
+      const position = follower.passed(this.#rechecks.safeBatch(side, follower.newest))
+      if (position) await metadata.savePosition(streamPartition[side], epoch, position)
+    }
+  }
+
+  /** One at a time compares: a recheck belongs to whoever took it. */
+  #exclusively<T>(work: () => Promise<T>): Promise<T> {
+    const run = this.#busy.then(work)
+    this.#busy = run.catch(() => {})
+    return run
+  }
+
+  async #room(): Promise<void> {
+    while (this.#rechecks.full) await this.#pause(roomMS)
+  }
+
+  async #pause(milliseconds: number): Promise<void> {
+    if (this.#failure) throw this.#failure
+    if (this.#stop.signal.aborted) throw new StoppedError()
+    await sleep(milliseconds, undefined, { signal: this.#stop.signal }).catch(() => {})
+  }
+}
+
+/** What differs: how many, and the first of them. */
+interface Open {
+  total: number
+  first: StoredRecheck[]
+}
+
+const maxTime: ClusterTime = (1n << 64n) - 1n
+
+function toStored({ uuid, idElement, firstBatch }: Recheck): StoredRecheck {
+  return { uuid, idElement, onSource: firstBatch.source > 0, onDestination: firstBatch.destination > 0 }
+}
+
+function groupBy(rechecks: StoredRecheck[]): Map<string, StoredRecheck[]> {
+  const groups = new Map<string, StoredRecheck[]>()
+  for (const recheck of rechecks) {
+    const group = groups.get(recheck.uuid)
+    if (group) group.push(recheck)
+    else groups.set(recheck.uuid, [recheck])
+  }
+  return groups
+}

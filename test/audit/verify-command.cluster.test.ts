@@ -1,0 +1,125 @@
+import path from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { spawnGuarded } from '../support/guarded-process.ts'
+import { repositoryRoot } from '../support/mongo-binaries.ts'
+import { TwoSides } from './two-sides.ts'
+
+/** `tandem verify` as its users run it. */
+
+let sides: TwoSides
+
+beforeAll(async () => {
+  sides = await TwoSides.start()
+  await sides.fill('shop', (db) =>
+    db.collection<{ _id: number }>('orders').insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id, n: _id }))),
+  )
+})
+
+afterAll(() => sides?.stop())
+
+interface Ended {
+  code: number | null
+  stdout: string
+  stderr: string
+}
+
+async function run(args: string[], env: Record<string, string> = {}): Promise<Ended> {
+  const { child, ended } = spawnGuarded(
+    process.execPath,
+    [path.resolve(repositoryRoot, 'dist/src/main.js'), 'verify', ...args],
+    { cwd: repositoryRoot, env: { ...process.env, ...env }, output: 'pipe' },
+  )
+  const texts = { stdout: '', stderr: '' }
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name]?.setEncoding('utf8').on('data', (text: string) => {
+      texts[name] += text
+    })
+  }
+  return { code: await ended, ...texts }
+}
+
+const clusters = () => ['--cluster0', sides.sets[0].uri, '--cluster1', sides.sets[1].uri]
+const theirs = () => sides.clients[1].db('shop').collection<{ _id: number; n?: number }>('orders')
+
+describe('exit code 0', () => {
+  test('when the clusters are equal, with a line that says what was compared', async () => {
+    const { code, stdout, stderr } = await run(clusters())
+    expect([code, stderr]).toEqual([0, ''])
+    expect(stdout).toMatch(/^equal: 1 collections, 0 views, 50 and 50 documents, 0 MB and 0 MB, \d\.\d s\n$/)
+  })
+
+  test('with the connection strings from the environment, as JSON', async () => {
+    const env = { TANDEM_CLUSTER0: sides.sets[0].uri, TANDEM_CLUSTER1: sides.sets[1].uri }
+    const { code, stdout } = await run(['--json', '--namespace', 'shop'], env)
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toMatchObject({
+      equal: true,
+      documents: { cluster0: 50, cluster1: 50 },
+      differences: [],
+    })
+  })
+})
+
+describe('exit code 1', () => {
+  beforeAll(async () => {
+    await theirs().updateOne({ _id: 7 }, { $set: { n: 8 } })
+    await theirs().deleteMany({ _id: { $gte: 40 } })
+    await theirs().createIndex({ n: 1 })
+  })
+
+  test('when they differ, with a line for each difference', async () => {
+    const { code, stdout } = await run(clusters())
+    expect(code).toBe(1)
+    const lines = stdout.trimEnd().split('\n')
+    expect(lines.slice(0, 3)).toEqual([
+      'shop.orders: index n_1 only on cluster1',
+      'shop.orders: document {"$numberInt":"7"} differs at n',
+      'shop.orders: document {"$numberInt":"40"} missing on cluster1',
+    ])
+    expect(lines).toHaveLength(13)
+    expect(lines.at(-1)).toMatch(/^DIFFERENT in 12: 1 collections, 0 views, 50 and 40 documents/)
+  })
+
+  test('when more differ than are listed, which is said', async () => {
+    const { code, stdout } = await run([...clusters(), '--maxDifferences', '2', '--ignoreIndexes'])
+    expect(code).toBe(1)
+    expect(stdout).toContain('truncated: 2 of 11 differences listed; see --maxDifferences\n')
+    const json = await run([...clusters(), '--maxDifferences', '2', '--json'])
+    expect(json.code).toBe(1)
+    expect(JSON.parse(json.stdout)).toMatchObject({ equal: false, totalDifferences: 12, truncated: true })
+  })
+})
+
+describe('exit code 2', () => {
+  test('when an option is wrong', async () => {
+    const { code, stderr } = await run([...clusters(), '--maxDifferences', 'many'])
+    expect(code).toBe(2)
+    expect(stderr).toMatch(/0 to 1000000/)
+  })
+
+  test('when a namespace is on neither', async () => {
+    const { code, stdout, stderr } = await run([...clusters(), '--namespace', 'shop.order', '--json'])
+    expect([code, stdout]).toEqual([2, ''])
+    expect(stderr).toBe('error: --namespace shop.order is on neither cluster; check its spelling\n')
+  })
+
+  test('when both are one cluster', async () => {
+    const { code, stderr } = await run(['--cluster0', sides.sets[0].uri, '--cluster1', sides.sets[0].uris[0] as string])
+    expect(code).toBe(2)
+    expect(stderr).toMatch(/both connection strings lead to the same server/)
+  })
+
+  test('when one cannot be reached or refuses the user, without a word of the credentials', async () => {
+    const at = (address: string) => `mongodb://root:hunter2@${address}/?directConnection=true`
+    const address = new URL(sides.sets[1].uris[0] as string).host
+    const runs = await Promise.all([
+      run(['--cluster0', sides.sets[0].uri, '--cluster1', at('127.0.0.1:1')]),
+      run(['--cluster0', sides.sets[0].uri, '--cluster1', at(address)]),
+      run(['--cluster0', sides.sets[0].uri, '--cluster1', `${at(address)}&tls=certainly`]),
+    ])
+    expect(runs.map(({ code }) => code)).toEqual([2, 2, 2])
+    expect(runs[0]?.stderr).toMatch(/^error: cluster1 cannot be reached; check its address/)
+    expect(runs[1]?.stderr).toMatch(/^error: cluster1 refuses the user; check the credentials/)
+    for (const { stdout, stderr } of runs) expect(stdout + stderr).not.toMatch(/hunter2|root/)
+  })
+})

@@ -1,0 +1,53 @@
+import { MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, vi } from 'vitest'
+import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import { startTandem, type Tandem } from './tandem-process.ts'
+
+export interface PairedSets {
+  source: ReplicaSet
+  destination: ReplicaSet
+  sourceClient: MongoClient
+  destinationClient: MongoClient
+  /** An instance between the two that has connected. */
+  startInstance(options?: { id?: string; env?: Record<string, string> }): Promise<Tandem>
+}
+
+const patience = { timeout: 30_000, interval: 20 }
+
+/** Two replica sets for a test file, emptied and unblocked before each test. Filled in before the first of them runs. */
+export function pairedSets(): PairedSets {
+  const pair = {
+    startInstance: async (options = {}) => {
+      const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, ...options })
+      await vi.waitFor(() => tandem.progress(), patience)
+      return tandem
+    },
+  } as PairedSets
+
+  beforeAll(async () => {
+    const [source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
+    Object.assign(pair, {
+      source,
+      destination,
+      sourceClient: new MongoClient(source.uri),
+      destinationClient: new MongoClient(destination.uri),
+    })
+  })
+  afterAll(async () => {
+    await Promise.all([pair.sourceClient?.close(), pair.destinationClient?.close()])
+    await Promise.all([pair.source?.stop(), pair.destination?.stop()])
+  })
+  beforeEach(() => emptyBoth(pair))
+  return pair
+}
+
+export async function emptyBoth(pair: Pick<PairedSets, 'sourceClient' | 'destinationClient'>): Promise<void> {
+  for (const client of [pair.sourceClient, pair.destinationClient]) {
+    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name } of databases) {
+      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+    }
+  }
+}
