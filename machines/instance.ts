@@ -1,4 +1,5 @@
 import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
+import { turnConfiguration } from '../src/domain/direction.ts'
 import { assert, type Failure, toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
@@ -22,6 +23,9 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
  *               destination unblocked (`admitting`), then (`canWrite`) unique indexes (`converting`)
  * paused        Until `sync.resume`. Survives restarts.
  * committed     The end of this direction.
+ * reversing     Source and destination change places:
+ *   moving        what is stored moves to the new destination; the old one counts until that is acknowledged
+ *   adapting      the new destination is made fit for it: blocked, traits held back, definitions followed
  * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was.
  *
  * The verification runs for as long as `syncing` lasts; it waits for the copy by itself.
@@ -45,6 +49,8 @@ export interface InstanceContext {
   copyDrained: boolean
   eventsDrained: boolean
   pauseRequested: boolean
+  /** Which step of a reversal is under way. */
+  reversing: 'moving' | 'adapting' | null
 }
 
 const freshContext: InstanceContext = {
@@ -60,6 +66,7 @@ const freshContext: InstanceContext = {
   copyDrained: false,
   eventsDrained: false,
   pauseRequested: false,
+  reversing: null,
 }
 
 type WithConfiguration = { configuration: StartConfiguration }
@@ -88,6 +95,8 @@ export const instanceMachine = setup({
     verdict: fromPromise<void, VerdictInput>(placeholder('verdict')),
     admission: fromPromise<void, VerdictInput>(placeholder('admission')),
     indexConversion: fromPromise<void, WithConfiguration>(placeholder('indexConversion')),
+    metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
+    adaptation: fromPromise<void, WithConfiguration>(placeholder('adaptation')),
   },
   guards: {
     wasIdle: ({ context }) => context.configuration === null,
@@ -95,6 +104,7 @@ export const instanceMachine = setup({
     isReached: ({ context }) => context.reached,
     isPauseRequested: ({ context }) => context.pauseRequested,
     isCommitRequested: ({ context }) => context.commitRequested,
+    isReversing: ({ context }) => Boolean(context.reversing),
     isCopyCompleted: ({ context }) => context.copyCompleted,
     isReadyToCommit: ({ context }) =>
       context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
@@ -123,6 +133,7 @@ export const instanceMachine = setup({
         { guard: 'wasIdle', target: 'idle' },
         { guard: ({ context }) => context.failure !== null, target: 'failed' },
         { guard: 'isPauseRequested', target: 'paused' },
+        { guard: 'isReversing', target: 'reversing' },
         { guard: ({ context }) => context.canWrite && !context.commitRequested, target: 'committed' },
         { target: 'syncing' },
       ],
@@ -303,14 +314,51 @@ export const instanceMachine = setup({
       tags: 'PAUSED',
       on: { 'sync.resume': { target: 'syncing', actions: 'clearPause' } },
     },
-    committed: { tags: 'COMMITTED' },
+    committed: {
+      tags: 'COMMITTED',
+      on: { 'sync.reverse': { target: 'reversing', actions: assign({ reversing: 'moving' }) } },
+    },
+    reversing: {
+      tags: 'REVERSING',
+      initial: 'choosing',
+      on: { 'worker.failed': { target: 'failed', actions: 'rememberFailure' } },
+      states: {
+        choosing: {
+          always: [
+            { guard: ({ context }) => context.reversing === 'adapting', target: 'adapting' },
+            { target: 'moving' },
+          ],
+        },
+        moving: {
+          invoke: {
+            id: 'metadataMove',
+            src: 'metadataMove',
+            input: ({ context }) => withConfiguration(context),
+            onDone: { target: 'adapting', actions: assign(({ context }) => turnedContext(context)) },
+            onError: { target: '#instance.failed', actions: 'rememberFailure' },
+          },
+        },
+        adapting: {
+          invoke: {
+            id: 'adaptation',
+            src: 'adaptation',
+            input: ({ context }) => withConfiguration(context),
+            onDone: { target: '#instance.syncing', actions: assign({ reversing: null }) },
+            onError: { target: '#instance.failed', actions: 'rememberFailure' },
+          },
+        },
+      },
+    },
     failed: {
       tags: 'FAILED',
       on: {
-        'sync.resume': {
-          target: 'syncing',
-          actions: [assign(({ context }) => commitAnew(context)), 'clearFailure', 'clearPause'],
-        },
+        'sync.resume': [
+          { guard: 'isReversing', target: 'reversing', actions: ['clearFailure', 'clearPause'] },
+          {
+            target: 'syncing',
+            actions: [assign(({ context }) => commitAnew(context)), 'clearFailure', 'clearPause'],
+          },
+        ],
       },
     },
   },
@@ -319,6 +367,18 @@ export const instanceMachine = setup({
 /** What a commit had reached counts no more, unless writes are allowed on the destination already. */
 function commitAnew(context: InstanceContext): InstanceContext {
   return context.canWrite ? context : { ...context, reached: false, commitPoint: null }
+}
+
+/** What is stored of a committed sync, the other way round: everything is copied, nothing is committed. */
+export function turnedContext(context: InstanceContext): InstanceContext {
+  const { configuration } = withConfiguration(context)
+  return {
+    ...freshContext,
+    configuration: turnConfiguration(configuration),
+    initialised: true,
+    copyCompleted: true,
+    reversing: 'adapting',
+  }
 }
 
 function withConfiguration(context: InstanceContext): WithConfiguration {

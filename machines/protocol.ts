@@ -7,6 +7,7 @@ export type SyncCommand =
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
   | { type: 'sync.commit' }
+  | { type: 'sync.reverse' }
 
 /** What workers report, in the past tense. */
 export type WorkerReport =

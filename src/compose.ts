@@ -175,8 +175,12 @@ export class ComposedInstance implements Instance {
     }
   }
 
-  /** The sync that stands on either cluster and is bound to exactly these two. */
+  /**
+   * The sync that stands on either cluster and is bound to exactly these two. While a reversal moves it, it may stand on
+   * both: the later generation counts, and the other is removed when the reversal goes on.
+   */
   async #findStored(facts: Record<ClusterName, ClusterFacts>, context: RetryContext): Promise<SyncRecord | null> {
+    let found: SyncRecord | null = null
     for (const name of clusterNames) {
       const other = name === 'cluster0' ? 'cluster1' : 'cluster0'
       const metadata = new Metadata(this.#clusters[name], context)
@@ -198,9 +202,9 @@ export class ComposedInstance implements Instance {
             'begun with, or drop the database tandem_internal there to begin anew.',
         )
       }
-      return record
+      if (!found || record.generation > found.generation) found = record
     }
-    return null
+    return found
   }
 }
 

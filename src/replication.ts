@@ -3,6 +3,7 @@ import { DefinitionReconciler } from './apply/reconcile-definitions.ts'
 import { DocumentWriter } from './apply/write-identities.ts'
 import type { CommitParts } from './commit/finish-commit.ts'
 import { repairDifferences } from './commit/repair.ts'
+import { keepReversePosition } from './commit/reverse-position.ts'
 import { setWriteBlocking } from './commit/write-blocking.ts'
 import { CollectionCopy } from './copy/collection-copy.ts'
 import { SegmentLedger } from './copy/segment-ledger.ts'
@@ -13,9 +14,10 @@ import type { Cluster } from './mongo/cluster.ts'
 import { DestinationDefinitions } from './mongo/destination-definitions.ts'
 import { DestinationTraits } from './mongo/destination-traits.ts'
 import { listCollections, listDatabases } from './mongo/listing.ts'
-import type { Metadata, SyncRecord } from './mongo/metadata.ts'
+import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, retry } from './mongo/retry.ts'
 import type { VerificationStore } from './mongo/verification-store.ts'
+import { adaptDestination } from './reverse/adapt.ts'
 
 /** mongosync's 1 to 4: how hard to load the clusters. */
 export type LoadLevel = 1 | 2 | 3 | 4
@@ -68,6 +70,9 @@ export class Replication {
       traits: new DestinationTraits(destination),
       writer: this.#writer,
       context,
+      keepReversePosition: async () => {
+        if (record.configuration.reversible) await keepReversePosition(destination, metadata, parts.epoch, context)
+      },
       atStep: parts.atStep,
     }
   }
@@ -116,6 +121,17 @@ export class Replication {
     const { source, metadata, context } = this.#parts
     const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
     return await repairDifferences({ ...this.commit, store, documents })
+  }
+
+  /** After a reversal: makes the former source fit to be the destination. */
+  async adapt(): Promise<void> {
+    const { source, metadata, context } = this.#parts
+    await adaptDestination({
+      commit: this.commit,
+      metadata,
+      superseded: new Metadata(source, context),
+      documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
+    })
   }
 
   readonly #nextOrder = (count: number): number => {

@@ -51,7 +51,8 @@ export function reportProgress(sources: ProgressSources): Progress {
   return {
     state,
     canCommit: snapshot.hasTag('canCommit'),
-    canWrite: stored?.canWrite ?? false,
+    // The context turns with the direction; what is stored of it follows a moment later.
+    canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
     lagTimeSeconds: lagOf(state, sources),
     totalEventsApplied: work.totalEventsApplied,
@@ -76,7 +77,7 @@ function infoOf(state: PublicState, context: InstanceContext): ProgressInfo {
 }
 
 function lagOf(state: PublicState, { work, sourceLatest }: ProgressSources): number | null {
-  if (state === 'PAUSED' || state === 'FAILED') return null
+  if (state === 'PAUSED' || state === 'FAILED' || state === 'REVERSING') return null
   if (state === 'COMMITTED') return 0
   return Math.max(0, secondsOf(sourceLatest) - secondsOf(work.appliedTime))
 }

@@ -3,7 +3,7 @@ import { refuseExpiry, refuseUnsupported } from './apply/reconcile-definitions.t
 import { FatalError, RefusedError, StoppedError } from './domain/errors.ts'
 import { isUserCollection, metadataDatabase, namespace } from './domain/namespace.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
-import { refuseContradictions } from './domain/start-rules.ts'
+import { refuseContradictions, refuseIrreversible } from './domain/start-rules.ts'
 import type { Cluster } from './mongo/cluster.ts'
 import { code, codeOf, isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
@@ -26,6 +26,7 @@ export async function checkStart(
     refuseMissingPrivileges(configuration, facts)
     refuseTopology(configuration, facts)
     refuseVersions(configuration, facts)
+    refuseIrreversible(configuration, facts.source, facts.destination)
     refuseNotYet(configuration)
     await refuseOldPatch(destination, facts.destination.version)
     await refuseCollections(source)
@@ -41,25 +42,28 @@ export async function checkStart(
 function refuseMissingPrivileges(configuration: StartConfiguration, { source, destination }: CheckedStart): void {
   const blocking = ['setUserWriteBlockMode', 'bypassWriteBlockingMode']
   const mode = configuration.enableUserWriteBlocking
-  const needed = {
-    source: [
-      'replSetGetConfig',
-      'find',
-      'changeStream',
-      'appendOplogNote',
-      ...(mode === 'sourceAndDestination' ? ['setUserWriteBlockMode'] : []),
-    ],
-    destination: [
-      'replSetGetConfig',
-      'find',
-      'insert',
-      'update',
-      'remove',
-      'createIndex',
-      ...(configuration.verification.enabled ? ['changeStream', 'appendOplogNote'] : []),
-      ...(mode === 'none' ? [] : blocking),
-    ],
-  }
+  const ofSource = [
+    'replSetGetConfig',
+    'find',
+    'changeStream',
+    'appendOplogNote',
+    ...(mode === 'sourceAndDestination' ? ['setUserWriteBlockMode'] : []),
+  ]
+  const ofDestination = [
+    'replSetGetConfig',
+    'find',
+    'insert',
+    'update',
+    'remove',
+    'createIndex',
+    ...(configuration.verification.enabled ? ['changeStream', 'appendOplogNote'] : []),
+    ...(mode === 'none' ? [] : blocking),
+  ]
+  // Either may become the other.
+  const ofBoth = [...new Set([...ofSource, ...ofDestination, 'collMod', 'serverStatus'])]
+  const needed = configuration.reversible
+    ? { source: ofBoth, destination: ofBoth }
+    : { source: ofSource, destination: ofDestination }
   for (const [role, facts] of Object.entries({ source, destination })) {
     if (!facts.authenticated) continue
     const missing = needed[role as keyof typeof needed].filter(
@@ -100,6 +104,7 @@ function refuseTopology(configuration: StartConfiguration, { source, destination
     )
   }
   if (source.topology === 'sharded' || destination.topology === 'sharded') {
+    refuseIrreversible(configuration, source, destination)
     throw new RefusedError('UnsupportedTopology', 'sharded clusters are not supported by this version of tandem')
   }
   if (source.identity === destination.identity) {
@@ -115,12 +120,7 @@ function refuseVersions(configuration: StartConfiguration, { source, destination
         `enableUserWriteBlocking cannot be set for a source older than 6.0 (it is ${source.version}); leave it out`,
       )
     }
-    if (configuration.reversible) {
-      throw new RefusedError(
-        'ReversibleNotSupported',
-        `reversible cannot be true for a source older than 6.0 (it is ${source.version})`,
-      )
-    }
+    refuseIrreversible(configuration, source, destination)
     throw new RefusedError('UnsupportedVersion', `the source runs ${source.version}; 6.0 or later is needed`)
   }
   if (destination.major < source.major || destination.major > source.major + 2) {
@@ -137,12 +137,6 @@ function refuseNotYet(configuration: StartConfiguration): void {
     throw new RefusedError(
       'NamespaceFilterNotSupported',
       'includeNamespaces and excludeNamespaces are not supported by this version of tandem; leave them out',
-    )
-  }
-  if (configuration.reversible) {
-    throw new RefusedError(
-      'ReversibleNotSupported',
-      'reversible is not supported by this version of tandem; send "reversible": false',
     )
   }
 }

@@ -11,6 +11,8 @@ import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import type { RetryContext } from './mongo/retry.ts'
 import type { LoadLevel } from './replication.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
+import { checkReverse } from './reverse/check-reverse.ts'
+import { moveMetadata, turnRecord } from './reverse/move-metadata.ts'
 import { asRefusal, checkStart } from './start-checks.ts'
 import { SyncWork } from './sync-work.ts'
 import type { Mismatch } from './verify/difference.ts'
@@ -35,6 +37,9 @@ export class SyncInstance implements Instance {
   #stored: InstanceContext | null = null
   #storing: Promise<void> = Promise.resolve()
   #starting = false
+  #reversing = false
+  /** The lease given back at COMMITTED, once. */
+  #resigning: Promise<void> | null = null
   #repairing = false
   /** The configuration of a sync that a predecessor began: an identical start is answered success. */
   #inherited: StartConfiguration | null = null
@@ -53,7 +58,7 @@ export class SyncInstance implements Instance {
     this.#inherited = record.configuration
     const work = this.#begin(record)
     let context = await this.#loadContext()
-    if (!context?.canWrite || context.commitRequested) {
+    if (!context?.canWrite || context.commitRequested || context.reversing) {
       await work.lead()
       context = await this.#loadContext()
     }
@@ -90,7 +95,7 @@ export class SyncInstance implements Instance {
       addresses: this.#parts.addresses,
       mongosyncID: this.#parts.mongosyncID,
       retrying: this.#parts.context.monitor.current,
-      warnings: [],
+      warnings: warningsOf(record.configuration),
     })
   }
 
@@ -137,8 +142,32 @@ export class SyncInstance implements Instance {
   }
 
   async reverse(): Promise<void> {
-    if (this.#state !== 'COMMITTED') throw this.#wrongState('reverse', 'COMMITTED')
-    throw new RefusedError('WrongState', 'this sync was not started with "reversible": true, so it cannot be reversed')
+    const work = this.#work
+    if (this.#state !== 'COMMITTED' || !work?.record || this.#reversing) throw this.#wrongState('reverse', 'COMMITTED')
+    this.#reversing = true
+    try {
+      const { source, destination } = work.record.configuration
+      const { clusters, context } = this.#parts
+      await checkReverse({
+        record: work.record,
+        source: clusters[source],
+        destination: clusters[destination],
+        context,
+      })
+      await this.#resigning
+      await work.lead()
+      const standing = await this.#metadata?.loadSync()
+      if (standing?.generation !== work.record.generation) {
+        await work.resign()
+        throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')
+      }
+      this.#actor.send({ type: 'sync.reverse' })
+    } catch (error) {
+      throw asRefusal(error)
+    } finally {
+      this.#reversing = false
+    }
+    await this.#storing
   }
 
   /** What the last verdict found different; empty before the first and after one without differences. */
@@ -188,6 +217,7 @@ export class SyncInstance implements Instance {
         sourceIdentity: facts.source.identity,
         destinationIdentity: facts.destination.identity,
         startTime: source.latest,
+        generation: 0,
       }
       const work = this.#begin(record)
       await work.lead()
@@ -202,13 +232,20 @@ export class SyncInstance implements Instance {
   }
 
   #begin(record: SyncRecord): SyncWork {
+    const { work, metadata } = this.#prepare(record)
+    this.#metadata = metadata
+    this.#work = work
+    return work
+  }
+
+  #prepare(record: SyncRecord): { work: SyncWork; metadata: Metadata } {
     const { clusters, context, loadLevel, mongosyncID, incarnation, atStep } = this.#parts
     const destination = clusters[record.configuration.destination]
-    this.#metadata = new Metadata(destination, context)
-    this.#work = new SyncWork({
+    const metadata = new Metadata(destination, context)
+    const work = new SyncWork({
       source: clusters[record.configuration.source],
       destination,
-      metadata: this.#metadata,
+      metadata,
       owner: { id: mongosyncID, incarnation },
       context,
       loadLevel,
@@ -218,8 +255,31 @@ export class SyncInstance implements Instance {
         this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
       },
     })
-    this.#work.bind(record)
-    return this.#work
+    work.bind(record)
+    return { work, metadata }
+  }
+
+  /** Both leases are held while what is stored moves; from then on the new direction's work is this instance's. */
+  async #turnAround(context: InstanceContext): Promise<void> {
+    const [former, from] = [this.#work, this.#metadata]
+    if (!former?.record || !from) throw new FatalError('InternalError', 'a reversal without a sync')
+    const turned = turnRecord(former.record, await from.loadPosition('reverse'))
+    const { work, metadata } = this.#prepare(turned)
+    try {
+      await former.lead()
+      await work.lead()
+      const { mongosyncID: id, atStep } = this.#parts
+      await moveMetadata({ from, to: metadata, turned, id, context, epoch: work.lease.epoch, atStep })
+      await work.look()
+    } catch (error) {
+      await work.close()
+      throw error
+    }
+    await former.close()
+    this.#metadata = metadata
+    this.#work = work
+    this.#resigning = null
+    if (this.#inherited) this.#inherited = turned.configuration
   }
 
   #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {
@@ -241,13 +301,17 @@ export class SyncInstance implements Instance {
         verdict: fromPromise(({ input }) => this.#onceStored(() => work().verdict(BigInt(input.commitPoint)))),
         admission: fromPromise(({ input }) => work().admit(BigInt(input.commitPoint))),
         indexConversion: fromPromise(() => this.#onceStored(() => work().finishIndexes())),
+        metadataMove: fromPromise(() => this.#onceStored(() => this.#turnAround(this.#actor.getSnapshot().context))),
+        adaptation: fromPromise(() => this.#onceStored(() => work().adapt())),
       },
     })
     const actor = createActor(machine, { input: context })
     actor.subscribe((snapshot) => {
       this.#parts.onTransition(snapshot)
       if (snapshot.context.configuration) this.#store(snapshot.context)
-      if (publicState(snapshot) === 'COMMITTED') this.#storing.then(() => this.#work?.resign()).catch(() => {})
+      if (publicState(snapshot) === 'COMMITTED') {
+        this.#resigning ??= this.#storing.then(() => this.#work?.resign()).catch(() => {})
+      }
     })
     return actor
   }
@@ -261,9 +325,9 @@ export class SyncInstance implements Instance {
 
   /** Stores the newest context, in order. What is stored is what a restart goes on from. */
   #store(context: InstanceContext): void {
-    if (context === this.#stored) return
     this.#storing = this.#storing.then(async () => {
-      if (context === this.#stored) return
+      // By value: the machine copies the context it is given, and a committed instance holds no lease to write by.
+      if (JSON.stringify(context) === JSON.stringify(this.#stored)) return
       try {
         await this.#metadata?.saveInstance(this.#parts.mongosyncID, context)
         this.#stored = context
@@ -341,6 +405,13 @@ function superviseVerification(work: SyncWork, configuration: StartConfiguration
 function startedContext(configuration: StartConfiguration): InstanceContext {
   const fresh = createActor(instanceMachine, { input: null }).getSnapshot().context
   return { ...fresh, configuration }
+}
+
+function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration): string[] {
+  if (!reversible || enableUserWriteBlocking === 'sourceAndDestination') return []
+  return [
+    `this sync is reversible, but reverse will be refused: enableUserWriteBlocking is ${enableUserWriteBlocking}, not sourceAndDestination`,
+  ]
 }
 
 /** Whether a default was spelled out makes no difference. */

@@ -209,6 +209,14 @@ export class SyncWork {
     await finishIndexes(replication.commit)
   }
 
+  /** The reversal's second half: from here on this direction's lease is what allows writes on either cluster. */
+  async adapt(): Promise<void> {
+    await this.lead()
+    this.#parts.source.fence = () => this.lease.fence()
+    const replication = await this.#load()
+    await replication.adapt()
+  }
+
   /** Loads what is stored, for the figures of an instance that is not running. */
   async look(): Promise<void> {
     await this.#load(false)

@@ -19,6 +19,8 @@ export interface CommitParts {
   traits: DestinationTraits
   writer: DocumentWriter
   context: RetryContext
+  /** Notes where a reversed stream would begin; does nothing in a sync that is not reversible. */
+  keepReversePosition: () => Promise<void>
   /** For fault tests: called at each named step. */
   atStep: (step: string) => void
 }
@@ -53,6 +55,8 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
 
 /** The last step before `canWrite`: applications may write on the destination. */
 export async function admitWrites(parts: CommitParts, unblock: boolean): Promise<void> {
+  parts.atStep('reversePosition')
+  await parts.keepReversePosition()
   parts.atStep('unblock')
   if (!unblock) return
   await retry('allowing writes on the destination', parts.context, () => setWriteBlocking(parts.destination, false))

@@ -86,6 +86,12 @@ export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecific
   return Buffer.compare(immutablePart(one), immutablePart(other)) === 0
 }
 
+/** True when the index that stands can become the wanted one: `collMod` gives an index an expiry, but takes none away. */
+export function canBecome(standing: IndexSpecification, wanted: IndexSpecification): boolean {
+  if (traitsOf(standing).expireAfterSeconds && !traitsOf(wanted).expireAfterSeconds) return false
+  return differOnlyInTraits(standing, wanted)
+}
+
 /** True for indexes that, with their traits held back, are one and the same to the server. */
 export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
   const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')

@@ -3,11 +3,56 @@ import type { StartConfiguration } from './start-request.ts'
 
 /** Refuses a start whose options contradict each other, whatever the clusters are. What depends on the clusters is checked where they are known. */
 export function refuseContradictions(configuration: StartConfiguration): void {
-  if (configuration.buildIndexes === 'never' && configuration.reversible) {
+  if (!configuration.reversible) return
+  if (configuration.buildIndexes === 'never') {
     // A reversed sync writes into the old source, which would lack the indexes that were never built.
     throw new RefusedError(
       'ReversibleNotSupported',
       "reversible: true is not supported with buildIndexes 'never'; set buildIndexes to 'beforeDataCopy' or reversible to false",
     )
   }
+  if (configuration.includeNamespaces || configuration.excludeNamespaces) {
+    throw new RefusedError(
+      'ReversibleNotSupported',
+      'reversible: true is not supported with includeNamespaces or excludeNamespaces; leave the filters out or set reversible to false',
+    )
+  }
+}
+
+interface ComparedCluster {
+  topology: 'replicaSet' | 'sharded' | 'standalone'
+  version: string
+  major: number
+}
+
+/** Refuses what a reversible sync cannot be between: the other direction must be a sync that could be started, too. */
+export function refuseIrreversible(
+  configuration: StartConfiguration,
+  source: ComparedCluster,
+  destination: ComparedCluster,
+): void {
+  if (!configuration.reversible) return
+  if (source.major < 6) {
+    throw new RefusedError(
+      'ReversibleNotSupported',
+      `reversible cannot be true for a source older than 6.0 (it is ${source.version})`,
+    )
+  }
+  if (source.topology !== destination.topology) {
+    throw new RefusedError(
+      'ReversibleNotSupported',
+      'reversible: true is not supported from a replica set to a sharded cluster; set reversible to false',
+    )
+  }
+  const different = differentVersions(source, destination)
+  if (different) throw different
+}
+
+/** The refusal of clusters of different major versions; null when they are the same. */
+export function differentVersions(source: ComparedCluster, destination: ComparedCluster): RefusedError | null {
+  if (source.major === destination.major) return null
+  return new RefusedError(
+    'ReversibleNotSupported',
+    `only clusters of the same major version can be reversed (source ${source.version}, destination ${destination.version})`,
+  )
 }

@@ -1,8 +1,8 @@
 import type { Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import {
+  canBecome,
   collModOptions,
-  differOnlyInTraits,
   heldBackIndex,
   heldBackOptions,
   type IndexSpecification,
@@ -159,7 +159,7 @@ export class DestinationDefinitions {
     let dropped = false
     for (const one of standing) {
       const other = byName.get(indexName(one))
-      if (other && differOnlyInTraits(one, other)) continue
+      if (other && canBecome(one, other)) continue
       await this.#named(entry, (name) =>
         this.#cluster.write(
           entry.database,

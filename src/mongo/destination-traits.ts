@@ -13,7 +13,7 @@ import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
-import { code, codeOf } from './errors.ts'
+import { code, codeOf, isTransient } from './errors.ts'
 import { listCollections, listIndexes } from './listing.ts'
 import { RawValue } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
@@ -58,24 +58,28 @@ export class DestinationTraits {
     }
   }
 
-  /** The reverse of restoreCapped and prepareIndexes. */
+  /**
+   * Undoes restoreCapped, prepareIndexes and finishIndexes: for a commit that begins anew, and for a cluster that a
+   * reversal makes the destination. TTL first, so that nothing expires while the rest is done.
+   */
   async holdBack(entry: CatalogueEntry): Promise<void> {
     if (!entry.destinationUUID) return
     if (isCapped(entry.wanted.options)) {
       const unlimited = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}
       await this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), ...unlimited })
     }
-    for (const { wanted, standing } of await this.#pairs(entry)) {
-      const have = traitsOf(standing)
-      if (have.unique) {
-        await this.#dropIndex(entry, indexName(wanted)) // a twin, built at the commit that failed
-        continue
-      }
-      if (have.prepareUnique) await this.#modify(entry, wanted, { prepareUnique: false })
-      if (have.hidden) await this.#modify(entry, wanted, { hidden: false })
-      if (have.expireAfterSeconds && numberOf(have.expireAfterSeconds) !== neverExpires) {
+    const pairs = await this.#pairs(entry)
+    for (const { wanted, standing } of pairs) {
+      const { expireAfterSeconds } = traitsOf(standing)
+      if (expireAfterSeconds && numberOf(expireAfterSeconds) !== neverExpires) {
         await this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })
       }
+    }
+    for (const { wanted, standing } of pairs) {
+      const have = traitsOf(standing)
+      if (have.hidden) await this.#modify(entry, wanted, { hidden: false })
+      if (have.prepareUnique) await this.#modify(entry, wanted, { prepareUnique: false })
+      if (have.unique) await this.#makeNonUnique(entry, wanted)
     }
   }
 
@@ -89,6 +93,20 @@ export class DestinationTraits {
         await this.#modify(entry, wanted, { prepareUnique: false })
       }
       if (want.hidden && !have.hidden) await this.#modify(entry, wanted, { hidden: true })
+    }
+  }
+
+  /**
+   * By an option of collMod that the manual does not have (measured on 6.0.27: duplicates are accepted at once, also
+   * beside a twin, and the index can become unique again). A server without it has the index dropped; it is built anew,
+   * held back, at the next look at the collection's definition.
+   */
+  async #makeNonUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
+    try {
+      await this.#modify(entry, index, { forceNonUnique: true })
+    } catch (error) {
+      if (codeOf(error) === undefined || isTransient(error)) throw error
+      await this.#dropIndex(entry, indexName(index))
     }
   }
 

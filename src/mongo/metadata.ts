@@ -24,7 +24,15 @@ export interface SyncRecord {
   destinationIdentity: string
   /** Taken before anything was read: every change from here on is in the stream. */
   startTime: ClusterTime
+  /** How often the sync was reversed. If both clusters hold a record, the one with the higher number counts. */
+  generation: number
 }
+
+/**
+ * What positions are kept: of each partition's stream; `reverse`, where a reversed stream will begin; `former`, up to
+ * where the new destination had been read while it was the source.
+ */
+export type PositionKey = number | 'reverse' | 'former'
 
 /** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
 export interface Tombstone {
@@ -55,6 +63,7 @@ export class Metadata {
       sourceIdentity: found['sourceIdentity'] as string,
       destinationIdentity: found['destinationIdentity'] as string,
       startTime: fromTimestamp(found['startTime'] as Timestamp),
+      generation: (found['generation'] as number | undefined) ?? 0,
     }
   }
 
@@ -77,15 +86,23 @@ export class Metadata {
     await this.#upsert('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
   }
 
-  async loadPosition(partition: number): Promise<StreamPosition | null> {
-    const found = await this.#findOne('positions', { _id: partition })
+  /** Forgets the sync: its record first, without which the rest means nothing. The lease and its epoch stay. */
+  async clear(): Promise<void> {
+    const verifier = ['verification', 'verifiedRanges', 'rechecks']
+    for (const collection of ['sync', 'instances', 'positions', 'collections', 'segments', 'tombstones', ...verifier]) {
+      await this.#delete(collection, [{ q: {}, limit: 0 }])
+    }
+  }
+
+  async loadPosition(key: PositionKey): Promise<StreamPosition | null> {
+    const found = await this.#findOne('positions', { _id: key })
     if (!found) return null
     const time = fromTimestamp(found['time'] as Timestamp)
     return found['token'] ? { kind: 'token', token: found['token'] as { _data: string }, time } : { kind: 'time', time }
   }
 
   /** Saves a position unless a later epoch has written one: a deposed instance must not set its successor back. */
-  async savePosition(partition: number, epoch: number, position: StreamPosition): Promise<void> {
+  async savePosition(key: PositionKey, epoch: number, position: StreamPosition): Promise<void> {
     const fields = {
       epoch,
       schemaVersion: metadataVersion,
@@ -93,9 +110,7 @@ export class Metadata {
       token: position.kind === 'token' ? position.token : null,
     }
     try {
-      await this.#update('positions', [
-        { q: { _id: partition, epoch: { $lte: epoch } }, u: { $set: fields }, upsert: true },
-      ])
+      await this.#update('positions', [{ q: { _id: key, epoch: { $lte: epoch } }, u: { $set: fields }, upsert: true }])
     } catch (error) {
       // A later epoch's document does not match, so the upsert meets its _id.
       if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { Double, Int32, Long } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import {
+  canBecome,
   collModOptions,
   differOnlyInTraits,
   heldBackIndex,
@@ -119,6 +120,7 @@ describe('an index on the destination', () => {
       fc.property(specification, (wanted) => {
         const held = heldBackIndex(wanted, [])
         expect(differOnlyInTraits(held, wanted)).toBe(true)
+        expect(canBecome(held, wanted)).toBe(true)
         const { unique, prepareUnique, hidden } = traitsOf(held)
         expect({ unique, prepareUnique, hidden }).toEqual({ unique: false, prepareUnique: false, hidden: false })
       }),
@@ -139,6 +141,12 @@ describe('two indexes differ only in traits', () => {
     ['name', 'a_b'],
   ]
   const index = (...more: RawField[]) => fieldsOf(...base, ...more)
+
+  it('but an expiry is given by collMod and never taken away', () => {
+    const ttl = index(['expireAfterSeconds', new Int32(1)])
+    expect(canBecome(index(), ttl)).toBe(true)
+    expect(canBecome(ttl, index())).toBe(false)
+  })
 
   it.each<[string, RawField[], RawField[]]>([
     ['unique', [['unique', true]], []],

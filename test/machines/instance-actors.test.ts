@@ -38,7 +38,10 @@ async function walk(steps: Step[]): Promise<StubWorkers> {
   let stubs = new StubWorkers()
   let canWrite = false
   for (const step of steps) {
-    const wasCommitted = stateOf(snapshotOf(stubs)) === 'committed'
+    const before = snapshotOf(stubs)
+    const reversed = step.do === 'send' && step.command.type === 'sync.reverse'
+    const wasCommitted = before.matches('committed') && !reversed
+    const turning = step.do === 'proceed' && step.id === 'metadataMove'
     if (step.do === 'send') {
       stubs.actor.send(step.command)
       await settle()
@@ -49,7 +52,7 @@ async function walk(steps: Step[]): Promise<StubWorkers> {
     } else await stubs[step.do](step.id)
     check(stubs)
     const { context } = snapshotOf(stubs)
-    if (canWrite) expect(context.canWrite).toBe(true)
+    if (canWrite && !turning) expect(context.canWrite).toBe(true)
     if (wasCommitted) expect(stateOf(snapshotOf(stubs))).toBe('committed')
     canWrite = context.canWrite
   }
@@ -79,7 +82,7 @@ describe('with workers that act by themselves', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
         const stubs = await walk(steps)
-        for (let round = 0; round < 12 && stateOf(snapshotOf(stubs)) !== 'committed'; round++) {
+        for (let round = 0; round < 16 && stateOf(snapshotOf(stubs)) !== 'committed'; round++) {
           const command = wish(stubs)
           if (command) stubs.actor.send(command)
           for (const id of [...stubs.running.keys()]) await stubs.proceed(id)

@@ -31,6 +31,8 @@ export const promises = [
   'verdict',
   'admission',
   'indexConversion',
+  'metadataMove',
+  'adaptation',
 ] as const
 export const workers = ['collectionCopy', 'eventApplication', 'verification'] as const
 
@@ -44,6 +46,7 @@ export const commands: SyncCommand[] = [
   { type: 'sync.pause' },
   { type: 'sync.resume' },
   { type: 'sync.commit' },
+  { type: 'sync.reverse' },
 ]
 
 export const reports: WorkerReport[] = [

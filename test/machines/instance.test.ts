@@ -32,6 +32,8 @@ const restingStates = [
   'syncing.finishing.converting',
   'paused',
   'committed',
+  'reversing.moving',
+  'reversing.adapting',
   'failed',
 ]
 
@@ -47,6 +49,8 @@ const runs: Record<string, string[]> = {
   'syncing.finishing.verifying': ['verdict', 'verification'],
   'syncing.finishing.admitting': ['admission', 'verification'],
   'syncing.finishing.converting': ['indexConversion', 'verification'],
+  'reversing.moving': ['metadataMove'],
+  'reversing.adapting': ['adaptation'],
 }
 
 interface Step {
@@ -148,19 +152,49 @@ describe('paths', () => {
 })
 
 describe('at every step', () => {
-  it('committed is the end', () => {
-    everyStepShould(({ from, to }) => !from.matches('committed') || to.matches('committed'))
+  it('committed is the end of a direction', () => {
+    everyStepShould(({ from, event, to }) => {
+      if (!from.matches('committed')) return true
+      return stateOf(to) === (event?.type === 'sync.reverse' ? 'reversing.moving' : 'committed')
+    })
   })
 
-  it('canWrite is never taken back', () => {
-    everyStepShould(({ from, to }) => !from.context.canWrite || to.context.canWrite)
+  it('canWrite is taken back only where the direction turns', () => {
+    everyStepShould(
+      ({ from, event, to }) =>
+        !from.context.canWrite || to.context.canWrite || event?.type === 'xstate.done.actor.metadataMove',
+    )
   })
 
   it('canWrite comes only from an admission that ended', () => {
     everyStepShould(
       ({ from, event, to }) =>
-        from.context.canWrite === to.context.canWrite || event?.type === 'xstate.done.actor.admission',
+        from.context.canWrite || !to.context.canWrite || event?.type === 'xstate.done.actor.admission',
     )
+  })
+
+  it('the direction turns exactly where the metadata has moved', () => {
+    everyStepShould(({ from, event, to }) => {
+      const [before, after] = [from.context.configuration, to.context.configuration]
+      if (!before || !after) return true
+      const turned = before.source === after.destination && before.destination === after.source
+      return turned === (event?.type === 'xstate.done.actor.metadataMove') && (turned || before.source === after.source)
+    })
+  })
+
+  it('a reversal is under way exactly in reversing, and in failed where it failed', () => {
+    everyStepShould(({ to }) => (to.context.reversing !== null) === to.matches('reversing') || to.matches('failed'))
+    everyStepShould(({ to }) => to.context.reversing !== 'moving' || to.context.canWrite)
+    everyStepShould(({ to }) => to.context.reversing !== 'adapting' || !to.context.canWrite)
+  })
+
+  it('a reversed sync has everything copied, and begins by applying', () => {
+    const reversed = steps.filter(({ event }) => event?.type === 'xstate.done.actor.adaptation')
+    expect(reversed.length).toBeGreaterThan(0)
+    for (const { to } of reversed) {
+      const ready = to.context.configuration?.verification.enabled === false
+      expect(stateOf(to)).toBe(`syncing.replicating.${ready ? 'applying' : 'hashing'}`)
+    }
   })
 
   it('exactly one public state is shown', () => {
@@ -196,7 +230,9 @@ describe('at every step', () => {
     for (const what of ['initialised', 'copyCompleted'] as const) {
       everyStepShould(({ from, to }) => !from.context[what] || to.context[what])
     }
-    everyStepShould(({ from, to }) => !(from.context.reached && from.context.canWrite) || to.context.reached)
+    everyStepShould(
+      ({ from, to }) => !(from.context.reached && from.context.canWrite) || to.context.reached || !to.context.canWrite,
+    )
   })
 
   it('traits are restored only when every event up to the commit point is applied', () => {

@@ -61,6 +61,8 @@ export class StubWorkers {
         verdict: promise('verdict'),
         admission: promise('admission'),
         indexConversion: promise('indexConversion'),
+        metadataMove: promise('metadataMove'),
+        adaptation: promise('adaptation'),
       },
     } as never)
     this.actor = createActor(machine, { input: context })

@@ -1,0 +1,69 @@
+import { type Identity, type IdentityKey, identityKey, unread } from '../apply/identity.ts'
+import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../apply/reconcile-documents.ts'
+import { type CommitParts, holdBackAgain } from '../commit/finish-commit.ts'
+import { setWriteBlocking } from '../commit/write-blocking.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { assert } from '../domain/errors.ts'
+import { listDatabases } from '../mongo/listing.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { retry } from '../mongo/retry.ts'
+import { eventsSince } from './events-since.ts'
+
+export interface AdaptParts {
+  commit: CommitParts
+  metadata: Metadata
+  /** What the former direction stored on the cluster that is the source now. */
+  superseded: Metadata
+  documents: Omit<ReconcileDependencies, 'context'>
+}
+
+/**
+ * Makes a former source fit to be the destination: blocked, its traits held back, its definitions those of the new
+ * source, and every document that changed on it since it was last read made equal again. Repeatable.
+ */
+export async function adaptDestination({ commit, metadata, superseded, documents }: AdaptParts): Promise<void> {
+  const { source, destination, catalogue, definitions, context, atStep } = commit
+  atStep('reverseForget')
+  await superseded.clear()
+  atStep('reverseHoldBack')
+  await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
+  await metadata.createIndexes()
+  await holdBackAgain(commit)
+  atStep('reverseDefinitions')
+  const databases = await retry('listing databases', context, () => listDatabases(source))
+  for (const database of new Set([...databases, ...catalogue.databases()])) {
+    // What is new there was created after writes were allowed, so all of its documents are in the stream.
+    await definitions.reconcile(database, 'all', 'copied')
+  }
+  atStep('reverseReconcile')
+  await reconcileOwnChanges(commit, metadata, documents)
+  atStep('reverseEnd')
+}
+
+/**
+ * A former source should not have changed since its commit: users are blocked, and 6.0 expires nothing while they are.
+ * But somebody may have lifted the block for a while, and documents have expired then. The identities are in its own
+ * change stream; what counts is what the new source has for them.
+ */
+async function reconcileOwnChanges(
+  { source, destination, catalogue, context }: CommitParts,
+  metadata: Metadata,
+  documents: Omit<ReconcileDependencies, 'context'>,
+): Promise<void> {
+  const former = await metadata.loadPosition('former')
+  assert(former, 'a reversed sync has no position of its former direction')
+  const byDestination = new Map(catalogue.entries().map((entry) => [entry.destinationUUID, entry]))
+  for await (const events of eventsSince(destination, former, context)) {
+    const changed = new Map<CatalogueEntry, Identities>()
+    for (const { uuid, idElement } of events) {
+      const entry = byDestination.get(uuid)
+      if (!entry || !idElement) continue
+      const identities = changed.get(entry) ?? new Map<IdentityKey, Identity>()
+      changed.set(entry, identities)
+      identities.set(identityKey(idElement), unread(idElement))
+    }
+    for (const [entry, identities] of changed) {
+      await reconcileDocuments({ ...documents, context }, entry, identities, source.latest)
+    }
+  }
+}

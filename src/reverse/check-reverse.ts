@@ -1,0 +1,102 @@
+import { refuseUnsupported } from '../apply/reconcile-definitions.ts'
+import { FatalError, RefusedError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { differentVersions } from '../domain/start-rules.ts'
+import { readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { readFacts } from '../mongo/identity.ts'
+import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import { eventsSince } from './events-since.ts'
+
+/** A cluster that has not answered by then is refused as unreachable. */
+const patienceMS = 20_000
+/** Of userWriteBlockMode in serverStatus: user writes are blocked. */
+const blockedMode = 2
+
+export interface ReversalToCheck {
+  record: SyncRecord
+  /** As they are before the reversal. */
+  source: Cluster
+  destination: Cluster
+  context: RetryContext
+}
+
+/** Everything that can refuse a reversal. Writes nothing but no-ops; throws RefusedError naming the reason. */
+export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
+  const { configuration } = record
+  refuseUnasked(configuration)
+  const signal = AbortSignal.any([context.signal, AbortSignal.timeout(patienceMS)])
+  const limited: RetryContext = { ...context, signal }
+  const different = differentVersions(await readFacts(destination), await readFacts(source))
+  if (different) throw different
+  for (const database of await listDatabases(destination)) {
+    refuseUnsupported(database, await listCollections(destination, database))
+  }
+  const metadata = new Metadata(destination, limited)
+  const reverse = await metadata.loadPosition('reverse')
+  const former = await metadata.loadPosition(0)
+  if (!reverse || !former) {
+    throw new RefusedError('WrongState', 'this sync was committed by a version of tandem that could not reverse yet')
+  }
+  await reading(configuration.destination, () => open(destination, reverse, limited))
+  await reading(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
+}
+
+function refuseUnasked({ reversible, enableUserWriteBlocking }: SyncRecord['configuration']): void {
+  if (!reversible) {
+    throw new RefusedError('WrongState', 'this sync was not started with "reversible": true, so it cannot be reversed')
+  }
+  if (enableUserWriteBlocking !== 'sourceAndDestination') {
+    throw new RefusedError(
+      'WrongState',
+      `this sync was started with "enableUserWriteBlocking": "${enableUserWriteBlocking}"; only one with ` +
+        '"sourceAndDestination" can be reversed, because the source may have been written since the commit',
+    )
+  }
+}
+
+/** The server looks for the position in its oplog when the stream is opened. */
+async function open(cluster: Cluster, position: StreamPosition, context: RetryContext): Promise<void> {
+  for await (const _ of readChangeStream(cluster, position, context)) return
+}
+
+/** Writes to the former source are nowhere but there: a reversal would undo them, or leave the clusters different. */
+async function refuseChanged(
+  cluster: Cluster,
+  name: string,
+  position: StreamPosition,
+  context: RetryContext,
+): Promise<void> {
+  const status = await cluster.read('admin', { serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
+  const mode = status['repl']?.userWriteBlockMode as number | undefined
+  if (mode !== undefined && mode !== blockedMode) {
+    throw new RefusedError(
+      'FormerSourceChanged',
+      `${name} takes user writes again; block them with {"setUserWriteBlockMode": 1, "global": true} and send reverse again`,
+    )
+  }
+  for await (const events of eventsSince(cluster, position, context)) {
+    // Deletes may be documents that expired while the block was lifted; they come back from the new source.
+    const foreign = events.find((event) => event.kind !== 'delete')
+    if (!foreign) continue
+    throw new RefusedError(
+      'FormerSourceChanged',
+      `${namespace(foreign.database, foreign.collection)} on ${name} was changed after the commit (${foreign.operationType}), ` +
+        'and what was written there is on no other cluster; this sync cannot be reversed any more',
+    )
+  }
+}
+
+async function reading(name: string, read: () => Promise<void>): Promise<void> {
+  await read().catch((error) => {
+    if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
+    throw new RefusedError(
+      'OplogWindowLost',
+      `the oplog of ${name} no longer reaches back to the commit, so changes since then cannot be followed; this sync ` +
+        'cannot be reversed any more',
+      { cause: error },
+    )
+  })
+}

@@ -1,0 +1,63 @@
+import { type InstanceContext, turnedContext } from '../../machines/instance.ts'
+import { turnConfiguration, turnEntry } from '../domain/direction.ts'
+import { assert, FatalError } from '../domain/errors.ts'
+import type { StreamPosition } from '../mongo/change-stream.ts'
+import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
+
+export interface MoveParts {
+  from: Metadata
+  to: Metadata
+  turned: SyncRecord
+  /** mongosyncID, under which the machine's context is stored. */
+  id: string
+  context: InstanceContext
+  /** Of the lease on the new destination. */
+  epoch: number
+  atStep: (step: string) => void
+}
+
+/**
+ * Moves what is stored to the new destination. Called with the leases on both clusters. Until the new record is there,
+ * what was written means nothing and the old one counts; that one write is the turning point. What is left behind is
+ * removed by the next step, so it may be repeated from any point.
+ */
+export async function moveMetadata(parts: MoveParts): Promise<void> {
+  const { from, to, turned, id, atStep } = parts
+  const arrived = await to.loadSync()
+  if (arrived && arrived.generation >= turned.generation) {
+    // An earlier attempt of ours whose answer was lost, or another instance.
+    const stored = (await to.loadInstances()).get(id) as InstanceContext | undefined
+    if (arrived.generation === turned.generation && stored?.reversing === 'adapting') return
+    throw movedByAnother()
+  }
+  const standing = await from.loadSync()
+  if (standing?.generation !== turned.generation - 1) throw movedByAnother()
+
+  atStep('reverseClear')
+  await to.clear()
+  atStep('reverseCopy')
+  const reverse = await from.loadPosition('reverse')
+  const former = await from.loadPosition(0)
+  assert(reverse && former, 'a reversible sync was committed without the positions of a reversal')
+  await to.saveCollections((await from.loadCollections()).map(turnEntry))
+  await to.savePosition(0, parts.epoch, reverse)
+  await to.savePosition('former', parts.epoch, former)
+  await to.saveInstance(id, turnedContext(parts.context))
+  atStep('reverseSwitch')
+  await to.saveSync(turned)
+}
+
+/** The record of the reversed sync: it begins where writes were allowed on what is its source now. */
+export function turnRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
+  return {
+    configuration: turnConfiguration(record.configuration),
+    sourceIdentity: record.destinationIdentity,
+    destinationIdentity: record.sourceIdentity,
+    startTime: reverse?.time ?? record.startTime,
+    generation: record.generation + 1,
+  }
+}
+
+function movedByAnother(): FatalError {
+  return new FatalError('LeaseLost', 'another instance has reversed this sync; this one has stopped')
+}

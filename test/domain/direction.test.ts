@@ -1,0 +1,37 @@
+import { expect, it } from 'vitest'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { turnConfiguration, turnEntry } from '../../src/domain/direction.ts'
+import { configuration } from '../machines/instance-model.ts'
+
+const entry: CatalogueEntry = {
+  uuid: 'a',
+  database: 'app',
+  name: 'things',
+  destinationUUID: 'b',
+  state: 'copied',
+  wanted: { options: [], indexes: [] },
+  sourceName: 'elsewhere',
+  estimatedBytes: 7,
+  copiedBytes: 5,
+  planned: true,
+  hasTombstones: true,
+}
+
+it('turning twice gives what was there', () => {
+  expect(turnConfiguration(configuration)).toEqual({ ...configuration, source: 'cluster1', destination: 'cluster0' })
+  // Compared as text where a start is identical: the order of fields counts.
+  expect(JSON.stringify(turnConfiguration(turnConfiguration(configuration)))).toBe(JSON.stringify(configuration))
+  const turned = turnEntry(entry)
+  expect(turned).toMatchObject({
+    uuid: 'b',
+    destinationUUID: 'a',
+    name: 'things',
+    sourceName: 'things',
+    copiedBytes: 5,
+  })
+  expect(turnEntry(turned)).toMatchObject({ uuid: 'a', destinationUUID: 'b' })
+})
+
+it('an entry without counterpart is a bug', () => {
+  expect(() => turnEntry({ ...entry, destinationUUID: null })).toThrow(/app\.things/)
+})

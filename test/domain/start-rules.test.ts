@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest'
+import { RefusedError } from '../../src/domain/errors.ts'
+import { refuseContradictions, refuseIrreversible } from '../../src/domain/start-rules.ts'
+import { configuration } from '../machines/instance-model.ts'
+
+const reversible = { ...configuration, reversible: true }
+const six = { topology: 'replicaSet', version: '6.0.27', major: 6 } as const
+const seven = { topology: 'replicaSet', version: '7.0.14', major: 7 } as const
+
+function refusal(check: () => void): { name: string; description: string } | null {
+  try {
+    check()
+    return null
+  } catch (error) {
+    if (!(error instanceof RefusedError)) throw error
+    return { name: error.refusal, description: error.message }
+  }
+}
+
+describe('reversible true', () => {
+  it.each([
+    ['buildIndexes never', { buildIndexes: 'never' }, /never/],
+    ['includeNamespaces', { includeNamespaces: [{ database: 'a' }] }, /includeNamespaces/],
+    ['excludeNamespaces', { excludeNamespaces: [{ database: 'a' }] }, /excludeNamespaces/],
+  ] as const)('is refused with %s', (_what, options, description) => {
+    expect(refusal(() => refuseContradictions({ ...reversible, ...options } as typeof reversible))).toEqual({
+      name: 'ReversibleNotSupported',
+      description: expect.stringMatching(description),
+    })
+    expect(refusal(() => refuseContradictions({ ...configuration, ...options } as typeof configuration))).toBeNull()
+  })
+
+  it.each([
+    ['a source older than 6.0', { ...six, version: '5.0.31', major: 5 }, six, /older than 6\.0 \(it is 5\.0\.31\)/],
+    ['a replica set and a sharded cluster', six, { ...six, topology: 'sharded' }, /replica set to a sharded cluster/],
+    ['clusters of different major versions', six, seven, /source 6\.0\.27, destination 7\.0\.14/],
+  ] as const)('is refused for %s', (_what, source, destination, description) => {
+    expect(refusal(() => refuseIrreversible(reversible, source, destination))).toEqual({
+      name: 'ReversibleNotSupported',
+      description: expect.stringMatching(description),
+    })
+    expect(refusal(() => refuseIrreversible(configuration, source, destination))).toBeNull()
+  })
+
+  it('is accepted between replica sets of the same major version, whatever the patch', () => {
+    expect(refusal(() => refuseContradictions(reversible))).toBeNull()
+    expect(refusal(() => refuseIrreversible(reversible, six, { ...six, version: '6.0.20' }))).toBeNull()
+  })
+})

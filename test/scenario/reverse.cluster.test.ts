@@ -1,0 +1,241 @@
+import type { Document, IndexDescriptionInfo, MongoClient } from 'mongodb'
+import { expect, it, vi } from 'vitest'
+import {
+  accepted,
+  canCommit,
+  commit,
+  patience,
+  ReversiblePair,
+  type Row,
+  reverse,
+  reversible,
+  setBlocking,
+  things,
+} from '../support/reversible-pair.ts'
+import { seedData } from '../support/seed-data.ts'
+import { startSync } from '../support/tandem-process.ts'
+import { createWorkload } from '../support/workload.ts'
+
+/** Reversing between two real clusters: nothing is copied again, and what was written meanwhile flows back. */
+
+const pair = new ReversiblePair({ oplogSizeMB: 1024, extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] })
+
+const blocked = (client: MongoClient) =>
+  client
+    .db('app')
+    .collection('probe')
+    .insertOne({})
+    .then(
+      () => false,
+      (error: { code: number }) => error.code === 371,
+    )
+
+it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and writes made since canWrite flow back', async () => {
+  await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
+  await using tandem = await pair.startTandem()
+  await startSync(tandem, reversible)
+  const before = await commit(tandem)
+  expect(await pair.generations()).toEqual([null, 0])
+  await things(pair.rightClient).insertOne({ _id: 'between' })
+  await things(pair.rightClient).updateOne({ _id: 1 }, { $set: { changed: true } })
+  await things(pair.rightClient).deleteOne({ _id: 2 })
+
+  const reversed = await reverse(tandem)
+  expect(reversed).toMatchObject({
+    state: 'RUNNING',
+    canCommit: true,
+    canWrite: false,
+    info: 'change event application',
+    directionMapping: {
+      Source: before.directionMapping?.Destination,
+      Destination: before.directionMapping?.Source,
+    },
+    mongosyncID: 'coordinator',
+    coordinatorID: 'coordinator',
+  })
+  const { estimatedTotalBytes, estimatedCopiedBytes } = reversed.collectionCopy ?? {}
+  expect(estimatedCopiedBytes).toBe(estimatedTotalBytes)
+  expect(estimatedTotalBytes).toBe(before.collectionCopy?.estimatedTotalBytes)
+  expect(await pair.generations()).toEqual([1, null])
+  // The new source is written; the new destination stays blocked.
+  expect([await blocked(pair.leftClient), await blocked(pair.rightClient)]).toEqual([true, false])
+  await things(pair.rightClient).insertOne({ _id: 'after' })
+  await vi.waitFor(async () => expect(await things(pair.leftClient).findOne({ _id: 'after' })).not.toBeNull(), patience)
+  expect(await things(pair.leftClient).find().sort({ _id: 1 }).toArray()).toEqual([
+    { _id: 1, changed: true },
+    { _id: 3 },
+    { _id: 'after' },
+    { _id: 'between' },
+  ])
+
+  const after = await commit(tandem)
+  expect(after).toMatchObject({ canWrite: true, info: 'commit completed', lagTimeSeconds: 0 })
+  expect(after.directionMapping).toEqual(reversed.directionMapping)
+  expect([await blocked(pair.leftClient), await blocked(pair.rightClient)]).toEqual([false, true])
+  await pair.leftClient.db('app').collection('probe').drop()
+  await pair.rightClient.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+  await pair.rightClient.db('app').collection('probe').drop()
+  await pair.expectEqual()
+})
+
+it.each([701, 702, 703])(
+  'facts 2.5: reverse, any number of times, with a random workload in each leg: seed %i',
+  async (seed) => {
+    await seedData(pair.left.uri, seed, 0.1)
+    await using tandem = await pair.startTandem()
+    await startSync(tandem, reversible)
+    for (const [leg, uri] of [pair.left.uri, pair.right.uri, pair.left.uri, pair.right.uri].entries()) {
+      const workload = createWorkload({ uri, seed: `${seed} leg ${leg}`, ddl: true, transactions: true })
+      if (leg > 0) {
+        await workload.runSteps(60)
+        expect(await tandem.post('reverse')).toEqual(accepted)
+      }
+      await workload.runSteps(80)
+      await canCommit(tandem)
+      await workload.runSteps(20)
+      await commit(tandem)
+      await pair.expectEqual()
+    }
+  },
+)
+
+it('facts 2.5: reverse follows DDL made between canWrite and reverse, and after', async () => {
+  const [a, b] = [pair.leftClient.db('app'), pair.rightClient.db('app')]
+  for (const name of ['dropped', 'renamed', 'one', 'two', 'anew', 'modified']) {
+    await a.collection(name).insertOne({ name })
+  }
+  await a.collection('modified').createIndexes([
+    { key: { a: 1 }, name: 'a' },
+    { key: { u: 1 }, name: 'u', unique: true, sparse: true },
+    { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 100_000 },
+    { key: { gone: 1 }, name: 'no longer ttl', expireAfterSeconds: 100_000 },
+  ])
+  await pair.leftClient.db('gone').collection('all').insertOne({})
+  await using tandem = await pair.commitSync()
+
+  const change = async (round: string) => {
+    await b.createCollection(`new ${round}`, { collation: { locale: 'en' } })
+    await b.collection(`new ${round}`).insertOne({ round })
+    await b.collection(`new ${round}`).createIndex({ u: 1 }, { unique: true })
+    await b.createCollection(`view ${round}`, { viewOn: 'one', pipeline: [] })
+    await b.collection('one').rename('parked')
+    await b.collection('two').rename('one')
+    await b.collection('parked').rename('two')
+  }
+  await change('early')
+  await b.collection('dropped').drop()
+  await b.collection('anew').drop()
+  await b.collection('anew').insertOne({ again: true })
+  await b.collection('renamed').rename('renamed again')
+  await pair.rightClient.db('gone').dropDatabase()
+  await b.collection('modified').dropIndex('a')
+  await b.collection('modified').dropIndex('u')
+  await b.collection('modified').createIndex({ a: -1 }, { name: 'a' })
+  await b.collection('modified').createIndex({ u: 1 }, { name: 'u' })
+  await b.collection('modified').dropIndex('no longer ttl')
+  await b.collection('modified').createIndex({ gone: 1 }, { name: 'no longer ttl' })
+  await b.command({
+    collMod: 'modified',
+    validator: { n: 1 },
+    index: { name: 'ttl', expireAfterSeconds: 90_000, hidden: true },
+  })
+  await pair.rightClient
+    .db('moved')
+    .collection('into')
+    .insertOne({ _id: 1 as never })
+  await pair.rightClient.db('admin').command({ renameCollection: 'app.renamed again', to: 'moved.elsewhere' })
+  await reverse(tandem)
+  await change('late')
+  await commit(tandem)
+  await pair.expectEqual()
+})
+
+it('facts 2.5: reverse holds unique, TTL, hidden and capped back on the new destination, and restores them at the next commit', async () => {
+  const db = pair.leftClient.db('app')
+  await db.collection('kinds').createIndexes([
+    { key: { u: 1 }, name: 'unique', unique: true },
+    { key: { u: 1, v: 1 }, name: 'hidden unique', unique: true, hidden: true },
+    { key: { h: 1 }, name: 'hidden', hidden: true },
+    { key: { p: 1 }, name: 'prepared' },
+    { key: { t: 1 }, name: 'twin' },
+    { key: { t: 1 }, name: 'unique twin', unique: true },
+    { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 2 },
+  ])
+  await db.command({ collMod: 'kinds', index: { name: 'prepared', prepareUnique: true } })
+  await db.createCollection('capped', { capped: true, size: 100_000, max: 3 })
+  const rows = [1, 2, 3, 4].map((_id) => ({ _id, u: _id, t: _id, p: _id }) as Row)
+  await db.collection<Row>('kinds').insertMany(rows)
+  await db.collection<Row>('capped').insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
+  await using tandem = await pair.commitSync()
+
+  for (const [from, to, round] of [
+    [pair.rightClient, pair.leftClient, 1],
+    [pair.leftClient, pair.rightClient, 2],
+  ] as const) {
+    await from
+      .db('app')
+      .collection<Row>('capped')
+      .insertOne({ _id: `c${round}` })
+    await reverse(tandem)
+    expect(await indexes(to)).toEqual({
+      unique: {},
+      'hidden unique': {},
+      hidden: {},
+      prepared: {},
+      twin: {},
+      'unique twin': {},
+      ttl: { expireAfterSeconds: 2_147_483_647 },
+    })
+    const [capped] = await to.db('app').listCollections({ name: 'capped' }).toArray()
+    expect((capped as { options?: Document }).options?.['size']).toBeGreaterThan(1e12)
+    // Unique values go round, which no order of single writes survives under a unique index.
+    const kinds = from.db('app').collection<Row>('kinds')
+    for (let turn = 0; turn < 10; turn++) {
+      await kinds.updateOne({ u: 1 }, { $set: { u: 100 } })
+      for (const u of [2, 3, 4]) await kinds.updateOne({ u }, { $set: { u: u - 1 } })
+      await kinds.updateOne({ u: 100 }, { $set: { u: 4 } })
+    }
+    await kinds.insertOne({
+      _id: `expires ${round}`,
+      u: `e${round}`,
+      t: `e${round}`,
+      p: `e${round}`,
+      at: new Date(0),
+    })
+    await vi.waitFor(async () => expect(await kinds.countDocuments()).toBe(4), patience)
+    await from
+      .db('app')
+      .collection<Row>('capped')
+      .insertMany([{ _id: `d${round}` }, { _id: `e${round}` }])
+    await commit(tandem)
+    expect((await indexes(to))['unique twin']).toEqual({ unique: true })
+    await pair.expectEqual()
+    await expect(to.db('app').collection<Row>('kinds').insertOne({ _id: 'twice', u: 1 })).rejects.toMatchObject({
+      code: 11000,
+    })
+  }
+})
+
+/** The traits of each index of app.kinds. */
+async function indexes(client: MongoClient): Promise<Record<string, Document>> {
+  const listed: IndexDescriptionInfo[] = await client.db('app').collection('kinds').listIndexes().toArray()
+  return Object.fromEntries(
+    listed
+      .filter(({ name }) => name !== '_id_')
+      .map(({ v: _v, key: _key, name, ...traits }) => [name, traits as Document]),
+  )
+}
+
+it('facts 2.5: reverse brings back what was deleted on the former source while its block was lifted', async () => {
+  await things(pair.leftClient).createIndex({ at: 1 }, { expireAfterSeconds: 1 })
+  await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
+  await using tandem = await pair.commitSync()
+  await setBlocking(pair.leftClient, false)
+  await things(pair.leftClient).deleteMany({ _id: { $in: [1, 2] } })
+  await setBlocking(pair.leftClient, true)
+  await things(pair.rightClient).deleteOne({ _id: 2 })
+  await reverse(tandem)
+  await commit(tandem)
+  await pair.expectEqual()
+  expect(await things(pair.leftClient).countDocuments()).toBe(2)
+})

@@ -1,0 +1,99 @@
+import { type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, expect, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { compareClusters } from './compare.ts'
+import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
+import { startSync, startTandem, type Tandem } from './tandem-process.ts'
+
+export interface Row extends Document {
+  _id: number | string
+}
+
+export const patience = { timeout: 30_000, interval: 20 }
+export const accepted = { status: 200, body: { success: true } }
+export const reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
+
+/** Two clusters for the tests of a file, emptied before each: cluster0 is on the left, cluster1 on the right. */
+export class ReversiblePair {
+  left!: ReplicaSet
+  right!: ReplicaSet
+  leftClient!: MongoClient
+  rightClient!: MongoClient
+
+  /** To be made where hooks may be registered. */
+  constructor(options: ReplicaSetOptions) {
+    beforeAll(async () => {
+      ;[this.left, this.right] = await Promise.all([startReplicaSet(options), startReplicaSet(options)])
+      this.leftClient = new MongoClient(this.left.uri)
+      this.rightClient = new MongoClient(this.right.uri)
+    })
+    afterAll(async () => {
+      await Promise.all([this.leftClient?.close(), this.rightClient?.close()])
+      await Promise.all([this.left?.stop(), this.right?.stop()])
+    })
+    beforeEach(async () => {
+      for (const client of [this.leftClient, this.rightClient]) {
+        await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+        await setBlocking(client, false)
+        const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+        for (const { name } of databases) {
+          if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+        }
+      }
+    })
+  }
+
+  startTandem(env: Record<string, string> = {}): Promise<Tandem> {
+    return startTandem({ cluster0: this.left.uri, cluster1: this.right.uri, env })
+  }
+
+  /** A tandem that has committed a sync from left to right. */
+  async commitSync(start: Record<string, unknown> = reversible): Promise<Tandem> {
+    const tandem = await this.startTandem()
+    await startSync(tandem, start)
+    await commit(tandem)
+    return tandem
+  }
+
+  async expectEqual(): Promise<void> {
+    expect((await compareClusters(this.left.uri, this.right.uri)).differences).toEqual([])
+  }
+
+  /** The generation of the sync that is stored on the left and on the right; null where none is. */
+  async generations(): Promise<(number | null)[]> {
+    return await Promise.all(
+      [this.leftClient, this.rightClient].map(async (client) => {
+        const record = await client.db('tandem_internal').collection<Row>('sync').findOne({ _id: 'sync' })
+        return (record?.['generation'] as number | undefined) ?? null
+      }),
+    )
+  }
+}
+
+export const things = (client: MongoClient) => client.db('app').collection<Row>('things')
+
+export async function setBlocking(client: MongoClient, global: boolean): Promise<void> {
+  await client.db('admin').command({ setUserWriteBlockMode: 1, global })
+}
+
+/** Resolves when a new process has found what its predecessor stored. */
+export const connected = (tandem: Tandem): Promise<Progress> => vi.waitFor(() => tandem.progress(), patience)
+
+export const canCommit = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+
+export const committed = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+
+export async function commit(tandem: Tandem): Promise<Progress> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  return await committed(tandem)
+}
+
+/** Resolves when the reversed sync could be committed. */
+export async function reverse(tandem: Tandem): Promise<Progress> {
+  expect(await tandem.post('reverse')).toEqual(accepted)
+  expect(['REVERSING', 'RUNNING']).toContain((await tandem.progress()).state)
+  return await canCommit(tandem)
+}
