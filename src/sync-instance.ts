@@ -269,7 +269,8 @@ export class SyncInstance implements Instance {
       await former.lead()
       await work.lead()
       const { mongosyncID: id, atStep } = this.#parts
-      await moveMetadata({ from, to: metadata, turned, id, context, epoch: work.lease.epoch, atStep })
+      const verified = work.verification.store
+      await moveMetadata({ from, to: metadata, verified, turned, id, context, epoch: work.lease.epoch, atStep })
       await work.look()
     } catch (error) {
       await work.close()

@@ -190,6 +190,8 @@ export class SyncWork {
   async admit(commitPoint: ClusterTime): Promise<void> {
     const since = laterOf(commitPoint, this.#quietUntil)
     await applyLateDeletes(this.#finishing.commit, since)
+    // From here on users write on the destination, and that is no difference any more.
+    await this.verification.stop()
     await admitWrites(this.#finishing.commit, blocksDestination(this.#configuration))
   }
 

@@ -88,7 +88,7 @@ export class Metadata {
 
   /** Forgets the sync: its record first, without which the rest means nothing. The lease and its epoch stay. */
   async clear(): Promise<void> {
-    const verifier = ['verification', 'verifiedRanges', 'rechecks']
+    const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']
     for (const collection of ['sync', 'instances', 'positions', 'collections', 'segments', 'tombstones', ...verifier]) {
       await this.#delete(collection, [{ q: {}, limit: 0 }])
     }

@@ -3,10 +3,14 @@ import { turnConfiguration, turnEntry } from '../domain/direction.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
+import type { VerificationStore } from '../mongo/verification-store.ts'
+import { streamPartition } from '../verify/verifier.ts'
 
 export interface MoveParts {
   from: Metadata
   to: Metadata
+  /** The verifier's state on the new destination. */
+  verified: VerificationStore
   turned: SyncRecord
   /** mongosyncID, under which the machine's context is stored. */
   id: string
@@ -39,8 +43,16 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   const reverse = await from.loadPosition('reverse')
   const former = await from.loadPosition(0)
   assert(reverse && former, 'a reversible sync was committed without the positions of a reversal')
-  await to.saveCollections((await from.loadCollections()).map(turnEntry))
+  const entries = (await from.loadCollections()).map(turnEntry)
+  await to.saveCollections(entries)
   await to.savePosition(0, parts.epoch, reverse)
+  if (turned.configuration.verification.enabled) {
+    // The verdict before canWrite has proved all of it: what changed since on either side is in the streams from there on.
+    const proved = { ordinal: 0, source: 0, destination: 0, bytes: 0 }
+    await parts.verified.saveRanges(entries.map(({ uuid }) => ({ collection: uuid, ...proved })))
+    await to.savePosition(streamPartition.source, parts.epoch, reverse)
+    await to.savePosition(streamPartition.destination, parts.epoch, former)
+  }
   await to.savePosition('former', parts.epoch, former)
   await to.saveInstance(id, turnedContext(parts.context))
   atStep('reverseSwitch')

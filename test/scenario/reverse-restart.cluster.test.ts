@@ -93,7 +93,7 @@ describe('a reversal survives its process', () => {
 
   it('PAUSED, RUNNING and COMMITTED after a reversal stay so over a restart, and start knows the direction', async () => {
     await committedSync()
-    const forward = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false }, ...reversible }
+    const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }
     const backward = { ...forward, source: 'cluster1', destination: 'cluster0' }
     await using first = await pair.startTandem()
     await connected(first)

@@ -38,7 +38,7 @@ it('5.4: start with reversible by a user who may not write the source is refused
     cluster0: await pair.left.createUser('reader', 'secret', reading),
     cluster1: await pair.right.createUser('writer', 'secret', roles),
   })
-  const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false }, ...reversible }
+  const start = { source: 'cluster0', destination: 'cluster1', ...reversible }
   await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).toMatchObject({ state: 'IDLE' })
   expect(await tandem.post('start', start)).toMatchObject({
     status: 422,
