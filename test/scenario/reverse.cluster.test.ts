@@ -57,6 +57,9 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   expect(estimatedCopiedBytes).toBe(estimatedTotalBytes)
   expect(estimatedTotalBytes).toBe(before.collectionCopy?.estimatedTotalBytes)
   expect(await pair.generations()).toEqual([1, null])
+  // What the verdict proved is not read again: no range has documents.
+  const verified = await pair.leftClient.db('tandem_internal').collection('verifiedRanges').find().toArray()
+  expect(verified.map(({ source, destination }) => [source, destination])).toEqual([[0, 0]])
   // The new source is written; the new destination stays blocked.
   expect([await blocked(pair.leftClient), await blocked(pair.rightClient)]).toEqual([true, false])
   await things(pair.rightClient).insertOne({ _id: 'after' })
@@ -98,6 +101,31 @@ it.each([701, 702, 703])(
     }
   },
 )
+
+it('a foreign write on the new destination of a reversal is named by its verifier, and repaired', async () => {
+  await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
+  await using tandem = await pair.startTandem()
+  await startSync(tandem, reversible)
+  await commit(tandem)
+  await reverse(tandem)
+  const admin = pair.leftClient.db('app')
+  await admin.command({
+    update: 'things',
+    updates: [{ q: { _id: 2 }, u: { $set: { foreign: 1 } } }],
+    mayBypassWriteBlocking: true,
+  })
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
+  const found = await (await fetch(`${tandem.url}/api/v1/verification/mismatches`)).json()
+  expect(found).toMatchObject({
+    total: 1,
+    mismatches: [{ namespace: 'app.things', kind: 'content', field: 'foreign', by: 'foreignWrite' }],
+  })
+  expect((await tandem.post('repair')).status).toBe(200)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+  expect(await things(pair.leftClient).findOne({ _id: 2 })).toEqual({ _id: 2 })
+})
 
 it('facts 2.5: reverse follows DDL made between canWrite and reverse, and after', async () => {
   const [a, b] = [pair.leftClient.db('app'), pair.rightClient.db('app')]
