@@ -157,6 +157,11 @@ export class Rechecks {
   takeSettledStored(): Recheck[] {
     const settled = this.#settledStored
     this.#settledStored = []
-    return settled.filter((recheck) => !this.#waiting.get(recheck.key)?.stored)
+    if (settled.length === 0) return settled
+    // It changed again meanwhile, and that is stored under the same key.
+    const again = new Set(
+      [...this.#waiting.values(), ...this.#taken].filter(({ stored }) => stored).map(({ key }) => key),
+    )
+    return settled.filter(({ key }) => !again.has(key))
   }
 }
