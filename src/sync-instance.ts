@@ -23,6 +23,7 @@ export interface SyncInstanceParts {
   context: RetryContext
   loadLevel: LoadLevel
   atStep: (step: string) => void
+  dropEventsOf: string | null
   onTransition: (snapshot: InstanceSnapshot) => void
 }
 
@@ -199,7 +200,7 @@ export class SyncInstance implements Instance {
   }
 
   #begin(record: SyncRecord): SyncWork {
-    const { clusters, context, loadLevel, mongosyncID, incarnation, atStep } = this.#parts
+    const { clusters, context, loadLevel, mongosyncID, incarnation, atStep, dropEventsOf } = this.#parts
     const destination = clusters[record.configuration.destination]
     this.#metadata = new Metadata(destination, context)
     this.#work = new SyncWork({
@@ -210,6 +211,7 @@ export class SyncInstance implements Instance {
       context,
       loadLevel,
       atStep,
+      dropEventsOf,
       onLeaseLost: () => {
         const errorDescription = 'another instance took the lease on the destination over; this one has stopped'
         this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
