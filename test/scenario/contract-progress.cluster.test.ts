@@ -1,6 +1,7 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { failPoint } from '../support/fail-point.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
@@ -41,29 +42,6 @@ async function startInstance(options: { id?: string } = {}): Promise<Tandem> {
   const tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri, ...options })
   await vi.waitFor(() => tandem.progress(), patience)
   return tandem
-}
-
-interface FailPoint extends AsyncDisposable {
-  /** Resolves when the server has come to it. */
-  reached(): Promise<unknown>
-  release(): Promise<unknown>
-}
-
-/** Turns a fail point of a server on, for all times or as `mode` says. */
-async function failPoint(
-  client: MongoClient,
-  name: string,
-  data: Document,
-  mode: unknown = 'alwaysOn',
-): Promise<FailPoint> {
-  const admin = client.db('admin')
-  const { count } = await admin.command({ configureFailPoint: name, mode, data })
-  const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
-  return {
-    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
-    release,
-    [Symbol.asyncDispose]: async () => void (await release()),
-  }
 }
 
 /** Keeps the documents of one collection from the destination until released. */
