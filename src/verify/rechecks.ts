@@ -50,6 +50,11 @@ export class Rechecks {
     return this.count >= outstandingMax
   }
 
+  /** All that nobody has taken. */
+  get waiting(): Recheck[] {
+    return [...this.#waiting.values()]
+  }
+
   changed(uuid: string, idElement: Buffer, side: Side, batch: number, time: ClusterTime, now: number): void {
     const recheck = this.#known(uuid, idElement, now)
     if (recheck.firstBatch[side] === 0) recheck.firstBatch[side] = batch
