@@ -3,6 +3,7 @@ import { cuts, kills, stepDowns } from '../test/support/faults.ts'
 import { loadBulk } from '../test/support/load-bulk.ts'
 import { startReplicaSet } from '../test/support/replica-set.ts'
 import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } from '../test/support/scenario.ts'
+import { type KillCase, killCases, runVerifierKill } from '../test/support/verifier-kill.ts'
 
 /**
  * Full counts of the fault tests of which `npm test` runs a fixed sample:
@@ -10,6 +11,7 @@ import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } fro
  *   npm run chaos -- --kills 100       kill -9 at random moments of copy, application and commit
  *   npm run chaos -- --stepdowns 30    on each side; with --members 3 another member takes over
  *   npm run chaos -- --cuts 10         connections cut or hanging, on each side
+ *   npm run chaos -- --verifierKills 100   at every phase of the verifier and every step of a commit
  * --from N sets the first seed. A failing seed is printed and replays by `--from N --seeds 1` (or --kills 4, …).
  */
 const { values } = parseArgs({
@@ -18,6 +20,7 @@ const { values } = parseArgs({
     kills: { type: 'string', default: '0' },
     stepdowns: { type: 'string', default: '0' },
     cuts: { type: 'string', default: '0' },
+    verifierKills: { type: 'string', default: '0' },
     from: { type: 'string', default: '1' },
     steps: { type: 'string', default: '120' },
     members: { type: 'string', default: '1' },
@@ -93,6 +96,13 @@ if (Number(values.cuts) > 0) {
   }
 }
 
+if (Number(values.verifierKills) > 0) {
+  await withPair(1, false, async (pair) => {
+    await loadBulk(pair.source.uri, 'bulk', 120_000)
+    for (let seed = from; seed < from + Number(values.verifierKills); seed++) await reportVerifierKill(pair, seed)
+  })
+}
+
 console.log(`${passed} passed, ${failed.length} failed`)
 for (const name of failed) console.log(`  ${name}`)
 process.exit(failed.length > 0 ? 1 : 0)
@@ -120,6 +130,26 @@ async function report(kind: string, seed: number, options: ScenarioOptions): Pro
       `${good ? 'ok  ' : 'FAIL'} ${name} (${((performance.now() - begun) / 1_000).toFixed(1)} s) ${summary(result)}`,
     )
     for (const difference of result.differences.slice(0, 5)) console.log(`     ${difference}`)
+  } catch (error) {
+    failed.push(name)
+    console.log(`FAIL ${name}: ${error instanceof Error ? error.message : String(error)}`)
+  }
+}
+
+async function reportVerifierKill(pair: Pair, seed: number): Promise<void> {
+  const begun = performance.now()
+  const one = killCases[seed % killCases.length] as KillCase
+  const name = `kill of the verifier, seed ${seed}: ${one.moment}${one.planted ? ', with a difference planted' : ''}`
+  try {
+    const { differences, rangesBefore, rangesReadAgain } = await runVerifierKill(pair, seed, one, ['bulk'])
+    const good = differences.length === 0 && rangesReadAgain === 0
+    if (good) passed += 1
+    else failed.push(name)
+    const seconds = ((performance.now() - begun) / 1_000).toFixed(1)
+    console.log(
+      `${good ? 'ok  ' : 'FAIL'} ${name} (${seconds} s) ${rangesReadAgain} of ${rangesBefore} ranges read again`,
+    )
+    for (const difference of differences.slice(0, 5)) console.log(`     ${difference}`)
   } catch (error) {
     failed.push(name)
     console.log(`FAIL ${name}: ${error instanceof Error ? error.message : String(error)}`)

@@ -24,6 +24,8 @@ export interface ComposeOptions {
   loadLevel: LoadLevel
   /** Called at each named step of a commit; fault tests end the process there. */
   atStep: (step: string) => void
+  /** For fault tests: a namespace whose document events are lost, as a bug of ours might lose them. */
+  dropEventsOf: string | null
   /** The instance has reached FAILED. */
   onFailure: () => void
 }
@@ -121,7 +123,7 @@ export class ComposedInstance implements Instance {
   }
 
   async #boot(incarnation: string): Promise<void> {
-    const { log, id, atStep, onFailure } = this.#options
+    const { log, id, atStep, dropEventsOf, onFailure } = this.#options
     const context: RetryContext = {
       monitor: new RetryMonitor(),
       signal: this.#stop.signal,
@@ -144,6 +146,7 @@ export class ComposedInstance implements Instance {
       context,
       loadLevel: this.#options.loadLevel,
       atStep,
+      dropEventsOf,
       onTransition: (snapshot) => {
         const state = publicState(snapshot)
         if (state === this.#lastState) return

@@ -46,6 +46,7 @@ async function serve(options: ServeCommandOptions): Promise<void> {
       // Fault tests: die here as by kill -9.
       if (step === crashAt) process.kill(process.pid, 'SIGKILL')
     },
+    dropEventsOf: process.env['TANDEM_DROP_EVENTS_OF'] ?? null,
     onFailure: () => {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
     },

@@ -35,6 +35,7 @@ export interface ReplicationParts {
   epoch: number
   loadLevel: LoadLevel
   atStep: (step: string) => void
+  dropEventsOf: string | null
 }
 
 /** Everything that works on one sync between two pauses, built from what is stored. */
@@ -156,6 +157,7 @@ export class Replication {
       partition,
       epoch,
       start,
+      dropEventsOf: this.#parts.dropEventsOf,
     })
     this.events = events
     this.copy = new CollectionCopy({

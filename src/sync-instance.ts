@@ -25,6 +25,7 @@ export interface SyncInstanceParts {
   context: RetryContext
   loadLevel: LoadLevel
   atStep: (step: string) => void
+  dropEventsOf: string | null
   onTransition: (snapshot: InstanceSnapshot) => void
 }
 
@@ -239,7 +240,7 @@ export class SyncInstance implements Instance {
   }
 
   #prepare(record: SyncRecord): { work: SyncWork; metadata: Metadata } {
-    const { clusters, context, loadLevel, mongosyncID, incarnation, atStep } = this.#parts
+    const { clusters, context, loadLevel, mongosyncID, incarnation, atStep, dropEventsOf } = this.#parts
     const destination = clusters[record.configuration.destination]
     const metadata = new Metadata(destination, context)
     const work = new SyncWork({
@@ -250,6 +251,7 @@ export class SyncInstance implements Instance {
       context,
       loadLevel,
       atStep,
+      dropEventsOf,
       onLeaseLost: () => {
         const errorDescription = 'another instance took the lease on the destination over; this one has stopped'
         this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })

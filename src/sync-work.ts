@@ -23,6 +23,7 @@ export interface SyncWorkParts {
   context: RetryContext
   loadLevel: LoadLevel
   atStep: (step: string) => void
+  dropEventsOf: string | null
   onLeaseLost: () => void
 }
 
@@ -270,7 +271,7 @@ export class SyncWork {
   async #load(current = true): Promise<Replication> {
     if (!this.#record) throw new FatalError('InternalError', 'a sync without configuration')
     if (this.#parts.context.signal.aborted) throw new StoppedError()
-    const { source, destination, metadata, context, loadLevel, atStep } = this.#parts
+    const { source, destination, metadata, context, loadLevel, atStep, dropEventsOf } = this.#parts
     const signal = AbortSignal.any([context.signal, this.#abort.signal])
     const replication = new Replication({
       source,
@@ -281,6 +282,7 @@ export class SyncWork {
       epoch: this.lease.epoch,
       loadLevel,
       atStep,
+      dropEventsOf,
     })
     const loaded = await replication.load()
     if (current) this.#latest = loaded

@@ -55,7 +55,11 @@ export class VerificationStore {
       'verifiedRanges',
       ranges.map(({ collection, ...range }) => ({
         q: { _id: `${Buffer.from(collection, 'latin1').toString('hex')}:${range.ordinal}` },
-        u: { ...range, collection: toUuid(collection), schemaVersion: metadataVersion },
+        u: {
+          $set: { ...range, collection: toUuid(collection), schemaVersion: metadataVersion },
+          // 1, or a restart has read again what was done.
+          $inc: { reads: 1 },
+        },
         upsert: true,
       })),
     )

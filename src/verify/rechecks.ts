@@ -50,6 +50,11 @@ export class Rechecks {
     return this.count >= outstandingMax
   }
 
+  /** All that nobody has taken. */
+  get waiting(): Recheck[] {
+    return [...this.#waiting.values()]
+  }
+
   changed(uuid: string, idElement: Buffer, side: Side, batch: number, time: ClusterTime, now: number): void {
     const recheck = this.#known(uuid, idElement, now)
     if (recheck.firstBatch[side] === 0) recheck.firstBatch[side] = batch
@@ -157,6 +162,11 @@ export class Rechecks {
   takeSettledStored(): Recheck[] {
     const settled = this.#settledStored
     this.#settledStored = []
-    return settled.filter((recheck) => !this.#waiting.get(recheck.key)?.stored)
+    if (settled.length === 0) return settled
+    // It changed again meanwhile, and that is stored under the same key.
+    const again = new Set(
+      [...this.#waiting.values(), ...this.#taken].filter(({ stored }) => stored).map(({ key }) => key),
+    )
+    return settled.filter(({ key }) => !again.has(key))
   }
 }

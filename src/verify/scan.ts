@@ -75,7 +75,8 @@ export class Scan {
   }
 
   #isDone(entry: CatalogueEntry): boolean {
-    return this.#planned.get(entry.uuid) === this.#done.get(entry.uuid)?.length
+    const planned = this.#planned.get(entry.uuid)
+    return planned !== undefined && planned === this.#done.get(entry.uuid)?.length
   }
 
   /** The ranges of a collection that are not done: as the copy cut them, or one for a collection it never saw. */

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { identityKey } from '../apply/identity.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { type ClusterTime, laterOf, secondsOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -238,7 +239,8 @@ export class Verifier {
   async #everyCheckpoint(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#pause(checkpointMS)
-      await this.#checkpoint(this.#context)
+      // Not beside a comparison: what that stores must not meet the removal of what was settled before.
+      await this.#exclusively(() => this.#checkpoint(this.#context))
     }
   }
 
@@ -253,8 +255,8 @@ export class Verifier {
     this.#counts = await countDocuments(this.#parts.clusters, this.#parts.catalogue())
   }
 
-  /** Compares; equal ones are settled, others wait again. Returns those that differ. */
-  async #compare(rechecks: Recheck[]): Promise<Recheck[]> {
+  /** Compares; equal ones are settled, others wait again. */
+  async #compare(rechecks: Recheck[]): Promise<void> {
     const byCollection = new Map<string, Recheck[]>()
     for (const recheck of rechecks) {
       const list = byCollection.get(recheck.uuid)
@@ -271,21 +273,18 @@ export class Verifier {
       for (let from = 0; from < list.length; from += comparedAtOnce)
         parts.push([entry, list.slice(from, from + comparedAtOnce)])
     }
-    const different: Recheck[] = []
     const open = new Set(parts.map(([, list]) => list))
     try {
       await inParallel(comparisonsAtOnce, parts, async ([entry, list]) => {
-        const unequal = await this.#comparePart(entry, list)
+        await this.#comparePart(entry, list)
         open.delete(list)
-        different.push(...unequal)
       })
     } finally {
       for (const list of open) this.#rechecks.different(list, performance.now())
     }
-    return different
   }
 
-  async #comparePart(entry: CatalogueEntry, list: Recheck[]): Promise<Recheck[]> {
+  async #comparePart(entry: CatalogueEntry, list: Recheck[]): Promise<void> {
     const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), this.#knownTime('source'))
     const found = await this.#different(
       entry,
@@ -294,21 +293,20 @@ export class Verifier {
     )
     if (found === null) {
       this.#rechecks.different(list, performance.now())
-      return []
+      return
     }
     const now = performance.now()
-    // One asked for by another spelling of its `_id` stands for itself from here on.
-    const names = new Set(found.map((idElement) => idElement.latin1Slice()))
+    const byIdentity = identified(found)
     const unequal: Recheck[] = []
     const equal: Recheck[] = []
     for (const recheck of list) {
-      if (names.delete(recheck.idElement.latin1Slice())) unequal.push(recheck)
+      if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
       else equal.push(recheck)
     }
-    for (const name of names) this.#rechecks.suspect(entry.uuid, Buffer.from(name, 'latin1'), now)
+    // One found under another `_id` than was asked for, by a collation, stands for itself from here on.
+    for (const idElement of byIdentity.values()) this.#rechecks.suspect(entry.uuid, idElement, now)
     this.#rechecks.different(unequal, now)
     this.#rechecks.settled(equal)
-    return unequal
   }
 
   /** Null while the collection is not where the catalogue has it. */
@@ -327,9 +325,10 @@ export class Verifier {
   async #compareEverything(): Promise<Open> {
     const { store } = this.#parts
     const everything = this.#rechecks.take(Number.POSITIVE_INFINITY, maxTime, Number.POSITIVE_INFINITY)
-    const unequal = await this.#compare(everything)
-    await store.saveRechecks(unequal.map(toStored))
-    for (const recheck of unequal) recheck.stored = true
+    await this.#compare(everything)
+    const left = this.#rechecks.waiting
+    await store.saveRechecks(left.map(toStored))
+    for (const recheck of left) recheck.stored = true
     const open: Open = { total: 0, first: [] }
     let after: StoredRecheck | null = null
     for (;;) {
@@ -342,11 +341,14 @@ export class Verifier {
         const entry = this.#parts.catalogue().get(uuid)
         const ids = list.map(({ idElement }) => idElement)
         const found = entry?.destinationUUID ? await this.#different(entry, ids, this.#knownTime('source')) : []
-        const names = new Set((found ?? ids).map((idElement) => idElement.latin1Slice()))
+        const byIdentity = identified(found ?? ids)
         const [differing, equal] = [[] as StoredRecheck[], [] as StoredRecheck[]]
-        for (const recheck of list) (names.delete(recheck.idElement.latin1Slice()) ? differing : equal).push(recheck)
-        for (const name of names) {
-          differing.push({ uuid, idElement: Buffer.from(name, 'latin1'), onSource: false, onDestination: false })
+        for (const recheck of list) {
+          if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
+          else equal.push(recheck)
+        }
+        for (const idElement of byIdentity.values()) {
+          differing.push({ uuid, idElement, onSource: false, onDestination: false })
         }
         open.total += differing.length
         open.first.push(...differing.slice(0, listedMax - open.first.length))
@@ -412,7 +414,7 @@ export class Verifier {
     }
   }
 
-  /** One at a time compares: a recheck belongs to whoever took it. */
+  /** One at a time compares or stores: a recheck belongs to whoever took it. */
   #exclusively<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#busy.then(work)
     this.#busy = run.catch(() => {})
@@ -440,6 +442,10 @@ const maxTime: ClusterTime = (1n << 64n) - 1n
 
 function toStored({ uuid, idElement, firstBatch }: Recheck): StoredRecheck {
   return { uuid, idElement, onSource: firstBatch.source > 0, onDestination: firstBatch.destination > 0 }
+}
+
+function identified(idElements: readonly Buffer[]): Map<string, Buffer> {
+  return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
 }
 
 function groupBy(rechecks: StoredRecheck[]): Map<string, StoredRecheck[]> {

@@ -30,3 +30,25 @@ export const holdCopy = (destination: MongoClient, namespace: string): Promise<F
 /** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
 export const holdCommand = (destination: MongoClient, command: string, namespace: string): Promise<FailPoint> =>
   failPoint(destination, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
+
+/** A command of tandem's fails for now, so that tandem tries it again and again; everybody else's are let through. */
+export async function holdTandem(client: MongoClient, command: string, namespace?: string): Promise<FailPoint> {
+  const appName = await tandemsName(client)
+  // ExceededTimeLimit: tried again, on the connection it has.
+  const data = { failCommands: [command], errorCode: 262, appName, ...(namespace ? { namespace } : {}) }
+  return await failPoint(client, 'failCommand', data)
+}
+
+/** What the tandem process connected now calls itself: no other instance has the same name. */
+async function tandemsName(client: MongoClient): Promise<string> {
+  const names = await client
+    .db('admin')
+    .aggregate([
+      { $currentOp: { allUsers: true, idleConnections: true } },
+      { $match: { appName: /^tandem:/ } },
+      { $group: { _id: '$appName' } },
+    ])
+    .toArray()
+  if (names.length !== 1) throw new Error(`expected one tandem on the server, found ${names.length}`)
+  return names[0]?.['_id'] as string
+}

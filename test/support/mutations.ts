@@ -8,15 +8,25 @@ export interface Expected {
   field?: string
 }
 
+/** Moments of a migration at which something is corrupted. */
+export const phases = ['copying', 'hashing', 'applying', 'committing'] as const
+export type Phase = (typeof phases)[number]
+
 /** A single corruption of the destination, as a fault of ours or somebody's write might leave it. */
 export interface Mutation {
   name: string
-  apply: (destination: Db) => Promise<unknown>
+  apply: (destination: Db, source: Db) => Promise<unknown>
   expected: Expected
-  /** Tandem cannot mend it by itself: `repair` leaves it. */
-  stays?: boolean
-  /** It is not there yet while documents are being copied. */
-  onlyWhenCopied?: boolean
+  /** Tandem cannot mend it by itself: `repair` leaves it, and this takes it away. */
+  remove?: (destination: Db) => Promise<unknown>
+  /** Where it makes sense; everywhere unless given. */
+  phases?: readonly Phase[]
+  /** Phases after which it is gone before the verdict, and why that is right. */
+  mended?: Partial<Record<Phase, string>>
+  /** Lost events: nobody wrote on the destination. */
+  dropsEvents?: boolean
+  /** Made while documents of the collection itself have not been copied yet. */
+  beforeItsCopy?: boolean
 }
 
 export const mutated = 'app'
@@ -75,6 +85,11 @@ const bypass = { mayBypassWriteBlocking: true }
 const namespace = (collection: string): string => `${mutated}.${collection}`
 const int = (value: number) => ({ $numberInt: String(value) })
 
+/** After the commit point a write on the source is a failure of another name. */
+const lost = { dropsEvents: true, phases: ['copying', 'hashing', 'applying'] } as const
+const writtenAnew = 'the event of the later write makes the document equal'
+const restoredLater = 'the commit brings it into this form by itself, and was only about to'
+
 const update = (collection: string, _id: unknown, change: Document | Document[]) => (db: Db) =>
   db.command({ update: collection, updates: [{ q: { _id }, u: change }], bypassDocumentValidation: true, ...bypass })
 const content = (name: string, field: string, change: Document | Document[], _id = 7): Mutation => ({
@@ -87,10 +102,12 @@ const collMod = (
   collection: string,
   change: Document,
   expected: Omit<Expected, 'namespace'>,
+  mended: Mutation['mended'] = {},
 ): Mutation => ({
   name,
   apply: (db) => db.command({ collMod: collection, ...change, ...bypass }),
   expected: { namespace: namespace(collection), ...expected },
+  mended,
 })
 
 export const mutations: Mutation[] = [
@@ -176,6 +193,7 @@ export const mutations: Mutation[] = [
     'things',
     { index: { name: 'expiry', expireAfterSeconds: 86_400 * 365 * 40 } },
     { kind: 'index', field: 'expiry' },
+    { committing: restoredLater },
   ),
   collMod('a hidden index', 'things', { index: { name: 'bySize', hidden: true } }, { kind: 'index', field: 'bySize' }),
   collMod(
@@ -183,6 +201,7 @@ export const mutations: Mutation[] = [
     'things',
     { index: { name: 'code', prepareUnique: true } },
     { kind: 'index', field: 'code' },
+    { committing: restoredLater },
   ),
   {
     name: 'another key of an index',
@@ -233,7 +252,42 @@ export const mutations: Mutation[] = [
     name: 'an extra collection',
     apply: (db) => db.command({ create: 'foreign', ...bypass }),
     expected: { namespace: namespace('foreign'), kind: 'collection' },
-    stays: true,
-    onlyWhenCopied: true,
+    remove: (db) => db.command({ drop: 'foreign', ...bypass }),
+  },
+  {
+    name: 'a lost insert',
+    apply: (_, source) => source.collection<Document>('things').insertOne(thing(500) as never),
+    expected: { namespace: namespace('things'), kind: 'missing', id: int(500) },
+    ...lost,
+  },
+  {
+    name: 'a lost update',
+    apply: (_, source) =>
+      source.collection<Document>('things').updateOne({ _id: 7 as never }, { $set: { text: 'new' } }),
+    expected: { namespace: namespace('things'), kind: 'content', id: int(7), field: 'text' },
+    ...lost,
+  },
+  {
+    name: 'a lost delete',
+    apply: (_, source) => source.collection<Document>('things').deleteOne({ _id: 7 as never }),
+    expected: { namespace: namespace('things'), kind: 'extra', id: int(7) },
+    ...lost,
+  },
+  {
+    name: 'a foreign document in the place of one that is copied later',
+    apply: (db) => db.command({ insert: 'things', documents: [{ _id: 7, text: 'foreign' }], ...bypass }),
+    expected: { namespace: namespace('things'), kind: 'content', id: int(7), field: 'size' },
+    phases: ['copying'],
+    beforeItsCopy: true,
+  },
+  {
+    name: 'another content that the source then writes anew',
+    apply: async (db, source) => {
+      await update('things', 7, { $set: { text: 'foreign' } })(db)
+      await source.collection<Document>('things').updateOne({ _id: 7 as never }, { $set: { text: 'new' } })
+    },
+    expected: { namespace: namespace('things'), kind: 'content', id: int(7), field: 'text' },
+    phases: ['copying', 'hashing', 'applying'],
+    mended: { copying: writtenAnew, hashing: writtenAnew, applying: writtenAnew },
   },
 ]

@@ -57,7 +57,7 @@ export interface ScenarioResult {
  */
 export async function runScenario(options: ScenarioOptions): Promise<ScenarioResult> {
   const { pair, seed, steps = 120, ddl = true, huge = false } = options
-  await reset(pair, options.keep ?? [])
+  await emptyAll(pair, options.keep ?? [])
   await seedData(pair.source.uri, seed, 0.3)
   // The application is not cut off when tandem is.
   const writerUri = pair.source.proxies.length > 0 ? pair.source.uris[0] : pair.source.uri
@@ -161,7 +161,7 @@ async function countReadAgain(uri: string, before: SegmentCounts[]): Promise<num
 }
 
 /** Empties both clusters but for what is kept on the source, and lifts write blocks. */
-async function reset({ source, destination }: Pair, keep: string[]): Promise<void> {
+export async function emptyAll({ source, destination }: Pair, keep: string[]): Promise<void> {
   for (const [uri, kept] of [
     [source.uri, keep],
     [destination.uri, []],

@@ -1,0 +1,188 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Document, MongoClient } from 'mongodb'
+import { compareBoth } from './compare-both.ts'
+import { holdTandem } from './fail-point.ts'
+import { mutated, mutations, seedForMutations } from './mutations.ts'
+import { Random } from './random.ts'
+import { emptyAll, type Pair } from './scenario.ts'
+import { startSync, startTandem, type Tandem } from './tandem-process.ts'
+import { until } from './until.ts'
+
+/** Steps of a commit at which the process ends itself. */
+const steps = ['commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
+const laterSteps = ['unblock', 'finishIndexes'] as const
+/** Phases of the verifier, and moments of its verdict, at which it is killed. */
+const phases = ['not started', 'initial hashing', 'stream hashing', 'while it settles'] as const
+
+export type KillMoment =
+  | (typeof steps | typeof laterSteps | typeof phases)[number]
+  | 'blockSource'
+  | 'FAILED'
+  | 'repair'
+
+export interface KillCase {
+  moment: KillMoment
+  /** With one document made different before the kill: the verdict is to name it, and nothing else. */
+  planted: boolean
+}
+
+/** Each moment there is, with and without a planted difference where both can come to it. */
+export const killCases: KillCase[] = [
+  ...['blockSource' as const, ...steps, ...phases].flatMap((moment) => [
+    { moment, planted: false },
+    { moment, planted: true },
+  ]),
+  ...laterSteps.map((moment) => ({ moment, planted: false })),
+  { moment: 'FAILED', planted: true },
+  { moment: 'repair', planted: true },
+]
+
+export interface VerifierKillResult {
+  differences: string[]
+  /** Ranges stored as verified when the process died. */
+  rangesBefore: number
+  /** Of these, read again after it: always 0. */
+  rangesReadAgain: number
+}
+
+const planted = mutations.find(({ name }) => name === 'a changed string') as (typeof mutations)[number]
+
+/**
+ * One migration with the verifier on that is killed at the given moment and started again. It is to end COMMITTED and
+ * equal, or FAILED by exactly the planted difference and, after repair and resume, COMMITTED and equal.
+ */
+export async function runVerifierKill(
+  pair: Pair,
+  seed: number,
+  { moment, planted: isPlanted }: KillCase,
+  keep: string[],
+): Promise<VerifierKillResult> {
+  const random = new Random(`verifier kill ${seed}`)
+  await emptyAll(pair, keep)
+  await using source = await MongoClient.connect(pair.source.uri)
+  await using destination = await MongoClient.connect(pair.destination.uri)
+  await seedForMutations(source.db(mutated))
+  const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
+  const first = await startTandem({ ...clusters, env: { TANDEM_CRASH_AT: moment } })
+  let tandem = first
+  try {
+    const blocks = moment === 'blockSource' || random.chance(0.5)
+    const enableUserWriteBlocking = blocks ? 'sourceAndDestination' : 'destinationOnly'
+    await startSync(tandem, { verification: { enabled: true }, enableUserWriteBlocking })
+    await until('copied', () => expectCopied(destination))
+    if (isPlanted) await planted.apply(destination.db(mutated), source.db(mutated))
+    if (moment !== 'not started') await write(source, random, keep)
+    if (moment === 'initial hashing') await killWhileScanning(tandem, source, destination, random)
+    else await untilMoment(tandem, moment, random)
+    if (first.isRunning()) await first.kill9()
+    const before = await countReads(destination)
+    tandem = await startTandem(clusters)
+    if (isPlanted) {
+      await toTheEnd(tandem, 'FAILED')
+      await expectPlanted(tandem)
+      await post(tandem, 'repair')
+      await post(tandem, 'resume')
+    }
+    await toTheEnd(tandem, 'COMMITTED')
+    const after = await countReads(destination)
+    const { differences } = await compareBoth(pair.source.uri, pair.destination.uri)
+    const again = [...before].filter(([id, reads]) => after.get(id) !== reads)
+    return { differences, rangesBefore: before.size, rangesReadAgain: again.length }
+  } catch (error) {
+    throw new Error(`${error instanceof Error ? error.message : String(error)}\n${tandem.output()}`, { cause: error })
+  } finally {
+    await first.kill9()
+    await tandem.stop()
+  }
+}
+
+/** Goes on with `tandem` until it is there, or has died there by itself. */
+async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): Promise<void> {
+  if (moment === 'not started') return
+  await tandem.waitFor(({ verification }) => verification?.source.phase === 'stream hashing', {
+    timeoutSeconds: 120,
+    what: 'followed by the verifier',
+  })
+  if (moment === 'stream hashing') return await sleep(random.int(0, 1_500))
+  await post(tandem, 'commit').catch((error) => {
+    if (!(error instanceof TypeError)) throw error // it may end before it answers
+  })
+  if (moment === 'while it settles') return await sleep(random.int(0, 1_200))
+  await until('dead or failed', async () => {
+    if (!tandem.isRunning()) return
+    const progress = await tandem.progress()
+    if (progress.state !== 'FAILED') throw new Error(progress.state)
+  })
+  if (moment !== 'repair') return
+  await post(tandem, 'repair').catch(() => {})
+  await until('dead', async () => {
+    if (tandem.isRunning()) throw new Error('it runs')
+  })
+}
+
+/** One collection is held back, so that the scan does not end before some ranges are stored. */
+async function killWhileScanning(
+  tandem: Tandem,
+  source: MongoClient,
+  destination: MongoClient,
+  random: Random,
+): Promise<void> {
+  await using _ = await holdTandem(source, 'find', `${mutated}.things`)
+  const stored = random.int(1, 7)
+  await until('some ranges stored', async () => {
+    const { size } = await countReads(destination)
+    if (size < stored) throw new Error(`${size} ranges`)
+  })
+  const { verification } = await tandem.progress()
+  if (verification?.source.phase !== 'initial hashing') throw new Error('the scan has ended already')
+  await tandem.kill9()
+}
+
+/** A restart goes on by itself; a commit that was not stored when the process died is sent again. */
+async function toTheEnd(tandem: Tandem, end: 'FAILED' | 'COMMITTED'): Promise<void> {
+  await tandem.waitFor(({ state, canCommit }) => canCommit || state === end, { timeoutSeconds: 120, what: 'going on' })
+  if ((await tandem.progress()).state === 'RUNNING') await post(tandem, 'commit')
+  await tandem.waitFor(({ state }) => state === end, { timeoutSeconds: 120, what: end })
+}
+
+async function expectPlanted(tandem: Tandem): Promise<void> {
+  const answer = await fetch(`${tandem.url}/api/v1/verification/mismatches`)
+  const { mismatches, total } = (await answer.json()) as { mismatches: Document[]; total: number }
+  const { namespace, kind, id, field } = mismatches[0] ?? {}
+  const found = JSON.stringify({ namespace, kind, id, field })
+  if (total !== 1 || mismatches.length !== 1 || found !== JSON.stringify(planted.expected)) {
+    throw new Error(`the verdict names ${total}: ${JSON.stringify(mismatches)}`)
+  }
+}
+
+async function post(tandem: Tandem, command: string): Promise<void> {
+  const { status, body } = await tandem.post(command)
+  if (status !== 200) throw new Error(`${command} answered ${status} ${JSON.stringify(body)}`)
+}
+
+/** What is planted is to stay: its collection is copied. */
+async function expectCopied(destination: MongoClient): Promise<void> {
+  const entry = { database: mutated, name: 'things', state: 'copied' }
+  const found = await destination.db('tandem_internal').collection('collections').findOne(entry)
+  if (!found) throw new Error('it is being copied')
+}
+
+/** Changes that are to be compared, many of them of the same few documents. */
+async function write(source: MongoClient, random: Random, keep: string[]): Promise<void> {
+  const things = source.db(mutated).collection<Document>('things')
+  const bulk = source.db(keep[0]).collection<Document>('documents')
+  for (let write = 0; write < 100; write++) {
+    await things.updateOne({ _id: random.int(100, 110) as never }, { $inc: { ratio: 1 } })
+    await bulk.updateOne({ _id: random.int(0, 50_000) as never }, { $inc: { at: 1 } })
+  }
+}
+
+/** By range: how often it was read and stored as verified. */
+async function countReads(destination: MongoClient): Promise<Map<string, number>> {
+  const ranges = await destination
+    .db('tandem_internal')
+    .collection<{ _id: string; reads: number }>('verifiedRanges')
+    .find({}, { readConcern: 'majority' })
+    .toArray()
+  return new Map(ranges.map(({ _id, reads }) => [_id, reads]))
+}

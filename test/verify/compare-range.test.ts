@@ -1,0 +1,109 @@
+import fc from 'fast-check'
+import { BSON } from 'mongodb'
+import { describe, expect, it } from 'vitest'
+import type { RawCursor } from '../../src/mongo/cluster.ts'
+import { compareRange } from '../../src/verify/compare-range.ts'
+import { DocumentPairing } from '../../src/verify/pair-documents.ts'
+
+const document = (_id: number, value: string): Buffer => Buffer.from(BSON.serialize({ _id, value }))
+
+/** A cursor over these documents, in batches of these sizes. */
+function cursorOver(documents: Buffer[], sizes: number[]): RawCursor {
+  const rest = [...documents]
+  let batch = 0
+  const next = async () => {
+    if (rest.length === 0) return null
+    return { documents: rest.splice(0, sizes[batch++ % sizes.length] ?? 1) }
+  }
+  return { next } as unknown as RawCursor
+}
+
+const idIn = (idElement: Buffer): number => idElement.readInt32LE(5)
+
+/** Two sides of one range: by `_id`, on either side, on both with one content, or with two. */
+const range = fc
+  .uniqueArray(
+    fc.record({
+      _id: fc.integer({ min: 0, max: 500 }),
+      is: fc.oneof(
+        { weight: 6, arbitrary: fc.constant('equal' as const) },
+        { weight: 1, arbitrary: fc.constantFrom('missing' as const, 'extra' as const, 'content' as const) },
+      ),
+    }),
+    { selector: ({ _id }) => _id, maxLength: 200 },
+  )
+  .map((rows) => rows.sort((one, other) => one._id - other._id))
+const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 5 })
+
+describe('comparing a range', () => {
+  it('names exactly the documents that are not the same on both sides, however they come in batches', async () => {
+    await fc.assert(
+      fc.asyncProperty(range, sizes, sizes, async (rows, left, right) => {
+        const source = rows.filter(({ is }) => is !== 'extra').map(({ _id }) => document(_id, 'a'))
+        const destination = rows
+          .filter(({ is }) => is !== 'missing')
+          .map(({ _id, is }) => document(_id, is === 'content' ? 'b' : 'a'))
+        const suspects: number[] = []
+        const compared = await compareRange(
+          cursorOver(source, left),
+          cursorOver(destination, right),
+          (idElement) => suspects.push(idIn(idElement)),
+          async () => {},
+        )
+        const expected = rows.filter(({ is }) => is !== 'equal').map(({ _id }) => _id)
+        expect(suspects.sort((one, other) => one - other)).toEqual(expected)
+        expect(compared.documents).toEqual({ source: source.length, destination: destination.length })
+        expect(compared.bytes).toBe(source.reduce((sum, { length }) => sum + length, 0))
+      }),
+    )
+  })
+
+  it('asks for no order: the same documents shuffled are the same', async () => {
+    const ids = fc.uniqueArray(fc.integer({ min: 0, max: 10_000 }), { maxLength: 300 })
+    await fc.assert(
+      fc.asyncProperty(ids, fc.infiniteStream(fc.double({ min: 0, max: 1, noNaN: true })), async (all, chance) => {
+        const documents = all.map((_id) => document(_id, 'a'))
+        const shuffled = documents
+          .map((one) => ({ one, at: chance.next().value as number }))
+          .sort((a, b) => a.at - b.at)
+          .map(({ one }) => one)
+        const suspects: Buffer[] = []
+        const suspect = (idElement: Buffer) => suspects.push(idElement)
+        await compareRange(cursorOver(documents, [7]), cursorOver(shuffled, [11]), suspect, async () => {})
+        expect(suspects).toEqual([])
+      }),
+    )
+  })
+
+  it('waits for room after every batch', async () => {
+    const documents = Array.from({ length: 100 }, (_, _id) => document(_id, 'a'))
+    let asked = 0
+    await compareRange(
+      cursorOver(documents, [10]),
+      cursorOver(documents, [10]),
+      () => {},
+      async () => void asked++,
+    )
+    expect(asked).toBeGreaterThanOrEqual(10)
+  })
+})
+
+describe('pairing', () => {
+  it('gives up what is on one side only when there is too much of it, and names all of it once', () => {
+    const suspects: number[] = []
+    const pairing = new DocumentPairing((idElement) => suspects.push(idIn(idElement)))
+    for (let _id = 0; _id < 5_000; _id++) pairing.single('source', document(_id, 'a'))
+    expect(suspects.length).toBeGreaterThanOrEqual(4_000)
+    pairing.end()
+    expect(suspects.sort((one, other) => one - other)).toEqual(Array.from({ length: 5_000 }, (_, _id) => _id))
+  })
+
+  it('takes two spellings of one _id for one document, which differs', () => {
+    const suspects: Buffer[] = []
+    const pairing = new DocumentPairing((idElement) => suspects.push(idElement))
+    pairing.single('source', Buffer.from(BSON.serialize({ _id: 1 })))
+    pairing.single('destination', Buffer.from(BSON.serialize({ _id: new BSON.Long(1) })))
+    pairing.end()
+    expect(suspects).toHaveLength(1)
+  })
+})
