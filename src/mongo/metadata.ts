@@ -1,21 +1,15 @@
-import { Binary, BSON, type Document, Long, type Timestamp } from 'mongodb'
-import * as v from 'valibot'
+import { Binary, Long, type Timestamp } from 'mongodb'
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { StreamPosition } from './change-stream.ts'
-import { type Cluster, fromTimestamp, RawCursor, toTimestamp } from './cluster.ts'
+import { type Cluster, fromTimestamp, toTimestamp } from './cluster.ts'
 import { code } from './errors.ts'
-import { type RetryContext, retry } from './retry.ts'
+import type { RetryContext } from './retry.ts'
+import { MetadataWriteError, StoredDocuments } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
-
-/** Version of everything stored here. A document of another version is refused by name, never guessed at. */
-export const metadataVersion = 1
-/** Statements in one metadata command. */
-const statementsMax = 500
 
 export interface SyncRecord {
   configuration: StartConfiguration
@@ -34,6 +28,9 @@ export interface SyncRecord {
  */
 export type PositionKey = number | 'reverse' | 'former'
 
+/** UUIDs in one `$in`. */
+const uuidsMax = 500
+
 /** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
 export interface Tombstone {
   idElement: Buffer
@@ -41,22 +38,18 @@ export interface Tombstone {
   reorder: boolean
 }
 
-const versioned = v.object({ schemaVersion: v.number() })
-
 /**
  * Durable truth: the database `tandem_internal` on the destination, majority-acknowledged. Whoever starts again with
  * the same clusters goes on from what stands here.
  */
 export class Metadata {
-  readonly #cluster: Cluster
-  readonly #context: RetryContext
+  readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
-    this.#cluster = destination
-    this.#context = context
+    this.#stored = new StoredDocuments(destination, context)
   }
 
   async loadSync(): Promise<SyncRecord | null> {
-    const found = await this.#findOne('sync', { _id: 'sync' })
+    const found = await this.#stored.findOne('sync', { _id: 'sync' })
     if (!found) return null
     return {
       configuration: found['configuration'] as StartConfiguration,
@@ -68,7 +61,7 @@ export class Metadata {
   }
 
   async saveSync(record: SyncRecord): Promise<void> {
-    await this.#upsert('sync', 'sync', {
+    await this.#stored.replace('sync', 'sync', {
       ...record,
       startTime: toTimestamp(record.startTime),
       createdAt: new Date(),
@@ -77,25 +70,25 @@ export class Metadata {
 
   /** What each instance stored of its machine, by mongosyncID. */
   async loadInstances(): Promise<Map<string, unknown>> {
-    const found = await this.#find('instances', {})
+    const found = await this.#stored.find('instances', {})
     return new Map(found.map((document) => [document['_id'] as string, JSON.parse(document['snapshot'] as string)]))
   }
 
   /** The instance machine's persisted snapshot, as JSON text: its keys are XState's and none of MongoDB's business. */
   async saveInstance(id: string, snapshot: unknown): Promise<void> {
-    await this.#upsert('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
+    await this.#stored.replace('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
   }
 
   /** Forgets the sync: its record first, without which the rest means nothing. The lease and its epoch stay. */
   async clear(): Promise<void> {
     const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']
     for (const collection of ['sync', 'instances', 'positions', 'collections', 'segments', 'tombstones', ...verifier]) {
-      await this.#delete(collection, [{ q: {}, limit: 0 }])
+      await this.#stored.clear(collection)
     }
   }
 
   async loadPosition(key: PositionKey): Promise<StreamPosition | null> {
-    const found = await this.#findOne('positions', { _id: key })
+    const found = await this.#stored.findOne('positions', { _id: key })
     if (!found) return null
     const time = fromTimestamp(found['time'] as Timestamp)
     return found['token'] ? { kind: 'token', token: found['token'] as { _data: string }, time } : { kind: 'time', time }
@@ -105,12 +98,13 @@ export class Metadata {
   async savePosition(key: PositionKey, epoch: number, position: StreamPosition): Promise<void> {
     const fields = {
       epoch,
-      schemaVersion: metadataVersion,
       time: toTimestamp(position.time),
       token: position.kind === 'token' ? position.token : null,
     }
     try {
-      await this.#update('positions', [{ q: { _id: key, epoch: { $lte: epoch } }, u: { $set: fields }, upsert: true }])
+      await this.#stored.update('positions', [
+        { q: { _id: key, epoch: { $lte: epoch } }, u: { $set: fields }, upsert: true },
+      ])
     } catch (error) {
       // A later epoch's document does not match, so the upsert meets its _id.
       if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
@@ -121,11 +115,11 @@ export class Metadata {
   }
 
   async removePositions(partitions: number[]): Promise<void> {
-    await this.#delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
+    await this.#stored.delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
   }
 
   async loadCollections(): Promise<CatalogueEntry[]> {
-    const found = await this.#find('collections', {})
+    const found = await this.#stored.find('collections', {})
     return found.map((document) => ({
       uuid: fromUuid(document['_id'] as Binary),
       database: document['database'] as string,
@@ -145,27 +139,24 @@ export class Metadata {
   }
 
   async saveCollections(entries: CatalogueEntry[]): Promise<void> {
-    for (let from = 0; from < entries.length; from += statementsMax) {
-      await this.#update(
-        'collections',
-        entries.slice(from, from + statementsMax).map((entry) => ({
-          q: { _id: toUuid(entry.uuid) },
-          u: {
-            database: entry.database,
-            name: entry.name,
-            destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
-            state: entry.state,
-            options: new Binary(buildDocument(entry.wanted.options)),
-            indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
-            estimatedBytes: entry.estimatedBytes,
-            copiedBytes: entry.copiedBytes,
-            planned: entry.planned,
-            schemaVersion: metadataVersion,
-          },
-          upsert: true,
-        })),
-      )
-    }
+    await this.#stored.update(
+      'collections',
+      entries.map((entry) => ({
+        q: { _id: toUuid(entry.uuid) },
+        u: {
+          database: entry.database,
+          name: entry.name,
+          destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
+          state: entry.state,
+          options: new Binary(buildDocument(entry.wanted.options)),
+          indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
+          estimatedBytes: entry.estimatedBytes,
+          copiedBytes: entry.copiedBytes,
+          planned: entry.planned,
+        },
+        upsert: true,
+      })),
+    )
   }
 
   async saveCollection(entry: CatalogueEntry): Promise<void> {
@@ -176,35 +167,32 @@ export class Metadata {
   async removeCollection(uuid: string): Promise<void> {
     await this.removeSegments([uuid])
     await this.removeTombstones(uuid)
-    await this.#delete('collections', [{ q: { _id: toUuid(uuid) }, limit: 1 }])
+    await this.#stored.delete('collections', [{ q: { _id: toUuid(uuid) }, limit: 1 }])
   }
 
   async saveSegments(segments: Segment[]): Promise<void> {
-    for (let from = 0; from < segments.length; from += statementsMax) {
-      await this.#update(
-        'segments',
-        segments.slice(from, from + statementsMax).map((segment) => ({
-          q: { _id: `${Buffer.from(segment.collection, 'latin1').toString('hex')}:${segment.ordinal}` },
-          u: {
-            collection: toUuid(segment.collection),
-            ordinal: segment.ordinal,
-            from: segment.from ? new Binary(segment.from) : null,
-            to: segment.to ? new Binary(segment.to) : null,
-            last: segment.last ? new Binary(segment.last) : null,
-            done: segment.done,
-            documents: segment.documents,
-            bytes: segment.bytes,
-            attempts: segment.attempts,
-            schemaVersion: metadataVersion,
-          },
-          upsert: true,
-        })),
-      )
-    }
+    await this.#stored.update(
+      'segments',
+      segments.map((segment) => ({
+        q: { _id: `${Buffer.from(segment.collection, 'latin1').toString('hex')}:${segment.ordinal}` },
+        u: {
+          collection: toUuid(segment.collection),
+          ordinal: segment.ordinal,
+          from: segment.from ? new Binary(segment.from) : null,
+          to: segment.to ? new Binary(segment.to) : null,
+          last: segment.last ? new Binary(segment.last) : null,
+          done: segment.done,
+          documents: segment.documents,
+          bytes: segment.bytes,
+          attempts: segment.attempts,
+        },
+        upsert: true,
+      })),
+    )
   }
 
   async loadSegments(uuid: string): Promise<Segment[]> {
-    const found = await this.#find('segments', { collection: toUuid(uuid) })
+    const found = await this.#stored.find('segments', { collection: toUuid(uuid) })
     return found
       .map((document) => ({
         collection: uuid,
@@ -221,9 +209,9 @@ export class Metadata {
   }
 
   async removeSegments(uuids: string[]): Promise<void> {
-    for (let from = 0; from < uuids.length; from += statementsMax) {
-      const collections = uuids.slice(from, from + statementsMax).map(toUuid)
-      await this.#delete('segments', [{ q: { collection: { $in: collections } }, limit: 0 }])
+    for (let from = 0; from < uuids.length; from += uuidsMax) {
+      const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
+      await this.#stored.delete('segments', [{ q: { collection: { $in: collections } }, limit: 0 }])
     }
   }
 
@@ -233,23 +221,23 @@ export class Metadata {
    */
   async addTombstones(uuid: string, tombstones: Tombstone[]): Promise<void> {
     const prefix = Buffer.from(uuid, 'latin1')
-    for (let from = 0; from < tombstones.length; from += statementsMax) {
-      const statements = tombstones.slice(from, from + statementsMax).map(({ idElement, order, reorder }) => {
-        const fields = { collection: toUuid(uuid), schemaVersion: metadataVersion }
+    const collection = toUuid(uuid)
+    await this.#stored.update(
+      'tombstones',
+      tombstones.map(({ idElement, order, reorder }) => {
         const position = { order: Long.fromNumber(order) }
         return {
           q: { _id: new Binary(Buffer.concat([prefix, idElement])) },
-          u: reorder ? { $set: { ...fields, ...position } } : { $set: fields, $setOnInsert: position },
+          u: reorder ? { $set: { collection, ...position } } : { $set: { collection }, $setOnInsert: position },
           upsert: true,
         }
-      })
-      await this.#update('tombstones', statements)
-    }
+      }),
+    )
   }
 
   /** Up to `limit` identities with order beyond `after`, in order. */
   async readTombstones(uuid: string, after: number, limit: number): Promise<Tombstone[]> {
-    const found = await this.#find(
+    const found = await this.#stored.find(
       'tombstones',
       { collection: toUuid(uuid), order: { $gt: Long.fromNumber(after) } },
       { sort: { order: 1 }, limit },
@@ -263,96 +251,18 @@ export class Metadata {
 
   /** The highest order any recorded identity has; 0 without any. */
   async highestOrder(): Promise<number> {
-    const [found] = await this.#find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
+    const [found] = await this.#stored.find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
     return Number(found?.['order'] ?? 0)
   }
 
   async removeTombstones(uuid: string): Promise<void> {
-    await this.#delete('tombstones', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
+    await this.#stored.delete('tombstones', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
   }
 
   async createIndexes(): Promise<void> {
-    const create = async (collection: string, key: Document, name: string): Promise<void> => {
-      await retry('creating metadata indexes', this.#context, async () =>
-        this.#cluster.write(
-          metadataDatabase,
-          { createIndexes: collection, indexes: [{ key, name }] },
-          { timeoutMS: 0 },
-        ),
-      )
-    }
-    await create('segments', { collection: 1 }, 'collection')
-    await create('tombstones', { collection: 1, order: 1 }, 'collection_order')
+    await this.#stored.createIndex('segments', { collection: 1 }, 'collection')
+    await this.#stored.createIndex('tombstones', { collection: 1, order: 1 }, 'collection_order')
   }
-
-  async #findOne(collection: string, filter: Document): Promise<Document | null> {
-    const [found] = await this.#find(collection, filter, { limit: 1 })
-    return found ?? null
-  }
-
-  async #find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
-    const documents = await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
-      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
-        find: collection,
-        filter,
-        ...extra,
-        readConcern: { level: 'majority' },
-      })
-      try {
-        const read: Document[] = []
-        for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
-          for (const bytes of batch.documents) read.push(BSON.deserialize(bytes))
-        }
-        return read
-      } finally {
-        await cursor.close()
-      }
-    })
-    for (const document of documents) {
-      const parsed = v.safeParse(versioned, document)
-      if (!parsed.success || parsed.output.schemaVersion !== metadataVersion) {
-        throw new FatalError(
-          'MetadataVersion',
-          `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
-            `(schema ${String(document['schemaVersion'])}, this one reads ${metadataVersion}). Use the version that began this sync.`,
-        )
-      }
-    }
-    return documents
-  }
-
-  async #upsert(collection: string, id: unknown, fields: Document): Promise<void> {
-    await this.#update(collection, [{ q: { _id: id }, u: { ...fields, schemaVersion: metadataVersion }, upsert: true }])
-  }
-
-  async #update(collection: string, updates: Document[]): Promise<Document> {
-    return await this.#send({ update: collection, updates })
-  }
-
-  async #delete(collection: string, deletes: Document[]): Promise<void> {
-    await this.#send({ delete: collection, deletes })
-  }
-
-  async #send(command: Document): Promise<Document> {
-    return await retry('writing metadata', this.#context, async () =>
-      checkStatements(await this.#cluster.write(metadataDatabase, { ...command })),
-    )
-  }
-}
-
-class MetadataWriteError extends Error {
-  readonly code: number
-  constructor(errorCode: number, message: string) {
-    super(`metadata write failed: ${message}`)
-    this.name = 'MetadataWriteError'
-    this.code = errorCode
-  }
-}
-
-function checkStatements(reply: Document): Document {
-  const errors = reply['writeErrors'] as { code: number; errmsg: string }[] | undefined
-  if (errors?.[0]) throw new MetadataWriteError(errors[0].code, errors[0].errmsg)
-  return reply
 }
 
 function bytesOf(value: unknown): Buffer {

@@ -1,8 +1,7 @@
-import { Binary, BSON, type Document } from 'mongodb'
-import { metadataDatabase } from '../domain/namespace.ts'
-import { type Cluster, RawCursor } from './cluster.ts'
-import { metadataVersion } from './metadata.ts'
-import { type RetryContext, retry } from './retry.ts'
+import { Binary, BSON } from 'mongodb'
+import type { Cluster } from './cluster.ts'
+import type { RetryContext } from './retry.ts'
+import { StoredDocuments } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
 /** A range of a collection that was read from both clusters and compared. */
@@ -25,20 +24,16 @@ export interface StoredRecheck {
   onDestination: boolean
 }
 
-const statementsMax = 500
-
 /** The embedded verifier's durable state, in tandem's own database on the destination, majority-acknowledged. */
 export class VerificationStore {
-  readonly #cluster: Cluster
-  readonly #context: RetryContext
+  readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
-    this.#cluster = destination
-    this.#context = context
+    this.#stored = new StoredDocuments(destination, context)
   }
 
   async loadRanges(): Promise<VerifiedRange[]> {
     const ranges: VerifiedRange[] = []
-    for await (const document of this.#find('verifiedRanges', {})) {
+    for (const document of await this.#stored.find('verifiedRanges', {})) {
       ranges.push({
         collection: fromUuid(document['collection'] as Binary),
         ordinal: document['ordinal'] as number,
@@ -51,12 +46,12 @@ export class VerificationStore {
   }
 
   async saveRanges(ranges: VerifiedRange[]): Promise<void> {
-    await this.#updateAll(
+    await this.#stored.update(
       'verifiedRanges',
       ranges.map(({ collection, ...range }) => ({
         q: { _id: `${Buffer.from(collection, 'latin1').toString('hex')}:${range.ordinal}` },
         u: {
-          $set: { ...range, collection: toUuid(collection), schemaVersion: metadataVersion },
+          $set: { ...range, collection: toUuid(collection) },
           // 1, or a restart has read again what was done.
           $inc: { reads: 1 },
         },
@@ -66,14 +61,13 @@ export class VerificationStore {
   }
 
   async saveRechecks(rechecks: StoredRecheck[]): Promise<void> {
-    await this.#updateAll(
+    await this.#stored.update(
       'rechecks',
       rechecks.map((recheck) => ({
         q: { _id: recheckId(recheck) },
         // Marks are only ever added: what was seen on either side stays known until it is settled.
         u: {
           $set: {
-            schemaVersion: metadataVersion,
             ...(recheck.onSource ? { onSource: true } : {}),
             ...(recheck.onDestination ? { onDestination: true } : {}),
           },
@@ -84,18 +78,17 @@ export class VerificationStore {
   }
 
   async removeRechecks(rechecks: Pick<StoredRecheck, 'uuid' | 'idElement'>[]): Promise<void> {
-    await this.#eachPart(rechecks, (part) => ({
-      delete: 'rechecks',
-      deletes: part.map((recheck) => ({ q: { _id: recheckId(recheck) }, limit: 1 })),
-      ordered: false,
-    }))
+    await this.#stored.delete(
+      'rechecks',
+      rechecks.map((recheck) => ({ q: { _id: recheckId(recheck) }, limit: 1 })),
+    )
   }
 
   /** Up to `limit` rechecks after the given one, in the order of their keys. */
   async readRechecks(after: StoredRecheck | null, limit: number): Promise<StoredRecheck[]> {
     const filter = after ? { _id: { $gt: recheckId(after) } } : {}
     const found: StoredRecheck[] = []
-    for await (const document of this.#find('rechecks', filter, { sort: { _id: 1 }, limit })) {
+    for (const document of await this.#stored.find('rechecks', filter, { sort: { _id: 1 }, limit })) {
       const id = Buffer.from((document['_id'] as Binary).buffer)
       found.push({
         uuid: id.latin1Slice(0, 16),
@@ -109,87 +102,43 @@ export class VerificationStore {
 
   /** Replaces what the last verdict found. */
   async saveVerdict(mismatches: object[], total: number): Promise<void> {
-    await this.#send({ delete: 'mismatches', deletes: [{ q: {}, limit: 0 }] })
-    await this.#updateAll(
+    await this.#stored.clear('mismatches')
+    await this.#stored.update(
       'mismatches',
       mismatches.map((mismatch, index) => ({
         q: { _id: index },
         // As text: an `_id` in Extended JSON has names that begin with a dollar sign.
-        u: { mismatch: JSON.stringify(mismatch), schemaVersion: metadataVersion },
+        u: { mismatch: JSON.stringify(mismatch) },
         upsert: true,
       })),
     )
-    await this.#updateAll('verification', [
-      { q: { _id: 'verdict' }, u: { total, savedAt: new Date(), schemaVersion: metadataVersion }, upsert: true },
-    ])
+    await this.#stored.replace('verification', 'verdict', { total, savedAt: new Date() })
   }
 
   async loadVerdict(): Promise<{ mismatches: unknown[]; total: number }> {
     const mismatches: unknown[] = []
-    for await (const document of this.#find('mismatches', {}, { sort: { _id: 1 } })) {
+    for (const document of await this.#stored.find('mismatches', {}, { sort: { _id: 1 } })) {
       mismatches.push(JSON.parse(document['mismatch'] as string))
     }
     let total = 0
-    for await (const document of this.#find('verification', { _id: 'verdict' })) total = document['total'] as number
+    for (const document of await this.#stored.find('verification', { _id: 'verdict' }))
+      total = document['total'] as number
     return { mismatches, total }
   }
 
   /** The figures of `progress.verification` at the verdict. */
   async saveReport(report: object): Promise<void> {
-    await this.#updateAll('verification', [
-      { q: { _id: 'report' }, u: { report, schemaVersion: metadataVersion }, upsert: true },
-    ])
+    await this.#stored.replace('verification', 'report', { report })
   }
 
   async loadReport(): Promise<unknown> {
-    for await (const document of this.#find('verification', { _id: 'report' })) return document['report']
+    for (const document of await this.#stored.find('verification', { _id: 'report' })) return document['report']
     return null
   }
 
   /** Nothing has been compared. */
   async forget(): Promise<void> {
-    for (const collection of ['verifiedRanges', 'rechecks']) {
-      await this.#send({ delete: collection, deletes: [{ q: {}, limit: 0 }] })
-    }
-  }
-
-  async *#find(collection: string, filter: Document, extra: Document = {}): AsyncGenerator<Document> {
-    const documents = await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
-      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
-        find: collection,
-        filter,
-        ...extra,
-        readConcern: { level: 'majority' },
-      })
-      try {
-        const read: Document[] = []
-        for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
-          for (const bytes of batch.documents) read.push(BSON.deserialize(bytes))
-        }
-        return read
-      } finally {
-        await cursor.close()
-      }
-    })
-    yield* documents
-  }
-
-  async #updateAll(collection: string, updates: Document[]): Promise<void> {
-    await this.#eachPart(updates, (part) => ({ update: collection, updates: part, ordered: false }))
-  }
-
-  async #eachPart<T>(all: T[], command: (part: T[]) => Document): Promise<void> {
-    for (let from = 0; from < all.length; from += statementsMax) {
-      await this.#send(command(all.slice(from, from + statementsMax)))
-    }
-  }
-
-  async #send(command: Document): Promise<void> {
-    await retry('writing verification state', this.#context, async () => {
-      const reply = await this.#cluster.write(metadataDatabase, { ...command })
-      const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-      if (failed) throw new Error(`writing verification state: server error ${failed.code}`)
-    })
+    for (const collection of ['verifiedRanges', 'rechecks']) await this.#stored.clear(collection)
   }
 }
 

@@ -1,0 +1,120 @@
+import { BSON, type Document } from 'mongodb'
+import * as v from 'valibot'
+import { FatalError } from '../domain/errors.ts'
+import { metadataDatabase } from '../domain/namespace.ts'
+import { type Cluster, RawCursor } from './cluster.ts'
+import { type RetryContext, retry } from './retry.ts'
+
+/** Version of everything stored. A document of another version is refused by name, never guessed at. */
+const metadataVersion = 1
+/** Statements in one command. */
+const statementsMax = 500
+
+const versioned = v.object({ schemaVersion: v.number() })
+
+/** An update statement whose document or `$set` is completed with the schema version. */
+export interface StoredUpdate {
+  q: Document
+  u: Document
+  upsert?: boolean
+}
+
+/** Reads and majority-acknowledged writes of documents in tandem's own database, repeated until they succeed. */
+export class StoredDocuments {
+  readonly #cluster: Cluster
+  readonly #context: RetryContext
+  constructor(destination: Cluster, context: RetryContext) {
+    this.#cluster = destination
+    this.#context = context
+  }
+
+  async findOne(collection: string, filter: Document): Promise<Document | null> {
+    const [found] = await this.find(collection, filter, { limit: 1 })
+    return found ?? null
+  }
+
+  /** Throws FatalError MetadataVersion for what another version of tandem stored. */
+  async find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
+    const documents = await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
+      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
+        find: collection,
+        filter,
+        ...extra,
+        readConcern: { level: 'majority' },
+      })
+      try {
+        const read: Document[] = []
+        for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
+          for (const bytes of batch.documents) read.push(BSON.deserialize(bytes))
+        }
+        return read
+      } finally {
+        await cursor.close()
+      }
+    })
+    for (const document of documents) {
+      const parsed = v.safeParse(versioned, document)
+      if (!parsed.success || parsed.output.schemaVersion !== metadataVersion) {
+        throw new FatalError(
+          'MetadataVersion',
+          `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
+            `(schema ${String(document['schemaVersion'])}, this one reads ${metadataVersion}). Use the version that began this sync.`,
+        )
+      }
+    }
+    return documents
+  }
+
+  /** Replaces, or creates, the document with this `_id`. */
+  async replace(collection: string, id: unknown, fields: Document): Promise<void> {
+    await this.update(collection, [{ q: { _id: id }, u: fields, upsert: true }])
+  }
+
+  async update(collection: string, updates: StoredUpdate[]): Promise<void> {
+    await this.#eachPart(updates, (part) => ({
+      update: collection,
+      updates: part.map((update) => ({ ...update, u: withVersion(update.u) })),
+    }))
+  }
+
+  async delete(collection: string, deletes: { q: Document; limit: 0 | 1 }[]): Promise<void> {
+    await this.#eachPart(deletes, (part) => ({ delete: collection, deletes: part }))
+  }
+
+  /** Removes everything in the collection. */
+  async clear(collection: string): Promise<void> {
+    await this.delete(collection, [{ q: {}, limit: 0 }])
+  }
+
+  async createIndex(collection: string, key: Document, name: string): Promise<void> {
+    const indexes = [{ key, name }]
+    await retry('creating metadata indexes', this.#context, () =>
+      this.#cluster.write(metadataDatabase, { createIndexes: collection, indexes }, { timeoutMS: 0 }),
+    )
+  }
+
+  async #eachPart<T>(all: T[], command: (part: T[]) => Document): Promise<void> {
+    for (let from = 0; from < all.length; from += statementsMax) {
+      const sent = command(all.slice(from, from + statementsMax))
+      await retry('writing metadata', this.#context, async () => {
+        const reply = await this.#cluster.write(metadataDatabase, { ...sent })
+        const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
+        if (failed) throw new MetadataWriteError(failed.code, failed.errmsg)
+      })
+    }
+  }
+}
+
+function withVersion(update: Document): Document {
+  if (!('$set' in update)) return { ...update, schemaVersion: metadataVersion }
+  return { ...update, $set: { ...update['$set'], schemaVersion: metadataVersion } }
+}
+
+export class MetadataWriteError extends Error {
+  readonly code: number
+  constructor(errorCode: number, message: string) {
+    super(`metadata write failed: ${message}`)
+    this.name = 'MetadataWriteError'
+    this.code = errorCode
+  }
+}
