@@ -198,9 +198,7 @@ describe('tandem process', () => {
     expect(progress.state).toBe('RUNNING')
     expect(await tandem.post('nonsense')).toMatchObject({ status: 400, body: { success: false } })
     await expect(startSync(tandem, { source: 'nowhere' })).rejects.toThrow(/start answered 400/)
-    expect(tandem.output()).toContain(
-      'start {"source":"cluster0","destination":"cluster1"}',
-    )
+    expect(tandem.output()).toContain('start {"source":"cluster0","destination":"cluster1"}')
     expect(await tandem.stop()).toBe(0)
     expect(isAlive(tandem.pid)).toBe(false)
   })
