@@ -24,8 +24,8 @@ export interface Quiet {
 }
 
 /**
- * Looks at everything the source did after the commit point. The TTL monitor goes on deleting, even on a cluster whose
- * writes are blocked: such deletes are applied. Anything else would be lost by handing over, so it is a failure that
+ * Looks at everything the source did after the commit point. On a cluster whose writes are not blocked the TTL monitor goes
+ * on deleting: such deletes are applied. Anything else would be lost by handing over, so it is a failure that
  * names the first of it. Returns the time up to which the source is known to be quiet (call again with that), and how
  * many documents expired.
  */

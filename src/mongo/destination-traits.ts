@@ -44,21 +44,27 @@ export class DestinationTraits {
     if (Object.keys(change).length > 0) await this.#collMod(entry, change)
   }
 
-  /** TTL and prepareUnique, before writes are allowed: from then on duplicates are rejected. */
+  /** prepareUnique, before writes are allowed: from then on duplicates are rejected. */
   async prepareIndexes(entry: CatalogueEntry): Promise<void> {
     for (const { wanted, standing } of await this.#pairs(entry)) {
       const want = traitsOf(wanted)
       const have = traitsOf(standing)
-      if (want.expireAfterSeconds && !sameNumber(want.expireAfterSeconds, have.expireAfterSeconds)) {
-        await this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(want.expireAfterSeconds) })
-      }
       if ((want.unique || want.prepareUnique) && !have.unique && !have.prepareUnique) {
         await this.#modify(entry, wanted, { prepareUnique: true })
       }
     }
   }
 
-  /** The reverse of restoreCapped and prepareIndexes. */
+  /** TTL, when nothing is compared any more: both clusters expire documents at times of their own. */
+  async restoreExpiry(entry: CatalogueEntry): Promise<void> {
+    for (const { wanted, standing } of await this.#pairs(entry)) {
+      const { expireAfterSeconds } = traitsOf(wanted)
+      if (!expireAfterSeconds || sameNumber(expireAfterSeconds, traitsOf(standing).expireAfterSeconds)) continue
+      await this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })
+    }
+  }
+
+  /** The reverse of restoreCapped, prepareIndexes and restoreExpiry. */
   async holdBack(entry: CatalogueEntry): Promise<void> {
     if (!entry.destinationUUID) return
     if (isCapped(entry.wanted.options)) {

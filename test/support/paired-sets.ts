@@ -1,6 +1,6 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, vi } from 'vitest'
-import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
 import { startTandem, type Tandem } from './tandem-process.ts'
 
 export interface PairedSets {
@@ -15,17 +15,17 @@ export interface PairedSets {
 const patience = { timeout: 30_000, interval: 20 }
 
 /** Two replica sets for a test file, emptied and unblocked before each test. Filled in before the first of them runs. */
-export function pairedSets(): PairedSets {
+export function pairedSets(options: ReplicaSetOptions = {}): PairedSets {
   const pair = {
-    startInstance: async (options = {}) => {
-      const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, ...options })
+    startInstance: async (overrides = {}) => {
+      const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, ...overrides })
       await vi.waitFor(() => tandem.progress(), patience)
       return tandem
     },
   } as PairedSets
 
   beforeAll(async () => {
-    const [source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
+    const [source, destination] = await Promise.all([startReplicaSet(options), startReplicaSet(options)])
     Object.assign(pair, {
       source,
       destination,

@@ -10,7 +10,7 @@ import { until } from './until.ts'
 
 /** Steps of a commit at which the process ends itself. */
 const steps = ['commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
-const laterSteps = ['unblock', 'finishIndexes'] as const
+const laterSteps = ['restoreExpiry', 'unblock', 'finishIndexes'] as const
 /** Phases of the verifier, and moments of its verdict, at which it is killed. */
 const phases = ['not started', 'initial hashing', 'stream hashing', 'while it settles'] as const
 
