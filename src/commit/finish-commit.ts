@@ -53,8 +53,13 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   }
 }
 
-/** The last step before `canWrite`: applications may write on the destination. */
+/** The last steps before `canWrite`: documents may expire and applications may write on the destination. */
 export async function admitWrites(parts: CommitParts, unblock: boolean): Promise<void> {
+  parts.atStep('restoreExpiry')
+  for (const entry of parts.catalogue.entries()) {
+    const what = `commit of ${entry.database}.${entry.name}`
+    await retry(what, parts.context, () => parts.traits.restoreExpiry(entry))
+  }
   parts.atStep('reversePosition')
   await parts.keepReversePosition()
   parts.atStep('unblock')

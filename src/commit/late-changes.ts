@@ -24,10 +24,10 @@ export interface Quiet {
 }
 
 /**
- * Looks at everything the source did after the commit point. Where its writes are not blocked, the TTL monitor goes on
- * deleting (on 6.0.27 it rests while they are): such deletes are applied. Anything else would be lost by handing over, so it is a failure that
- * names the first of it. Returns the time up to which the source is known to be quiet (call again with that), and how
- * many documents expired.
+ * Looks at everything the source did after the commit point. Where its writes are not blocked the TTL monitor goes on
+ * deleting (on 6.0.27 it rests while they are): such deletes are applied. Anything else would be lost by handing over,
+ * so it is a failure that names the first of it. Returns the time up to which the source is known to be quiet (call
+ * again with that), and how many documents expired.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
   const { source, context } = parts

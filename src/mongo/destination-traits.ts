@@ -44,22 +44,28 @@ export class DestinationTraits {
     if (Object.keys(change).length > 0) await this.#collMod(entry, change)
   }
 
-  /** TTL and prepareUnique, before writes are allowed: from then on duplicates are rejected. */
+  /** prepareUnique, before writes are allowed: from then on duplicates are rejected. */
   async prepareIndexes(entry: CatalogueEntry): Promise<void> {
     for (const { wanted, standing } of await this.#pairs(entry)) {
       const want = traitsOf(wanted)
       const have = traitsOf(standing)
-      if (want.expireAfterSeconds && !sameNumber(want.expireAfterSeconds, have.expireAfterSeconds)) {
-        await this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(want.expireAfterSeconds) })
-      }
       if ((want.unique || want.prepareUnique) && !have.unique && !have.prepareUnique) {
         await this.#modify(entry, wanted, { prepareUnique: true })
       }
     }
   }
 
+  /** TTL, when nothing is compared any more: both clusters expire documents at times of their own. */
+  async restoreExpiry(entry: CatalogueEntry): Promise<void> {
+    for (const { wanted, standing } of await this.#pairs(entry)) {
+      const { expireAfterSeconds } = traitsOf(wanted)
+      if (!expireAfterSeconds || sameNumber(expireAfterSeconds, traitsOf(standing).expireAfterSeconds)) continue
+      await this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })
+    }
+  }
+
   /**
-   * Undoes restoreCapped, prepareIndexes and finishIndexes: for a commit that begins anew, and for a cluster that a
+   * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes: for a commit that begins anew, and for a cluster that a
    * reversal makes the destination. TTL first, so that nothing expires while the rest is done.
    */
   async holdBack(entry: CatalogueEntry): Promise<void> {

@@ -27,7 +27,7 @@ export interface ListedDefinition {
  * When definitions are compared.
  *
  * heldBack   while events are applied: traits that wait for the commit are not there yet
- * prepared   right before writes are allowed: sizes and TTL are back, unique indexes are `prepareUnique`
+ * prepared   at the verdict: sizes are back, unique indexes are `prepareUnique`, nothing expires yet
  */
 export type DefinitionStage = 'heldBack' | 'prepared'
 
@@ -114,8 +114,7 @@ function sameIndex(
   if (!differOnlyInTraits(wanted, standing)) return false
   const want = traitsOf(wanted)
   const have = traitsOf(standing)
-  const ttl =
-    stage === 'heldBack' ? fieldNamed(heldBackIndex(wanted, options), 'expireAfterSeconds') : want.expireAfterSeconds
+  const ttl = fieldNamed(heldBackIndex(wanted, options), 'expireAfterSeconds')
   if (!sameNumber(ttl, have.expireAfterSeconds)) return false
   if (have.hidden && !want.hidden) return false
   const unique = want.unique || want.prepareUnique

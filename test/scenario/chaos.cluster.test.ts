@@ -3,6 +3,7 @@ import { cuts, kills, stepDowns } from '../support/faults.ts'
 import { loadBulk } from '../support/load-bulk.ts'
 import { startReplicaSet } from '../support/replica-set.ts'
 import { type Pair, runScenario } from '../support/scenario.ts'
+import { type KillMoment, runVerifierKill } from '../support/verifier-kill.ts'
 
 /** A fixed sample of what `npm run chaos` runs in full; a failing seed is named and replays there. */
 
@@ -61,6 +62,27 @@ describe('kill -9', () => {
       expect(result.slowestRestartMS).toBeLessThan(5_000)
     },
   )
+})
+
+describe('kill -9 of the verifier', () => {
+  let pair: Pair
+  beforeAll(async () => {
+    pair = await startPair(1)
+    await loadBulk(pair.source.uri, 'bulk', 120_000)
+  })
+  afterAll(() => stopPair(pair))
+
+  const sample: [KillMoment, boolean][] = [
+    ['initial hashing', true],
+    ['verdict', false],
+  ]
+  test.each(sample)('at %s, with a difference planted: %s, ends with the same verdict', async (moment, planted) => {
+    const { differences, rangesBefore, rangesReadAgain } = await runVerifierKill(pair, 601, { moment, planted }, [
+      'bulk',
+    ])
+    expect({ differences, rangesReadAgain }).toEqual({ differences: [], rangesReadAgain: 0 })
+    if (moment === 'initial hashing') expect(rangesBefore).toBeGreaterThan(0)
+  })
 })
 
 describe('elections and broken connections', () => {

@@ -193,7 +193,6 @@ export const mutations: Mutation[] = [
     'things',
     { index: { name: 'expiry', expireAfterSeconds: 86_400 * 365 * 40 } },
     { kind: 'index', field: 'expiry' },
-    { committing: restoredLater },
   ),
   collMod('a hidden index', 'things', { index: { name: 'bySize', hidden: true } }, { kind: 'index', field: 'bySize' }),
   collMod(

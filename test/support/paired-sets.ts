@@ -17,8 +17,8 @@ const patience = { timeout: 30_000, interval: 20 }
 /** Two replica sets for a test file, emptied and unblocked before each test. Filled in before the first of them runs. */
 export function pairedSets(options: { source?: ReplicaSetOptions; destination?: ReplicaSetOptions } = {}): PairedSets {
   const pair = {
-    startInstance: async (options = {}) => {
-      const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, ...options })
+    startInstance: async (overrides = {}) => {
+      const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, ...overrides })
       await vi.waitFor(() => tandem.progress(), patience)
       return tandem
     },

@@ -40,6 +40,7 @@ const compare = (
 const unique = ['unique', true] as const
 const prepared = ['prepareUnique', true] as const
 const hidden = ['hidden', true] as const
+const never = ['expireAfterSeconds', new Int32(2_147_483_647)] as const
 const expires = ['expireAfterSeconds', new Int32(60)] as const
 const capped: RawField[] = [
   ['capped', true],
@@ -69,13 +70,9 @@ describe('definitions while traits are held back', () => {
   })
 })
 
-describe('definitions right before writes are allowed', () => {
-  it('are equal with unique indexes prepared, sizes and TTL restored, hidden ones still shown', () => {
-    const standing = collection('things', capped, [
-      index('u', 'u', prepared),
-      index('t', 't', expires),
-      index('h', 'h'),
-    ])
+describe('definitions at the verdict', () => {
+  it('are equal with unique indexes prepared, sizes restored, TTL and hidden ones still held back', () => {
+    const standing = collection('things', capped, [index('u', 'u', prepared), index('t', 't', never), index('h', 'h')])
     expect(compare([full], [standing], 'prepared')).toEqual([])
   })
 
