@@ -1,4 +1,3 @@
-import os from 'node:os'
 import { refuseExpiry, refuseUnsupported } from './apply/reconcile-definitions.ts'
 import { FatalError, RefusedError, StoppedError } from './domain/errors.ts'
 import { isUserCollection, metadataDatabase, namespace } from './domain/namespace.ts'
@@ -8,6 +7,7 @@ import type { Cluster } from './mongo/cluster.ts'
 import { code, codeOf, isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import { listCollections, listDatabases, listIndexes } from './mongo/listing.ts'
+import { availableMemory, refuseLittleMemory } from './verify/memory.ts'
 
 export interface CheckedStart {
   source: ClusterFacts
@@ -144,30 +144,13 @@ function refuseNotYet(configuration: StartConfiguration): void {
 /** What the embedded verifier cannot do here. */
 async function refuseVerification(configuration: StartConfiguration, source: Cluster): Promise<void> {
   if (!configuration.verification.enabled) return
-  const available = availableMemory()
-  if (available < verifierBytes) {
-    throw new RefusedError(
-      'InsufficientMemory',
-      `verification takes up to ${verifierBytes / mebibyte} MiB of memory, and ${Math.floor(available / mebibyte)} MiB are available; give ` +
-        'tandem more, or send "verification": {"enabled": false}',
-    )
-  }
+  refuseLittleMemory(availableMemory())
   if (configuration.buildIndexes !== 'never') return
   for (const database of await listDatabases(source)) {
     for (const { name, uuid } of await listCollections(source, database)) {
       if (uuid) refuseExpiry(database, name, (await listIndexes(source, database, uuid)) ?? [])
     }
   }
-}
-
-const mebibyte = 1024 * 1024
-/** Open rechecks, two ranges being compared and what the driver holds of them (docs/architecture.md, Verification). */
-const verifierBytes = 256 * mebibyte
-
-/** Bytes this process may still take: of its container's limit where there is one. */
-function availableMemory(): number {
-  const limit = process.constrainedMemory() || Number.POSITIVE_INFINITY
-  return Math.min(os.freemem(), Math.max(0, limit - process.memoryUsage().rss))
 }
 
 async function refuseCollections(source: Cluster): Promise<void> {

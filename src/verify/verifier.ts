@@ -1,27 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { identityKey } from '../apply/identity.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
-import { type ClusterTime, laterOf, secondsOf } from '../domain/cluster-time.ts'
+import type { Catalogue } from '../domain/catalogue.ts'
+import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { inParallel } from '../domain/in-parallel.ts'
-import { namespace } from '../domain/namespace.ts'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import {
-  renderId,
-  type StoredRecheck,
-  type VerificationStore,
-  type VerifiedRange,
-} from '../mongo/verification-store.ts'
+import type { VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
+import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
-import { listedMax, type Verdict } from './difference.ts'
+import type { Verdict } from './difference.ts'
 import { Follower } from './follow-changes.ts'
-import { type BothClusters, explain, findDifferent, MovedError } from './recheck-documents.ts'
-import { type Recheck, Rechecks, type Side } from './rechecks.ts'
+import type { BothClusters } from './recheck-documents.ts'
+import { Rechecks, type Side } from './rechecks.ts'
 import { Scan } from './scan.ts'
+import { compareEverything, explainAll, toStored } from './verdict.ts'
 
 export interface VerifierParts {
   clusters: BothClusters
@@ -49,8 +43,6 @@ const idleScanMS = 500
 const countMS = 5_000
 const countCollectionMS = 250
 const roomMS = 20
-const comparedAtOnce = 500
-const comparisonsAtOnce = 2
 /** Differences are looked at this often, this far apart, before they are called proven. */
 const verdictPasses = 4
 const verdictPauseMS = 150
@@ -74,6 +66,8 @@ export class Verifier {
   readonly #stop = new AbortController()
   readonly #context: RetryContext
   readonly #rechecks = new Rechecks()
+  readonly #comparisonParts: ComparisonParts
+  readonly #comparison: RecheckComparison
   readonly #followers = new Map<Side, Follower>()
   #scan: Scan | null = null
   #scanned = false
@@ -86,6 +80,14 @@ export class Verifier {
     this.#parts = parts
     const signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
     this.#context = { ...parts.context, signal }
+    this.#comparisonParts = {
+      clusters: parts.clusters,
+      context: this.#context,
+      catalogue: parts.catalogue,
+      rechecks: this.#rechecks,
+      knownTime: () => this.#knownTime('source'),
+    }
+    this.#comparison = new RecheckComparison(this.#comparisonParts)
   }
 
   get phase(): VerificationPhase {
@@ -159,14 +161,15 @@ export class Verifier {
   async settle(): Promise<Verdict> {
     while (!this.#scanned) await this.#pause(roomMS)
     for (const follower of this.#followers.values()) follower.hurried = true
+    const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
-      const open = await this.#exclusively(() => this.#compareEverything())
+      const open = await this.#exclusively(() => compareEverything(parts))
       if (open.total === 0) {
         await this.#count()
         return { mismatches: [], total: 0 }
       }
-      if (pass >= verdictPasses) return await this.#explainAll(open)
+      if (pass >= verdictPasses) return await explainAll(parts, open)
       await this.#pause(verdictPauseMS)
     }
   }
@@ -231,7 +234,7 @@ export class Verifier {
       await this.#pause(generationMS)
       await this.#exclusively(async () => {
         const due = this.#rechecks.take(generationMax, this.#parts.appliedTime(), performance.now())
-        await this.#compare(due)
+        await this.#comparison.compare(due)
       })
     }
   }
@@ -253,133 +256,6 @@ export class Verifier {
 
   async #count(): Promise<void> {
     this.#counts = await countDocuments(this.#parts.clusters, this.#parts.catalogue())
-  }
-
-  /** Compares; equal ones are settled, others wait again. */
-  async #compare(rechecks: Recheck[]): Promise<void> {
-    const byCollection = new Map<string, Recheck[]>()
-    for (const recheck of rechecks) {
-      const list = byCollection.get(recheck.uuid)
-      if (list) list.push(recheck)
-      else byCollection.set(recheck.uuid, [recheck])
-    }
-    const parts: [CatalogueEntry, Recheck[]][] = []
-    for (const [uuid, list] of byCollection) {
-      const entry = this.#parts.catalogue().get(uuid)
-      if (!entry?.destinationUUID) {
-        this.#rechecks.settled(list) // dropped, and its documents with it
-        continue
-      }
-      for (let from = 0; from < list.length; from += comparedAtOnce)
-        parts.push([entry, list.slice(from, from + comparedAtOnce)])
-    }
-    const open = new Set(parts.map(([, list]) => list))
-    try {
-      await inParallel(comparisonsAtOnce, parts, async ([entry, list]) => {
-        await this.#comparePart(entry, list)
-        open.delete(list)
-      })
-    } finally {
-      for (const list of open) this.#rechecks.different(list, performance.now())
-    }
-  }
-
-  async #comparePart(entry: CatalogueEntry, list: Recheck[]): Promise<void> {
-    const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), this.#knownTime('source'))
-    const found = await this.#different(
-      entry,
-      list.map(({ idElement }) => idElement),
-      notBefore,
-    )
-    if (found === null) {
-      this.#rechecks.different(list, performance.now())
-      return
-    }
-    const now = performance.now()
-    const byIdentity = identified(found)
-    const unequal: Recheck[] = []
-    const equal: Recheck[] = []
-    for (const recheck of list) {
-      if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
-      else equal.push(recheck)
-    }
-    // One found under another `_id` than was asked for, by a collation, stands for itself from here on.
-    for (const idElement of byIdentity.values()) this.#rechecks.suspect(entry.uuid, idElement, now)
-    this.#rechecks.different(unequal, now)
-    this.#rechecks.settled(equal)
-  }
-
-  /** Null while the collection is not where the catalogue has it. */
-  async #different(entry: CatalogueEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
-    return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#context, async () => {
-      try {
-        return await findDifferent(this.#parts.clusters, entry, idElements, notBefore)
-      } catch (error) {
-        if (error instanceof MovedError) return null
-        throw error
-      }
-    })
-  }
-
-  /** Everything open: what is in memory first, then (a page at a time, for there may be many) what is stored. */
-  async #compareEverything(): Promise<Open> {
-    const { store } = this.#parts
-    const everything = this.#rechecks.take(Number.POSITIVE_INFINITY, maxTime, Number.POSITIVE_INFINITY)
-    await this.#compare(everything)
-    const left = this.#rechecks.waiting
-    await store.saveRechecks(left.map(toStored))
-    for (const recheck of left) recheck.stored = true
-    const open: Open = { total: 0, first: [] }
-    let after: StoredRecheck | null = null
-    for (;;) {
-      const page: StoredRecheck[] = await store.readRechecks(after, comparedAtOnce)
-      const last = page.at(-1)
-      if (!last) return open
-      after = last
-      const settled: StoredRecheck[] = []
-      for (const [uuid, list] of groupBy(page)) {
-        const entry = this.#parts.catalogue().get(uuid)
-        const ids = list.map(({ idElement }) => idElement)
-        const found = entry?.destinationUUID ? await this.#different(entry, ids, this.#knownTime('source')) : []
-        const byIdentity = identified(found ?? ids)
-        const [differing, equal] = [[] as StoredRecheck[], [] as StoredRecheck[]]
-        for (const recheck of list) {
-          if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
-          else equal.push(recheck)
-        }
-        for (const idElement of byIdentity.values()) {
-          differing.push({ uuid, idElement, onSource: false, onDestination: false })
-        }
-        open.total += differing.length
-        open.first.push(...differing.slice(0, listedMax - open.first.length))
-        settled.push(...equal)
-      }
-      await store.removeRechecks(settled)
-    }
-  }
-
-  async #explainAll(open: Open): Promise<Verdict> {
-    const verdict: Verdict = { mismatches: [], total: open.total }
-    for (const { uuid, idElement, onSource, onDestination } of open.first) {
-      const entry = this.#parts.catalogue().get(uuid)
-      const explained =
-        entry && (await retry('verifying', this.#context, () => explain(this.#parts.clusters, entry, idElement)))
-      if (!explained) {
-        verdict.total -= 1 // equal after all
-        continue
-      }
-      const { kind, field, idElement: asSpelled } = explained
-      verdict.mismatches.push({
-        namespace: namespace(entry.database, entry.name),
-        kind,
-        ...(field === undefined ? {} : { field }),
-        id: renderId(asSpelled),
-        // Changed on one cluster only: by somebody else there, or here and never applied.
-        ...(onDestination && !onSource ? { by: 'foreignWrite' as const } : {}),
-        ...(onSource && !onDestination ? { by: 'sync' as const } : {}),
-      })
-    }
-    return verdict
   }
 
   /** Waits until both streams have passed this moment. */
@@ -430,30 +306,4 @@ export class Verifier {
     if (this.#stop.signal.aborted) throw new StoppedError()
     await sleep(milliseconds, undefined, { signal: this.#stop.signal }).catch(() => {})
   }
-}
-
-/** What differs: how many, and the first of them. */
-interface Open {
-  total: number
-  first: StoredRecheck[]
-}
-
-const maxTime: ClusterTime = (1n << 64n) - 1n
-
-function toStored({ uuid, idElement, firstBatch }: Recheck): StoredRecheck {
-  return { uuid, idElement, onSource: firstBatch.source > 0, onDestination: firstBatch.destination > 0 }
-}
-
-function identified(idElements: readonly Buffer[]): Map<string, Buffer> {
-  return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
-}
-
-function groupBy(rechecks: StoredRecheck[]): Map<string, StoredRecheck[]> {
-  const groups = new Map<string, StoredRecheck[]>()
-  for (const recheck of rechecks) {
-    const group = groups.get(recheck.uuid)
-    if (group) group.push(recheck)
-    else groups.set(recheck.uuid, [recheck])
-  }
-  return groups
 }

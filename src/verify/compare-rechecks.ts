@@ -1,0 +1,99 @@
+import { identityKey } from '../apply/identity.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import { type BothClusters, findDifferent, MovedError } from './recheck-documents.ts'
+import type { Recheck, Rechecks } from './rechecks.ts'
+
+export interface ComparisonParts {
+  clusters: BothClusters
+  context: RetryContext
+  catalogue: () => Catalogue
+  rechecks: Rechecks
+  /** Time up to which the source's changes are known. */
+  knownTime: () => ClusterTime
+}
+
+export const comparedAtOnce = 500
+const comparisonsAtOnce = 2
+
+/** Reads documents on both clusters and settles those that are equal. */
+export class RecheckComparison {
+  readonly #parts: ComparisonParts
+  constructor(parts: ComparisonParts) {
+    this.#parts = parts
+  }
+
+  /** Compares; equal ones are settled, others wait again. */
+  async compare(taken: Recheck[]): Promise<void> {
+    const byCollection = new Map<string, Recheck[]>()
+    for (const recheck of taken) {
+      const list = byCollection.get(recheck.uuid)
+      if (list) list.push(recheck)
+      else byCollection.set(recheck.uuid, [recheck])
+    }
+    const parts: [CatalogueEntry, Recheck[]][] = []
+    for (const [uuid, list] of byCollection) {
+      const entry = this.#parts.catalogue().get(uuid)
+      if (!entry?.destinationUUID) {
+        this.#parts.rechecks.settled(list) // dropped, and its documents with it
+        continue
+      }
+      for (let from = 0; from < list.length; from += comparedAtOnce)
+        parts.push([entry, list.slice(from, from + comparedAtOnce)])
+    }
+    const open = new Set(parts.map(([, list]) => list))
+    try {
+      await inParallel(comparisonsAtOnce, parts, async ([entry, list]) => {
+        await this.#comparePart(entry, list)
+        open.delete(list)
+      })
+    } finally {
+      for (const list of open) this.#parts.rechecks.different(list, performance.now())
+    }
+  }
+
+  async #comparePart(entry: CatalogueEntry, list: Recheck[]): Promise<void> {
+    const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), this.#parts.knownTime())
+    const found = await this.findDifferent(
+      entry,
+      list.map(({ idElement }) => idElement),
+      notBefore,
+    )
+    if (found === null) {
+      this.#parts.rechecks.different(list, performance.now())
+      return
+    }
+    const now = performance.now()
+    const byIdentity = identified(found)
+    const unequal: Recheck[] = []
+    const equal: Recheck[] = []
+    for (const recheck of list) {
+      if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
+      else equal.push(recheck)
+    }
+    // One found under another `_id` than was asked for, by a collation, stands for itself from here on.
+    for (const idElement of byIdentity.values()) this.#parts.rechecks.suspect(entry.uuid, idElement, now)
+    this.#parts.rechecks.different(unequal, now)
+    this.#parts.rechecks.settled(equal)
+  }
+
+  /** The `_id` elements that differ now; null while the collection is not where the catalogue has it. */
+  async findDifferent(entry: CatalogueEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
+    return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#parts.context, async () => {
+      try {
+        return await findDifferent(this.#parts.clusters, entry, idElements, notBefore)
+      } catch (error) {
+        if (error instanceof MovedError) return null
+        throw error
+      }
+    })
+  }
+}
+
+/** By what they identify, however it is spelled. */
+export function identified(idElements: readonly Buffer[]): Map<string, Buffer> {
+  return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
+}
