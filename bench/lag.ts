@@ -10,13 +10,13 @@ const operationsPerSecond = 2_000
 const changesPerSecond = 20
 const secondsInFull = 30
 
-/** How long a change takes to the destination while the source is written to steadily. */
-export async function benchLag(options: BenchOptions): Promise<Measured> {
+/** How long a change takes to the destination while the source is written to steadily, with the verifier at work or not. */
+export async function benchLag(options: BenchOptions, verification: boolean): Promise<Measured> {
   await using pair = await startPair(options)
   const all: Record<string, number>[] = []
   for (let run = 0; run < options.runs; run++) {
     for (const server of [pair.source, pair.destination]) await empty(server)
-    const figures = await measure(pair, options)
+    const figures = await measure(pair, options, verification)
     process.stderr.write(`  p99 ${figures['p99 ms']?.toFixed(0)} ms\n`)
     all.push(figures)
   }
@@ -24,13 +24,13 @@ export async function benchLag(options: BenchOptions): Promise<Measured> {
   return { figures, misses: missesOf(figures, { 'p99 ms': { atMost: 300 } }) }
 }
 
-async function measure(pair: Pair, options: BenchOptions): Promise<Record<string, number>> {
+async function measure(pair: Pair, options: BenchOptions, verification: boolean): Promise<Record<string, number>> {
   const { source, destination } = pair
   const seconds = secondsInFull * options.scale
   const db = source.client.db(database)
   await Promise.all([db.createCollection('steady'), db.createCollection('sentinel')])
   await using tandem = await startReady(pair, options)
-  await syncUntilCanCommit(tandem)
+  await syncUntilCanCommit(tandem, { verification: { enabled: verification } })
   const writing: SteadyWriterInput = { uri: source.uri, database, collection: 'steady', operationsPerSecond, seconds }
   const watching: SentinelInput = {
     ...{ source: source.uri, destination: destination.directUri, database, collection: 'sentinel' },

@@ -56,7 +56,11 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     name: 'inserts, updates, deletes 60/30/10',
     run: () => benchBurst(options),
   }
-  const lag = { section: 'lag' as const, name: 'sentinel under 2,000 ops/s', run: () => benchLag(options) }
+  const lags = [false, true].map((on) => ({
+    section: 'lag' as const,
+    name: `sentinel under 2,000 ops/s, verification ${on ? 'on' : 'off'}`,
+    run: () => benchLag(options, on),
+  }))
   const [first] = shapes
   const verify = { section: 'verify' as const, name: first.title, run: () => benchVerify(first, options) }
   const verification = {
@@ -67,7 +71,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const cutover = { section: 'cutover' as const, name: first.title, run: () => benchCutover(first, options) }
   const memory = { section: 'memory' as const, name: first.title, run: () => benchMemory(first, options) }
   const wanted = values.only ?? (values.shape ? 'copy' : undefined)
-  return [...copies, burst, lag, verify, verification, cutover, memory].filter(
+  return [...copies, burst, ...lags, verify, verification, cutover, memory].filter(
     ({ section }) => !wanted || section === wanted,
   )
 }
