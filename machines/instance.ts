@@ -1,9 +1,23 @@
 import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
-import { turnConfiguration } from '../src/domain/direction.ts'
-import { assert, type Failure, toFailure } from '../src/domain/errors.ts'
+import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
-import type { StartConfiguration } from '../src/domain/start-request.ts'
+import {
+  commitAnew,
+  freshContext,
+  type InstanceContext,
+  type ReplicationInput,
+  turnedContext,
+  type VerdictInput,
+  type WithConfiguration,
+  withCommitPoint,
+  withConfiguration,
+} from './instance-context.ts'
 import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
+
+/** Work that machines only name: compose.ts provides the real thing. */
+const placeholder = (name: string) => (): never => {
+  throw new Error(`actor ${name} is not provided`)
+}
 
 /**
  * One sync instance.
@@ -33,51 +47,6 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
  * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
  * step there can be repeated.
  */
-export interface InstanceContext {
-  configuration: StartConfiguration | null
-  initialised: boolean
-  copyCompleted: boolean
-  /** The verifier has compared everything once (or is switched off); from then on it keeps up with changes. */
-  hashed: boolean
-  commitRequested: boolean
-  /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
-  commitPoint: string | null
-  /** Every event up to the commit point is applied. */
-  reached: boolean
-  canWrite: boolean
-  failure: Failure | null
-  copyDrained: boolean
-  eventsDrained: boolean
-  pauseRequested: boolean
-  /** Which step of a reversal is under way. */
-  reversing: 'moving' | 'adapting' | null
-}
-
-const freshContext: InstanceContext = {
-  configuration: null,
-  initialised: false,
-  copyCompleted: false,
-  hashed: false,
-  commitRequested: false,
-  commitPoint: null,
-  reached: false,
-  canWrite: false,
-  failure: null,
-  copyDrained: false,
-  eventsDrained: false,
-  pauseRequested: false,
-  reversing: null,
-}
-
-type WithConfiguration = { configuration: StartConfiguration }
-type ReplicationInput = WithConfiguration & { commitBegun: boolean }
-type VerdictInput = WithConfiguration & { commitPoint: string }
-
-/** Work that machines only name: compose.ts provides the real thing. */
-const placeholder = (name: string) => (): never => {
-  throw new Error(`actor ${name} is not provided`)
-}
-
 export const instanceMachine = setup({
   types: {
     context: {} as InstanceContext,
@@ -363,30 +332,3 @@ export const instanceMachine = setup({
     },
   },
 })
-
-/** What a commit had reached counts no more, unless writes are allowed on the destination already. */
-function commitAnew(context: InstanceContext): InstanceContext {
-  return context.canWrite ? context : { ...context, reached: false, commitPoint: null }
-}
-
-/** What is stored of a committed sync, the other way round: everything is copied, nothing is committed. */
-export function turnedContext(context: InstanceContext): InstanceContext {
-  const { configuration } = withConfiguration(context)
-  return {
-    ...freshContext,
-    configuration: turnConfiguration(configuration),
-    initialised: true,
-    copyCompleted: true,
-    reversing: 'adapting',
-  }
-}
-
-function withConfiguration(context: InstanceContext): WithConfiguration {
-  assert(context.configuration, 'a sync without configuration')
-  return { configuration: context.configuration }
-}
-
-function withCommitPoint(context: InstanceContext): VerdictInput {
-  assert(context.commitPoint, 'a commit without commit point')
-  return { ...withConfiguration(context), commitPoint: context.commitPoint }
-}

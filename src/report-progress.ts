@@ -1,5 +1,6 @@
 import type { SnapshotFrom } from 'xstate'
-import type { InstanceContext, instanceMachine } from '../machines/instance.ts'
+import type { instanceMachine } from '../machines/instance.ts'
+import type { InstanceContext } from '../machines/instance-context.ts'
 import type { ClusterTime } from './domain/cluster-time.ts'
 import { secondsOf } from './domain/cluster-time.ts'
 import type { Progress, ProgressInfo, PublicState } from './domain/progress.ts'

@@ -1,5 +1,6 @@
 import { type Actor, createActor, fromCallback, fromPromise, waitFor } from 'xstate'
-import { type InstanceContext, instanceMachine } from '../machines/instance.ts'
+import { instanceMachine } from '../machines/instance.ts'
+import type { InstanceContext } from '../machines/instance-context.ts'
 import type { Instance } from './api/instance.ts'
 import { FatalError, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Progress } from './domain/progress.ts'

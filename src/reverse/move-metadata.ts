@@ -1,4 +1,4 @@
-import { type InstanceContext, turnedContext } from '../../machines/instance.ts'
+import { type InstanceContext, turnedContext } from '../../machines/instance-context.ts'
 import { turnConfiguration, turnEntry } from '../domain/direction.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'

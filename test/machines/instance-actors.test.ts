@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { InstanceContext } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncCommand } from '../../machines/protocol.ts'
 import { commands, configuration, type InstanceSnapshot, promises, stateOf, stored, workers } from './instance-model.ts'
 import { StubWorkers, settle } from './stub-workers.ts'

@@ -1,5 +1,6 @@
 import { initialTransition, type SnapshotFrom, transition } from 'xstate'
-import { type InstanceContext, instanceMachine } from '../../machines/instance.ts'
+import { instanceMachine } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncCommand, WorkerReport } from '../../machines/protocol.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 

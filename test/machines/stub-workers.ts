@@ -1,5 +1,6 @@
 import { type Actor, createActor, fromCallback, fromPromise } from 'xstate'
-import { type InstanceContext, instanceMachine } from '../../machines/instance.ts'
+import { instanceMachine } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
 
 interface StubPromise {
