@@ -191,6 +191,7 @@ export const instanceMachine = setup({
               on: {
                 'sync.pause': 'draining',
                 'sync.commit': { target: 'committing', actions: assign({ commitRequested: true }) },
+                'verification.restarted': { target: 'choosing', actions: assign({ hashed: false }) },
               },
             },
             draining: {
@@ -201,6 +202,7 @@ export const instanceMachine = setup({
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
                 'verification.hashed': { actions: assign({ hashed: true }) },
+                'verification.restarted': { actions: assign({ hashed: false }) },
               },
               always: { guard: 'bothDrained', target: '#instance.paused' },
             },

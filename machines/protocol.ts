@@ -15,6 +15,7 @@ export type WorkerReport =
   | { type: 'copy.drained' }
   | { type: 'events.drained' }
   | { type: 'verification.hashed' }
+  | { type: 'verification.restarted' }
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
 

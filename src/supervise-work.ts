@@ -59,7 +59,7 @@ export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: 
 
 /** The embedded verifier, for as long as there is a sync to verify. */
 export function superviseVerification(work: SyncWork, configuration: StartConfiguration, sendBack: Report): () => void {
-  const run = work.verification.run(configuration, () => sendBack({ type: 'verification.hashed' }))
+  const run = work.verification.run(configuration, (what) => sendBack({ type: `verification.${what}` }))
   run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
   return () => void work.verification.stop()
 }

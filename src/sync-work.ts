@@ -166,18 +166,26 @@ export class SyncWork {
     return point
   }
 
-  async prepareToWrite(): Promise<void> {
-    await this.#ended
-    await this.lead()
-    this.#abort = new AbortController()
-    const replication = await this.#load()
-    await this.verification.checkDefinitions(this.#configuration, 'heldBack')
-    await prepareToWrite(replication.commit)
+  prepareToWrite(left: AbortSignal): Promise<void> {
+    return this.#finish(left, async () => {
+      await this.lead()
+      this.#abort = new AbortController()
+      const replication = await this.#load()
+      await this.verification.checkDefinitions(this.#configuration, 'heldBack')
+      await prepareToWrite(replication.commit)
+    })
   }
 
   /** Both clusters hold the same, and the source is quiet. Throws FatalError VerificationFailed or SourceWritten. */
-  async verdict(commitPoint: ClusterTime): Promise<void> {
+  verdict(commitPoint: ClusterTime, left: AbortSignal): Promise<void> {
+    return this.#finish(left, () => this.#speak(commitPoint))
+  }
+
+  async #speak(commitPoint: ClusterTime): Promise<void> {
     this.#parts.atStep('verify')
+    // Before the verifier's last look: what changes on the destination after it belongs to the way back.
+    this.#parts.atStep('reversePosition')
+    await this.#finishing.commit.keepReversePosition()
     const applyLate = async (since: ClusterTime): Promise<number> => {
       const { until, expired } = await applyLateDeletes(this.#finishing.commit, since)
       this.#quietUntil = until
@@ -188,12 +196,34 @@ export class SyncWork {
   }
 
   /** A last look at the source, then writes are allowed on the destination. */
-  async admit(commitPoint: ClusterTime): Promise<void> {
-    const since = laterOf(commitPoint, this.#quietUntil)
-    await applyLateDeletes(this.#finishing.commit, since)
-    // From here on users write on the destination, and that is no difference any more.
-    await this.verification.stop()
-    await admitWrites(this.#finishing.commit, blocksDestination(this.#configuration))
+  admit(commitPoint: ClusterTime, left: AbortSignal): Promise<void> {
+    return this.#finish(left, async () => {
+      const since = laterOf(commitPoint, this.#quietUntil)
+      await applyLateDeletes(this.#finishing.commit, since)
+      // From here on users write on the destination, and that is no difference any more.
+      await this.verification.end()
+      if (left.aborted) throw new StoppedError()
+      await admitWrites(this.#finishing.commit, blocksDestination(this.#configuration))
+    })
+  }
+
+  /**
+   * A step of a commit, after everything before it has ended. When the machine leaves it (the verifier may fail beside it)
+   * it is told to stop, and awaited before anything new begins.
+   */
+  #finish(left: AbortSignal, step: () => Promise<void>): Promise<void> {
+    const run = this.#ended.then(step)
+    let over = false
+    const leave = (): void => {
+      if (!over) this.#abort.abort()
+    }
+    left.addEventListener('abort', leave, { once: true })
+    this.#ended = run
+      .catch(() => {})
+      .then(() => {
+        over = true
+      })
+    return run
   }
 
   /** Makes what the last verdict named equal again, from the source. Returns how many documents were looked at. */

@@ -1,6 +1,6 @@
 import type { Catalogue } from './domain/catalogue.ts'
 import type { ClusterTime } from './domain/cluster-time.ts'
-import { type Deferred, deferred } from './domain/deferred.ts'
+import { deferred } from './domain/deferred.ts'
 import { FatalError, StoppedError } from './domain/errors.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
@@ -9,7 +9,7 @@ import type { Metadata } from './mongo/metadata.ts'
 import type { RetryContext } from './mongo/retry.ts'
 import { VerificationStore } from './mongo/verification-store.ts'
 import type { DefinitionStage } from './verify/compare-definitions.ts'
-import { listedMax, type Mismatch, type Verdict } from './verify/difference.ts'
+import { listedMax, type Mismatch, type Settlement, type Verdict } from './verify/difference.ts'
 import { findDefinitionMismatches } from './verify/read-definitions.ts'
 import { streamPartition, Verifier } from './verify/verifier.ts'
 
@@ -41,6 +41,9 @@ export class Verification {
   readonly store: VerificationStore
   readonly #parts: VerificationParts
   #verifier: Verifier | null = null
+  /** Verifiers that lost their place in an oplog; another one has taken over. */
+  readonly #beganAnew = new WeakSet<Verifier>()
+  #failure: unknown = null
   #ready = deferred<Verifier>()
   readonly #copied = deferred<void>()
   #run: Promise<void> = Promise.resolve()
@@ -64,32 +67,37 @@ export class Verification {
   }
 
   /** Verifies until stopped; rejects on a failure. Waits for an earlier run to end, and for the copy. */
-  run(configuration: StartConfiguration, onHashed: () => void): Promise<void> {
+  run(configuration: StartConfiguration, report: (what: 'hashed' | 'restarted') => void): Promise<void> {
     if (!configuration.verification.enabled) return Promise.resolve()
     const stopped = new AbortController()
-    const ready = deferred<Verifier>()
     this.#stopped = stopped
-    this.#ready = ready
-    const run = this.#run.then(() => this.#verify(stopped.signal, ready, onHashed))
-    this.#run = run.catch(() => {})
+    this.#ready = deferred()
+    const run = this.#run.then(() => this.#verify(stopped.signal, report))
+    this.#failure = null
+    this.#run = run.catch((error) => {
+      this.#failure = error
+    })
     return run
   }
 
-  async #verify(stopped: AbortSignal, ready: Deferred<Verifier>, onHashed: () => void): Promise<void> {
+  async #verify(stopped: AbortSignal, report: (what: 'hashed' | 'restarted') => void): Promise<void> {
     await Promise.race([this.#copied.promise, aborted(stopped)])
     for (;;) {
       if (stopped.aborted) return
-      const verifier = this.#create(onHashed)
+      const verifier = this.#create(() => report('hashed'))
       const stop = (): void => verifier.stop()
       stopped.addEventListener('abort', stop, { once: true })
       this.#verifier = verifier
-      ready.resolve(verifier)
+      this.#ready.resolve(verifier)
       try {
         return await verifier.run()
       } catch (error) {
         if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
         // What changed since is unknown to the verifier only (if the application has lost it too, it says so itself).
         this.#parts.context.onRetry?.('verification begins anew', error)
+        this.#beganAnew.add(verifier)
+        this.#ready = deferred()
+        report('restarted')
         await this.#forget()
       } finally {
         stopped.removeEventListener('abort', stop)
@@ -116,8 +124,9 @@ export class Verification {
 
   /** Everything is to be compared again. */
   async #forget(): Promise<void> {
-    await this.#parts.metadata.removePositions(Object.values(streamPartition))
+    // Positions last: without them the streams begin now, and nothing of before may count as compared then.
     await this.store.forget()
+    await this.#parts.metadata.removePositions(Object.values(streamPartition))
   }
 
   /** The figures of the verdict that a predecessor in this sync came to. */
@@ -129,6 +138,12 @@ export class Verification {
   async stop(): Promise<void> {
     this.#stopped.abort()
     await this.#run
+  }
+
+  /** Stops, and throws what it had failed with: nothing may be handed over then. */
+  async end(): Promise<void> {
+    await this.stop()
+    if (this.#failure) throw this.#failure
   }
 
   /** Throws FatalError VerificationFailed when definitions differ already before anything is restored. */
@@ -145,29 +160,43 @@ export class Verification {
    */
   async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     if (!configuration.verification.enabled) return
-    const verifier = await Promise.race([this.#ready.promise, this.#run.then(() => null)])
-    if (!verifier) throw new StoppedError('the verifier has stopped')
-    let verdict = await verifier.settle()
-    while (verdict.total > 0 && (await applyLate()) > 0) verdict = await verifier.settle()
+    let { total, explain, report } = await this.#settled()
+    while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#settled())
+    const verdict = await explain()
     const definitions = await this.#definitions(configuration, 'prepared')
     this.#parts.atStep('verdict')
-    await this.store.saveReport(verifier.report)
+    await this.store.saveReport(report)
     await this.#conclude({
       mismatches: [...definitions, ...verdict.mismatches].slice(0, listedMax),
       total: definitions.length + verdict.total,
     })
   }
 
+  /** What the present verifier finds; when it has to begin anew meanwhile, the next one is asked. */
+  async #settled(): Promise<Settlement & { report: Report }> {
+    for (;;) {
+      const verifier = await Promise.race([this.#ready.promise, this.#run.then(() => null)])
+      if (!verifier) throw this.#failure ?? new StoppedError('the verifier has stopped')
+      try {
+        return { ...(await verifier.settle()), report: verifier.report }
+      } catch (error) {
+        await verifier.ended
+        await new Promise((resolve) => setImmediate(resolve))
+        if (!this.#beganAnew.has(verifier)) throw error
+      }
+    }
+  }
+
   async #definitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<Mismatch[]> {
-    const { source, destination, context } = this.#parts
+    const { source, destination, catalogue, context } = this.#parts
     const buildsIndexes = configuration.buildIndexes !== 'never'
-    return await findDefinitionMismatches({ source, destination }, stage, buildsIndexes, context)
+    return await findDefinitionMismatches({ source, destination }, stage, buildsIndexes, catalogue(), context)
   }
 
   async #conclude({ mismatches, total }: Verdict): Promise<void> {
     await this.store.saveVerdict(mismatches, total)
-    const [first] = mismatches
-    if (!first) return
+    if (total === 0) return
+    const [first = { namespace: 'not named', kind: 'content' } as Mismatch] = mismatches
     const id = first.id === undefined ? '' : `, _id ${JSON.stringify(first.id)}`
     const field = first.field === undefined ? '' : ` at ${first.field}`
     throw new FatalError(

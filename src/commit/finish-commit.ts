@@ -60,8 +60,6 @@ export async function admitWrites(parts: CommitParts, unblock: boolean): Promise
     const what = `commit of ${entry.database}.${entry.name}`
     await retry(what, parts.context, () => parts.traits.restoreExpiry(entry))
   }
-  parts.atStep('reversePosition')
-  await parts.keepReversePosition()
   parts.atStep('unblock')
   if (!unblock) return
   await retry('allowing writes on the destination', parts.context, () => setWriteBlocking(parts.destination, false))

@@ -1,5 +1,5 @@
 import type { DocumentWriter } from '../apply/write-identities.ts'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { traitsOf } from '../domain/definition.ts'
@@ -38,17 +38,23 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
   const content = { identitiesOnly: true, awaitMS: () => hurriedAwaitMS }
   const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)
   for await (const batch of stream) {
+    const gone = new Map<CatalogueEntry, Buffer[]>()
     for (const bytes of batch.events) {
       const event = parseChangeEvent(bytes)
       if (event.time <= since || !isUserCollection(event.collection)) continue
       const entry = parts.catalogue.get(event.uuid)
       const expires = entry?.wanted.indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
       if (!entry || !expires || event.kind !== 'delete' || !event.idElement) throw late(event)
-      const idElement = Buffer.from(event.idElement)
       expired += 1
-      await retry('applying an expiry', context, () => parts.writer.delete(entry, [idElement]))
+      const known = gone.get(entry)
+      if (known) known.push(event.idElement)
+      else gone.set(entry, [event.idElement])
     }
-    if (batch.position.time >= until) break
+    for (const [entry, ids] of gone) {
+      await retry('applying what expired', context, () => parts.writer.delete(entry, ids))
+    }
+    // Beyond it, not at it: one time may be shared by many events.
+    if (batch.position.time > until) break
   }
   return { until, expired }
 }

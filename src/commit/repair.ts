@@ -1,5 +1,7 @@
 import { identityKey, unread } from '../apply/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../apply/reconcile-documents.ts'
+import { RefusedError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
 import { listCollections, listDatabases } from '../mongo/listing.ts'
 import { retry } from '../mongo/retry.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
@@ -25,7 +27,13 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
     const standing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
     for (const entry of catalogue.inDatabase(database)) {
       const one = standing.find(({ uuid }) => uuid === entry.destinationUUID)
-      if (!one) continue
+      if (!one) {
+        throw new RefusedError(
+          'WrongState',
+          `${namespace(database, entry.name)} was dropped on the destination by somebody else, so there is nothing to repair. Start over ` +
+            'with an emptied destination.',
+        )
+      }
       // As if the catalogue had wanted what stands there: the difference to what is wanted is followed.
       const changed = { ...entry, wanted: { ...entry.wanted, options: one.options } }
       const what = `repairing ${database}.${entry.name}`

@@ -6,5 +6,7 @@ import type { Cluster } from '../mongo/cluster.ts'
  * succeeds, so both calls may be repeated.
  */
 export async function setWriteBlocking(cluster: Cluster, blocked: boolean): Promise<void> {
+  // No write to the server's mind, but one process must not open what its successor has closed.
+  cluster.fence()
   await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
 }

@@ -7,8 +7,9 @@ import { type RetryContext, retry } from './retry.ts'
 
 /** Version of everything stored. A document of another version is refused by name, never guessed at. */
 const metadataVersion = 1
-/** Statements in one command. */
+/** Statements in one command, and their bytes: an `_id` alone may have megabytes. */
 const statementsMax = 500
+const bytesMax = 8 * 1024 * 1024
 
 const versioned = v.object({ schemaVersion: v.number() })
 
@@ -94,8 +95,14 @@ export class StoredDocuments {
   }
 
   async #eachPart<T>(all: T[], command: (part: T[]) => Document): Promise<void> {
-    for (let from = 0; from < all.length; from += statementsMax) {
-      const sent = command(all.slice(from, from + statementsMax))
+    let to = 0
+    while (to < all.length) {
+      const from = to
+      for (let bytes = 0; to < all.length && to - from < statementsMax; to++) {
+        bytes += BSON.calculateObjectSize(all[to] as Document)
+        if (bytes > bytesMax && to > from) break
+      }
+      const sent = command(all.slice(from, to))
       await retry('writing metadata', this.#context, async () => {
         const reply = await this.#cluster.write(metadataDatabase, { ...sent })
         const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]

@@ -152,5 +152,10 @@ export function renderId(idElement: Buffer): unknown {
   document.writeInt32LE(document.length, 0)
   idElement.copy(document, 4)
   const options = { promoteLongs: false, promoteValues: false, bsonRegExp: true }
-  return BSON.EJSON.serialize(BSON.deserialize(document, options), { relaxed: false })['_id']
+  try {
+    return BSON.EJSON.serialize(BSON.deserialize(document, options), { relaxed: false })['_id']
+  } catch {
+    // The server stores what js-bson refuses, such as a string that is not UTF-8.
+    return { $bytes: idElement.toString('hex') }
+  }
 }

@@ -16,6 +16,12 @@ export interface Mismatch {
 /** Differences that are listed one by one; beyond them only the total is known. */
 export const listedMax = 1_000
 
+/** What is left after everything was compared again and again: how much, and (at a cost) what. */
+export interface Settlement {
+  total: number
+  explain: () => Promise<Verdict>
+}
+
 export interface Verdict {
   mismatches: Mismatch[]
   /** All of them, listed or not. */

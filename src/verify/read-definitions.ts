@@ -1,5 +1,6 @@
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { inParallel } from '../domain/in-parallel.ts'
-import { isUserCollection } from '../domain/namespace.ts'
+import { isUserCollection, namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -9,11 +10,17 @@ import type { BothClusters } from './recheck-documents.ts'
 
 const atOnce = 8
 
+interface Identified extends ListedDefinition {
+  /** As latin1 text; empty for views. */
+  uuid: string
+}
+
 /** Every difference in definitions between two clusters at rest. */
 export async function findDefinitionMismatches(
   clusters: BothClusters,
   stage: DefinitionStage,
   buildsIndexes: boolean,
+  catalogue: Catalogue,
   context: RetryContext,
 ): Promise<Mismatch[]> {
   return await retry('comparing definitions', context, async () => {
@@ -26,22 +33,39 @@ export async function findDefinitionMismatches(
       const wanted = await readDefinitions(clusters.source, database)
       const standing = await readDefinitions(clusters.destination, database)
       mismatches.push(...compareDefinitions(database, wanted, standing, stage, buildsIndexes))
+      mismatches.push(...findReplaced(catalogue.inDatabase(database), wanted, standing))
     }
     return mismatches
   })
 }
 
-async function readDefinitions(cluster: Cluster, database: string): Promise<ListedDefinition[]> {
+/**
+ * A collection that was dropped on the destination and created again looks the same, but nothing tandem wrote is in it, and no
+ * event of a document tells of that: only its UUID does. One that is missing by name is named as such already.
+ */
+function findReplaced(entries: CatalogueEntry[], wanted: Identified[], standing: Identified[]): Mismatch[] {
+  const names = new Map(standing.map(({ uuid, name }) => [uuid, name]))
+  const standingNames = new Set(standing.map(({ name }) => name))
+  const wantedUuids = new Set(wanted.map(({ uuid }) => uuid))
+  return entries.flatMap(({ uuid, database, name, destinationUUID }) => {
+    if (!wantedUuids.has(uuid) || !standingNames.has(name)) return []
+    if (destinationUUID && names.get(destinationUUID) === name) return []
+    return [{ namespace: namespace(database, name), kind: 'collection' as const, by: 'foreignWrite' as const }]
+  })
+}
+
+async function readDefinitions(cluster: Cluster, database: string): Promise<Identified[]> {
   const listed = (await listCollections(cluster, database)).filter((one) => isUserCollection(one.name))
-  const definitions = listed.map(({ name, type, options }) => ({
+  const definitions = listed.map(({ name, type, uuid, options }) => ({
     name,
+    uuid,
     type,
     options,
-    indexes: [] as ListedDefinition['indexes'],
+    indexes: [] as Identified['indexes'],
   }))
   const indexed = listed.flatMap(({ uuid }, at) => (uuid ? [{ uuid, at }] : []))
   await inParallel(atOnce, indexed, async ({ uuid, at }) => {
-    ;(definitions[at] as ListedDefinition).indexes = (await listIndexes(cluster, database, uuid)) ?? []
+    ;(definitions[at] as Identified).indexes = (await listIndexes(cluster, database, uuid)) ?? []
   })
   return definitions
 }

@@ -151,6 +151,16 @@ export class Rechecks {
     return due
   }
 
+  /** They stand in the store no longer, so what is known of them here must hold positions back again. */
+  removedFromStore(rechecks: readonly { uuid: string; idElement: Buffer }[]): void {
+    const keys = new Set(rechecks.map(({ uuid, idElement }) => uuid + identityKey(idElement)))
+    const forget = (recheck: Recheck): void => {
+      if (keys.has(recheck.key)) recheck.stored = false
+    }
+    for (const recheck of this.#waiting.values()) forget(recheck)
+    for (const recheck of this.#taken) forget(recheck)
+  }
+
   /** After they were stored: real differences leave memory, so that a million of them take none. */
   leavePatientOnesToStore(): void {
     for (const [key, recheck] of this.#waiting) {

@@ -1,9 +1,11 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import { StoppedError } from '../domain/errors.ts'
+import { FatalError, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
+import { listCollections } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { openRange, type RangeBounds, renamedTo } from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -30,6 +32,8 @@ interface Range extends RangeBounds {
 }
 
 const rangesAtOnce = 2
+/** Looks, tens of milliseconds apart: a drop that is just being followed leaves the catalogue in between. */
+const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
 /** Compares every collection once, range by range, and remembers which ranges are done, so that no restart repeats them. */
@@ -38,6 +42,8 @@ export class Scan {
   readonly #done = new Map<string, VerifiedRange[]>()
   /** How many ranges each planned collection has. */
   readonly #planned = new Map<string, number>()
+  /** How often in a row a collection was not on the destination. */
+  readonly #misses = new Map<string, number>()
 
   constructor(parts: ScanParts, done: VerifiedRange[]) {
     this.#parts = parts
@@ -106,8 +112,23 @@ export class Scan {
         const lost = codeOf(error) === code.cappedPositionLost
         if (renamedTo(error) === undefined && !lost) throw error
         // Renamed or dropped ahead of the events that say so: this range is looked at again once they are applied.
+        await this.#refuseGone(uuid)
       }
     })
+  }
+
+  /** A collection that stays away from the destination was dropped by somebody else there. */
+  async #refuseGone(uuid: string): Promise<void> {
+    const entry = this.#parts.catalogue().get(uuid)
+    if (!entry) return
+    const listed = await listCollections(this.#parts.clusters.destination, entry.database)
+    const misses = listed.some((one) => one.uuid === entry.destinationUUID) ? 0 : (this.#misses.get(uuid) ?? 0) + 1
+    this.#misses.set(uuid, misses)
+    if (misses < missesMax) return
+    throw new FatalError(
+      'DestinationConflict',
+      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else. Start over with an emptied destination.`,
+    )
   }
 
   async #read({ entry, ordinal: _, ...bounds }: Range) {

@@ -1,12 +1,12 @@
 import { identityKey } from '../apply/identity.ts'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { namespace } from '../domain/namespace.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
 import { comparedAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
 import { listedMax, type Verdict } from './difference.ts'
-import { type BothClusters, explain } from './recheck-documents.ts'
+import { type BothClusters, type Explanation, explain, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface VerdictParts {
@@ -61,6 +61,7 @@ export async function compareEverything(parts: VerdictParts): Promise<Open> {
       settled.push(...equal)
     }
     await store.removeRechecks(settled)
+    rechecks.removedFromStore(settled)
   }
 }
 
@@ -68,8 +69,12 @@ export async function explainAll({ clusters, context, catalogue }: VerdictParts,
   const verdict: Verdict = { mismatches: [], total: open.total }
   for (const { uuid, idElement, onSource, onDestination } of open.first) {
     const entry = catalogue().get(uuid)
-    const explained = entry && (await retry('verifying', context, () => explain(clusters, entry, idElement)))
-    if (!explained) {
+    const explained = entry && (await retry('verifying', context, () => explainOrMoved(clusters, entry, idElement)))
+    if (entry && explained === 'moved') {
+      verdict.mismatches.push({ namespace: namespace(entry.database, entry.name), kind: 'collection' })
+      continue
+    }
+    if (!entry || !explained || explained === 'moved') {
       verdict.total -= 1 // equal after all
       continue
     }
@@ -85,6 +90,20 @@ export async function explainAll({ clusters, context, catalogue }: VerdictParts,
     })
   }
   return verdict
+}
+
+/** A collection that is not where it was cannot be asked for its documents. */
+async function explainOrMoved(
+  clusters: BothClusters,
+  entry: CatalogueEntry,
+  idElement: Buffer,
+): Promise<Explanation | 'moved' | null> {
+  try {
+    return await explain(clusters, entry, idElement)
+  } catch (error) {
+    if (error instanceof MovedError) return 'moved'
+    throw error
+  }
 }
 
 export function toStored({ uuid, idElement, firstBatch }: Recheck): StoredRecheck {

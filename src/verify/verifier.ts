@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Catalogue } from '../domain/catalogue.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
+import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
@@ -10,7 +11,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
-import type { Verdict } from './difference.ts'
+import type { Settlement } from './difference.ts'
 import { Follower } from './follow-changes.ts'
 import type { BothClusters } from './recheck-documents.ts'
 import { Rechecks, type Side } from './rechecks.ts'
@@ -73,6 +74,7 @@ export class Verifier {
   #scanned = false
   #counts: Record<Side, number> = { source: 0, destination: 0 }
   #doneRanges: VerifiedRange[] = []
+  readonly #ended = deferred<void>()
   #busy: Promise<unknown> = Promise.resolve()
   #failure: unknown = null
 
@@ -146,19 +148,28 @@ export class Verifier {
       this.#stop.abort()
       await Promise.all(loops)
     }
-    if (this.#failure) throw this.#failure
-    await this.#checkpoint(this.#parts.context).catch(() => {}) // what is not stored is done again
+    try {
+      if (this.#failure) throw this.#failure
+      await this.#checkpoint(this.#parts.context).catch(() => {}) // what is not stored is done again
+    } finally {
+      this.#ended.resolve()
+    }
   }
 
   stop(): void {
     this.#stop.abort()
   }
 
+  /** Resolves when `run` has ended, in whichever way. */
+  get ended(): Promise<void> {
+    return this.#ended.promise
+  }
+
   /**
    * The verdict, once the source is quiet and every change of it applied: scans what is left, follows both streams to
    * this moment and compares everything that is open until it is equal or proven different.
    */
-  async settle(): Promise<Verdict> {
+  async settle(): Promise<Settlement> {
     while (!this.#scanned) await this.#pause(roomMS)
     for (const follower of this.#followers.values()) follower.hurried = true
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
@@ -167,9 +178,9 @@ export class Verifier {
       const open = await this.#exclusively(() => compareEverything(parts))
       if (open.total === 0) {
         await this.#count()
-        return { mismatches: [], total: 0 }
+        return { total: 0, explain: async () => ({ mismatches: [], total: 0 }) }
       }
-      if (pass >= verdictPasses) return await explainAll(parts, open)
+      if (pass >= verdictPasses) return { total: open.total, explain: () => explainAll(parts, open) }
       await this.#pause(verdictPauseMS)
     }
   }
@@ -268,7 +279,8 @@ export class Verifier {
       await retry('verifying', this.#context, () => appendNote(cluster, 'after verdict'))
     }
     for (const [side, target] of targets) {
-      while (this.#knownTime(side) < target) await this.#pause(roomMS)
+      // Beyond it, not at it: one time may be shared by many events.
+      while (this.#knownTime(side) <= target) await this.#pause(roomMS)
     }
   }
 
@@ -280,8 +292,9 @@ export class Verifier {
     const due = this.#rechecks.dueForStore(now)
     await store.saveRechecks(due.map(toStored))
     for (const recheck of due) recheck.stored = true
-    this.#rechecks.leavePatientOnesToStore()
+    // First what was settled: one that is found different again since then is still in memory, and keeps its place in the store.
     await store.removeRechecks(this.#rechecks.takeSettledStored())
+    this.#rechecks.leavePatientOnesToStore()
     await store.saveRanges(ranges)
     if (context.signal.aborted) return
     for (const [side, follower] of this.#followers) {

@@ -55,6 +55,7 @@ export const reports: WorkerReport[] = [
   { type: 'copy.drained' },
   { type: 'events.drained' },
   { type: 'verification.hashed' },
+  { type: 'verification.restarted' },
   { type: 'events.reached' },
   { type: 'worker.failed', failure },
 ]

@@ -258,3 +258,42 @@ it('2.5: verification is null where it is disabled, from start to COMMITTED', as
   expect(await tandem.post('commit')).toEqual(accepted)
   expect((await committed(tandem)).verification).toBeNull()
 })
+
+it('a collection that somebody dropped and made again on the destination is named, however alike it looks', async () => {
+  await pair.sourceClient.db(mutated).createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...verified, enableUserWriteBlocking: 'none' })
+  await canCommit(tandem)
+  await pair.destinationClient.db(mutated).dropCollection('quiet')
+  await pair.destinationClient
+    .db(mutated)
+    .createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
+  expect(await tandem.post('commit')).toEqual(accepted)
+  expect((await failed(tandem)).failure?.error).toBe('VerificationFailed')
+  const answer = await (await fetch(`${tandem.url}/api/v1/verification/mismatches`)).json()
+  expect(answer).toMatchObject({
+    total: 1,
+    mismatches: [{ namespace: `${mutated}.quiet`, kind: 'collection', by: 'foreignWrite' }],
+  })
+  // There is nothing to repair it from but a new copy.
+  expect(await tandem.post('repair')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+})
+
+it('a destination whose oplog has lost the place of the verifier is compared anew, and committed', async () => {
+  await seedForMutations(pair.sourceClient.db(mutated))
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, verified)
+  await scanned(tandem, 456)
+  const admin = pair.destinationClient.db('admin')
+  // ChangeStreamHistoryLost to the next read of the verifier's stream there.
+  await admin.command({
+    configureFailPoint: 'failCommand',
+    mode: { times: 1 },
+    data: { failCommands: ['getMore'], errorCode: 286, namespace: 'admin.$cmd.aggregate' },
+  })
+  await vi.waitFor(() => expect(tandem.output()).toContain('verification begins anew'), patience)
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await committed(tandem)
+  await expectEqualClusters()
+})

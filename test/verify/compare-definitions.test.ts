@@ -124,8 +124,12 @@ describe('definitions at any time', () => {
     ['another key', [index('a', 'b')], ['a']],
     ['sparse', [index('a', 'a', ['sparse', true])], ['a']],
   ])('differ by an index: %s', (_, indexes, fields) => {
-    const found = compare([collection('c', [], [index('a', 'a')])], [collection('c', [], indexes)])
+    const found = compare([collection('c', [], [index('a', 'a')])], [collection('c', [], indexes)], 'prepared')
     expect(found.map(({ field }) => field)).toEqual(fields)
+  })
+
+  it('leave a missing index to the commit, which builds it or is refused', () => {
+    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'heldBack')).toEqual([])
   })
 
   it('do not ask for indexes that were never to be built', () => {
