@@ -14,10 +14,13 @@ export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: Cl
  */
 const holdMS = 15
 /**
- * A lane that gathers more than this within `holdMS` is under a burst: it is held longer, because larger batches collapse
- * more changes of one document and cost both servers fewer commands, and the source needs its time for the burst itself.
+ * A lane that is given more than this many events, and goes on being given them at this rate, is under a burst: it is held
+ * longer, because larger batches collapse more changes of one document and cost both servers fewer commands, and the source
+ * needs its time for the burst itself. The rate is of the whole batch, so a steady load that comes in a clump after a
+ * hiccup is held for a moment and not for the whole `burstHoldMS`.
  */
 const burstCount = 40
+const burstEventsPerMS = 2
 const burstHoldMS = 1_500
 /** A burst is over when nothing more has come for this long. */
 const burstPauseMS = 60
@@ -144,7 +147,8 @@ export class Lanes<Position> {
     const lane = this.#lanes[number] as Lane
     if (lane.underWay || lane.count === 0 || this.#failed) return
     const age = performance.now() - lane.openedAt
-    const bursting = lane.count > burstCount && performance.now() - lane.lastPutAt < burstPauseMS
+    const flowing = performance.now() - lane.lastPutAt < burstPauseMS && lane.events > burstEventsPerMS * age
+    const bursting = lane.events > burstCount && flowing
     const hold = bursting ? burstHoldMS : holdMS
     if (!now && lane.count < eagerCount && age < hold) {
       lane.timer ??= setTimeout(
