@@ -212,17 +212,16 @@ export class SyncWork {
    * it is told to stop, and awaited before anything new begins.
    */
   #finish(left: AbortSignal, step: () => Promise<void>): Promise<void> {
-    const run = this.#ended.then(step)
     let over = false
+    const run = this.#ended.then(step).finally(() => {
+      over = true
+    })
+    // A step that has ended is left as well; what comes next must not be stopped for that.
     const leave = (): void => {
       if (!over) this.#abort.abort()
     }
     left.addEventListener('abort', leave, { once: true })
-    this.#ended = run
-      .catch(() => {})
-      .then(() => {
-        over = true
-      })
+    this.#ended = run.catch(() => {})
     return run
   }
 

@@ -108,7 +108,7 @@ export class Verification {
   }
 
   #create(onHashed: () => void): Verifier {
-    const { source, destination, metadata, context, epoch, catalogue, appliedTime, atStep } = this.#parts
+    const { source, destination, metadata, context, epoch, catalogue, appliedTime } = this.#parts
     return new Verifier({
       clusters: { source, destination },
       store: this.store,
@@ -117,7 +117,6 @@ export class Verification {
       epoch: epoch(),
       catalogue,
       appliedTime,
-      atStep,
       onHashed,
     })
   }

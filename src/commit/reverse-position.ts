@@ -4,8 +4,8 @@ import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
 /**
- * Where a reversed stream will begin: a majority oplog note on the destination, taken when tandem's own work there is
- * done and user writes are still blocked, stored before the block is lifted. So every user write comes after it.
+ * Where a reversed stream will begin: a majority oplog note on the destination, taken and stored before the verifier's
+ * last look, while user writes are still blocked. So whatever changes there unseen by that look comes after it.
  *
  * A commit that dies between here and `canWrite` comes by again and keeps the first position: from then on somebody may
  * have written, and beginning earlier than needed only makes equal what is equal.

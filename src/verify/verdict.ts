@@ -5,8 +5,8 @@ import { namespace } from '../domain/namespace.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
 import { comparedAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
-import { listedMax, type Verdict } from './difference.ts'
-import { type BothClusters, type Explanation, explain, MovedError } from './recheck-documents.ts'
+import { listedMax, type Mismatch, type Verdict } from './difference.ts'
+import { type BothClusters, explain, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface VerdictParts {
@@ -65,43 +65,40 @@ export async function compareEverything(parts: VerdictParts): Promise<Open> {
   }
 }
 
+/** Names what is open; what has become equal meanwhile counts no more. */
 export async function explainAll({ clusters, context, catalogue }: VerdictParts, open: Open): Promise<Verdict> {
   const verdict: Verdict = { mismatches: [], total: open.total }
-  for (const { uuid, idElement, onSource, onDestination } of open.first) {
-    const entry = catalogue().get(uuid)
-    const explained = entry && (await retry('verifying', context, () => explainOrMoved(clusters, entry, idElement)))
-    if (entry && explained === 'moved') {
-      verdict.mismatches.push({ namespace: namespace(entry.database, entry.name), kind: 'collection' })
-      continue
-    }
-    if (!entry || !explained || explained === 'moved') {
-      verdict.total -= 1 // equal after all
-      continue
-    }
+  for (const recheck of open.first) {
+    const entry = catalogue().get(recheck.uuid)
+    const mismatch = entry && (await retry('verifying', context, () => mismatchOf(clusters, entry, recheck)))
+    if (mismatch) verdict.mismatches.push(mismatch)
+    else verdict.total -= 1
+  }
+  return verdict
+}
+
+async function mismatchOf(
+  clusters: BothClusters,
+  entry: CatalogueEntry,
+  { idElement, onSource, onDestination }: StoredRecheck,
+): Promise<Mismatch | null> {
+  const where = namespace(entry.database, entry.name)
+  try {
+    const explained = await explain(clusters, entry, idElement)
+    if (!explained) return null
     const { kind, field, idElement: asSpelled } = explained
-    verdict.mismatches.push({
-      namespace: namespace(entry.database, entry.name),
+    return {
+      namespace: where,
       kind,
       ...(field === undefined ? {} : { field }),
       id: renderId(asSpelled),
       // Changed on one cluster only: by somebody else there, or here and never applied.
       ...(onDestination && !onSource ? { by: 'foreignWrite' as const } : {}),
       ...(onSource && !onDestination ? { by: 'sync' as const } : {}),
-    })
-  }
-  return verdict
-}
-
-/** A collection that is not where it was cannot be asked for its documents. */
-async function explainOrMoved(
-  clusters: BothClusters,
-  entry: CatalogueEntry,
-  idElement: Buffer,
-): Promise<Explanation | 'moved' | null> {
-  try {
-    return await explain(clusters, entry, idElement)
+    }
   } catch (error) {
-    if (error instanceof MovedError) return 'moved'
+    // It is not where it was, so it cannot be asked for its documents.
+    if (error instanceof MovedError) return { namespace: where, kind: 'collection' }
     throw error
   }
 }

@@ -27,7 +27,6 @@ export interface VerifierParts {
   catalogue: () => Catalogue
   /** Everything up to here is applied on the destination. */
   appliedTime: () => ClusterTime
-  atStep: (step: string) => void
   /** Everything has been compared once. */
   onHashed: () => void
 }

@@ -2,6 +2,7 @@ import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import { idleProgress } from '../../src/report-progress.ts'
 import type { Mismatch } from '../../src/verify/difference.ts'
 
 /** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */
@@ -41,20 +42,6 @@ export class RecordingInstance implements Instance {
     this.calls.push({ command })
     return this.answer()
   }
-}
-
-export const idleProgress: Progress = {
-  state: 'IDLE',
-  canCommit: false,
-  canWrite: null,
-  info: null,
-  lagTimeSeconds: null,
-  totalEventsApplied: null,
-  collectionCopy: null,
-  directionMapping: null,
-  mongosyncID: null,
-  coordinatorID: null,
-  verification: null,
 }
 
 export interface ApiUnderTest {

@@ -1,29 +1,15 @@
-import { type Binary, BSON, Long, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type Binary, BSON, Long } from 'mongodb'
+import { describe, expect, it } from 'vitest'
 import type { ChangeEvent } from '../../src/domain/change-event.ts'
-import type { Cluster } from '../../src/mongo/cluster.ts'
-import { changesDuring, testCluster } from '../mongo/clusters.ts'
+import { changesDuring } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
 import { array, idOfEveryType, insertRaw, nested, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 
-let set: ReplicaSet
-let client: MongoClient
-let cluster: Cluster
-
-beforeAll(async () => {
-  set = await startReplicaSet()
-  client = new MongoClient(set.uri)
-  cluster = testCluster(set.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([client.close(), cluster.close()])
-  await set.stop()
-})
+const one = oneSet()
 
 async function uuidOf(database: string, name: string): Promise<string> {
-  const [info] = await client.db(database).listCollections({ name }).toArray()
+  const [info] = await one.client.db(database).listCollections({ name }).toArray()
   const uuid = (info as { info?: { uuid?: Binary } } | undefined)?.info?.uuid
   return uuid ? Buffer.from(uuid.buffer).toString('hex') : ''
 }
@@ -48,14 +34,14 @@ describe('events of a real server', () => {
       ]),
     )
     const idElements = documents.map((document) => document.subarray(4, document.indexOf(Buffer.from('\x10at\0'))))
-    const events = await changesDuring(cluster, async () => {
+    const events = await changesDuring(one.cluster, async () => {
       for (const [at, document] of documents.entries()) {
-        await insertRaw(client.db('ids'), `c${at}`, [document])
-        await client
+        await insertRaw(one.client.db('ids'), `c${at}`, [document])
+        await one.client
           .db('ids')
           .collection(`c${at}`)
           .updateMany({}, { $set: { changed: true } })
-        await client.db('ids').collection(`c${at}`).deleteMany({})
+        await one.client.db('ids').collection(`c${at}`).deleteMany({})
       }
     })
     for (const [at, idElement] of idElements.entries()) {
@@ -69,9 +55,9 @@ describe('events of a real server', () => {
   })
 
   it('tell definitions from data, with the UUID of the collection they are about', async () => {
-    const db = client.db('definitions')
+    const db = one.client.db('definitions')
     let uuid = ''
-    const events = await changesDuring(cluster, async () => {
+    const events = await changesDuring(one.cluster, async () => {
       await db.collection<{ _id: number }>('one').insertOne({ _id: 1 })
       uuid = await uuidOf('definitions', 'one')
       await db.collection('one').createIndex({ a: 1 })
@@ -105,8 +91,8 @@ describe('events of a real server', () => {
       { _id: 'large', text: 'x'.repeat(300_000) },
       { _id: 'full', text: 'x'.repeat(16 * 1024 * 1024 - 200) },
     ]
-    const collection = client.db('documents').collection<{ _id: string; text: string }>('c')
-    const events = await changesDuring(cluster, async () => {
+    const collection = one.client.db('documents').collection<{ _id: string; text: string }>('c')
+    const events = await changesDuring(one.cluster, async () => {
       await collection.insertMany(documents)
       await collection.replaceOne({ _id: 'small' }, { text: 'y' })
       await collection.replaceOne({ _id: 'full' }, { text: 'y'.repeat(16 * 1024 * 1024 - 200) })
@@ -126,8 +112,8 @@ describe('events of a real server', () => {
   })
 
   it('say under which spelling a document was found, not which it was given', async () => {
-    const collection = client.db('spellings').collection<{ _id: number | Long }>('c')
-    const events = await changesDuring(cluster, async () => {
+    const collection = one.client.db('spellings').collection<{ _id: number | Long }>('c')
+    const events = await changesDuring(one.cluster, async () => {
       await collection.insertOne({ _id: 1 })
       await collection.replaceOne({ _id: 1 }, { _id: Long.fromInt(1) })
       await collection.deleteOne({ _id: 1 })
@@ -140,9 +126,9 @@ describe('events of a real server', () => {
   })
 
   it('leave out what happens in databases of the server and of tandem', async () => {
-    const events = await changesDuring(cluster, async () => {
+    const events = await changesDuring(one.cluster, async () => {
       for (const database of ['tandem_internal', 'admin', 'app']) {
-        await client.db(database).collection('c').insertOne({})
+        await one.client.db(database).collection('c').insertOne({})
       }
     })
     expect(new Set(events.map((event) => event.database))).toEqual(new Set(['app']))

@@ -1,9 +1,9 @@
 import { createRequire } from 'node:module'
 import fc from 'fast-check'
-import { BSON, type Document, Int32, Long, MongoClient, ObjectId, Timestamp } from 'mongodb'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { BSON, type Document, Int32, Long, ObjectId, Timestamp } from 'mongodb'
+import { describe, expect, it } from 'vitest'
 import { type TypedValue, typedDocument } from '../../src/domain/raw-bson.ts'
-import { type Cluster, RawCursor } from '../../src/mongo/cluster.ts'
+import { RawCursor } from '../../src/mongo/cluster.ts'
 import { RawValue, rawSequence } from '../../src/mongo/raw-values.ts'
 import { openRange, readByIds } from '../../src/mongo/read-documents.ts'
 import { deleteStatement, upsertStatement } from '../../src/mongo/statements.ts'
@@ -12,8 +12,7 @@ import { anyName, anyValue, documentOf, lengthPrefixed, oneOfEveryType, typed } 
 import { array, idOfEveryType, nastyDocument, nested, rawDocument, undefinedValue } from '../support/bson-values.ts'
 import { elements } from '../support/compare-raw.ts'
 import { Random } from '../support/random.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
-import { testCluster } from './clusters.ts'
+import { oneSet } from './one-set.ts'
 
 /**
  * src/mongo/raw-values.ts leans on the inside of one exact version of the driver. An upgrade fails here first: read
@@ -21,28 +20,15 @@ import { testCluster } from './clusters.ts'
  */
 const driverVersion = '7.8.0'
 
-let set: ReplicaSet
-let client: MongoClient
-let cluster: Cluster
-
-beforeAll(async () => {
-  set = await startReplicaSet()
-  client = new MongoClient(set.uri)
-  cluster = testCluster(set.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([client.close(), cluster.close()])
-  await set.stop()
-})
+const one = oneSet()
 
 async function stored(collection: string): Promise<Buffer[]> {
-  const cursor = client.db('app').collection(collection).find({}, { raw: true }).sort({ _id: 1 })
+  const cursor = one.client.db('app').collection(collection).find({}, { raw: true }).sort({ _id: 1 })
   return (await cursor.toArray()).map((document) => Buffer.from(document as unknown as Uint8Array))
 }
 
 async function insert(collection: string, documents: Buffer[], from = 0, to = documents.length): Promise<void> {
-  const reply = await cluster.write('app', {
+  const reply = await one.cluster.write('app', {
     insert: collection,
     documents: rawSequence('documents', documents, from, to),
     ordered: false,
@@ -51,7 +37,7 @@ async function insert(collection: string, documents: Buffer[], from = 0, to = do
 }
 
 async function collectionOf(name: string) {
-  const [info] = await client.db('app').listCollections({ name }).toArray()
+  const [info] = await one.client.db('app').listCollections({ name }).toArray()
   return { database: 'app', name, uuid: fromUuid((info as unknown as { info: { uuid: BSON.UUID } }).info.uuid) }
 }
 
@@ -107,7 +93,7 @@ describe('a RawValue', () => {
     const samples = fc.sample(oneOfEveryType, { numRuns: 5, seed: 11 }).flat()
     const documents = samples.map((value, id) => ({ _id: id, v: { w: new RawValue(value) } }))
     for (let from = 0; from < documents.length; from += 20) {
-      const reply = await cluster.write('app', { insert: 'command', documents: documents.slice(from, from + 20) })
+      const reply = await one.cluster.write('app', { insert: 'command', documents: documents.slice(from, from + 20) })
       expect(reply['writeErrors']).toBeUndefined()
     }
     expect(await stored('command')).toEqual(samples.map((value, id) => withId(id, value)))
@@ -126,7 +112,7 @@ describe('a RawValue', () => {
     const unique = new Map<string, Buffer>()
     for (const id of made) {
       const document = rawDocument([['_id', id]])
-      const { writeErrors } = await cluster.write('app', {
+      const { writeErrors } = await one.cluster.write('app', {
         insert: 'ids',
         documents: rawSequence('documents', [document]),
       })
@@ -138,15 +124,15 @@ describe('a RawValue', () => {
     expect(ids.length).toBe(unique.size)
 
     const all: Buffer[] = []
-    for await (const batch of readByIds(cluster, collection, ids, cluster.latest)) all.push(...batch)
+    for await (const batch of readByIds(one.cluster, collection, ids, one.cluster.latest)) all.push(...batch)
     expect(all.map((document) => document.toString('hex')).sort()).toEqual([...unique.keys()].sort())
     expect(ids.pop()).toEqual(maxKey)
     for (const [at, id] of ids.entries()) {
-      for await (const batch of readByIds(cluster, collection, [id], cluster.latest)) {
+      for await (const batch of readByIds(one.cluster, collection, [id], one.cluster.latest)) {
         expect(batch).toEqual([documentOf([{ name: '_id', value: id }])])
       }
       const bounds = { from: id, to: ids[at + 1] ?? maxKey }
-      const cursor = await openRange(cluster, collection, bounds, cluster.latest, 10)
+      const cursor = await openRange(one.cluster, collection, bounds, one.cluster.latest, 10)
       expect((await cursor.next())?.documents).toEqual([documentOf([{ name: '_id', value: id }])])
       await cursor.close()
     }
@@ -203,12 +189,12 @@ describe('a raw sequence', () => {
     const idElements = documents.map((document) => document.subarray(4, document.indexOf(Buffer.from('\x10old\0'))))
     const newer = ids.map((id, at) => withoutDollarNames(nastyDocument(random, id, [['n', at]])))
     const updates = newer.map((document, at) => upsertStatement(idElements[at] as Buffer, document))
-    const reply = await cluster.write('app', { update: 'statements', updates: rawSequence('updates', updates) })
+    const reply = await one.cluster.write('app', { update: 'statements', updates: rawSequence('updates', updates) })
     expect([reply['writeErrors'], reply['n'], (reply['upserted'] as Document[]).length]).toEqual([undefined, 5, 1])
     expect(new Set((await stored('statements')).map(hex))).toEqual(new Set(newer.map(hex)))
 
     const deletes = idElements.slice(0, 3).map(deleteStatement)
-    await cluster.write('app', { delete: 'statements', deletes: rawSequence('deletes', deletes) })
+    await one.cluster.write('app', { delete: 'statements', deletes: rawSequence('deletes', deletes) })
     expect(new Set((await stored('statements')).map(hex))).toEqual(new Set(newer.slice(3).map(hex)))
   })
 })
@@ -231,7 +217,7 @@ describe('raw batches', () => {
       ]),
     )
     await insert('batches', documents)
-    const cursor = await RawCursor.open(cluster, 'app', { find: 'batches', sort: { _id: 1 }, batchSize: 10 })
+    const cursor = await RawCursor.open(one.cluster, 'app', { find: 'batches', sort: { _id: 1 }, batchSize: 10 })
     const read: Buffer[] = []
     const sizes: number[] = []
     for (let batch = await cursor.next({ batchSize: 10 }); batch; batch = await cursor.next({ batchSize: 10 })) {
@@ -245,7 +231,7 @@ describe('raw batches', () => {
   })
 
   it('of nothing are empty', async () => {
-    const cursor = await RawCursor.open(cluster, 'app', { find: 'nothing' })
+    const cursor = await RawCursor.open(one.cluster, 'app', { find: 'nothing' })
     expect((await cursor.next())?.documents).toEqual([])
     expect(await cursor.next()).toBeNull()
     await cursor.close()

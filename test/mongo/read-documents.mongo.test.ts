@@ -1,8 +1,8 @@
-import { type Binary, BSON, Long, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type Binary, BSON, Long } from 'mongodb'
+import { describe, expect, it } from 'vitest'
 import { idElementOf, idOf } from '../../src/apply/identity.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
-import type { Cluster, RawCursor } from '../../src/mongo/cluster.ts'
+import type { RawCursor } from '../../src/mongo/cluster.ts'
 import { appendNote } from '../../src/mongo/listing.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import {
@@ -17,33 +17,19 @@ import { sampleIds, sizeOf } from '../../src/mongo/sample.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { idOfEveryType, nested, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
-import { testCluster } from './clusters.ts'
+import { oneSet } from './one-set.ts'
 
-let set: ReplicaSet
-let client: MongoClient
-let cluster: Cluster
-
-beforeAll(async () => {
-  set = await startReplicaSet()
-  client = new MongoClient(set.uri)
-  cluster = testCluster(set.uri)
-})
-
-afterAll(async () => {
-  await Promise.all([client.close(), cluster.close()])
-  await set.stop()
-})
+const one = oneSet()
 
 /** A collection of documents; of those whose `_id`s are one value the first stays. */
 async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
-  await client.db('app').createCollection(name, options)
-  await appendNote(cluster, 'test')
+  await one.client.db('app').createCollection(name, options)
+  await appendNote(one.cluster, 'test')
   for (let from = 0; from < documents.length; from += 1_000) {
     const part = documents.slice(from, from + 1_000)
-    await cluster.write('app', { insert: name, documents: rawSequence('documents', part), ordered: false })
+    await one.cluster.write('app', { insert: name, documents: rawSequence('documents', part), ordered: false })
   }
-  const [info] = await client.db('app').listCollections({ name }).toArray()
+  const [info] = await one.client.db('app').listCollections({ name }).toArray()
   return { database: 'app', name, uuid: fromUuid((info as unknown as { info: { uuid: Binary } }).info.uuid) }
 }
 
@@ -56,9 +42,9 @@ async function all(cursor: RawCursor): Promise<Buffer[]> {
 
 /** As the copy reads it: the server ends most ranges with a lower bound before MaxKey. */
 async function range(collection: SourceCollection, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
-  const read = await all(await openRange(cluster, collection, { from, to }, cluster.latest, 7))
+  const read = await all(await openRange(one.cluster, collection, { from, to }, one.cluster.latest, 7))
   if (to) return read
-  for await (const documents of readMaxKey(cluster, collection, cluster.latest)) {
+  for await (const documents of readMaxKey(one.cluster, collection, one.cluster.latest)) {
     for (const document of documents) if (!read.at(-1)?.equals(document)) read.push(document)
   }
   return read
@@ -123,11 +109,11 @@ describe('ranges of _ids', () => {
       ofEveryType(random).map((id) => rawDocument([['_id', id]])),
     )
     const ids = (await range(collection, null, null)).map((document) => idOf(idElementOf(document)).toString('hex'))
-    const sampled = (await sampleIds(cluster, collection, 30)).map((id) => ids.indexOf(id.toString('hex')))
+    const sampled = (await sampleIds(one.cluster, collection, 30)).map((id) => ids.indexOf(id.toString('hex')))
     expect(sampled).toHaveLength(30)
     expect(sampled).not.toContain(-1)
     expect(sampled).toEqual([...sampled].sort((one, other) => one - other))
-    expect(await sizeOf(cluster, collection)).toMatchObject({ documents: ids.length })
+    expect(await sizeOf(one.cluster, collection)).toMatchObject({ documents: ids.length })
   })
 })
 
@@ -135,14 +121,14 @@ describe('natural order', () => {
   it('of a capped collection is that of its inserts', async () => {
     const documents = [5, 3, 9, 1, 7].map((id) => rawDocument([['_id', id]]))
     const collection = await fill('capped', documents, { capped: true, size: 10_000 })
-    expect(await all(await openNatural(cluster, collection, cluster.latest, 2))).toEqual(documents)
+    expect(await all(await openNatural(one.cluster, collection, one.cluster.latest, 2))).toEqual(documents)
   })
 })
 
 describe('a collection that is not where it was', () => {
   const read = async (collection: SourceCollection) => {
     try {
-      for await (const _ of readByIds(cluster, collection, [Buffer.from([0x0a])], cluster.latest));
+      for await (const _ of readByIds(one.cluster, collection, [Buffer.from([0x0a])], one.cluster.latest));
       return 'found'
     } catch (error) {
       return renamedTo(error)
@@ -154,9 +140,9 @@ describe('a collection that is not where it was', () => {
     const dropped = await fill('dropped', [])
     const elsewhere = await fill('elsewhere', [])
     expect(await read(moved)).toBe('found')
-    await client.db('app').collection('moved').rename('here')
-    await client.db('app').collection('dropped').drop()
-    await client.db('admin').command({ renameCollection: 'app.elsewhere', to: 'other.elsewhere' })
+    await one.client.db('app').collection('moved').rename('here')
+    await one.client.db('app').collection('dropped').drop()
+    await one.client.db('admin').command({ renameCollection: 'app.elsewhere', to: 'other.elsewhere' })
     expect(await Promise.all([moved, dropped, elsewhere].map(read))).toEqual(['here', null, null])
     expect(await read({ ...moved, name: 'never.there' })).toBe('here')
     expect(renamedTo(new Error('another'))).toBeUndefined()

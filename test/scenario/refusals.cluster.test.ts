@@ -7,8 +7,9 @@ import { claimPorts } from '../support/free-ports.ts'
 import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
 import { resolveMongod } from '../support/mongo-binaries.ts'
 import { startMongod } from '../support/mongod-process.ts'
+import { empty, expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
-import { type CommandAnswer, startTandem, type Tandem } from '../support/tandem-process.ts'
+import { type CommandAnswer, startTandem } from '../support/tandem-process.ts'
 
 /** Starts that clusters do not allow: their names, and that they change nothing. See test/contract.md. */
 
@@ -16,46 +17,6 @@ const patience = { timeout: 30_000, interval: 50 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
 const turned = { ...start, source: 'cluster1', destination: 'cluster0' }
 const accepted = { status: 200, body: { success: true } }
-
-/** Everything a start might change on a cluster, and nothing that the server changes by itself. */
-async function footprint(client: MongoClient): Promise<unknown> {
-  const admin = client.db('admin')
-  const { databases } = await admin.admin().listDatabases({ nameOnly: true })
-  const collections: string[] = []
-  for (const { name } of databases) {
-    if (['local', 'config'].includes(name)) continue
-    for (const collection of await client.db(name).listCollections({}, { nameOnly: true }).toArray()) {
-      collections.push(`${name}.${collection.name}`)
-    }
-  }
-  const { repl } = await admin.command({ serverStatus: 1 })
-  return {
-    collections: collections.sort(),
-    writesBlocked: repl?.userWriteBlockMode,
-    notes: await client.db('local').collection('oplog.rs').countDocuments({ 'o.tandem': 'start' }),
-  }
-}
-
-function expectRefusal(answer: CommandAnswer, status: number, error: string, description: RegExp): void {
-  expect(answer).toEqual({
-    status,
-    body: { success: false, error, errorDescription: expect.stringMatching(description) },
-  })
-}
-
-async function expectIdle(tandem: Tandem): Promise<void> {
-  const { state, canCommit, ...others } = await tandem.progress()
-  expect({ state, canCommit }).toEqual({ state: 'IDLE', canCommit: false })
-  expect(Object.values(others).filter((value) => value !== null)).toEqual([])
-}
-
-async function empty(client: MongoClient): Promise<void> {
-  await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-  for (const { name } of databases) {
-    if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-  }
-}
 
 describe('start', () => {
   let source: ReplicaSet
@@ -263,150 +224,4 @@ describe('start', () => {
     await vi.waitFor(async () => expect(await tandem.post('start', start)).toEqual(accepted), patience)
     await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
   })
-})
-
-describe('users', () => {
-  const commandTimeoutMs = 20_000
-  let source: ReplicaSet
-  let destination: ReplicaSet
-  let sourceClient: MongoClient
-  let destinationClient: MongoClient
-
-  beforeAll(async () => {
-    ;[source, destination] = await Promise.all([startReplicaSet({ auth: true }), startReplicaSet({ auth: true })])
-    sourceClient = new MongoClient(source.uri)
-    destinationClient = new MongoClient(destination.uri)
-  })
-
-  afterAll(async () => {
-    await Promise.all([sourceClient?.close(), destinationClient?.close()])
-    await Promise.all([source?.stop(), destination?.stop()])
-  })
-
-  beforeEach(async () => {
-    await Promise.all([empty(sourceClient), empty(destinationClient)])
-    await sourceClient.db('app').collection('things').insertOne({ a: 1 })
-  })
-
-  const footprints = () => Promise.all([footprint(sourceClient), footprint(destinationClient)])
-
-  const lacking: [what: string, side: 'source' | 'destination', roles: (string | Document)[]][] = [
-    ['may do nothing on the source', 'source', []],
-    ['may read only one database of the source', 'source', ['clusterMonitor', { role: 'read', db: 'app' }]],
-    ['may not append to the oplog of the source', 'source', ['clusterMonitor', 'readAnyDatabase']],
-    ['may do nothing on the destination', 'destination', []],
-    ['may only read on the destination', 'destination', ['clusterMonitor', 'readAnyDatabase']],
-    ['may not pass write blocking on the destination', 'destination', ['clusterMonitor', 'readWriteAnyDatabase']],
-  ]
-
-  it.each(lacking)(
-    '5.4: start by a user who %s is refused with MissingPrivileges, and succeeds when granted',
-    async (what, side, roles) => {
-      const set = side === 'source' ? source : destination
-      const uri = await set.createUser(what, 'secret', roles)
-      await using tandem = await startTandem({
-        cluster0: side === 'source' ? uri : source.uri,
-        cluster1: side === 'destination' ? uri : destination.uri,
-      })
-      const before = await footprints()
-      const answer = await within(commandTimeoutMs, tandem.post('start', start))
-      expectRefusal(answer, 422, 'MissingPrivileges', /privilege|authorized/)
-      await expectIdle(tandem)
-      expect(await footprints()).toEqual(before)
-
-      const administrator = side === 'source' ? sourceClient : destinationClient
-      await administrator.db('admin').command({ grantRolesToUser: what, roles: ['root'] })
-      expect(await within(commandTimeoutMs, tandem.post('start', start))).toEqual(accepted)
-      await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-    },
-  )
-
-  it('5.3: no answer, log line or output holds a password or a document', async () => {
-    const name = 'canary-user'
-    const password = 'canary:p@ss/w%rd'
-    const document = { _id: 'canary-id', text: 'canary-text' } as Document
-    const uris = {
-      cluster0: await source.createUser(name, password, ['root']),
-      cluster1: await destination.createUser(name, password, ['root']),
-    }
-    await sourceClient.db('app').collection('things').insertOne(document)
-    const heard: string[] = []
-    await using tandem = await startTandem(uris)
-    const listen = async (method: 'GET' | 'POST', where: string, body?: string) => {
-      const response = await fetch(`${tandem.url}${where}`, { method, ...(body === undefined ? {} : { body }) })
-      const headers = JSON.stringify([...response.headers])
-      heard.push(`${method} ${where} ${body ?? ''} → ${response.status} ${headers} ${await response.text()}`)
-    }
-    const listenEverywhere = async () => {
-      for (const where of ['/api/v1/progress', '/openapi.json', '/healthz', '/', '/api/v1/nothing']) {
-        await listen('GET', where)
-      }
-      for (const command of ['start', 'pause', 'resume', 'commit', 'reverse', 'nothing']) {
-        await listen('POST', `/api/v1/${command}`, '{"nonsense":')
-        await listen('POST', `/api/v1/${command}`, '{"unknown":1}')
-      }
-      heard.push(tandem.output())
-    }
-
-    await vi.waitFor(() => expectIdle(tandem), patience)
-    await listenEverywhere()
-    await destinationClient.db('app').collection('things').insertOne(document)
-    await listen('POST', '/api/v1/start', JSON.stringify(start))
-    await destinationClient.db('app').dropDatabase()
-    await listen('POST', '/api/v1/start', JSON.stringify(start))
-    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-    await listenEverywhere()
-    // Errors quote what they met: an election, a killed cursor, a failure.
-    await destination.stepDown()
-    await sourceClient
-      .db('app')
-      .collection<{ _id: string; text: string }>('things')
-      .insertOne({ _id: 'canary-id 2', text: 'canary-text' })
-    await tandem.waitFor(({ lagTimeSeconds }) => lagTimeSeconds === 0, { timeoutSeconds: 30, what: 'caught up' })
-    const getMore = { configureFailPoint: 'failCommand', data: { failCommands: ['getMore'], errorCode: 286 } }
-    await sourceClient.db('admin').command({ ...getMore, mode: 'alwaysOn' })
-    await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
-    await listenEverywhere()
-    await sourceClient.db('admin').command({ ...getMore, mode: 'off' })
-    await tandem.post('resume')
-    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-    await tandem.post('commit')
-    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
-    await listenEverywhere()
-    await tandem.stop()
-    heard.push(tandem.output())
-
-    const wrong = uris.cluster0.replace(encodeURIComponent(password), encodeURIComponent(`wrong ${password}`))
-    await using refused = await startTandem({ ...uris, cluster0: wrong })
-    await vi.waitFor(() => expect(refused.output()).toMatch(/[Aa]uthentication failed/), patience)
-    for (const where of ['progress', 'start']) {
-      const response = await fetch(`${refused.url}/api/v1/${where}`, {
-        method: where === 'start' ? 'POST' : 'GET',
-        ...(where === 'start' ? { body: JSON.stringify(start) } : {}),
-      })
-      heard.push(await response.text())
-    }
-    heard.push(refused.output())
-
-    // It was heard at all.
-    expect(heard.join('\n')).toMatch(/"state":"COMMITTED"/)
-    expect(heard.join('\n')).toMatch(/OplogWindowLost/)
-    expect(heard.join('\n')).toMatch(/DestinationNotEmpty/)
-    for (const text of heard) expect(text).not.toMatch(/canary/i)
-    for (const part of [password, encodeURIComponent(password), 'p@ss', 'w%rd']) {
-      expect(heard.filter((text) => text.includes(part))).toEqual([])
-    }
-  })
-
-  async function within<T>(milliseconds: number, work: Promise<T>): Promise<T> {
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer in ${milliseconds / 1000} s`)), milliseconds)
-    })
-    try {
-      return await Promise.race([work, late])
-    } finally {
-      clearTimeout(timer)
-    }
-  }
 })

@@ -69,10 +69,12 @@ export async function runVerifierKill(
     const blocks = moment === 'blockSource' || random.chance(0.5)
     const enableUserWriteBlocking = blocks ? 'sourceAndDestination' : 'destinationOnly'
     await startSync(tandem, { verification: { enabled: true }, enableUserWriteBlocking })
+    // One collection that nobody writes is held back, before any scan, so that no scan ends before some ranges are stored.
+    await using _ = moment === 'initial hashing' ? await holdTandem(destination, 'find', `${mutated}.words`) : null
     await until('copied', () => expectCopied(destination))
     if (isPlanted) await planted.apply(destination.db(mutated), source.db(mutated))
     if (moment !== 'not started') await write(source, random, keep)
-    if (moment === 'initial hashing') await killWhileScanning(tandem, source, destination, random)
+    if (moment === 'initial hashing') await killWhileScanning(tandem, destination, random)
     else await untilMoment(tandem, moment, random)
     if (first.isRunning()) await first.kill9()
     const before = await countReads(destination)
@@ -120,20 +122,15 @@ async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): 
   })
 }
 
-/** One collection that nobody writes is held back, so that the scan does not end before some ranges are stored. */
-async function killWhileScanning(
-  tandem: Tandem,
-  source: MongoClient,
-  destination: MongoClient,
-  random: Random,
-): Promise<void> {
-  await using _ = await holdTandem(source, 'find', `${mutated}.words`)
+/** The scan is held, so it is under way when some ranges are stored. */
+async function killWhileScanning(tandem: Tandem, destination: MongoClient, random: Random): Promise<void> {
   const stored = random.int(1, 7)
   await until('some ranges stored', async () => {
     const { size } = await countReads(destination)
     if (size < stored) throw new Error(`${size} ranges`)
   })
-  // On a busy machine the scan may have ended before it was held; a kill right after it is worth as much.
+  const { verification } = await tandem.progress()
+  if (verification?.source.phase !== 'initial hashing') throw new Error('the scan has ended already')
   await tandem.kill9()
 }
 

@@ -1,0 +1,25 @@
+import { MongoClient } from 'mongodb'
+import { afterAll, beforeAll } from 'vitest'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { testCluster } from './clusters.ts'
+
+export interface OneSet {
+  set: ReplicaSet
+  client: MongoClient
+  cluster: Cluster
+}
+
+/** A replica set for a test file. Filled in before the first test runs. */
+export function oneSet(): OneSet {
+  const one = {} as OneSet
+  beforeAll(async () => {
+    const set = await startReplicaSet()
+    Object.assign(one, { set, client: new MongoClient(set.uri), cluster: testCluster(set.uri) })
+  })
+  afterAll(async () => {
+    await Promise.all([one.client?.close(), one.cluster?.close()])
+    await one.set?.stop()
+  })
+  return one
+}

@@ -1,0 +1,45 @@
+import type { MongoClient } from 'mongodb'
+import { expect } from 'vitest'
+import type { CommandAnswer, Tandem } from './tandem-process.ts'
+
+/** What a refused start is judged by. */
+
+/** Everything a start might change on a cluster, and nothing that the server changes by itself. */
+export async function footprint(client: MongoClient): Promise<unknown> {
+  const admin = client.db('admin')
+  const { databases } = await admin.admin().listDatabases({ nameOnly: true })
+  const collections: string[] = []
+  for (const { name } of databases) {
+    if (['local', 'config'].includes(name)) continue
+    for (const collection of await client.db(name).listCollections({}, { nameOnly: true }).toArray()) {
+      collections.push(`${name}.${collection.name}`)
+    }
+  }
+  const { repl } = await admin.command({ serverStatus: 1 })
+  return {
+    collections: collections.sort(),
+    writesBlocked: repl?.userWriteBlockMode,
+    notes: await client.db('local').collection('oplog.rs').countDocuments({ 'o.tandem': 'start' }),
+  }
+}
+
+export function expectRefusal(answer: CommandAnswer, status: number, error: string, description: RegExp): void {
+  expect(answer).toEqual({
+    status,
+    body: { success: false, error, errorDescription: expect.stringMatching(description) },
+  })
+}
+
+export async function expectIdle(tandem: Tandem): Promise<void> {
+  const { state, canCommit, ...others } = await tandem.progress()
+  expect({ state, canCommit }).toEqual({ state: 'IDLE', canCommit: false })
+  expect(Object.values(others).filter((value) => value !== null)).toEqual([])
+}
+
+export async function empty(client: MongoClient): Promise<void> {
+  await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+  for (const { name } of databases) {
+    if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+  }
+}
