@@ -1,5 +1,6 @@
 import { turnConfiguration } from '../src/domain/direction.ts'
 import { assert, type Failure } from '../src/domain/errors.ts'
+import { type Limits, noLimits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
 
 /** What is stored of an instance, and so survives a crash: how far its sync has come. */
@@ -21,6 +22,8 @@ export interface InstanceContext {
   pauseRequested: boolean
   /** Which step of a reversal is under way. */
   reversing: 'moving' | 'adapting' | null
+  /** What the operator has set for this instance. */
+  limits: Limits
 }
 
 export const freshContext: InstanceContext = {
@@ -37,6 +40,7 @@ export const freshContext: InstanceContext = {
   eventsDrained: false,
   pauseRequested: false,
   reversing: null,
+  limits: noLimits,
 }
 
 export type WithConfiguration = { configuration: StartConfiguration }
@@ -48,6 +52,12 @@ export function commitAnew(context: InstanceContext): InstanceContext {
   return context.canWrite ? context : { ...context, reached: false, commitPoint: null }
 }
 
+/** What an instance has when the others have committed without it: what is left to do after writes were allowed. */
+export function commitPassed(context: InstanceContext): InstanceContext {
+  const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, canWrite: true }
+  return { ...context, ...done, commitRequested: true, pauseRequested: false }
+}
+
 /** What is stored of a committed sync, the other way round: everything is copied, nothing is committed. */
 export function turnedContext(context: InstanceContext): InstanceContext {
   const { configuration } = withConfiguration(context)
@@ -57,6 +67,7 @@ export function turnedContext(context: InstanceContext): InstanceContext {
     initialised: true,
     copyCompleted: true,
     reversing: 'adapting',
+    limits: context.limits,
   }
 }
 

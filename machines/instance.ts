@@ -3,6 +3,7 @@ import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import {
   commitAnew,
+  commitPassed,
   freshContext,
   type InstanceContext,
   type ReplicationInput,
@@ -35,7 +36,8 @@ const placeholder = (name: string) => (): never => {
  *                 died before `canWrite` takes a new point: the source may have been written meanwhile
  * finishing     Every event is applied: traits restored (`preparing`), both clusters proved equal (`verifying`), the
  *               destination unblocked (`admitting`), then (`canWrite`) unique indexes (`converting`)
- * paused        Until `sync.resume`. Survives restarts.
+ * paused        Until `sync.resume`. Survives restarts. Nothing is under way that could fail, but another process with the
+ *               same id may take the lease: then nothing can be resumed here
  * committed     The end of this direction.
  * reversing     Source and destination change places:
  *   moving        what is stored moves to the new destination; the old one counts until that is acknowledged
@@ -43,6 +45,11 @@ const placeholder = (name: string) => (): never => {
  * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was.
  *
  * The verification runs for as long as `syncing` lasts; it waits for the copy by itself.
+ *
+ * Of several instances each has its own machine; what is done once for all (initialisation, the commit's steps) is done by the
+ * coordinator's, and the others' actors wait for it. An instance whose lease was buried (`lease.buried`) begins anew from what
+ * is stored, and one whose coordinator has begun another attempt to commit (`commit.renewed`) joins that. A pause that was asked
+ * for outlasts both.
  *
  * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
  * step there can be repeated.
@@ -77,6 +84,7 @@ export const instanceMachine = setup({
     isCopyCompleted: ({ context }) => context.copyCompleted,
     isReadyToCommit: ({ context }) =>
       context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
+    isTakenOver: ({ event }) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
     bothDrained: ({ context }) => context.copyDrained && context.eventsDrained,
   },
   actions: {
@@ -96,6 +104,8 @@ export const instanceMachine = setup({
   id: 'instance',
   context: ({ input }) => (input ? commitAnew(input) : freshContext),
   initial: 'booting',
+  // In every state: it changes how fast the workers are, not what they do.
+  on: { 'sync.limit': { actions: assign({ limits: ({ event }) => event.limits }) } },
   states: {
     booting: {
       always: [
@@ -124,7 +134,19 @@ export const instanceMachine = setup({
         input: ({ context }) => withConfiguration(context),
         onError: { target: 'failed', actions: 'rememberFailure' },
       },
-      on: { 'worker.failed': { target: 'failed', actions: 'rememberFailure' } },
+      on: {
+        'worker.failed': { target: 'failed', actions: 'rememberFailure' },
+        // Of an instance that joins later than the first pass ended, or was cut off, others may have told before its own copy ends.
+        'verification.hashed': { actions: assign({ hashed: true }) },
+        'verification.restarted': { actions: assign({ hashed: false }) },
+        'lease.buried': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
+        'commit.renewed': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
+        'commit.passed': {
+          guard: ({ context }) => !context.canWrite,
+          target: '.finishing',
+          actions: assign(({ context }) => commitPassed(context)),
+        },
+      },
       states: {
         choosing: {
           always: [
@@ -166,6 +188,8 @@ export const instanceMachine = setup({
           states: {
             choosing: {
               always: [
+                // Of an instance that begins anew while it drains: both workers are others now.
+                { guard: 'isPauseRequested', target: 'draining' },
                 { guard: 'isCommitRequested', target: 'committing' },
                 { guard: 'isReadyToCommit', target: 'applying' },
                 { guard: 'isCopyCompleted', target: 'hashing' },
@@ -201,8 +225,6 @@ export const instanceMachine = setup({
                 'copy.completed': { actions: assign({ copyCompleted: true, copyDrained: true }) },
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
-                'verification.hashed': { actions: assign({ hashed: true }) },
-                'verification.restarted': { actions: assign({ hashed: false }) },
               },
               always: { guard: 'bothDrained', target: '#instance.paused' },
             },
@@ -283,7 +305,10 @@ export const instanceMachine = setup({
     },
     paused: {
       tags: 'PAUSED',
-      on: { 'sync.resume': { target: 'syncing', actions: 'clearPause' } },
+      on: {
+        'sync.resume': { target: 'syncing', actions: 'clearPause' },
+        'worker.failed': { guard: 'isTakenOver', target: 'failed', actions: 'rememberFailure' },
+      },
     },
     committed: {
       tags: 'COMMITTED',
@@ -292,7 +317,10 @@ export const instanceMachine = setup({
     reversing: {
       tags: 'REVERSING',
       initial: 'choosing',
-      on: { 'worker.failed': { target: 'failed', actions: 'rememberFailure' } },
+      on: {
+        'worker.failed': { target: 'failed', actions: 'rememberFailure' },
+        'lease.buried': { target: 'reversing', reenter: true },
+      },
       states: {
         choosing: {
           always: [
@@ -323,6 +351,8 @@ export const instanceMachine = setup({
     failed: {
       tags: 'FAILED',
       on: {
+        // Whatever it failed with before: that is the other process's to mend.
+        'worker.failed': { guard: 'isTakenOver', actions: 'rememberFailure' },
         'sync.resume': [
           { guard: 'isReversing', target: 'reversing', actions: ['clearFailure', 'clearPause'] },
           {

@@ -1,4 +1,5 @@
 import type { Failure } from '../src/domain/errors.ts'
+import type { Limits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
 
 /** Commands of the operator, in the imperative. */
@@ -8,6 +9,7 @@ export type SyncCommand =
   | { type: 'sync.resume' }
   | { type: 'sync.commit' }
   | { type: 'sync.reverse' }
+  | { type: 'sync.limit'; limits: Limits }
 
 /** What workers report, in the past tense. */
 export type WorkerReport =
@@ -18,11 +20,27 @@ export type WorkerReport =
   | { type: 'verification.restarted' }
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
+  /** The lease expired and the others have taken over what this instance had; it comes back as a new one. */
+  | { type: 'lease.buried' }
+  /** The coordinator has begun a new attempt to commit. */
+  | { type: 'commit.renewed' }
+  /** The others have committed without this instance: writes are allowed on the destination, and nothing may be applied. */
+  | { type: 'commit.passed' }
 
 /** What the instance tells its workers. */
 export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitPoint: string }
 
-export type LeaseEvent =
-  | { type: 'lease.lost'; holder: string | null }
-  | { type: 'lease.resign' }
-  | { type: 'lease.campaign' }
+/** What an instance sees of the coordinator's office and of its own lease. */
+export type ElectionEvent =
+  | {
+      type: 'office.seen'
+      /** mongosyncID of who holds it, or held it last; null before anybody did. */
+      holder: string | null
+      /** Held by this instance, in its present life. */
+      mine: boolean
+      /** Never held, given back, or held by a life that is over. */
+      vacant: boolean
+      /** This instance may hold it: it is at work, not paused. */
+      eligible: boolean
+    }
+  | { type: 'lease.lost' }

@@ -1,12 +1,15 @@
 import { type CollectionDefinition, isCapped, isCollated } from './definition.ts'
 import { assert } from './errors.ts'
 import { namespace } from './namespace.ts'
+import type { ShardKey } from './shard-key.ts'
 
 /**
  * Every collection of the source that tandem knows, keyed by its UUID there: names are re-used, UUIDs never are.
  *
  * copying   segments may still insert; identities applied as absent are recorded as tombstones
  * copied    every document of it reached the destination once; from here on events alone keep it equal
+ *
+ * In memory the state is that of the partitions this instance applies; the stored one turns to copied when all have.
  */
 export interface CatalogueEntry {
   readonly uuid: string
@@ -17,10 +20,17 @@ export interface CatalogueEntry {
   destinationUUID: string | null
   state: 'copying' | 'copied'
   wanted: CollectionDefinition
+  /** How the destination distributes it; null where it is not sharded there. */
+  shardKey: ShardKey | null
   /** Where the source has it now, when a read found it renamed ahead of the event. */
   sourceName: string
   estimatedBytes: number
+  /** By this instance. */
   copiedBytes: number
+  /** By all instances, once it is copied everywhere; null before. */
+  totalCopied: number | null
+  /** Partitions that have reconciled what they recorded while it was copied: it is copied when all have. */
+  endedPartitions: Set<number>
   /** Its segments are cut and stored. */
   planned: boolean
   /** Identities are recorded for it. */
@@ -70,6 +80,8 @@ export function needsOneLane(entry: CatalogueEntry): boolean {
 export interface Segment {
   collection: string
   ordinal: number
+  /** Lower ones are copied first. */
+  rank: number
   /** Typed values; null is open-ended. `from` inclusive, `to` exclusive. */
   from: Buffer | null
   to: Buffer | null
@@ -78,6 +90,10 @@ export interface Segment {
   done: boolean
   documents: number
   bytes: number
+  /** The instance that copies it now had it last, too. */
+  wasOwn: boolean
+  /** Of this owner's claims, the one by which it has it. */
+  claim: number
   /** How many times a cursor was opened for it: 1 unless it was interrupted. */
   attempts: number
 }

@@ -1,5 +1,6 @@
 import { type ClusterTime, clusterTimeAt } from './cluster-time.ts'
 import { bsonType, findSpan, skipValue, spans } from './raw-bson.ts'
+import { uuidOfToken } from './resume-token.ts'
 
 /**
  * What tandem takes from a change event: which document or which collection changed, never how. Offsets are into the
@@ -11,6 +12,8 @@ export interface ChangeEvent {
   time: ClusterTime
   database: string
   collection: string
+  /** What a rename makes of it. */
+  to: { database: string; collection: string } | null
   /** 16 bytes as latin1 text; empty for views and databases. */
   uuid: string
   /** The whole `_id` element of documentKey, a slice of the event. */
@@ -33,7 +36,18 @@ const dataKinds: Record<string, ChangeEvent['kind']> = {
  * Expanded event types of 6.0 (showExpandedEvents) that say a collection's name, options or indexes changed. Which
  * exactly does not matter: the definition is read from the source.
  */
-const definitionKinds = new Set(['create', 'drop', 'dropDatabase', 'rename', 'createIndexes', 'dropIndexes', 'modify'])
+const definitionKinds = new Set([
+  'create',
+  'drop',
+  'dropDatabase',
+  'rename',
+  'createIndexes',
+  'dropIndexes',
+  'modify',
+  'shardCollection',
+  'refineCollectionShardKey', // not told of by 6.0.27 (see ShardingWatch)
+  'reshardCollection',
+])
 
 export function parseChangeEvent(bytes: Buffer): ChangeEvent {
   const event: ChangeEvent = {
@@ -42,6 +56,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     time: 0n,
     database: '',
     collection: '',
+    to: null,
     uuid: '',
     idElement: null,
     idType: 0,
@@ -52,6 +67,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
   // By hand rather than by `spans`: this loop runs for every event there is. Names are told apart by their length.
   const end = bytes.readInt32LE(0) - 1
   let position = 4
+  let tokenStart = 0
   while (position < end) {
     const type = bytes[position] as number
     const nameStart = position + 1
@@ -59,6 +75,9 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     const valueStart = nameEnd + 1
     position = skipValue(bytes, type, valueStart)
     switch (nameEnd - nameStart) {
+      case 3: // _id
+        tokenStart = valueStart
+        break
       case 13: // operationType
         event.operationType = bytes.latin1Slice(valueStart + 4, position - 1)
         break
@@ -69,8 +88,12 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
       case 14: // collectionUUID
         event.uuid = bytes.latin1Slice(valueStart + 5, position)
         break
-      case 2: // ns
-        takeNamespace(event, bytes, valueStart)
+      case 2: // ns, to
+        if (bytes[nameStart] === 0x6e /* n */) takeNamespace(event, bytes, valueStart)
+        else {
+          event.to = { database: '', collection: '' }
+          takeNamespace(event.to, bytes, valueStart)
+        }
         break
       case 12: // fullDocument
         if (type === bsonType.document) event.document = bytes.subarray(valueStart, position)
@@ -78,7 +101,14 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     }
   }
   event.kind = dataKinds[event.operationType] ?? (definitionKinds.has(event.operationType) ? 'definition' : 'other')
+  // Only a source older than 6.0 leaves it out.
+  if (event.uuid === '' && event.idElement && tokenStart > 0) event.uuid = uuidInToken(bytes, tokenStart)
   return event
+}
+
+function uuidInToken(bytes: Buffer, offset: number): string {
+  const data = findSpan(bytes, '_data', offset)
+  return data ? uuidOfToken(bytes.latin1Slice(data.valueStart + 4, data.valueEnd - 1)) : ''
 }
 
 function takeId(event: ChangeEvent, bytes: Buffer, offset: number): void {
@@ -90,10 +120,10 @@ function takeId(event: ChangeEvent, bytes: Buffer, offset: number): void {
   event.idEnd = id.valueEnd
 }
 
-function takeNamespace(event: ChangeEvent, bytes: Buffer, offset: number): void {
+function takeNamespace(into: { database: string; collection: string }, bytes: Buffer, offset: number): void {
   for (const part of spans(bytes, offset)) {
     const text = bytes.utf8Slice(part.valueStart + 4, part.valueEnd - 1)
-    if (bytes[part.nameStart] === 0x64 /* db */) event.database = text
-    else event.collection = text
+    if (bytes[part.nameStart] === 0x64 /* db */) into.database = text
+    else into.collection = text
   }
 }

@@ -20,6 +20,10 @@ export function laterOf(one: ClusterTime, other: ClusterTime): ClusterTime {
   return one > other ? one : other
 }
 
+export function earlierOf(one: ClusterTime, other: ClusterTime): ClusterTime {
+  return one < other ? one : other
+}
+
 /**
  * The cluster time a resume token stands for. A token's `_data` is a KeyString in hexadecimal; its first element is
  * the timestamp: type byte 0x82, then seconds and ordinal, big-endian (server source: src/mongo/db/pipeline/resume_token.h).

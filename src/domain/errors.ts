@@ -20,7 +20,6 @@ export const refusalStatus = {
   IndexModeNotSupported: 422,
   WriteBlockingNotSupported: 422,
   VerificationNotSupported: 422,
-  NamespaceFilterNotSupported: 422,
   InsufficientMemory: 422,
   DestinationNotEmpty: 422,
   MissingPrivileges: 422,
@@ -51,7 +50,9 @@ export type FailureName =
   | 'UnsupportedChange'
   | 'DestinationConflict'
   | 'DuplicateKey'
+  | 'DuplicateDocumentId'
   | 'IndexBuildFailed'
+  | 'ShardingFailed'
   | 'MissingPrivileges'
   | 'ClusterIdentityChanged'
   | 'InstanceMismatch'

@@ -18,3 +18,9 @@ export function isUserCollection(collection: string): boolean {
 export function namespace(database: string, collection: string): string {
   return `${database}.${collection}`
 }
+
+/** A database's name has no dot; a collection's may. */
+export function splitNamespace(name: string): { database: string; collection: string } {
+  const dot = name.indexOf('.')
+  return { database: name.slice(0, dot), collection: name.slice(dot + 1) }
+}

@@ -1,4 +1,5 @@
 import type { Failure } from './errors.ts'
+import type { LimitsReport } from './limits.ts'
 
 /** Public states: mongosync's, and FAILED for what makes mongosync exit. */
 export type PublicState = 'IDLE' | 'RUNNING' | 'PAUSED' | 'COMMITTING' | 'COMMITTED' | 'REVERSING' | 'FAILED'
@@ -36,6 +37,10 @@ export interface Progress {
   warnings?: string[]
   estimatedSecondsToCatchUp?: number
   estimatedOplogTimeRemaining?: string
+  /** The same in seconds, for the metrics. */
+  oplogSecondsRemaining?: number
   indexBuilding?: { indexesBuilt: number; totalIndexesToBuild: number }
+  /** Absent while nothing but `loadLevel` holds back bulk work. */
+  limits?: LimitsReport
   retrying?: { what: string; since: string }
 }

@@ -30,14 +30,18 @@ export const bsonType = {
   document: 0x03,
   array: 0x04,
   binary: 0x05,
+  undefined: 0x06,
   objectId: 0x07,
   boolean: 0x08,
+  null: 0x0a,
+  regex: 0x0b,
   codeWithScope: 0x0f,
   int32: 0x10,
   timestamp: 0x11,
   int64: 0x12,
   decimal128: 0x13,
   maxKey: 0x7f,
+  minKey: 0xff,
 } as const
 
 /** Offset just past a value of BSON type `type` that begins at `position`. */

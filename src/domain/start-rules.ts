@@ -1,9 +1,13 @@
 import { RefusedError } from './errors.ts'
+import { isFiltered } from './namespace-filter.ts'
 import type { StartConfiguration } from './start-request.ts'
 
 /** Refuses a start whose options contradict each other, whatever the clusters are. What depends on the clusters is checked where they are known. */
 export function refuseContradictions(configuration: StartConfiguration): void {
-  if (!configuration.reversible) return
+  if (!configuration.reversible) {
+    refuseBlockedFilter(configuration)
+    return
+  }
   if (configuration.buildIndexes === 'never') {
     // A reversed sync writes into the old source, which would lack the indexes that were never built.
     throw new RefusedError(
@@ -11,7 +15,7 @@ export function refuseContradictions(configuration: StartConfiguration): void {
       "reversible: true is not supported with buildIndexes 'never'; set buildIndexes to 'beforeDataCopy' or reversible to false",
     )
   }
-  if (configuration.includeNamespaces || configuration.excludeNamespaces) {
+  if (isFiltered(configuration)) {
     throw new RefusedError(
       'ReversibleNotSupported',
       'reversible: true is not supported with includeNamespaces or excludeNamespaces; leave the filters out or set reversible to false',
@@ -19,10 +23,21 @@ export function refuseContradictions(configuration: StartConfiguration): void {
   }
 }
 
+/** Blocking is the whole cluster's, and what is not synced goes on being written on the source. */
+function refuseBlockedFilter(configuration: StartConfiguration): void {
+  if (configuration.enableUserWriteBlocking !== 'sourceAndDestination' || !isFiltered(configuration)) return
+  throw new RefusedError(
+    'WriteBlockingNotSupported',
+    "enableUserWriteBlocking 'sourceAndDestination' is not supported with includeNamespaces or excludeNamespaces; use " +
+      "'destinationOnly' or 'none', and stop writes to what is synced before commit",
+  )
+}
+
 interface ComparedCluster {
   topology: 'replicaSet' | 'sharded' | 'standalone'
   version: string
   major: number
+  shards: readonly string[]
 }
 
 /** Refuses what a reversible sync cannot be between: the other direction must be a sync that could be started, too. */
@@ -44,12 +59,22 @@ export function refuseIrreversible(
       'reversible: true is not supported from a replica set to a sharded cluster; set reversible to false',
     )
   }
+  if (source.shards.length !== destination.shards.length) {
+    throw new RefusedError(
+      'ReversibleNotSupported',
+      `reversible: true is not supported between different numbers of shards (source ${source.shards.length}, destination ` +
+        `${destination.shards.length}); set reversible to false`,
+    )
+  }
   const different = differentVersions(source, destination)
   if (different) throw different
 }
 
 /** The refusal of clusters of different major versions; null when they are the same. */
-export function differentVersions(source: ComparedCluster, destination: ComparedCluster): RefusedError | null {
+export function differentVersions(
+  source: Pick<ComparedCluster, 'version' | 'major'>,
+  destination: Pick<ComparedCluster, 'version' | 'major'>,
+): RefusedError | null {
   if (source.major === destination.major) return null
   return new RefusedError(
     'ReversibleNotSupported',

@@ -1,0 +1,42 @@
+import type { OwnerToken } from './owner.ts'
+
+/**
+ * Who should own each partition, given who owns it now (null: nobody) and who takes work. Pure and the same for everybody
+ * who sees the same, so no one needs to be asked; who sees something else meets the compare-and-set of the claim.
+ *
+ * Shares differ by at most one. Nobody gives away more than is needed: an owner keeps its lowest partitions up to its share,
+ * and the larger shares go to those who have the most already. An owner that takes no work (paused, or not yet known to be
+ * dead) keeps what it has.
+ */
+export function wantedOwners(
+  owners: readonly (OwnerToken | null)[],
+  members: readonly OwnerToken[],
+): (OwnerToken | null)[] {
+  const wanted = owners.map((owner) => owner)
+  if (members.length === 0) return wanted
+  const has = new Map(members.map((member) => [member, owners.filter((owner) => owner === member).length]))
+  const movable = owners.filter((owner) => owner === null || has.has(owner)).length
+  const ranked = [...members].sort(
+    (one, other) => (has.get(other) ?? 0) - (has.get(one) ?? 0) || (one < other ? -1 : 1),
+  )
+  const share = new Map(
+    ranked.map((member, rank) => [
+      member,
+      Math.floor(movable / members.length) + (rank < movable % members.length ? 1 : 0),
+    ]),
+  )
+  const left = (member: OwnerToken): number => share.get(member) ?? 0
+  const take = (member: OwnerToken): void => void share.set(member, left(member) - 1)
+  const pool: number[] = []
+  for (const [partition, owner] of owners.entries()) {
+    if (owner !== null && !has.has(owner)) continue
+    if (owner !== null && left(owner) > 0) take(owner)
+    else pool.push(partition)
+  }
+  for (const partition of pool) {
+    const member = ranked.find((one) => left(one) > 0) as OwnerToken
+    take(member)
+    wanted[partition] = member
+  }
+  return wanted
+}

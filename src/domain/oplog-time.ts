@@ -1,0 +1,12 @@
+/** A pause or an outage of that long should be survived. */
+export const oplogWindowMinSeconds = 3_600
+const hour = 3_600
+
+/** How long a reader could stand still before the oplog overtakes it, in mongosync's words. */
+export function describeOplogTime(seconds: number): string {
+  if (seconds > 72 * hour) return 'more than 72 hours'
+  if (seconds < hour / 4) return 'less than 15 minutes'
+  if (seconds < hour) return `${Math.floor(seconds / 60)} minutes`
+  const hours = Math.floor(seconds / hour)
+  return hours === 1 ? '1 hour' : `${hours} hours`
+}
