@@ -1,14 +1,34 @@
-import type { Document } from 'mongodb'
+import { BSON, type Document } from 'mongodb'
 import { type ClusterTime, clusterTimeOfToken } from '../domain/cluster-time.ts'
+import { assert } from '../domain/errors.ts'
 import { internalDatabaseNames } from '../domain/namespace.ts'
+import { findSpan } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
 import { code, codeOf, historyLost } from './errors.ts'
+import { isIn, type PartitionFilter } from './partition-filter.ts'
 import { type RetryContext, retry } from './retry.ts'
+import { toUuid } from './uuid.ts'
 
 /** Where a stream (re)starts: right after a token, or at a time, inclusive. */
 export type StreamPosition =
   | { kind: 'token'; token: { _data: string }; time: ClusterTime }
   | { kind: 'time'; time: ClusterTime }
+
+/** Where an event stands: a stream that resumes there begins with the one after it. */
+export function positionOfEvent(event: Buffer): StreamPosition & { kind: 'token' } {
+  const span = findSpan(event, '_id')
+  assert(span, 'a change event without _id')
+  const token = BSON.deserialize(event.subarray(span.valueStart, span.valueEnd)) as { _data: string }
+  return { kind: 'token', token, time: clusterTimeOfToken(token._data) }
+}
+
+/** The earlier of two places in the same stream. */
+export function earlierPosition(one: StreamPosition, other: StreamPosition): StreamPosition {
+  if (one.time !== other.time) return one.time < other.time ? one : other
+  if (one.kind === 'time') return one
+  if (other.kind === 'time') return other
+  return one.token._data < other.token._data ? one : other
+}
 
 export interface StreamBatch {
   events: Buffer[]
@@ -30,29 +50,64 @@ export interface StreamContent {
   identitiesOnly?: boolean
   /** How long the server may hold an empty getMore open, ms: a position moves only when it answers. Asked each time. */
   awaitMS?: () => number
+  /** Events of what is selected only, as `Selection` has it; null for all. */
+  selected?: Document | null
+  /** Document events of some partitions only; events of definitions come in any case. */
+  only?: PartitionedEvents
+}
+
+export interface PartitionedEvents extends PartitionFilter {
+  /** Collections that belong to partition 0 as a whole. */
+  whole: readonly WholeCollection[]
+}
+
+export interface WholeCollection {
+  /** 16 bytes as latin1 text. */
+  uuid: string
+  database: string
+  name: string
 }
 
 /** For a reader that waits for its position to pass a moment. */
 export const hurriedAwaitMS = 30
 
-function pipeline(position: StreamPosition, { identitiesOnly = false }: StreamContent): Document[] {
+/** What is not about one document (no documentKey) concerns every partition. */
+function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean): Document {
+  const first = filter.partitions.includes(0)
+  const byId = isIn(filter, '$documentKey._id')
+  // Without expanded events a field tells no UUID, and no name ever changes: that would have been a failure.
+  const isWhole = before6
+    ? { $in: ['$ns', whole.map(({ database, name }) => ({ db: { $literal: database }, coll: { $literal: name } }))] }
+    : { $in: ['$collectionUUID', whole.map(({ uuid }) => toUuid(uuid))] }
+  const ours = whole.length === 0 ? byId : { $cond: [isWhole, first, byId] }
+  return { $expr: { $or: [{ $eq: [{ $type: '$documentKey' }, 'missing'] }, ours] } }
+}
+
+function pipeline(
+  position: StreamPosition,
+  { identitiesOnly = false, selected = null, only }: StreamContent,
+  before6: boolean,
+): Document[] {
   return [
     {
       $changeStream: {
         allChangesForCluster: true,
-        showExpandedEvents: true,
+        ...(before6 ? {} : { showExpandedEvents: true }),
         ...(position.kind === 'token'
           ? { resumeAfter: position.token }
           : { startAtOperationTime: toTimestamp(position.time) }),
       },
     },
     { $match: { 'ns.db': { $nin: internalDatabaseNames } } },
+    ...(selected ? [{ $match: selected }] : []),
+    ...(only ? [{ $match: inPartitions(only, before6) }] : []),
     {
       $project: {
         operationType: 1,
         clusterTime: 1,
         collectionUUID: 1,
         ns: 1,
+        to: 1,
         documentKey: 1,
         ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
       },
@@ -86,7 +141,7 @@ export async function* readChangeStream(
             'admin',
             {
               aggregate: 1,
-              pipeline: pipeline(position, content),
+              pipeline: pipeline(position, content, cluster.before6),
               cursor: { batchSize },
               readConcern: { level: 'majority' },
             },

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 'mongodb'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { codeOf, isTransient, isTransientCode, TransientReplyError } from './errors.ts'
+import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
@@ -21,12 +22,19 @@ const defaultTimeoutMS = 30_000
 /** Longer than any write lives: the server ends data writes after 25 s (maxTimeMS). */
 const settleLimitMS = 28_000
 
+/** `$clusterTime` as replies carry it, signed by the cluster. */
+type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
+
 /** One of the two clusters. Every command goes through `read` or `write`, which know what each must carry. */
 export class Cluster {
   readonly name: ClusterName
   readonly client: MongoClient
   /** Clusters without authentication let a command pass user write blocking by this field; others refuse it. */
   writesCarryBypass = false
+  /** Spoken to through mongos (`readFacts` finds out). */
+  sharded = false
+  /** Runs a release older than 6.0, whose commands know no `collectionUUID` and whose change streams no `showExpandedEvents`. */
+  before6 = false
   /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
   fence: () => void = () => {}
   /** Shown while a write of unknown outcome is waited for. */
@@ -34,6 +42,7 @@ export class Cluster {
   /** Ends that waiting when the process stops. */
   stopped: AbortSignal | null = null
   #latest: ClusterTime = 0n
+  #clock: ServerClock | null = null
   #writes = 0
   readonly #appName: string
 
@@ -71,7 +80,8 @@ export class Cluster {
     const comment = `${this.#appName}:${this.#writes}`
     const sent = {
       ...command,
-      comment,
+      // The lease may be lost between the call and the moment the message is written.
+      comment: options.unfenced ? comment : new CheckedText(comment, () => this.fence()),
       writeConcern: { w: 'majority' },
       ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
     }
@@ -113,7 +123,9 @@ export class Cluster {
   }
 
   async #run(database: string, command: Document, options: CommandOptions): Promise<Document> {
-    const reply = await this.client.db(database).command(command, {
+    // A connection of the driver's that is new knows no time of the cluster, not even its session's (7.8, see startSession).
+    const told = this.sharded && this.#clock ? { ...command, $clusterTime: this.#clock } : command
+    const reply = await this.client.db(database).command(told, {
       ...(options.session ? { session: options.session } : {}),
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
       // The driver's own timeoutMS does nothing in 7.8; an aborted command closes its connection.
@@ -123,7 +135,19 @@ export class Cluster {
     } as object)
     const operationTime = reply['operationTime'] as Timestamp | undefined
     if (operationTime) this.#latest = laterOf(this.#latest, fromTimestamp(operationTime))
+    const clock = reply['$clusterTime'] as ServerClock | undefined
+    if (clock && !(this.#clock && clock.clusterTime.lessThanOrEqual(this.#clock.clusterTime))) this.#clock = clock
     return reply
+  }
+
+  /**
+   * A session that tells what time it is in the cluster. The driver passes that on by connection, but a mongos that has not heard
+   * of a time yet refuses to read after it (InvalidOptions), and a position may have come by way of another.
+   */
+  startSession(): ClientSession {
+    const session = this.client.startSession({ causalConsistency: false })
+    if (this.#clock) session.advanceClusterTime(this.#clock)
+    return session
   }
 
   async close(): Promise<void> {
@@ -159,7 +183,7 @@ export class RawCursor {
   }
 
   static async open(cluster: Cluster, database: string, command: Document, timeoutMS?: number): Promise<RawCursor> {
-    const session = cluster.client.startSession({ causalConsistency: false })
+    const session = cluster.startSession()
     try {
       const reply = await cluster.read(database, command, {
         session,
@@ -170,6 +194,18 @@ export class RawCursor {
     } catch (error) {
       await session.endSession()
       throw error
+    }
+  }
+
+  /** All documents of a cursor that ends, as bytes. */
+  static async readAll(cluster: Cluster, database: string, command: Document): Promise<Buffer[]> {
+    const cursor = await RawCursor.open(cluster, database, command)
+    try {
+      const documents: Buffer[] = []
+      for (let batch = await cursor.next(); batch; batch = await cursor.next()) documents.push(...batch.documents)
+      return documents
+    } finally {
+      await cursor.close()
     }
   }
 

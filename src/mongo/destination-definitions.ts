@@ -13,10 +13,13 @@ import {
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { bsonType, buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
+import { supportsShardKey } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from './cluster.ts'
+import type { DestinationSharding } from './destination-sharding.ts'
 import { code, codeOf, isTransient, TransientReplyError } from './errors.ts'
-import { type ListedCollection, listCollections, listIndexes } from './listing.ts'
+import { type ListedCollection, listCollections, listIndexes, nameOfCollection } from './listing.ts'
+import { underPresentName } from './present-name.ts'
 import { RawValue } from './raw-values.ts'
 import { renamedTo } from './read-documents.ts'
 import { toUuid } from './uuid.ts'
@@ -31,18 +34,28 @@ const unlimited = { timeoutMS: 0 } as const
 export class DestinationDefinitions {
   readonly #cluster: Cluster
   readonly #buildIndexes: StartConfiguration['buildIndexes']
+  /** Null where the destination is a replica set. */
+  readonly sharding: DestinationSharding | null
   /** Index builds the destination refused so far, by UUID: tried again with the collection's next DDL and at commit. */
   readonly refusedIndexes = new Map<string, string>()
+  /** Whether a UUID of the destination is that of a collection in the catalogue. */
+  isOurs: (uuid: string) => boolean = () => false
 
-  constructor(destination: Cluster, buildIndexes: StartConfiguration['buildIndexes']) {
+  constructor(
+    destination: Cluster,
+    buildIndexes: StartConfiguration['buildIndexes'],
+    sharding: DestinationSharding | null = null,
+  ) {
     this.#cluster = destination
     this.#buildIndexes = buildIndexes
+    this.sharding = sharding
   }
 
-  /** Creates the collection with its indexes and sets its UUID. */
+  /** Creates the collection with its indexes, distributes it where it has a shard key, and sets its UUID. */
   async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
+    await this.sharding?.place(entry.database)
     const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options }, unlimited)
     try {
       await create()
@@ -55,6 +68,8 @@ export class DestinationDefinitions {
     if (!created) throw new TransientReplyError(`${entry.name} is not there right after its creation`)
     entry.destinationUUID = created.uuid
     await this.#createIndexes(entry, entry.wanted.indexes)
+    // The server itself builds an index for the key where the collection, still empty, has none.
+    await this.sharding?.distribute(entry)
   }
 
   /**
@@ -63,7 +78,8 @@ export class DestinationDefinitions {
    */
   async dropUnborn(database: string, name: string): Promise<void> {
     const [found] = await listCollections(this.#cluster, database, name)
-    if (!found) return
+    // One that was renamed to this name in the meantime stands there by right.
+    if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
       `${namespace(database, name)} on the destination is not tandem's. Something else writes there: stop it, drop that ` +
@@ -96,7 +112,7 @@ export class DestinationDefinitions {
       if (unique) built.push({ name: 'unique', value: Buffer.from([bsonType.boolean, 1]) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
       try {
-        await this.#named(entry, (name) =>
+        await underPresentName(entry, (name) =>
           this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
         )
       } catch (error) {
@@ -113,27 +129,36 @@ export class DestinationDefinitions {
 
   async drop(entry: CatalogueEntry): Promise<void> {
     if (!entry.destinationUUID) return await this.dropUnborn(entry.database, entry.name)
-    await this.#named(entry, (name) =>
+    await underPresentName(entry, (name) =>
       this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }, unlimited),
     )
   }
 
   async rename(entry: CatalogueEntry, name: string): Promise<void> {
-    await this.#named(entry, async (present) => {
-      if (present === name) return
+    await underPresentName(entry, async (known) => {
+      // Through mongos renameCollection takes a UUID and does not look at it (measured on 6.0.27).
+      const present = this.#cluster.sharded ? await this.#presentName(entry) : known
+      if (present === name || present === null) return
       const from = namespace(entry.database, present)
       const to = namespace(entry.database, name)
       await this.#cluster.write('admin', { renameCollection: from, to, ...this.#uuid(entry) }, unlimited)
     })
   }
 
-  /** Applies changed options; returns true when something changed that is to be remembered. */
-  async followOptions(entry: CatalogueEntry, options: RawFields): Promise<boolean> {
-    const before = entry.wanted.options
+  /** The options of each collection of a database as they stand, by UUID. */
+  async standingOptions(database: string): Promise<Map<string, RawFields>> {
+    return new Map((await listCollections(this.#cluster, database)).map(({ uuid, options }) => [uuid, options]))
+  }
+
+  /**
+   * Applies changed options; returns true when something changed that is to be remembered.
+   * @param before what the destination has, as it is remembered or as it was found to stand
+   */
+  async followOptions(entry: CatalogueEntry, options: RawFields, before = entry.wanted.options): Promise<boolean> {
     const changes: Document = {}
     for (const { name, value } of collModOptions(before, options)) changes[name] = new RawValue(value)
     if (Object.keys(changes).length > 0) {
-      await this.#named(entry, (name) =>
+      await underPresentName(entry, (name) =>
         this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), ...changes }, unlimited),
       )
     }
@@ -142,8 +167,10 @@ export class DestinationDefinitions {
 
   /** Drops, rebuilds and creates indexes until only traits held back differ; returns true when anything changed. */
   async followIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
-    const dropped = await this.dropIndexesExcept(entry, wanted)
+    let dropped = await this.dropIndexesExcept(entry, wanted)
     const created = await this.#createIndexes(entry, wanted)
+    // One that was kept because the shard key leant on nothing else.
+    if (created && entry.shardKey) dropped = (await this.dropIndexesExcept(entry, wanted)) || dropped
     return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
 
     function differs(one: IndexSpecification, at: number): boolean {
@@ -157,10 +184,19 @@ export class DestinationDefinitions {
     const standing = await this.#standingIndexes(entry)
     const byName = new Map(wanted.map((one) => [indexName(one), one]))
     let dropped = false
-    for (const one of standing) {
+    const isWanted = (one: IndexSpecification): boolean => {
       const other = byName.get(indexName(one))
-      if (other && canBecome(one, other)) continue
-      await this.#named(entry, (name) =>
+      return other !== undefined && canBecome(one, other)
+    }
+    // The server refuses to drop the last index that the shard key leans on.
+    let supporting = standing.filter((one) => entry.shardKey && supportsShardKey(one, entry.shardKey))
+    for (const one of standing) {
+      if (isWanted(one)) continue
+      if (supporting.includes(one)) {
+        if (supporting.length === 1) continue
+        supporting = supporting.filter((other) => other !== one)
+      }
+      await underPresentName(entry, (name) =>
         this.#cluster.write(
           entry.database,
           { dropIndexes: name, ...this.#uuid(entry), index: indexName(one) },
@@ -172,10 +208,17 @@ export class DestinationDefinitions {
     return dropped
   }
 
-  /** Views that the source no longer has in this form make room for what takes their name. */
-  async dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
+  /**
+   * Views that the source no longer has in this form make room for what takes their name.
+   * @param ours those of the destination's views that the sync may touch
+   */
+  async dropViewsExcept(
+    database: string,
+    wanted: ListedCollection[],
+    ours: (views: ListedCollection[]) => Promise<ListedCollection[]>,
+  ): Promise<void> {
     const names = new Set(wanted.map((one) => one.name))
-    for (const view of await this.#views(database)) {
+    for (const view of await ours(await this.#views(database))) {
       if (!names.has(view.name)) await this.#cluster.write(database, { drop: view.name }, unlimited)
     }
   }
@@ -183,6 +226,7 @@ export class DestinationDefinitions {
   async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
     if (wanted.length === 0) return
     const standing = new Map((await this.#views(database)).map((one) => [one.name, one]))
+    await this.sharding?.place(database)
     for (const view of wanted) {
       const known = standing.get(view.name)
       if (known && Buffer.compare(buildDocument(known.options), buildDocument(view.options)) === 0) continue
@@ -233,27 +277,19 @@ export class DestinationDefinitions {
     const indexes = specifications.map(
       (one) => new RawValue(typedDocument(buildDocument(heldBackIndex(one, entry.wanted.options)))),
     )
-    await this.#named(entry, (name) =>
+    await underPresentName(entry, (name) =>
       this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
     )
+  }
+
+  async #presentName(entry: CatalogueEntry): Promise<string | null> {
+    assert(entry.destinationUUID, 'a command for a collection that is not created')
+    return await nameOfCollection(this.#cluster, entry.database, entry.destinationUUID)
   }
 
   #uuid(entry: CatalogueEntry): Document {
     assert(entry.destinationUUID, 'a command for a collection that is not created')
     return { collectionUUID: toUuid(entry.destinationUUID) }
-  }
-
-  /** Runs a command under the collection's present name, as the destination corrects it; a dropped one needs nothing. */
-  async #named(entry: CatalogueEntry, run: (name: string) => Promise<unknown>): Promise<void> {
-    try {
-      await run(entry.name)
-    } catch (error) {
-      if (codeOf(error) === code.namespaceNotFound) return
-      const name = renamedTo(error)
-      if (name === undefined) throw error
-      if (name === null) return
-      await run(name)
-    }
   }
 }
 

@@ -15,12 +15,13 @@ import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
 import { code, codeOf, isTransient } from './errors.ts'
 import { listCollections, listIndexes } from './listing.ts'
+import { underPresentName } from './present-name.ts'
 import { RawValue } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
 
 /**
  * Puts back at commit what was held back: capped sizes, TTL, hidden, prepareUnique, unique. Each step compares what
- * stands with what is wanted first, so it may be repeated after a crash.
+ * stands with what is wanted first, so it may be repeated after a crash; of a collection that is gone nothing is to be put back.
  */
 export class DestinationTraits {
   readonly #cluster: Cluster
@@ -148,20 +149,20 @@ export class DestinationTraits {
   async #dropIndex(entry: CatalogueEntry, name: string): Promise<void> {
     assert(entry.destinationUUID, 'a collection without counterpart at commit')
     const uuid = toUuid(entry.destinationUUID)
-    await this.#cluster.write(
-      entry.database,
-      { dropIndexes: entry.name, collectionUUID: uuid, index: name },
-      { timeoutMS: 0 },
+    await underPresentName(entry, (present) =>
+      this.#cluster.write(
+        entry.database,
+        { dropIndexes: present, collectionUUID: uuid, index: name },
+        { timeoutMS: 0 },
+      ),
     )
   }
 
   async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
     assert(entry.destinationUUID, 'a collection without counterpart at commit')
     const uuid = toUuid(entry.destinationUUID)
-    await this.#cluster.write(
-      entry.database,
-      { collMod: entry.name, collectionUUID: uuid, ...fields },
-      { timeoutMS: 0 },
+    await underPresentName(entry, (name) =>
+      this.#cluster.write(entry.database, { collMod: name, collectionUUID: uuid, ...fields }, { timeoutMS: 0 }),
     )
   }
 }

@@ -25,6 +25,8 @@ export const code = {
   indexOptionsConflict: 85,
   indexKeySpecsConflict: 86,
   writeConflict: 112,
+  conflictingOperationInProgress: 117,
+  shardKeyNotFound: 61,
   cappedPositionLost: 136,
   cannotIndexParallelArrays: 171,
   queryPlanKilled: 175,
@@ -50,6 +52,7 @@ const transient = new Set<number>([
   43, // CursorNotFound
   46, // LockBusy
   50, // MaxTimeMSExpired
+  63, // StaleShardVersion, of old
   64, // WriteConcernFailed
   79, // UnknownReplWriteConcern, while members restart
   89, // NetworkTimeout
@@ -62,12 +65,16 @@ const transient = new Set<number>([
   133, // FailedToSatisfyReadPreference
   134, // ReadConcernMajorityNotAvailableYet
   175, // QueryPlanKilled
+  150, // StaleEpoch
   189, // PrimarySteppedDown
   202, // NetworkInterfaceExceededTimeLimit
   225, // TransactionCoordinatorSteppingDown
+  234, // RetryChangeStream
   237, // CursorKilled
   244, // TransactionAborted
   246, // SnapshotUnavailable
+  249, // StaleDbVersion
+  250, // StaleChunkHistory
   251, // NoSuchTransaction
   262, // ExceededTimeLimit
   276, // IndexBuildAborted
@@ -109,6 +116,7 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof MongoTopologyClosedError) return true // until the next connect()
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
+  if (error instanceof MongoError && poolErrors.has(error.name)) return true
   if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true
   const value = codeOf(error)
   return value !== undefined && transient.has(value)
@@ -119,6 +127,9 @@ function isSocketError(error: unknown): boolean {
   const name = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined
   return typeof name === 'string' && socketErrors.has(name)
 }
+
+/** The driver does not export their classes: no connection was had in time, or the pool went with its server's description. */
+const poolErrors = new Set(['MongoWaitQueueTimeoutError', 'MongoPoolClosedError'])
 
 const socketErrors = new Set([
   'EPIPE',

@@ -1,37 +1,65 @@
-import type { Document } from 'mongodb'
 import { RefusedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
+import { listShards } from './sharding.ts'
 
 export interface ClusterFacts {
   topology: 'replicaSet' | 'sharded' | 'standalone'
   /** Stays the same when hosts are renamed or moved; another cluster on the same address has another. Empty when the user may not ask. */
   identity: string
+  /** Names of the shards; empty for a replica set. */
+  shards: string[]
   version: string
   major: number
   /** host:port of one member, for directionMapping. */
   address: string
   authenticated: boolean
-  /** Everything the user may do somewhere; empty without authentication. */
-  actions: Set<string>
+  /** What the user may do; empty without authentication. */
+  privileges: Privilege[]
 }
 
-/** Learns what is behind a connection string. */
+/** As connectionStatus tells it (https://www.mongodb.com/docs/manual/reference/resource-document/). */
+export interface Privilege {
+  resource: { db?: string; collection?: string; cluster?: boolean; anyResource?: boolean }
+  actions: string[]
+}
+
+/** Learns what is behind a connection string, and tells the cluster whether it is spoken to through mongos. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const hello = await cluster.read('admin', { hello: 1 })
   const build = await cluster.read('admin', { buildInfo: 1 })
   const status = await cluster.read('admin', { connectionStatus: 1, showPrivileges: true })
   const topology = hello['msg'] === 'isdbgrid' ? 'sharded' : hello['setName'] ? 'replicaSet' : 'standalone'
   const version = build['version'] as string
+  cluster.sharded = topology === 'sharded'
+  cluster.before6 = Number.parseInt(version, 10) < 6
   return {
     topology,
-    identity: topology === 'replicaSet' ? await replicaSetId(cluster) : '',
-    actions: actionsOf(status),
+    identity: await identityOf(cluster, topology),
+    shards: topology === 'sharded' ? await listShards(cluster) : [],
+    privileges: (status['authInfo']?.authenticatedUserPrivileges ?? []) as Privilege[],
     version,
     major: Number.parseInt(version, 10),
     address: cluster.client.options.hosts[0]?.toString() ?? String(hello['me'] ?? ''),
     authenticated: (status['authInfo']?.authenticatedUsers as unknown[] | undefined)?.length !== 0,
   }
+}
+
+async function identityOf(cluster: Cluster, topology: ClusterFacts['topology']): Promise<string> {
+  if (topology === 'standalone') return ''
+  return topology === 'sharded' ? await clusterId(cluster) : await replicaSetId(cluster)
+}
+
+/** Made when the cluster is, and kept in the config servers' one document of this collection ever since. */
+async function clusterId(cluster: Cluster): Promise<string> {
+  const reply = await cluster
+    .read('config', { find: 'version', limit: 1, readConcern: { level: 'majority' } })
+    .catch((error) => {
+      if (codeOf(error) === code.unauthorized) return null
+      throw error
+    })
+  const id = reply?.['cursor'].firstBatch[0]?.clusterId
+  return id ? String(id) : ''
 }
 
 async function replicaSetId(cluster: Cluster): Promise<string> {
@@ -43,9 +71,4 @@ async function replicaSetId(cluster: Cluster): Promise<string> {
   const id = reply['config']?.settings?.replicaSetId
   if (!id) throw new RefusedError('UnsupportedTopology', `${cluster.name} has a replica set without replicaSetId`)
   return String(id)
-}
-
-function actionsOf(status: Document): Set<string> {
-  const privileges = (status['authInfo']?.authenticatedUserPrivileges ?? []) as { actions: string[] }[]
-  return new Set(privileges.flatMap(({ actions }) => actions))
 }

@@ -3,8 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
+import { type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from './cluster.ts'
 import { code, TransientReplyError } from './errors.ts'
+import { isProvenDead, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
 /** A lease not renewed for this long may be taken over. By the destination's clock, so skewed hosts do not matter. */
@@ -12,6 +14,19 @@ const leaseMS = 10_000
 const renewMS = 2_500
 /** Writes stop this much before the lease ends, so that one just sent has ended when a successor begins. */
 const marginMS = 2_000
+
+/** Where a store other than the metadata database says who is alive. */
+export interface Belief {
+  /** How long a confirmation counts, ms: a lease is confirmed by looking, and its successor waits this long. */
+  readonly windowMS: number
+  /** The store has heard of this instance lately. */
+  holds(): boolean
+  /** Whether it has heard of that process lately. Throws TransientReplyError when it does not answer. */
+  knows(id: string, incarnation: string): Promise<boolean>
+}
+/** While a belief decides: how often a lease is confirmed, and how much before the window ends writes stop. */
+const confirmMS = 700
+const confirmMarginMS = 800
 
 export interface LeaseOwner {
   /** mongosyncID. */
@@ -30,13 +45,23 @@ export class Lease {
   readonly #name: string
   readonly #owner: LeaseOwner
   readonly #context: RetryContext
+  readonly #belief: Belief | null
   #epoch = 0
   #holder: string | null = null
   #validUntil = 0
   #timer: NodeJS.Timeout | null = null
-  #onLost: (() => void) | null = null
+  #onLost: ((reason: LeaseLoss) => void) | null = null
+  #acquiring: Promise<void> | null = null
 
-  constructor(destination: Cluster, name: string, owner: LeaseOwner, context: RetryContext) {
+  /** @param belief null: the lease's own expiry, which renewing moves on, tells whether its holder is alive */
+  constructor(
+    destination: Cluster,
+    name: string,
+    owner: LeaseOwner,
+    context: RetryContext,
+    belief: Belief | null = null,
+  ) {
+    this.#belief = belief
     this.#cluster = destination
     this.#name = name
     this.#owner = owner
@@ -52,6 +77,16 @@ export class Lease {
     return this.#holder
   }
 
+  /** Who this process is to the others while it holds the lease. */
+  get token(): OwnerToken {
+    return ownerToken(this.#owner.id, this.#epoch)
+  }
+
+  /** Taken, and not known to be lost; whether it may still write now is for `fence` to say. */
+  get held(): boolean {
+    return this.#timer !== null
+  }
+
   /** Throws while this process may not write: by a monotonic clock, which a stopped and continued process cannot fool. */
   fence(): void {
     if (performance.now() > this.#validUntil) {
@@ -59,20 +94,28 @@ export class Lease {
     }
   }
 
-  /** Called when the lease is found in other hands. */
-  set onLost(listener: (() => void) | null) {
+  /** Called when the lease is found in other hands, or buried. */
+  set onLost(listener: ((reason: LeaseLoss) => void) | null) {
     this.#onLost = listener
   }
 
-  /** Resolves when this process holds the lease. */
-  async acquire(): Promise<void> {
+  /** Resolves when this process holds the lease; at once when it does. */
+  acquire(): Promise<void> {
+    if (this.held) return Promise.resolve()
+    this.#acquiring ??= this.#acquire().finally(() => {
+      this.#acquiring = null
+    })
+    return this.#acquiring
+  }
+
+  async #acquire(): Promise<void> {
     for (;;) {
       if (this.#context.signal.aborted) throw new StoppedError()
       const taken = await retry('taking the lease', this.#context, () => this.#tryAcquire())
       if (taken) break
       await sleep(200)
     }
-    this.#timer ??= setInterval(() => this.#renew(), renewMS)
+    this.#timer ??= setInterval(() => this.#renew(), this.#belief ? confirmMS : renewMS)
   }
 
   async release(): Promise<void> {
@@ -80,18 +123,27 @@ export class Lease {
     this.#timer = null
     if (this.#epoch === 0) return
     this.#validUntil = 0
-    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: { expiresAt: new Date(0) } }).catch(() => {})
+    // Given up on while something was under way (its own, or a predecessor's that it still waited for), nobody knows
+    // whether that has ended: then it is for the others to find out.
+    const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    const settled = this.#context.signal.aborted ? {} : { settled: ended }
+    const over = { expiresAt: new Date(0), ...settled }
+    await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
+  }
+
+  /** Whether the instance takes work or only keeps what it has; shown to the others. */
+  async announce(takesWork: boolean): Promise<void> {
+    if (!this.held) return
+    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: { takesWork } })
   }
 
   async #tryAcquire(): Promise<boolean> {
-    const found = await this.#cluster.read(metadataDatabase, {
-      find: 'leases',
-      filter: { _id: this.#name },
-      readConcern: { level: 'majority' },
-    })
-    const held = found['cursor'].firstBatch[0] as Document | undefined
+    const held = await this.#find()
     this.#holder = (held?.['owner'] as string | undefined) ?? null
     const epoch = ((held?.['epoch'] as number | undefined) ?? 0) + 1
+    let predecessors = held ? predecessorsOf(held) : []
+    // One of them may have looked just before its lease was taken, and believe for so long that it is still its own.
+    let believes = predecessors.length > 0
     const fields = {
       owner: this.#owner.id,
       incarnation: this.#owner.incarnation,
@@ -99,54 +151,93 @@ export class Lease {
       pid: process.pid,
       epoch,
       expiresAt: leaseEnd,
+      takesWork: false,
+      buried: false,
       schemaVersion: 1,
     }
     if (!held) {
       if (!(await this.#update({ _id: this.#name, epoch: { $exists: false } }, [{ $set: fields }], true))) return false
       this.#epoch = epoch
     } else if (held['incarnation'] !== this.#owner.incarnation) {
-      const free = predecessorIsDead(held, this.#owner.id) ? {} : { $expr: { $lt: ['$expiresAt', '$$NOW'] } }
-      const successor = { ...fields, predecessor: held['incarnation'] }
+      const proven = isProvenDead(held, this.#owner.id)
+      if (this.#belief && !proven && (await this.#belief.knows(held['owner'], held['incarnation']))) return false
+      const free = proven || this.#belief ? {} : { $expr: { $lt: ['$expiresAt', '$$NOW'] } }
+      predecessors = [...predecessors, held['incarnation'] as string]
+      believes ||= !proven
+      const successor = { ...fields, predecessors }
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
+      this.#epoch = epoch
+    } else if (held['buried'] || (held['settled'] as number) > (held['epoch'] as number)) {
+      // Its own, but that life is over: given back, or buried by others. What it owned then is no longer its own.
+      if (!(await this.#update({ _id: this.#name, epoch: held['epoch'] }, [{ $set: fields }]))) return false
       this.#epoch = epoch
     } else {
       // Taken by an attempt whose answer was lost.
       this.#epoch = held['epoch'] as number
     }
-    // Writes of a dead predecessor that the destination is still working on end before ours begin.
-    const predecessor = held?.['incarnation'] === this.#owner.incarnation ? held['predecessor'] : held?.['incarnation']
-    if (predecessor) {
-      await this.#cluster.idle({
-        appName: { $regex: `${predecessor}$` },
-        'command.hello': { $exists: false },
-        op: { $in: ['insert', 'update', 'remove', 'command'] },
-      })
-    }
+    if (this.#belief && believes) await sleep(this.#belief.windowMS)
+    // Writes of dead predecessors that the destination is still working on end before ours begin.
+    await writesEnded(this.#cluster, predecessors)
     const renewedAt = performance.now()
-    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: { expiresAt: leaseEnd } }])))
-      return false
+    const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
+    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
     this.#holder = this.#owner.id
-    this.#validUntil = renewedAt + leaseMS - marginMS
+    this.#validUntil = renewedAt + this.#validMS
     return true
+  }
+
+  /** Asks now whether the lease is still this process's; `onLost` is called when it is not. */
+  async verify(): Promise<void> {
+    if (this.held) await this.#renew()
+  }
+
+  get #validMS(): number {
+    return this.#belief ? this.#belief.windowMS - confirmMarginMS : leaseMS - marginMS
+  }
+
+  /** Nobody is told by it that this process lives: that is the store's to say. It only looks. */
+  async #confirm(): Promise<boolean | null> {
+    if (!this.#belief?.holds()) return null
+    const found = await this.#find()
+    return found?.['epoch'] === this.#epoch && found['incarnation'] === this.#owner.incarnation
   }
 
   async #renew(): Promise<void> {
     const sentAt = performance.now()
+    const epoch = this.#epoch
     try {
-      const renewed = await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: { expiresAt: leaseEnd } }])
-      if (renewed) this.#validUntil = sentAt + leaseMS - marginMS
-      else this.#lost()
+      const renewed = this.#belief ? await this.#confirm() : await this.#extend()
+      // Of another life: several may have been under way when this one's lease was found buried, and taken anew.
+      if (epoch !== this.#epoch) return
+      if (renewed) this.#validUntil = sentAt + this.#validMS
+      else if (renewed === false) await this.#lost(epoch)
     } catch {
       // Tried again at the next tick; the fence stops writes when it takes too long.
     }
   }
 
-  #lost(): void {
-    if (this.#timer) clearInterval(this.#timer)
-    this.#timer = null
+  #extend(): Promise<boolean> {
+    return this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: { expiresAt: leaseEnd } }])
+  }
+
+  async #lost(epoch: number): Promise<void> {
     this.#validUntil = 0
+    const found = await this.#find()
+    if (!this.#timer || epoch !== this.#epoch) return
+    clearInterval(this.#timer)
+    this.#timer = null
     this.#holder = null
-    this.#onLost?.()
+    const own = found?.['incarnation'] === this.#owner.incarnation
+    this.#onLost?.(own && found['buried'] ? 'buried' : 'taken')
+  }
+
+  async #find(): Promise<Document | undefined> {
+    const found = await this.#cluster.read(metadataDatabase, {
+      find: 'leases',
+      filter: { _id: this.#name },
+      readConcern: { level: 'majority' },
+    })
+    return found['cursor'].firstBatch[0] as Document | undefined
   }
 
   /** True when the filter matched (or, with upsert, nothing stood there). */
@@ -165,16 +256,7 @@ export class Lease {
   }
 }
 
-const leaseEnd = { $add: ['$$NOW', leaseMS] }
+/** `buried`: it expired, and the others took over what this instance had. `taken`: another process has this instance's id. */
+export type LeaseLoss = 'buried' | 'taken'
 
-function predecessorIsDead(held: Document, id: string): boolean {
-  if (held['owner'] !== id || held['host'] !== hostname()) return false
-  const pid = held['pid'] as number
-  if (pid === process.pid) return true
-  try {
-    process.kill(pid, 0)
-    return false
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ESRCH'
-  }
-}
+const leaseEnd = { $add: ['$$NOW', leaseMS] }

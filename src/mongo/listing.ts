@@ -1,4 +1,5 @@
-import type { Document } from 'mongodb'
+import { isDeepStrictEqual } from 'node:util'
+import type { Document, UUID } from 'mongodb'
 import type { IndexSpecification } from '../domain/definition.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { embedded, fieldNamed, isTruthy, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
@@ -21,8 +22,17 @@ export async function listDatabases(cluster: Cluster): Promise<string[]> {
 
 /** All user collections and views of a database, options as raw bytes. One reply of the server, so one moment. */
 export async function listCollections(cluster: Cluster, database: string, name?: string): Promise<ListedCollection[]> {
-  const filter = name === undefined ? {} : { filter: { name } }
-  const documents = await readAll(cluster, database, {
+  return await listMatching(cluster, database, name === undefined ? {} : { filter: { name } })
+}
+
+/** Where the collection with this UUID stands now; null when it is gone. */
+export async function nameOfCollection(cluster: Cluster, database: string, uuid: string): Promise<string | null> {
+  const [found] = await listMatching(cluster, database, { filter: { 'info.uuid': toUuid(uuid) } })
+  return found?.name ?? null
+}
+
+async function listMatching(cluster: Cluster, database: string, filter: Document): Promise<ListedCollection[]> {
+  const documents = await RawCursor.readAll(cluster, database, {
     listCollections: 1,
     ...filter,
     cursor: { batchSize: 1_000_000 },
@@ -55,17 +65,10 @@ export async function listIndexes(
   database: string,
   uuid: string,
 ): Promise<IndexSpecification[] | null> {
-  let documents: Buffer[]
-  try {
-    documents = await readAll(cluster, database, {
-      listIndexes: toUuid(uuid),
-      includeBuildUUIDs: true,
-      cursor: { batchSize: 1_000 },
-    })
-  } catch (error) {
-    if (codeOf(error) === code.namespaceNotFound || codeOf(error) === code.collectionUUIDMismatch) return null
-    throw error
-  }
+  const documents = await (cluster.sharded
+    ? readIndexesByName(cluster, database, uuid)
+    : readIndexes(cluster, database, toUuid(uuid)))
+  if (!documents) return null
   const indexes: IndexSpecification[] = []
   for (const bytes of documents) {
     let fields = readFields(bytes)
@@ -81,23 +84,46 @@ export async function listIndexes(
   return indexes
 }
 
-async function readAll(cluster: Cluster, database: string, command: Document): Promise<Buffer[]> {
-  const cursor = await RawCursor.open(cluster, database, command)
+async function readIndexes(cluster: Cluster, database: string, collection: UUID | string): Promise<Buffer[] | null> {
   try {
-    const documents: Buffer[] = []
-    for (let batch = await cursor.next(); batch; batch = await cursor.next()) documents.push(...batch.documents)
-    return documents
-  } finally {
-    await cursor.close()
+    return await RawCursor.readAll(cluster, database, {
+      listIndexes: collection,
+      includeBuildUUIDs: true,
+      cursor: { batchSize: 1_000 },
+    })
+  } catch (error) {
+    if (codeOf(error) === code.namespaceNotFound || codeOf(error) === code.collectionUUIDMismatch) return null
+    throw error
   }
+}
+
+/** mongos takes no UUID here, so the name must be the same collection's before and after. */
+async function readIndexesByName(cluster: Cluster, database: string, uuid: string): Promise<Buffer[] | null> {
+  const name = await nameOfCollection(cluster, database, uuid)
+  if (name === null) return null
+  const documents = await readIndexes(cluster, database, name)
+  const after = await nameOfCollection(cluster, database, uuid)
+  if (after === null) return null
+  if (after !== name || !documents)
+    throw new TransientReplyError('a collection was renamed while its indexes were read')
+  return documents
 }
 
 /**
  * Runs `read`, a look at a catalogue, and proves that what it saw is majority-committed: listCollections and listIndexes
  * know no majority read concern, so a primary about to be deposed may show a drop that will be rolled back. A
  * majority-acknowledged oplog note after the look, by the same primary in the same term, commits everything before it.
+ *
+ * mongos does not tell which primary answered. There the look is taken again after the note, which every shard's primary
+ * has committed by then and which mongos has found that primary by: what both looks show is committed.
  */
 export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>): Promise<T> {
+  if (cluster.sharded) {
+    const seen = await read()
+    await appendNote(cluster, 'catalogue read')
+    if (!isDeepStrictEqual(seen, await read())) throw new TransientReplyError('the catalogue changed while it was read')
+    return seen
+  }
   const before = await electionOf(cluster)
   const result = await read()
   await appendNote(cluster, 'catalogue read')

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 import { ObjectId } from 'mongodb'
-import type { TypedValue } from '../domain/raw-bson.ts'
+import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
  * Everything that leans on the driver's inside, in one file: the driver offers no public way to send bytes it did not
@@ -84,6 +84,28 @@ export class RawValue extends ObjectId {
     target[typeAt] = this.#typed[0] as number
     target.set(this.#typed.subarray(1), index)
     return this.#typed.length - 1
+  }
+}
+
+/**
+ * A text in a command that asks `check` at the very moment the command becomes a message: after the driver has found a
+ * server and a connection for it, which may take seconds. What `check` throws is what the command fails with, and nothing is sent.
+ */
+export class CheckedText extends RawValue {
+  readonly #check: () => void
+  constructor(text: string, check: () => void) {
+    const bytes = Buffer.from(`${text}\0`, 'utf8')
+    const typed = Buffer.alloc(5 + bytes.length)
+    typed[0] = bsonType.string
+    typed.writeInt32LE(bytes.length, 1)
+    bytes.copy(typed, 5)
+    super(typed)
+    this.#check = check
+  }
+  /** @internal called by js-bson */
+  override serializeInto(target: Uint8Array, index: number): number {
+    this.#check()
+    return super.serializeInto(target, index)
   }
 }
 const objectIdType = 0x07

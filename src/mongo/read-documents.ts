@@ -2,7 +2,7 @@ import type { Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
-import { code } from './errors.ts'
+import { code, codeOf } from './errors.ts'
 import { RawValue } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
 
@@ -44,10 +44,8 @@ export async function* readByIds(
       bytes += id.length
       values.push(new RawValue(id))
     }
-    const cursor = await RawCursor.open(cluster, collection.database, {
-      find: collection.name,
+    const cursor = await openFind(cluster, collection, {
       filter: { _id: { $in: values } },
-      collectionUUID: toUuid(collection.uuid),
       batchSize: idsMax + 1,
       readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
       maxTimeMS: readLimitMS,
@@ -81,6 +79,8 @@ export async function openRange(
 ): Promise<RawCursor> {
   return await openScan(cluster, collection, notBefore, batchSize, {
     hint: { _id: 1 },
+    // A hint orders what each shard gives, but not what mongos makes of it.
+    ...(cluster.sharded ? { sort: { _id: 1 } } : {}),
     ...(bounds.from ? { min: { _id: new RawValue(bounds.from) } } : {}),
     ...(bounds.to ? { max: { _id: new RawValue(bounds.to) } } : {}),
   })
@@ -112,18 +112,38 @@ async function openScan(
   batchSize: number,
   shape: Document,
 ): Promise<RawCursor> {
-  return await RawCursor.open(
-    cluster,
-    collection.database,
-    {
-      find: collection.name,
-      ...shape,
-      collectionUUID: toUuid(collection.uuid),
-      batchSize,
-      readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
-    },
-    scanLimitMS,
-  )
+  const readConcern = { level: 'majority', afterClusterTime: toTimestamp(notBefore) }
+  return await openFind(cluster, collection, { ...shape, batchSize, readConcern }, scanLimitMS)
+}
+
+/**
+ * A find that reads exactly this collection, whatever stands under its name. Releases before 6.0 know no `collectionUUID`, but
+ * find by the UUID itself, whatever the collection is called (measured on 5.0.32).
+ */
+async function openFind(
+  cluster: Cluster,
+  collection: SourceCollection,
+  shape: Document,
+  timeoutMS?: number,
+): Promise<RawCursor> {
+  const uuid = toUuid(collection.uuid)
+  const command = cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
+  return await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, timeoutMS))
+}
+
+/** Releases before 6.0 say of a UUID that it stands for nothing, or not for this name; never where it is now. */
+export async function unlessGone<T>(cluster: Cluster, work: Promise<T>): Promise<T> {
+  return await work.catch((error) => {
+    if (cluster.before6 && codeOf(error) === code.namespaceNotFound) throw new GoneError(error)
+    throw error
+  })
+}
+
+class GoneError extends Error {
+  constructor(cause: unknown) {
+    super('the collection is not where it was', { cause })
+    this.name = 'GoneError'
+  }
 }
 
 /**
@@ -131,6 +151,7 @@ async function openScan(
  * (dropped, or renamed into another database, which gives it a new UUID). Undefined for any other error.
  */
 export function renamedTo(error: unknown): string | null | undefined {
+  if (error instanceof GoneError) return null
   const response = (error as { errorResponse?: Document }).errorResponse
   if (response?.['code'] !== code.collectionUUIDMismatch) return undefined
   return (response['actualCollection'] as string | null | undefined) ?? null

@@ -41,16 +41,18 @@ const workedMS = 60_000
  */
 export async function retry<T>(what: string, context: RetryContext, work: () => Promise<T>): Promise<T> {
   const key = Symbol(what)
+  // As it is now: what began in one life of an instance is not tried again in the next.
+  const { signal } = context
   let troubleSince: number | null = null
   let delayMS = firstDelayMS
   try {
     for (;;) {
-      if (context.signal.aborted) throw new StoppedError()
+      if (signal.aborted) throw new StoppedError()
       const attemptedAt = Date.now()
       try {
         return await work()
       } catch (error) {
-        if (context.signal.aborted) throw new StoppedError()
+        if (signal.aborted) throw new StoppedError()
         if (!isTransient(error)) throw toFatal(what, error)
         context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
         context.onRetry?.(what, error)
@@ -67,7 +69,7 @@ export async function retry<T>(what: string, context: RetryContext, work: () => 
             { cause: error },
           )
         }
-        await sleep(delayMS, undefined, { signal: context.signal }).catch(() => {})
+        await sleep(delayMS, undefined, { signal }).catch(() => {})
         delayMS = Math.min(delayMS * 2, longestDelayMS)
       }
     }

@@ -1,7 +1,7 @@
 import type { TypedValue } from '../domain/raw-bson.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
-import type { SourceCollection } from './read-documents.ts'
+import { type SourceCollection, unlessGone } from './read-documents.ts'
 import { toUuid } from './uuid.ts'
 
 export interface CollectionSize {
@@ -14,17 +14,24 @@ const sampleLimitMS = 30 * 60_000
 
 /** Size and count from the collection's storage statistics: cheap, and good enough for an estimate. */
 export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
-  const reply = await cluster.read(collection.database, {
+  const command = {
     aggregate: collection.name,
     pipeline: [
       { $collStats: { storageStats: {} } },
       { $project: { s: '$storageStats.size', c: '$storageStats.count' } },
     ],
     cursor: {},
+    // The one command that takes this on 5.0.32, too.
     collectionUUID: toUuid(collection.uuid),
-  })
-  const [stats] = reply['cursor'].firstBatch as { s?: number; c?: number }[]
-  return { bytes: Number(stats?.s ?? 0), documents: Number(stats?.c ?? 0) }
+  }
+  const reply = await unlessGone(cluster, cluster.read(collection.database, command))
+  // One document, or one of each shard that holds some of the collection.
+  const size = { bytes: 0, documents: 0 }
+  for (const { s = 0, c = 0 } of reply['cursor'].firstBatch as { s?: number; c?: number }[]) {
+    size.bytes += Number(s)
+    size.documents += Number(c)
+  }
+  return size
 }
 
 /**
@@ -32,17 +39,13 @@ export async function sizeOf(cluster: Cluster, collection: SourceCollection): Pr
  * walks a random cursor, so the cost does not grow with the collection.
  */
 export async function sampleIds(cluster: Cluster, collection: SourceCollection, count: number): Promise<TypedValue[]> {
-  const cursor = await RawCursor.open(
-    cluster,
-    collection.database,
-    {
-      aggregate: collection.name,
-      pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
-      cursor: {},
-      collectionUUID: toUuid(collection.uuid),
-    },
-    sampleLimitMS,
-  )
+  const command = {
+    aggregate: collection.name,
+    pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
+    cursor: {},
+    collectionUUID: toUuid(collection.uuid),
+  }
+  const cursor = await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, sampleLimitMS))
   try {
     const ids: TypedValue[] = []
     for (let batch = await cursor.next(); batch; batch = await cursor.next()) {

@@ -1,4 +1,5 @@
-import { bsonType } from '../domain/raw-bson.ts'
+import { bsonType, buildDocument, type TypedValue, typedDocument, typedInt32 } from '../domain/raw-bson.ts'
+import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 
 /**
  * The statements of update and delete commands as bytes. `idElement` is a document's whole `_id` element (type byte,
@@ -7,6 +8,7 @@ import { bsonType } from '../domain/raw-bson.ts'
 
 const upsertTrue = Buffer.concat([Buffer.from([bsonType.boolean]), Buffer.from('upsert\0'), Buffer.from([1])])
 const limitOne = Buffer.concat([Buffer.from([bsonType.int32]), Buffer.from('limit\0'), Buffer.from([1, 0, 0, 0])])
+const limitNone = Buffer.concat([Buffer.from([bsonType.int32]), Buffer.from('limit\0'), Buffer.from([0, 0, 0, 0])])
 const queryHead = Buffer.concat([Buffer.from([bsonType.document]), Buffer.from('q\0')])
 const updateHead = Buffer.concat([Buffer.from([bsonType.document]), Buffer.from('u\0')])
 
@@ -27,17 +29,64 @@ export function upsertStatement(idElement: Buffer, document: Buffer): Buffer {
   return statement
 }
 
-/** `{q: {_id}, limit: 1}` */
-export function deleteStatement(idElement: Buffer): Buffer {
+/** `{q: {_id}, limit: 1}`; unlimited where one `_id` may stand on several shards. */
+export function deleteStatement(idElement: Buffer, everywhere = false): Buffer {
+  const limit = everywhere ? limitNone : limitOne
   const queryLength = 4 + idElement.length + 1
-  const total = 4 + queryHead.length + queryLength + limitOne.length + 1
+  const total = 4 + queryHead.length + queryLength + limit.length + 1
   const statement = Buffer.allocUnsafe(total)
   let at = statement.writeInt32LE(total, 0)
   at += queryHead.copy(statement, at)
   at = statement.writeInt32LE(queryLength, at)
   at += idElement.copy(statement, at)
   statement[at++] = 0
-  at += limitOne.copy(statement, at)
+  at += limit.copy(statement, at)
   statement[at] = 0
   return statement
+}
+
+/**
+ * The pair of statements that puts a document into a collection distributed by `key`: one that removes what stands under its
+ * `_id` with other values of the key, wherever that is, and a replacement whose filter names the whole key, as mongos demands
+ * of an upsert (https://www.mongodb.com/docs/v6.0/reference/method/db.collection.replaceOne/#upsert-on-a-sharded-collection).
+ * Null when a filter cannot name the document's values.
+ */
+export function keyedUpsert(
+  idElement: Buffer,
+  document: Buffer,
+  key: ShardKey,
+): { removeOthers: Buffer; upsert: Buffer } | null {
+  const values = shardKeyValues(document, key)
+  if (!values.every(isAddressable)) return null
+  const conditions = key.flatMap(({ path }, at) =>
+    path === '_id' ? [] : [{ name: path, value: typedDocument(buildDocument([equals(values[at] as TypedValue)])) }],
+  )
+  const id = { name: '_id', value: withoutName(idElement) }
+  const others = { name: '$nor', value: typedArray([buildDocument(conditions)]) }
+  const filter = (fields: { name: string; value: TypedValue }[]) => ({
+    name: 'q',
+    value: typedDocument(buildDocument(fields)),
+  })
+  return {
+    removeOthers: buildDocument([filter([id, others]), { name: 'limit', value: typedInt32(0) }]),
+    upsert: buildDocument([
+      filter([id, ...conditions]),
+      { name: 'u', value: typedDocument(document) },
+      { name: 'upsert', value: Buffer.from([bsonType.boolean, 1]) },
+    ]),
+  }
+}
+
+function equals(value: TypedValue): { name: string; value: TypedValue } {
+  return { name: '$eq', value }
+}
+
+function typedArray(documents: Buffer[]): TypedValue {
+  const elements = documents.map((document, at) => ({ name: String(at), value: typedDocument(document) }))
+  return Buffer.concat([Buffer.from([bsonType.array]), buildDocument(elements)])
+}
+
+/** Past "_id\0". */
+function withoutName(idElement: Buffer): TypedValue {
+  return Buffer.concat([idElement.subarray(0, 1), idElement.subarray(5)])
 }

@@ -3,6 +3,7 @@ import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
+import { code } from './errors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
 /** Version of everything stored. A document of another version is refused by name, never guessed at. */
@@ -16,8 +17,9 @@ const versioned = v.object({ schemaVersion: v.number() })
 /** An update statement whose document or `$set` is completed with the schema version. */
 export interface StoredUpdate {
   q: Document
-  u: Document
+  u: Document | Document[]
   upsert?: boolean
+  multi?: boolean
 }
 
 /** Reads and majority-acknowledged writes of documents in tandem's own database, repeated until they succeed. */
@@ -36,23 +38,7 @@ export class StoredDocuments {
 
   /** Throws FatalError MetadataVersion for what another version of tandem stored. */
   async find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
-    const documents = await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
-      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
-        find: collection,
-        filter,
-        ...extra,
-        readConcern: { level: 'majority' },
-      })
-      try {
-        const read: Document[] = []
-        for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
-          for (const bytes of batch.documents) read.push(BSON.deserialize(bytes))
-        }
-        return read
-      } finally {
-        await cursor.close()
-      }
-    })
+    const documents = await this.#read(collection, { find: collection, filter, ...extra })
     for (const document of documents) {
       const parsed = v.safeParse(versioned, document)
       if (!parsed.success || parsed.output.schemaVersion !== metadataVersion) {
@@ -66,6 +52,19 @@ export class StoredDocuments {
     return documents
   }
 
+  /** Figures computed by the server, read from the majority. */
+  async aggregate(collection: string, pipeline: Document[]): Promise<Document[]> {
+    return await this.#read(collection, { aggregate: collection, pipeline, cursor: {} })
+  }
+
+  #read(collection: string, command: Document): Promise<Document[]> {
+    return retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
+      const majority = { ...command, readConcern: { level: 'majority' } }
+      const read = await RawCursor.readAll(this.#cluster, metadataDatabase, majority)
+      return read.map((bytes) => BSON.deserialize(bytes))
+    })
+  }
+
   /** Replaces, or creates, the document with this `_id`. */
   async replace(collection: string, id: unknown, fields: Document): Promise<void> {
     await this.update(collection, [{ q: { _id: id }, u: fields, upsert: true }])
@@ -76,6 +75,19 @@ export class StoredDocuments {
       update: collection,
       updates: part.map((update) => ({ ...update, u: withVersion(update.u) })),
     }))
+  }
+
+  /** Upserts whose filters match nothing where a later epoch, or tenure, has written: FatalError LeaseLost then. */
+  async updateFenced(collection: string, updates: StoredUpdate[]): Promise<void> {
+    try {
+      await this.update(collection, updates)
+    } catch (error) {
+      // A later epoch's document does not match, so the upsert meets its _id.
+      if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
+      throw new FatalError('LeaseLost', 'another instance has taken over; this one has stopped writing', {
+        cause: error,
+      })
+    }
   }
 
   async delete(collection: string, deletes: { q: Document; limit: 0 | 1 }[]): Promise<void> {
@@ -112,7 +124,8 @@ export class StoredDocuments {
   }
 }
 
-function withVersion(update: Document): Document {
+function withVersion(update: Document | Document[]): Document {
+  if (Array.isArray(update)) return update // changes what stands there, which has its version
   if (!('$set' in update)) return { ...update, schemaVersion: metadataVersion }
   return { ...update, $set: { ...update['$set'], schemaVersion: metadataVersion } }
 }

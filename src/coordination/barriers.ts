@@ -1,0 +1,89 @@
+import type { Binary, Document } from 'mongodb'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { StoredDocuments } from '../mongo/stored-documents.ts'
+import { fromUuid, toUuid } from '../mongo/uuid.ts'
+
+/** What definitions changed at one cluster time: by database, the UUIDs of collections whose indexes may have changed. */
+export type Touched = ReadonlyMap<string, ReadonlySet<string>>
+
+export interface Barrier {
+  time: ClusterTime
+  touched: Touched
+  /** Partitions that have applied everything before `time`, and wait. */
+  reached: Set<number>
+}
+
+/**
+ * Points in the source's total order where definitions changed. Every partition stops there; when all have, the
+ * coordinator makes the destination's definitions equal, once, and all go on. Stored, so that a coordinator's death in the
+ * middle leaves its successor the same work: definitions are reconciled by what the source has now, so doing it again is
+ * harmless.
+ */
+export class Barriers {
+  readonly #stored: StoredDocuments
+  constructor(stored: StoredDocuments) {
+    this.#stored = stored
+  }
+
+  /**
+   * These partitions have come to the barrier. Events of one transaction share their time, and partitions see different
+   * ones of its documents in between: what comes to light of a barrier that is done already opens it again.
+   */
+  async reach(time: ClusterTime, touched: Touched, partitions: number[]): Promise<void> {
+    const _id = keyOf(time)
+    const items = toStored(touched)
+    const add = { reached: { $each: partitions }, touched: { $each: items } }
+    const u = { $set: {}, $setOnInsert: { done: false }, $addToSet: add }
+    await this.#stored.update('barriers', [
+      { q: { _id }, u, upsert: true },
+      { q: { _id, done: true, covered: { $not: { $all: items } } }, u: { $set: { done: false } } },
+    ])
+  }
+
+  async isDone(time: ClusterTime, touched: Touched): Promise<boolean> {
+    const covered = { $all: toStored(touched) }
+    return (await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })) !== null
+  }
+
+  /** The first that is not done. */
+  async next(): Promise<Barrier | null> {
+    const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
+    if (!found) return null
+    return {
+      time: BigInt(`0x${found['_id'] as string}`),
+      touched: fromStored(found['touched'] as Document[]),
+      reached: new Set(found['reached'] as number[]),
+    }
+  }
+
+  /** Unless more has come to light since: then it is not done, and comes again. */
+  async done({ time, touched }: Barrier): Promise<void> {
+    const covered = toStored(touched)
+    await this.#stored.update('barriers', [
+      { q: { _id: keyOf(time), touched: { $size: covered.length } }, u: { $set: { done: true, covered } } },
+    ])
+  }
+}
+
+/** In the order of the times. */
+function keyOf(time: ClusterTime): string {
+  return time.toString(16).padStart(16, '0')
+}
+
+/** One item for each database and for each collection of it, in the same order of fields: compared as a whole. */
+function toStored(touched: Touched): Document[] {
+  return [...touched].flatMap(([database, uuids]) => [
+    { database, uuid: null },
+    ...[...uuids].map((uuid) => ({ database, uuid: toUuid(uuid) })),
+  ])
+}
+
+function fromStored(items: Document[]): Touched {
+  const touched = new Map<string, Set<string>>()
+  for (const { database, uuid } of items) {
+    const uuids = touched.get(database) ?? new Set()
+    touched.set(database, uuids)
+    if (uuid) uuids.add(fromUuid(uuid as Binary))
+  }
+  return touched
+}

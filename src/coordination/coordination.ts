@@ -1,0 +1,349 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createActor, fromPromise } from 'xstate'
+import { electionMachine } from '../../machines/election.ts'
+import { wantedOwners } from '../domain/assignment.ts'
+import { deferred } from '../domain/deferred.ts'
+import { isDead, type LeaseView, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Lease, LeaseLoss } from '../mongo/lease.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { StoreBelief } from './belief.ts'
+import type { Liveness } from './liveness.ts'
+import { type Claim, type Ownership, OwnershipStore } from './ownership-store.ts'
+
+export interface CoordinationParts {
+  destination: Cluster
+  lease: Lease
+  /** mongosyncID. */
+  id: string
+  /** How many partitions the sync has. */
+  partitions: number
+  context: RetryContext
+  liveness: Liveness
+  /** Null: the leases themselves tell who is alive. */
+  belief: StoreBelief | null
+  onLeaseLost: (reason: LeaseLoss) => void
+}
+
+const roundMS = 400
+
+/**
+ * This instance's part in the team: looks at who owns what a few times a second, buries those whose lease has expired,
+ * stands for the coordinator's office when it is vacant, and claims or gives back partitions until everybody has a share.
+ * It decides ownership only; whoever applies events asks `held` and waits for `changed`.
+ */
+export class Coordination {
+  readonly #parts: CoordinationParts
+  readonly #store: OwnershipStore
+  readonly #election
+  #stop = new AbortController()
+  #loop: Promise<void> = Promise.resolve()
+  #running = false
+  #takesWork = false
+  #lastHolder: string | null = null
+  #eligible = false
+  #seen: Ownership = { leases: [], claims: new Map() }
+  #tenure = 0
+  #held = new Map<number, number>()
+  #wanted = new Set<number>()
+  #change = deferred<void>()
+  #wake = new AbortController()
+  readonly #burials = new Set<string>()
+  /** Rises when partitions were given back: a look that began before shows them as owned still. */
+  #releases = 0
+
+  constructor(parts: CoordinationParts) {
+    this.#parts = parts
+    this.#store = new OwnershipStore(parts.destination)
+    this.#election = createActor(
+      electionMachine.provide({
+        actors: {
+          campaign: fromPromise(() => this.#campaign()),
+        },
+      }),
+      { input: { self: parts.id } },
+    )
+    this.#election.subscribe(() => this.#changed())
+    this.#election.start()
+    parts.lease.onLost = (reason) => {
+      this.#held = new Map()
+      this.#wanted = new Set()
+      this.#election.send({ type: 'lease.lost' })
+      parts.onLeaseLost(reason)
+    }
+  }
+
+  /** mongosyncID. */
+  get id(): string {
+    return this.#parts.id
+  }
+
+  /** Who this instance is to the others in its present life. */
+  get token(): OwnerToken {
+    return this.#parts.lease.token
+  }
+
+  get leading(): boolean {
+    return this.#parts.lease.held && this.#election.getSnapshot().matches('leading')
+  }
+
+  /** mongosyncID of the coordinator; null until one is known. */
+  get coordinatorID(): string | null {
+    return this.#election.getSnapshot().context.holder ?? this.#lastHolder
+  }
+
+  /** Fences what only the coordinator writes: the epoch of this instance's own last tenure; 0 when it never had one. */
+  get tenure(): number {
+    return this.#tenure
+  }
+
+  /** The epoch of the present tenure, whosever it is. */
+  get coordinatorEpoch(): number {
+    return this.#seen.claims.get('coordinator')?.epoch ?? 0
+  }
+
+  /** Partitions owned, each with the epoch of its ownership. */
+  get held(): ReadonlyMap<number, number> {
+    return this.#held
+  }
+
+  /** Those of `held` that stay: the others are wanted elsewhere and should be given back soon. */
+  get staying(): ReadonlySet<number> {
+    return this.#wanted
+  }
+
+  get ownsAll(): boolean {
+    return this.#held.size === this.#parts.partitions && this.#wanted.size === this.#held.size
+  }
+
+  /** It owns every partition, so nobody else applies anything, or can begin to. */
+  get hasEverything(): boolean {
+    return this.#parts.lease.held && this.#held.size === this.#parts.partitions
+  }
+
+  /** mongosyncIDs of the others that own partitions. */
+  get otherOwners(): string[] {
+    const owners = [...this.#seen.claims].flatMap(([key, { owner }]) =>
+      key === 'coordinator' || !owner ? [] : [owner],
+    )
+    const ids = new Set(owners.filter((owner) => !this.isDead(owner)).map((owner) => parseOwner(owner).id))
+    ids.delete(this.#parts.id)
+    return [...ids].sort()
+  }
+
+  /** mongosyncIDs of the instances whose leases hold, this one included. */
+  get members(): string[] {
+    return this.#seen.leases.filter((lease) => isAlive(lease)).map((lease) => lease.id)
+  }
+
+  /** No other instance is known. */
+  get isAlone(): boolean {
+    return this.#seen.leases.every((lease) => lease.id === this.#parts.id)
+  }
+
+  /** It gave its lease back, or lost it for good. */
+  hasLeft(id: string): boolean {
+    return this.#seen.leases.some((lease) => lease.id === id && lease.settled > lease.epoch)
+  }
+
+  isDead(owner: OwnerToken): boolean {
+    return isDead(owner, this.#seen.leases)
+  }
+
+  /** Begins to look; resolves when the first look has shown who coordinates. Call with the lease held. */
+  async start(): Promise<void> {
+    if (!this.#running) {
+      this.#running = true
+      this.#stop = new AbortController()
+      this.#loop = this.#rounds()
+    }
+    while (!this.#parts.context.signal.aborted && !this.#stop.signal.aborted) {
+      if (this.#election.getSnapshot().matches('leading') || this.#election.getSnapshot().matches('following')) return
+      await this.changed()
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    this.#wake.abort()
+    await this.#loop
+    this.#running = false
+    this.#held = new Map()
+    this.#wanted = new Set()
+    // Who begins again leads by what it sees then, not by what it was.
+    this.#election.send({ type: 'lease.lost' })
+    this.#changed()
+  }
+
+  /** @param eligible may hold the coordinator's office; a paused instance gives it up when others are at work */
+  engage(eligible: boolean): void {
+    this.#eligible = eligible
+    this.hurry()
+  }
+
+  /** @param takesWork gets partitions; else it keeps what it has (while paused) and gets no new ones */
+  takeWork(takesWork: boolean): void {
+    this.#takesWork = takesWork
+    this.hurry()
+  }
+
+  /** Who coordinated last, for an instance that takes no part. */
+  async look(): Promise<void> {
+    const { claims } = await this.#store.read()
+    this.#lastHolder = holderOf(claims.get('coordinator'))
+  }
+
+  /** Asks the others to look at once. */
+  nudge(): void {
+    this.#parts.liveness.notify()
+  }
+
+  /** Look now, not at the next turn. */
+  hurry(): void {
+    this.#wake.abort()
+  }
+
+  /** Gives partitions back, whose events this instance no longer applies and whose positions are stored. */
+  async release(partitions: number[]): Promise<void> {
+    if (partitions.length === 0) return
+    const { token } = this
+    await retry('giving partitions back', this.#parts.context, () => this.#store.release(partitions, token))
+    this.#releases += 1
+    for (const partition of partitions) {
+      this.#held.delete(partition)
+      this.#wanted.delete(partition)
+    }
+    this.#parts.liveness.notify()
+    this.hurry()
+  }
+
+  /** Resolves at the next change of anything this tells, and with every look. */
+  changed(): Promise<void> {
+    return this.#change.promise
+  }
+
+  #changed(): void {
+    const change = this.#change
+    this.#change = deferred()
+    change.resolve()
+  }
+
+  async #rounds(): Promise<void> {
+    const { context, liveness } = this.#parts
+    liveness.onNotified = () => this.hurry()
+    let announced = ''
+    while (!this.#stop.signal.aborted && !context.signal.aborted) {
+      this.#wake = new AbortController()
+      try {
+        if (this.#parts.lease.held) {
+          // In every life anew: a lease begins without work.
+          const takesWork: boolean = this.#takesWork
+          const announcement = `${this.token} ${takesWork}`
+          if (announced !== announcement) await this.#parts.lease.announce(takesWork)
+          announced = announcement
+          await this.#round()
+        }
+      } catch (error) {
+        // Looked again at the next turn; meanwhile the fence ends what this instance may write.
+        context.onRetry?.('coordinating', error)
+      }
+      this.#changed()
+      await sleep(roundMS, undefined, { signal: this.#wake.signal }).catch(() => {})
+    }
+  }
+
+  async #round(): Promise<void> {
+    const token = this.token
+    const releases = this.#releases
+    const seen = await this.#store.read()
+    const { belief, id } = this.#parts
+    if (belief) seen.leases = await belief.judge(seen.leases, id)
+    if (token !== this.token || !this.#parts.lease.held) return
+    this.#seen = seen
+    for (const lease of seen.leases) if (lease.expired && lease.settled <= lease.epoch) this.#bury(lease)
+    const office = seen.claims.get('coordinator')
+    if (office?.owner === token) this.#tenure = office.epoch
+    if (office?.owner === token && !this.#eligible && seen.leases.some((one) => isAlive(one) && one.takesWork)) {
+      // Before it is done: once it is, another may lead, and what this one began to do now would be in its old tenure.
+      this.#election.send({ type: 'lease.lost' })
+      await this.#store.release(['coordinator'], token)
+      office.owner = null
+    }
+    const vacant = !office?.owner || isDead(office.owner, seen.leases)
+    this.#election.send({
+      type: 'office.seen',
+      holder: holderOf(office),
+      mine: office?.owner === token,
+      vacant,
+      eligible: this.#eligible,
+    })
+    await this.#share(seen, token, releases)
+  }
+
+  async #campaign(): Promise<boolean> {
+    const { claims } = this.#seen
+    const seen = claims.get('coordinator')
+    const owner = this.token
+    const won = await this.#store.claim('coordinator', seen, owner)
+    // Known at once: what is written in this tenure carries its epoch.
+    if (won) this.#tenure = (seen?.epoch ?? 0) + 1
+    if (won) claims.set('coordinator', { owner, epoch: (seen?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
+    return won
+  }
+
+  async #share({ leases, claims }: Ownership, token: OwnerToken, releases: number): Promise<void> {
+    const { partitions, lease } = this.#parts
+    const held = new Map<number, number>()
+    const owners: (OwnerToken | null)[] = []
+    for (let partition = 0; partition < partitions; partition++) {
+      const claim = claims.get(partition)
+      const owner = claim?.owner && !isDead(claim.owner, leases) ? claim.owner : null
+      owners.push(owner)
+      if (claim && owner === token) held.set(partition, claim.epoch)
+    }
+    const members = leases
+      .filter((one) => isAlive(one) && (one.id === this.#parts.id ? this.#takesWork : one.takesWork))
+      .map((one) => ownerToken(one.id, one.epoch))
+      .sort()
+    const wanted = wantedOwners(owners, members)
+    const mine = [...wanted.keys()].filter((partition) => wanted[partition] === token)
+    if (this.#takesWork) {
+      const free = mine.filter((partition) => owners[partition] === null)
+      await Promise.all(
+        free.map(async (partition) => {
+          const claim = claims.get(partition)
+          if (await this.#store.claim(partition, claim, token)) held.set(partition, (claim?.epoch ?? 0) + 1)
+        }),
+      )
+    }
+    const stay = new Set(mine.filter((partition) => held.has(partition)))
+    if (!lease.held || token !== this.token || releases !== this.#releases) return
+    this.#held = held
+    this.#wanted = stay
+  }
+
+  /** In the background: it may take as long as that instance's last write. */
+  #bury(lease: LeaseView): void {
+    const key = ownerToken(lease.id, lease.epoch)
+    if (this.#burials.has(key) || lease.id === this.#parts.id) return
+    this.#burials.add(key)
+    const pause = async (milliseconds: number): Promise<void> => {
+      await sleep(milliseconds, undefined, { signal: this.#stop.signal })
+    }
+    this.#store
+      .bury(lease, this.#parts.belief?.windowMS ?? 0, pause)
+      .catch((error) => this.#parts.context.onRetry?.(`taking over from ${lease.id}`, error))
+      .finally(() => {
+        this.#burials.delete(key)
+        this.hurry()
+      })
+  }
+}
+
+function holderOf(office: Claim | undefined): string | null {
+  return office?.owner ? parseOwner(office.owner).id : null
+}
+
+function isAlive(lease: LeaseView): boolean {
+  return !lease.expired && lease.settled <= lease.epoch
+}

@@ -1,0 +1,142 @@
+import type { Document } from 'mongodb'
+import { metadataDatabase } from '../domain/namespace.ts'
+import type { LeaseView, OwnerToken } from '../domain/owner.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { code } from '../mongo/errors.ts'
+import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
+
+/** The coordinator's office, or a partition by its number. */
+export type ClaimKey = 'coordinator' | number
+
+export interface Claim {
+  owner: OwnerToken | null
+  /** Rises with every owner. */
+  epoch: number
+  /** Who owned it last, and since when, also when it was given back. */
+  last: { owner: OwnerToken; since: Date }
+}
+
+export interface Ownership {
+  leases: LeaseView[]
+  claims: Map<ClaimKey, Claim>
+}
+
+const timeoutMS = 5_000
+const instancePrefix = 'instance:'
+
+/**
+ * What is true about who owns what, in the metadata database, whatever the liveness store believes. Every change of an
+ * owner is a compare-and-set on the claim's epoch and leaves a line in `ownershipHistory`, whose `_id` (claim and epoch)
+ * two owners could not both have written. Who dies before he has written his leaves that to his successor.
+ */
+export class OwnershipStore {
+  readonly #cluster: Cluster
+  constructor(destination: Cluster) {
+    this.#cluster = destination
+  }
+
+  static leaseName(id: string): string {
+    return `${instancePrefix}${id}`
+  }
+
+  /** Leases first: an owner seen dead is dead, whatever has been claimed since. */
+  async read(): Promise<Ownership> {
+    const leases = await this.#aggregate('leases', [
+      { $match: { _id: { $regex: `^${instancePrefix}` } } },
+      { $set: { expired: { $lt: ['$expiresAt', '$$NOW'] } } },
+    ])
+    const claims = await this.#aggregate('ownership', [])
+    return {
+      leases: leases.map((lease) => ({
+        id: lease['owner'] as string,
+        epoch: lease['epoch'] as number,
+        settled: (lease['settled'] as number | undefined) ?? 0,
+        expired: lease['expired'] as boolean,
+        incarnation: lease['incarnation'] as string,
+        predecessors: predecessorsOf(lease),
+        buried: lease['buried'] === true,
+        takesWork: lease['takesWork'] === true,
+      })),
+      claims: new Map(
+        claims.map((claim) => [
+          claim['_id'] as ClaimKey,
+          {
+            owner: claim['owner'] as OwnerToken | null,
+            epoch: claim['epoch'] as number,
+            last: claim['last'] as Claim['last'],
+          },
+        ]),
+      ),
+    }
+  }
+
+  /** True when the claim is this owner's now. `seen`: the claim as read, undefined when there was none. */
+  async claim(key: ClaimKey, seen: Claim | undefined, owner: OwnerToken): Promise<boolean> {
+    const epoch = (seen?.epoch ?? 0) + 1
+    const last = { owner, since: new Date() }
+    const set = { $set: { owner, epoch, last, schemaVersion: 1 } }
+    const filter = seen ? { _id: key, epoch: seen.epoch, owner: seen.owner } : { _id: key, epoch: { $exists: false } }
+    if (!(await this.#update('ownership', filter, set, !seen))) return false
+    const lines = [...(seen ? [historyLine(key, seen.epoch, seen.last)] : []), historyLine(key, epoch, last)]
+    await this.#write({ update: 'ownershipHistory', updates: lines })
+    return true
+  }
+
+  /** Gives claims back; those that are no longer this owner's are left alone. */
+  async release(keys: readonly ClaimKey[], owner: OwnerToken): Promise<void> {
+    if (keys.length === 0) return
+    const updates = [{ q: { _id: { $in: keys }, owner }, u: { $set: { owner: null } }, multi: true }]
+    await this.#write({ update: 'ownership', updates })
+  }
+
+  /**
+   * Ends the life of an instance whose lease has expired, so that what it owned may be claimed: from the first step on it
+   * cannot renew, and after the second none of its writes is still under way. May be repeated, and by several at once.
+   * @param confirmMS how long that instance may go on believing that it holds its lease; 0 where expiry proves that it does not
+   */
+  async bury(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<void> {
+    const name = OwnershipStore.leaseName(lease.id)
+    let { epoch } = lease
+    if (lease.settled <= epoch && !(await this.#isBuried(name, epoch))) {
+      const expired = confirmMS === 0 ? { $expr: { $lt: ['$expiresAt', '$$NOW'] } } : {}
+      const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, expiresAt: new Date(0) } }
+      if (!(await this.#update('leases', { _id: name, epoch, ...expired }, dead))) return
+      epoch += 1
+    }
+    await pause(confirmMS)
+    await writesEnded(this.#cluster, [...lease.predecessors, lease.incarnation])
+    const settled = { $set: { settled: epoch + 1, predecessors: [] } }
+    await this.#update('leases', { _id: name, epoch, buried: true }, settled)
+  }
+
+  async #isBuried(name: string, epoch: number): Promise<boolean> {
+    return (await this.#aggregate('leases', [{ $match: { _id: name, epoch, buried: true } }])).length > 0
+  }
+
+  async #aggregate(collection: string, pipeline: Document[]): Promise<Document[]> {
+    const reply = await this.#cluster.read(
+      metadataDatabase,
+      { aggregate: collection, pipeline, cursor: { batchSize: 10_000 }, readConcern: { level: 'majority' } },
+      { timeoutMS },
+    )
+    return reply['cursor'].firstBatch as Document[]
+  }
+
+  /** True when the filter matched (or, with upsert, nothing stood there). */
+  async #update(collection: string, q: Document, u: Document, upsert = false): Promise<boolean> {
+    const reply = await this.#write({ update: collection, updates: [{ q, u, upsert }] })
+    return reply !== null && (reply['n'] as number) > 0
+  }
+
+  async #write(command: Document): Promise<Document | null> {
+    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, timeoutMS })
+    const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
+    if (!failed) return reply
+    if (failed.code === code.duplicateKey) return null
+    throw new Error(`ownership could not be stored: ${failed.errmsg}`)
+  }
+}
+
+function historyLine(key: ClaimKey, epoch: number, { owner, since }: Claim['last']): Document {
+  return { q: { _id: `${key}:${epoch}` }, u: { $setOnInsert: { owner, at: since } }, upsert: true }
+}

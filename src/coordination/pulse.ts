@@ -1,0 +1,199 @@
+import type { InstanceContext } from '../../machines/instance-context.ts'
+import type { SyncCommand } from '../../machines/protocol.ts'
+import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
+import type { Progress, PublicState } from '../domain/progress.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import type { SyncWork } from '../sync-work.ts'
+import type { SeenInstance } from './liveness.ts'
+
+export interface PulseParts {
+  /** mongosyncID. */
+  id: string
+  incarnation: string
+  work: () => SyncWork | null
+  progress: () => Progress
+  receive: (command: SyncCommand) => void
+  context: RetryContext
+}
+
+const beatMS = 1_000
+/** States in which an instance may coordinate. */
+const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
+
+/** Tells the others how this instance is, and knows how they are: all that `progress` and `instances` show of the team. */
+export class Pulse {
+  readonly #parts: PulseParts
+  #timer: NodeJS.Timeout | null = null
+  #state: PublicState = 'IDLE'
+  #seen: SeenInstance[] = []
+  #beating: Promise<void> = Promise.resolve()
+  #again = false
+  #aside: Promise<void> | null = null
+  /** Bytes copied by instances that are lost: they count with the coordinator. */
+  strandedBytes = 0
+
+  constructor(parts: PulseParts) {
+    this.#parts = parts
+  }
+
+  /** Resolves when this instance is known to the others. */
+  async start(): Promise<void> {
+    if (this.#timer) return
+    this.#timer = setInterval(() => this.#beatSoon(), beatMS)
+    this.#timer.unref()
+    this.#beatSoon()
+    await this.#beating
+  }
+
+  stop(): void {
+    if (this.#timer) clearInterval(this.#timer)
+    this.#timer = null
+  }
+
+  /** The machine has come to another state: the others learn it now. */
+  transition(state: PublicState, context: InstanceContext): void {
+    if (state === this.#state) return
+    this.#state = state
+    const work = this.#parts.work()
+    if (!work) return
+    // What fails with a commit fails for all, and is theirs to mend here; else the others go on, and one of them leads: not before
+    // what this one has under way (a plan of the copy, a change of definitions) has ended.
+    if (state === 'FAILED' && !context.commitRequested && context.reversing === null) {
+      const giveUp = (): void => {
+        if (this.#state === 'FAILED') work.coordination.engage(false)
+      }
+      // The verifier as well: its last words must not come after the first ones of the next coordinator's.
+      void Promise.allSettled([work.ended, work.verification.stop()]).then(giveUp)
+    } else work.coordination.engage(atWork.includes(state) || state === 'FAILED')
+    if (state === 'FAILED' && context.commitRequested && context.failure) {
+      work.team.failed(context.failure).catch((error) => this.#parts.context.onRetry?.('telling the others', error))
+    }
+    if (!this.#timer) return
+    this.#beatSoon()
+    this.#beating.then(() => work.coordination.nudge()).catch(() => {})
+  }
+
+  /** The coordinator's verifier, for those who do not verify themselves. */
+  get verification(): Progress['verification'] {
+    const coordinator = this.#parts.work()?.coordination
+    if (!coordinator || coordinator.leading) return null
+    return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress.verification ?? null
+  }
+
+  get warnings(): string[] {
+    const work = this.#parts.work()
+    if (!work) return []
+    const others = this.#seen.filter(({ id, alive }) => alive && id !== this.#parts.id)
+    const warnings: string[] = []
+    const waiting = new Set(work.figures.barrierWaitsFor)
+    for (const one of others) {
+      const holdsUp = one.partitions.some((partition) => waiting.has(partition))
+      if (holdsUp && one.progress.state === 'PAUSED') {
+        warnings.push(`a change of definitions waits for instance ${one.id}, which is paused; resume it`)
+      } else if (holdsUp && one.progress.state === 'FAILED') {
+        warnings.push(
+          `a change of definitions waits for instance ${one.id}, which has failed; mend the cause and resume it`,
+        )
+      }
+    }
+    if (this.#state === 'PAUSED' && others.some(({ progress }) => progress.state === 'RUNNING')) {
+      warnings.push('this instance is paused while others run: it holds up every change of definitions, and the commit')
+    }
+    const command = { COMMITTING: 'commit', REVERSING: 'reversal' }[this.#state as string]
+    if (command && work.team.waitingFor.length > 0) {
+      warnings.push(`the ${command} waits until these instances have got it too: ${work.team.waitingFor.join(', ')}`)
+    }
+    return warnings
+  }
+
+  /** Everybody, as last heard of; this instance as it is now. */
+  async report(): Promise<InstancesReport> {
+    await this.#look().catch(() => {}) // what was seen last is better than nothing
+    const rows = this.#seen.filter(({ id }) => id !== this.#parts.id).map(rowOf)
+    const work = this.#parts.work()
+    if (work) rows.push(this.#own(work))
+    rows.sort((one, other) => (one.mongosyncID < other.mongosyncID ? -1 : 1))
+    return { instances: rows, totals: totalsOf(rows) }
+  }
+
+  #own(work: SyncWork): InstanceRow {
+    return {
+      mongosyncID: this.#parts.id,
+      coordinator: work.coordination.leading || work.coordination.coordinatorID === this.#parts.id,
+      status: 'alive',
+      lastSeenSeconds: 0,
+      partitions: [...work.coordination.held.keys()].sort((one, other) => one - other),
+      progress: this.#parts.progress(),
+    }
+  }
+
+  /** One beat at a time; what changes during one is told by the next. */
+  #beatSoon(): void {
+    if (this.#again) return
+    this.#again = true
+    this.#beating = this.#beating.then(async () => {
+      this.#again = false
+      await this.#beat().catch((error) =>
+        this.#parts.context.onRetry?.('telling the others how this instance is', error),
+      )
+    })
+  }
+
+  async #beat(): Promise<void> {
+    const work = this.#parts.work()
+    if (!work || this.#parts.context.signal.aborted) return
+    const { coordinator, partitions, progress } = this.#own(work)
+    const { id, incarnation } = this.#parts
+    const sentAt = performance.now()
+    await work.liveness.beat({ id, incarnation, coordinator, partitions, progress })
+    work.belief?.heard(sentAt)
+    await this.#look()
+    // Not awaited: while the destination is away these wait for it, and this instance must go on being heard of.
+    this.#aside ??= this.#lookAside(work, progress)
+      .catch((error) => this.#parts.context.onRetry?.('looking how far the others are', error))
+      .finally(() => {
+        this.#aside = null
+      })
+  }
+
+  async #lookAside(work: SyncWork, progress: Progress): Promise<void> {
+    await work.figures.lookAround()
+    const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
+    if (rests && this.#seen.length > 1) await work.figures.countCopied()
+    await this.#countStranded(work)
+    // Lost when the others were told to commit, or started since.
+    if (this.#seen.length > 1 && this.#state === 'RUNNING' && progress.canCommit && (await work.team.isCommitting())) {
+      this.#parts.receive({ type: 'sync.commit' })
+    }
+  }
+
+  async #look(): Promise<void> {
+    const work = this.#parts.work()
+    if (work) this.#seen = await work.liveness.instances()
+  }
+
+  async #countStranded(work: SyncWork): Promise<void> {
+    const alive = new Set(this.#seen.filter((one) => one.alive).map(({ id }) => id))
+    if (!work.coordination.leading || this.#seen.length === alive.size) {
+      this.strandedBytes = 0
+      return
+    }
+    let stranded = 0
+    for (const [id, bytes] of await work.figures.bytesByInstance()) if (!alive.has(id)) stranded += bytes
+    this.strandedBytes = stranded
+  }
+}
+
+export function rowOf(one: SeenInstance): InstanceRow {
+  const { collectionCopy } = one.progress
+  // Counted by the coordinator from now on.
+  const copied = collectionCopy && !one.alive ? { ...collectionCopy, estimatedCopiedBytes: 0 } : collectionCopy
+  return {
+    mongosyncID: one.id,
+    coordinator: one.coordinator && one.alive,
+    status: one.alive ? 'alive' : 'lost',
+    lastSeenSeconds: Math.round(one.lastSeenSeconds),
+    partitions: one.partitions,
+    progress: { ...one.progress, collectionCopy: copied },
+  }
+}

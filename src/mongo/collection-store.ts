@@ -1,0 +1,152 @@
+import { Binary } from 'mongodb'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { buildDocument, readFields } from '../domain/raw-bson.ts'
+import type { ShardKey } from '../domain/shard-key.ts'
+import type { SegmentStore } from './segment-store.ts'
+import type { StoredDocuments } from './stored-documents.ts'
+import type { TombstoneStore } from './tombstone-store.ts'
+import { fromUuid, toUuid } from './uuid.ts'
+
+/** The catalogue as it is stored: definitions by the coordinator, how far the copy is by whoever ends it. */
+export class CollectionStore {
+  readonly #stored: StoredDocuments
+  readonly #others: { segments: SegmentStore; tombstones: TombstoneStore }
+  readonly #tenure: () => number
+
+  /**
+   * @param others what belongs to a collection and goes with it
+   * @param tenure the coordinator's: what a later one has written, an earlier one does not overwrite
+   */
+  constructor(
+    stored: StoredDocuments,
+    others: { segments: SegmentStore; tombstones: TombstoneStore },
+    tenure: () => number,
+  ) {
+    this.#stored = stored
+    this.#others = others
+    this.#tenure = tenure
+  }
+
+  async load(): Promise<CatalogueEntry[]> {
+    const found = await this.#stored.find('collections', {})
+    return found.map((document) => ({
+      uuid: fromUuid(document['_id'] as Binary),
+      database: document['database'] as string,
+      name: document['name'] as string,
+      sourceName: document['name'] as string,
+      destinationUUID: document['destinationUUID'] ? fromUuid(document['destinationUUID'] as Binary) : null,
+      state: document['state'] as CatalogueEntry['state'],
+      wanted: {
+        options: readFields(bytesOf(document['options'])),
+        indexes: (document['indexes'] as Binary[]).map((index) => readFields(bytesOf(index))),
+      },
+      shardKey: shardKeyOf(document['shardKey']),
+      estimatedBytes: document['estimatedBytes'] as number,
+      copiedBytes: 0,
+      totalCopied: document['totalCopied'] as number | null,
+      endedPartitions: new Set(document['endedPartitions'] as number[]),
+      planned: document['planned'] as boolean,
+      hasTombstones: false,
+    }))
+  }
+
+  /** Stores what the coordinator knows of collections; how far their copy is, is stored by whoever ends it. */
+  async save(entries: CatalogueEntry[]): Promise<void> {
+    const tenure = this.#tenure()
+    await this.#stored.updateFenced(
+      'collections',
+      entries.map((entry) => ({
+        q: { _id: toUuid(entry.uuid), tenure: { $lte: tenure } },
+        u: {
+          $set: {
+            tenure,
+            database: entry.database,
+            name: entry.name,
+            destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
+            options: new Binary(buildDocument(entry.wanted.options)),
+            indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
+            shardKey: entry.shardKey?.map(({ path, hashed }) => ({ path, hashed })) ?? null,
+            estimatedBytes: entry.estimatedBytes,
+            planned: entry.planned,
+          },
+          $setOnInsert: {
+            state: entry.state,
+            endedPartitions: [],
+            totalCopied: entry.state === 'copied' ? (entry.totalCopied ?? 0) : null,
+          },
+        },
+        upsert: true,
+      })),
+    )
+  }
+
+  /**
+   * Stores that these collections are cut into segments, and nothing else of them: what is known of their definitions may change
+   * meanwhile. Returns the UUIDs of those that are still there, and that no later tenure has seen to.
+   */
+  async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
+    const tenure = this.#tenure()
+    await this.#stored.update(
+      'collections',
+      entries.map(({ uuid, estimatedBytes }) => ({
+        q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
+        u: { $set: { tenure, planned: true, estimatedBytes } },
+      })),
+    )
+    const projection = { schemaVersion: 1 }
+    const planned = await this.#stored.find('collections', { tenure, planned: true }, { projection })
+    const asked = new Set(entries.map(({ uuid }) => uuid))
+    return planned.map((document) => fromUuid(document['_id'] as Binary)).filter((uuid) => asked.has(uuid))
+  }
+
+  /**
+   * UUIDs of collections that are not yet copied by all. One that all partitions have ended is completed first: whoever
+   * ended the last of them died before it could.
+   */
+  async copying(partitionCount: number): Promise<string[]> {
+    const projection = { schemaVersion: 1, endedPartitions: 1 }
+    const found = await this.#stored.find('collections', { state: 'copying' }, { projection })
+    const copying: string[] = []
+    for (const document of found) {
+      const uuid = fromUuid(document['_id'] as Binary)
+      const ended = (document['endedPartitions'] as number[]).length === partitionCount
+      if (!ended || (await this.endCopy(uuid, [], partitionCount)) === null) copying.push(uuid)
+    }
+    return copying
+  }
+
+  /**
+   * These partitions have reconciled what they recorded while the collection was copied. When all have, the collection
+   * is copied, and its bytes are returned; null before.
+   */
+  async endCopy(uuid: string, partitions: number[], partitionCount: number): Promise<number | null> {
+    const _id = toUuid(uuid)
+    await this.#stored.update('collections', [
+      { q: { _id }, u: { $set: {}, $addToSet: { endedPartitions: { $each: partitions } } } },
+    ])
+    const found = await this.#stored.findOne('collections', { _id })
+    if (!found || found['state'] === 'copied') return (found?.['totalCopied'] as number | undefined) ?? 0
+    if ((found['endedPartitions'] as number[]).length < partitionCount) return null
+    const totalCopied = await this.#others.segments.bytesOf(uuid)
+    await this.#stored.update('collections', [{ q: { _id }, u: { $set: { state: 'copied', totalCopied } } }])
+    await this.#others.tombstones.remove(uuid)
+    return totalCopied
+  }
+
+  /** Forgets a collection that is gone on the source, with its segments and tombstones. */
+  async remove(uuid: string): Promise<void> {
+    await this.#others.segments.remove([uuid])
+    await this.#others.tombstones.remove(uuid)
+    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#tenure() } }
+    await this.#stored.delete('collections', [{ q: owned, limit: 1 }])
+  }
+}
+
+/** Written since sharded clusters can be synced; what was stored before has none. */
+function shardKeyOf(stored: unknown): ShardKey | null {
+  return (stored as ShardKey | null | undefined) ?? null
+}
+
+function bytesOf(value: unknown): Buffer {
+  return Buffer.from((value as Binary).buffer)
+}

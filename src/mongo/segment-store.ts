@@ -1,0 +1,211 @@
+import { Binary, type Document } from 'mongodb'
+import type { Segment } from '../domain/catalogue.ts'
+import type { OwnerToken } from '../domain/owner.ts'
+import { parseOwner } from '../domain/owner.ts'
+import type { StoredDocuments } from './stored-documents.ts'
+import { fromUuid, toUuid } from './uuid.ts'
+
+/** UUIDs in one `$in`. */
+const uuidsMax = 500
+/** Candidates looked at for one claim beyond those wanted: others claim at the same time. */
+const spare = 8
+
+/** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
+export class SegmentStore {
+  readonly #stored: StoredDocuments
+  constructor(stored: StoredDocuments) {
+    this.#stored = stored
+  }
+
+  /**
+   * Stores a plan, in the order of whose ranks segments are claimed; by nobody before `open`. Were they claimed at once, a plan
+   * that a crash cut short would be made again while others still copy its ranges, and insert after the copy has ended.
+   */
+  async plan(segments: Segment[]): Promise<void> {
+    await this.#stored.update(
+      'segments',
+      segments.map((segment) => ({
+        q: { _id: keyOf(segment) },
+        u: {
+          ...progressOf(segment),
+          ...boundsOf(segment),
+          claimable: false,
+          owner: null,
+          ownerID: null,
+          previousID: null,
+          claim: 0,
+        },
+        upsert: true,
+      })),
+    )
+  }
+
+  /** The plan of these collections is on record, and will not be made again: their segments may be claimed. */
+  async open(uuids: string[]): Promise<void> {
+    for (let from = 0; from < uuids.length; from += uuidsMax) {
+      const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
+      const q = { collection: { $in: collections }, claimable: { $ne: true } }
+      await this.#stored.update('segments', [{ q, u: { $set: { claimable: true } }, multi: true }])
+    }
+  }
+
+  /**
+   * Stores how far segments are; one that is not this owner's any more, or by another claim (of a collection that was cut anew,
+   * where it is another range), or gone with its collection, is left alone.
+   */
+  async note(segments: Segment[], owner: OwnerToken): Promise<void> {
+    await this.#stored.update(
+      'segments',
+      segments.map((segment) => ({
+        q: { _id: keyOf(segment), owner, claim: segment.claim },
+        u: { $set: progressOf(segment) },
+      })),
+    )
+  }
+
+  /**
+   * Claims up to `limit` open segments that nobody owns, or whose owner is dead. They come back as stored: a segment
+   * taken over goes on after the last `_id` that its former owner had acknowledged.
+   * @param claim a number of this owner's that no earlier claim of it had
+   */
+  async claim(
+    owner: OwnerToken,
+    claim: number,
+    limit: number,
+    isDead: (owner: OwnerToken) => boolean,
+  ): Promise<Segment[]> {
+    const owners = await this.#openOwners()
+    const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isDead)] } }
+    const candidates = await this.#stored.find('segments', claimable, {
+      sort: { rank: 1 },
+      limit: limit + spare,
+      projection: { _id: 1, schemaVersion: 1 },
+    })
+    if (candidates.length === 0) return []
+    // Of more candidates than wanted, so that instances claiming at the same moment do not all go for the same ones.
+    const chosen =
+      candidates.length > limit
+        ? candidates.slice(claim % 2 === 0 ? 0 : candidates.length - limit).slice(0, limit)
+        : candidates
+    const ids = chosen.map((candidate) => candidate['_id'])
+    await this.#stored.update('segments', [
+      {
+        q: { _id: { $in: ids }, ...claimable },
+        u: [{ $set: { previousID: '$ownerID', owner, ownerID: parseOwner(owner).id, claim } }],
+        multi: true,
+      },
+    ])
+    const claimed = await this.#stored.find('segments', { owner, claim, done: false }, { sort: { rank: 1 } })
+    return claimed.map(toSegment)
+  }
+
+  /** Gives open segments back, each as far as it is. */
+  async release(owner: OwnerToken): Promise<void> {
+    await this.#stored.update('segments', [{ q: { owner, done: false }, u: { $set: { owner: null } }, multi: true }])
+  }
+
+  /** UUIDs of collections that have open segments. */
+  async openCollections(): Promise<Set<string>> {
+    const groups = await this.#stored.aggregate('segments', [
+      { $match: { done: false } },
+      { $group: { _id: '$collection' } },
+    ])
+    return new Set(groups.map((group) => fromUuid(group['_id'] as Binary)))
+  }
+
+  /** Bytes copied of each collection by instances with the given id. */
+  async bytesBy(id: string): Promise<Map<string, number>> {
+    const groups = await this.#stored.aggregate('segments', [
+      { $match: { ownerID: id } },
+      { $group: { _id: '$collection', bytes: { $sum: '$bytes' } } },
+    ])
+    return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
+  }
+
+  /** Bytes copied by each instance, by mongosyncID. */
+  async bytesByInstance(): Promise<Map<string, number>> {
+    const groups = await this.#stored.aggregate('segments', [
+      { $match: { ownerID: { $ne: null } } },
+      { $group: { _id: '$ownerID', bytes: { $sum: '$bytes' } } },
+    ])
+    return new Map(groups.map((group) => [group['_id'] as string, Number(group['bytes'])]))
+  }
+
+  async bytesOf(uuid: string): Promise<number> {
+    const [group] = await this.#stored.aggregate('segments', [
+      { $match: { collection: toUuid(uuid) } },
+      { $group: { _id: null, bytes: { $sum: '$bytes' } } },
+    ])
+    return Number(group?.['bytes'] ?? 0)
+  }
+
+  async load(uuid: string): Promise<Segment[]> {
+    const found = await this.#stored.find('segments', { collection: toUuid(uuid) })
+    return found.map(toSegment).sort((one, other) => one.ordinal - other.ordinal)
+  }
+
+  async remove(uuids: string[]): Promise<void> {
+    for (let from = 0; from < uuids.length; from += uuidsMax) {
+      const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
+      await this.#stored.delete('segments', [{ q: { collection: { $in: collections } }, limit: 0 }])
+    }
+  }
+
+  async createIndexes(): Promise<void> {
+    await this.#stored.createIndex('segments', { collection: 1 }, 'collection')
+    await this.#stored.createIndex('segments', { done: 1, owner: 1, rank: 1 }, 'done_owner_rank')
+  }
+
+  async #openOwners(): Promise<OwnerToken[]> {
+    const groups = await this.#stored.aggregate('segments', [
+      { $match: { done: false } },
+      { $group: { _id: '$owner' } },
+    ])
+    return groups.flatMap((group) => (group['_id'] === null ? [] : [group['_id'] as OwnerToken]))
+  }
+}
+
+function keyOf({ collection, ordinal }: Segment): string {
+  return `${Buffer.from(collection, 'latin1').toString('hex')}:${ordinal}`
+}
+
+function boundsOf(segment: Segment): Document {
+  return {
+    collection: toUuid(segment.collection),
+    ordinal: segment.ordinal,
+    rank: segment.rank,
+    from: segment.from ? new Binary(segment.from) : null,
+    to: segment.to ? new Binary(segment.to) : null,
+  }
+}
+
+function progressOf(segment: Segment): Document {
+  return {
+    last: segment.last ? new Binary(segment.last) : null,
+    done: segment.done,
+    documents: segment.documents,
+    bytes: segment.bytes,
+    attempts: segment.attempts,
+  }
+}
+
+function toSegment(document: Document): Segment {
+  return {
+    collection: fromUuid(document['collection'] as Binary),
+    ordinal: document['ordinal'] as number,
+    rank: document['rank'] as number,
+    from: optionalBytes(document['from']),
+    to: optionalBytes(document['to']),
+    last: optionalBytes(document['last']),
+    done: document['done'] as boolean,
+    documents: document['documents'] as number,
+    bytes: document['bytes'] as number,
+    attempts: document['attempts'] as number,
+    wasOwn: document['ownerID'] !== null && document['ownerID'] === document['previousID'],
+    claim: document['claim'] as number,
+  }
+}
+
+function optionalBytes(value: unknown): Buffer | null {
+  return value ? Buffer.from((value as Binary).buffer) : null
+}

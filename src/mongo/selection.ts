@@ -1,0 +1,135 @@
+import type { Document } from 'mongodb'
+import { assert, RefusedError } from '../domain/errors.ts'
+import {
+  decidingName,
+  isFiltered,
+  type Matches,
+  mayHold,
+  type NamespaceFilters,
+  selects,
+} from '../domain/namespace-filter.ts'
+import type { NamespaceFilter, NamespacePattern } from '../domain/start-request.ts'
+import type { Cluster } from './cluster.ts'
+import { codeOf, isTransient } from './errors.ts'
+import { eventCondition, patternCondition } from './selection-match.ts'
+
+/** Names asked about in one command, and answers kept. */
+const atOnce = 5_000
+const keptMax = 100_000
+
+/**
+ * What of the clusters is synced. Patterns are the server's regular expressions, and no other library reads all of them alike,
+ * so a cluster is asked (always the source, so that everybody gets the same answer), once for each name.
+ */
+export class Selection {
+  readonly #cluster: Cluster
+  readonly #filters: NamespaceFilters
+  readonly #kept = new Map<string, boolean>()
+  /** For a change stream: the events of what is selected. Null where everything is. */
+  readonly events: Document | null
+
+  constructor(source: Cluster, filters: NamespaceFilters) {
+    this.#cluster = source
+    this.#filters = filters
+    this.events = eventCondition(filters)
+  }
+
+  async selects(database: string, collection: string): Promise<boolean> {
+    return (await this.among(database, [{ name: collection }])).length > 0
+  }
+
+  /** Those of a database's collections and views that are selected. */
+  async among<T extends { name: string }>(database: string, listed: T[]): Promise<T[]> {
+    if (!isFiltered(this.#filters)) return listed
+    const names = listed.map(({ name }) => decidingName(name))
+    const matches = await this.#ask([database], names)
+    return listed.filter((_, at) => selects(this.#filters, matches, database, names[at] as string))
+  }
+
+  /** Those databases that may hold something selected. */
+  async databases(names: Iterable<string>): Promise<string[]> {
+    const all = [...names]
+    if (!isFiltered(this.#filters)) return all
+    const matches = await this.#ask(all, [])
+    return all.filter((name) => mayHold(this.#filters, matches, name))
+  }
+
+  /** Throws RefusedError naming the field of a pattern that the server does not take. */
+  async refuseBadPatterns(): Promise<void> {
+    for (const field of ['includeNamespaces', 'excludeNamespaces'] as const) {
+      for (const [at, entry] of (this.#filters[field] ?? []).entries()) {
+        for (const part of ['databaseRegex', 'collectionsRegex'] as const) {
+          const pattern = entry[part]
+          if (pattern) await this.#refuseBadPattern(`${field}[${at}].${part}`, pattern)
+        }
+      }
+    }
+  }
+
+  async #refuseBadPattern(field: string, pattern: NamespacePattern): Promise<void> {
+    try {
+      await this.#matching(pattern, [])
+    } catch (error) {
+      if (codeOf(error) === undefined || isTransient(error)) throw error
+      throw new RefusedError('InvalidRequest', `${field}: ${error instanceof Error ? error.message : String(error)}`, {
+        cause: error,
+      })
+    }
+  }
+
+  get #entries(): NamespaceFilter[] {
+    return [...(this.#filters.includeNamespaces ?? []), ...(this.#filters.excludeNamespaces ?? [])]
+  }
+
+  /** Everything that is to be known to decide about these databases and collections. */
+  async #ask(databases: string[], collections: string[]): Promise<Matches> {
+    const answers = new Map<string, boolean>()
+    for (const { databaseRegex, collectionsRegex } of this.#entries) {
+      if (databaseRegex) await this.#answer(databaseRegex, databases, answers)
+      if (collectionsRegex) await this.#answer(collectionsRegex, collections, answers)
+    }
+    return (pattern, text) => {
+      const answer = answers.get(questionOf(pattern, text))
+      assert(answer !== undefined, 'a name is decided by a pattern that was not asked')
+      return answer
+    }
+  }
+
+  /** Adds to `answers` from what is kept or, where nothing is, from the server. */
+  async #answer(pattern: NamespacePattern, texts: string[], answers: Map<string, boolean>): Promise<void> {
+    const unknown: string[] = []
+    for (const text of new Set(texts)) {
+      const question = questionOf(pattern, text)
+      const kept = this.#kept.get(question)
+      if (kept === undefined) unknown.push(text)
+      else answers.set(question, kept)
+    }
+    if (this.#kept.size > keptMax) this.#kept.clear()
+    for (let from = 0; from < unknown.length; from += atOnce) {
+      const asked = unknown.slice(from, from + atOnce)
+      const matching = new Set(await this.#matching(pattern, asked))
+      for (const text of asked) {
+        this.#kept.set(questionOf(pattern, text), matching.has(text))
+        answers.set(questionOf(pattern, text), matching.has(text))
+      }
+    }
+  }
+
+  async #matching(pattern: NamespacePattern, texts: string[]): Promise<string[]> {
+    const reply = await this.#cluster.read('admin', {
+      aggregate: 1,
+      pipeline: [
+        // Names may look like expressions: as literals they are what they are.
+        { $documents: { $literal: texts.map((text) => ({ text })) } },
+        { $match: { text: patternCondition(pattern) } },
+      ],
+      cursor: { batchSize: atOnce },
+    })
+    return (reply['cursor'].firstBatch as { text: string }[]).map(({ text }) => text)
+  }
+}
+
+/** Neither part may hold a null character: the server refuses such patterns and such names. */
+function questionOf({ pattern, options = '' }: NamespacePattern, text: string): string {
+  return `${options}\0${pattern}\0${text}`
+}

@@ -1,0 +1,90 @@
+import { Binary, Long } from 'mongodb'
+import { idOf } from '../domain/id-element.ts'
+import { isIn, type PartitionFilter } from './partition-filter.ts'
+import { RawValue } from './raw-values.ts'
+import type { StoredDocuments } from './stored-documents.ts'
+import { toUuid } from './uuid.ts'
+
+/** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
+export interface Tombstone {
+  idElement: Buffer
+  order: number
+  reorder: boolean
+}
+
+/** Identities applied while their collection was copied: collection `tombstones` of the metadata database. */
+export class TombstoneStore {
+  readonly #stored: StoredDocuments
+  constructor(stored: StoredDocuments) {
+    this.#stored = stored
+  }
+
+  /**
+   * Records identities (whole `_id` elements) to be reconciled again when the collection's copy has ended. An identity
+   * that is recorded already keeps its order unless `reorder` says that it stands at the end now.
+   */
+  async add(uuid: string, tombstones: Tombstone[]): Promise<void> {
+    const collection = toUuid(uuid)
+    await this.#stored.update(
+      'tombstones',
+      tombstones.map(({ idElement, order, reorder }) => {
+        const position = { order: Long.fromNumber(order) }
+        // The value by itself as well: the server hashes it to tell whose partition it belongs to.
+        const known = { collection, id: new RawValue(idOf(idElement)) }
+        return {
+          q: { _id: tombstoneID(uuid, idElement) },
+          u: reorder ? { $set: { ...known, ...position } } : { $set: known, $setOnInsert: position },
+          upsert: true,
+        }
+      }),
+    )
+  }
+
+  /**
+   * Up to `limit` identities beyond `after` (null: from the first on), in order; of some partitions only, if they are given.
+   * Instances number what they record each for itself, so several may have one number.
+   */
+  async read(
+    uuid: string,
+    after: Pick<Tombstone, 'order' | 'idElement'> | null,
+    limit: number,
+    of?: PartitionFilter,
+  ): Promise<Tombstone[]> {
+    const beyond = after && {
+      order: { $gte: Long.fromNumber(after.order) },
+      $or: [{ order: { $gt: Long.fromNumber(after.order) } }, { _id: { $gt: tombstoneID(uuid, after.idElement) } }],
+    }
+    const found = await this.#stored.find(
+      'tombstones',
+      { collection: toUuid(uuid), ...beyond, ...(of ? { $expr: isIn(of, '$id') } : {}) },
+      { sort: { order: 1, _id: 1 }, limit },
+    )
+    return found.map((document) => ({
+      idElement: bytesOf(document['_id']).subarray(16),
+      order: Number(document['order']),
+      reorder: false,
+    }))
+  }
+
+  /** The highest order any recorded identity has; 0 without any. */
+  async highestOrder(): Promise<number> {
+    const [found] = await this.#stored.find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
+    return Number(found?.['order'] ?? 0)
+  }
+
+  async remove(uuid: string): Promise<void> {
+    await this.#stored.delete('tombstones', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
+  }
+
+  async createIndexes(): Promise<void> {
+    await this.#stored.createIndex('tombstones', { collection: 1, order: 1, _id: 1 }, 'collection_order_id')
+  }
+}
+
+function tombstoneID(uuid: string, idElement: Buffer): Binary {
+  return new Binary(Buffer.concat([Buffer.from(uuid, 'latin1'), idElement]))
+}
+
+function bytesOf(value: unknown): Buffer {
+  return Buffer.from((value as Binary).buffer)
+}
