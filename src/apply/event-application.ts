@@ -1,3 +1,4 @@
+import type { Touched } from '../coordination/barriers.ts'
 import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
@@ -7,18 +8,23 @@ import { laneHash } from '../domain/lane-hash.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
 import {
+  earlierPosition,
   hurriedAwaitMS,
   idleAwaitMS,
+  type PartitionedEvents,
+  positionOfEvent,
   readChangeStream,
   type StreamBatch,
   type StreamPosition,
+  type WholeCollection,
 } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import type { Tombstone } from '../mongo/tombstone-store.ts'
 import { idElementOf, identityKey, unread } from './identity.ts'
 import { Lanes } from './lanes.ts'
-import { type DefinitionReconciler, unsupportedConversion } from './reconcile-definitions.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
 
 const laneCount = 4
@@ -31,21 +37,39 @@ export interface EventApplicationParts {
   source: Cluster
   metadata: Metadata
   catalogue: Catalogue
-  definitions: DefinitionReconciler
   documents: Omit<ReconcileDependencies, 'context'>
   context: RetryContext
-  partition: number
-  epoch: number
-  start: StreamPosition
+  /** The partitions whose events are applied here, each with the epoch of its ownership and where its events begin. */
+  partitions: ReadonlyMap<number, OwnedPartition>
+  /** How many partitions there are. */
+  partitionCount: number
+  /**
+   * Makes the destination's definitions equal, or waits until the coordinator has; resolves when events after it may be
+   * applied, with the catalogue as it is then. Rejects with StoppedError when `stopped` before.
+   */
+  follow: (touched: Touched, time: ClusterTime, stopped: AbortSignal) => Promise<void>
+  /** Throws FatalError for what cannot be followed. */
+  refuse: (event: ChangeEvent) => Promise<void>
+  /** What of the source is followed. */
+  selection: Selection
+  /** Several instances share the events, so each time of a change of definitions is a barrier of its own. */
+  shared: boolean
+  /** Whether the source has a collection, under a name that is followed. */
+  isOnSource: (database: string, uuid: string) => Promise<boolean>
   /** For fault tests: a namespace whose document events are lost, as a bug of ours might lose them. */
   dropEventsOf: string | null
+}
+
+export interface OwnedPartition {
+  epoch: number
+  start: StreamPosition
 }
 
 /**
  * Follows the source's change stream and makes the destination equal, from a stored position until told to drain.
  *
  *   stream ─▶ route ─▶ lanes (identities, folded) ─▶ reconcile documents ─▶ watermark ─▶ stored position
- *                 └──▶ DDL: all lanes drained ─▶ reconcile definitions
+ *                 └──▶ DDL: all lanes drained ─▶ barrier ─▶ definitions reconciled
  */
 export class EventApplication {
   readonly #parts: EventApplicationParts
@@ -63,10 +87,18 @@ export class EventApplication {
   #saving: Promise<void> = Promise.resolve()
   #failure: unknown = null
   #applied = 0
+  readonly #start: StreamPosition
+  /** Collections that belong to partition 0 as a whole, as the stream's filter has it. */
+  readonly #whole: WholeCollection[]
+  /** Ends here: the stream is to be opened anew with another filter. */
+  #resumeAt: StreamPosition | null = null
 
   constructor(parts: EventApplicationParts) {
     this.#parts = parts
-    this.#saved = parts.start
+    const starts = [...parts.partitions.values()].map(({ start }) => start)
+    this.#start = starts.reduce(earlierPosition)
+    this.#saved = this.#start
+    this.#whole = wholeCollections(parts.catalogue)
     const signal = AbortSignal.any([parts.context.signal, this.#failed.signal])
     this.#documents = { ...parts.documents, context: { ...parts.context, signal } }
     this.#lanes = new Lanes(
@@ -87,7 +119,11 @@ export class EventApplication {
 
   /** Everything up to this time is on the destination's majority. */
   get appliedTime(): ClusterTime {
-    return (this.#watermark.safe ?? this.#parts.start).time
+    return (this.#watermark.safe ?? this.#start).time
+  }
+
+  get #ownsAll(): boolean {
+    return this.#parts.partitions.size === this.#parts.partitionCount
   }
 
   /** Resolves when drained, everything read so far applied and its position stored; rejects on a failure. */
@@ -96,13 +132,20 @@ export class EventApplication {
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
       const awaitMS = (): number => (this.#drainTo === null ? idleAwaitMS : hurriedAwaitMS)
-      for await (const batch of readChangeStream(this.#parts.source, this.#parts.start, context, { awaitMS })) {
+      // The server looks for a token's event behind the filter, and another filter may have let it through. What happened
+      // at that time comes again then, and is applied again.
+      const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
+      const only = this.#ownsAll ? {} : { only: this.#filter }
+      await this.#beginAt(start)
+      const content = { awaitMS, selected: this.#parts.selection.events, ...only }
+      for await (const batch of readChangeStream(this.#parts.source, start, context, content)) {
         await this.#exclusively(async () => {
           await this.#route(batch)
-          this.#watermark.routed(batch.position)
+          this.#watermark.routed(this.#resumeAt ?? batch.position)
           this.#lanes.kick()
         })
         await this.#lanes.room()
+        if (this.#resumeAt) break
         if (this.#failure || this.#stream.signal.aborted) break
         // Beyond it, not at it: one time may be shared by many events of a transaction.
         if (this.#drainTo !== null && batch.position.time > this.#drainTo) break
@@ -120,6 +163,20 @@ export class EventApplication {
     if (this.#failure) throw this.#failure
   }
 
+  /**
+   * What a partition that was further had applied is applied again, older versions first: were this instance to end half-way,
+   * whoever gets that partition must do it again too. From here on no late word of a former owner moves the position on.
+   */
+  async #beginAt(start: StreamPosition): Promise<void> {
+    const { metadata, partitions } = this.#parts
+    const epochs = new Map([...partitions].map(([partition, { epoch }]) => [partition, epoch]))
+    await metadata.savePositions(epochs, start)
+  }
+
+  get #filter(): PartitionedEvents {
+    return { partitions: [...this.#parts.partitions.keys()], count: this.#parts.partitionCount, whole: this.#whole }
+  }
+
   /** Stop reading; what was read is still applied. */
   drain(): void {
     this.#stream.abort()
@@ -131,12 +188,25 @@ export class EventApplication {
   }
 
   /**
-   * The copy of this collection has ended: no insert of it is on its way any more. Identities recorded meanwhile are
-   * reconciled once more, in order; then events alone keep the collection equal.
+   * The copy of this collection has ended on every instance: no insert of it is on its way any more. Identities recorded
+   * for these partitions meanwhile are reconciled once more, in order; then events alone keep the collection equal.
    */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
-    if (!entry.hasTombstones && !waitsForCopy(entry)) return await this.#markCopied(entry)
+    if (entry.state === 'copied') return
+    // Others may have recorded for these partitions before they were ours.
+    const { metadata, shared } = this.#parts
+    const isRecorded = async (): Promise<boolean> => (await metadata.tombstones.read(entry.uuid, null, 1)).length > 0
+    const recorded = entry.hasTombstones || waitsForCopy(entry) || shared || (await isRecorded())
+    if (!recorded) return await this.#markCopied(entry)
     await this.#exclusively(() => this.#reconcileTombstones(entry))
+  }
+
+  /** Runs `work` while nothing is on its way and nothing new is routed. Rejects with StoppedError when it is over before. */
+  behindBarrier(work: () => Promise<void>): Promise<void> {
+    return this.#exclusively(async () => {
+      await this.#lanes.drain()
+      if (!this.#failure) await work()
+    })
   }
 
   /** One at a time: a batch is routed, or a copy that has ended is reconciled. */
@@ -155,41 +225,57 @@ export class EventApplication {
     const { metadata, source } = this.#parts
     // From here on its identities are applied, not recorded.
     const deferred = { ...entry, state: 'copied' as const }
-    let after = -1
-    for (;;) {
-      const tombstones = await metadata.readTombstones(entry.uuid, after, tombstonesAtOnce)
+    let after: Tombstone | null = null
+    const whole = needsOneLane(entry)
+    const { partitions, partitionCount: count } = this.#parts
+    const of = whole || this.#ownsAll ? undefined : { partitions: [...partitions.keys()], count }
+    while (!whole || partitions.has(0)) {
+      const tombstones: Tombstone[] = await metadata.tombstones.read(entry.uuid, after, tombstonesAtOnce, of)
       const last = tombstones.at(-1)
       if (!last) break
       const identities: Identities = new Map()
       for (const { idElement } of tombstones) identities.set(identityKey(idElement), unread(idElement))
       await reconcileDocuments(this.#documents, deferred, identities, source.latest)
-      after = last.order
+      after = last
     }
     await this.#markCopied(entry)
-    await metadata.removeTombstones(entry.uuid)
   }
 
   async #markCopied(entry: CatalogueEntry): Promise<void> {
-    if (this.#parts.catalogue.get(entry.uuid) !== entry) return
+    const { catalogue, metadata, partitions, partitionCount } = this.#parts
+    if (catalogue.get(entry.uuid) !== entry) return
     entry.state = 'copied'
-    await this.#parts.metadata.saveCollection(entry)
+    const ended = [...partitions.keys()].filter((partition) => !entry.endedPartitions.has(partition))
+    entry.totalCopied = await metadata.collections.endCopy(entry.uuid, ended, partitionCount)
+    for (const partition of ended) entry.endedPartitions.add(partition)
   }
 
   async #route(batch: StreamBatch): Promise<void> {
     let definitions: ChangeEvent[] = []
+    let lastDefinition: Buffer | null = null
+    const follow = async (): Promise<boolean> => {
+      const events = definitions
+      definitions = []
+      if (events.length > 0) await this.#applyDefinitions(events)
+      if (this.#failure || !lastDefinition) return false
+      if (this.#ownsAll || sameMembers(this.#whole, wholeCollections(this.#parts.catalogue))) return true
+      // What comes after this event was filtered by what is no longer right.
+      this.#resumeAt = positionOfEvent(lastDefinition)
+      return false
+    }
     for (const bytes of batch.events) {
       const event = parseChangeEvent(bytes)
-      if (event.kind === 'definition') {
+      const isDefinition = event.kind === 'definition'
+      if (!isDefinition && (event.kind === 'other' || !event.idElement || this.#isDropped(event))) continue
+      const apart = !isDefinition || (this.#parts.shared && event.time !== definitions[0]?.time)
+      if (definitions.length > 0 && apart && !(await follow())) return
+      if (this.#failure) return
+      if (isDefinition) {
         definitions.push(event)
+        lastDefinition = bytes
         continue
       }
-      if (event.kind === 'other' || !event.idElement) continue
-      if (this.#isDropped(event)) continue
-      if (definitions.length > 0) {
-        await this.#applyDefinitions(definitions)
-        definitions = []
-      }
-      if (this.#failure) return
+      if (!event.idElement) continue
       const entry = this.#parts.catalogue.get(event.uuid) ?? (await this.#lookUp(event))
       if (!entry) continue
       const lane = needsOneLane(entry)
@@ -200,7 +286,7 @@ export class EventApplication {
       this.#lanes.put(lane, entry, event, idElement, isCapped(entry.wanted.options))
       if (this.#lanes.full) await this.#lanes.room()
     }
-    if (definitions.length > 0) await this.#applyDefinitions(definitions)
+    if (definitions.length > 0) await follow()
   }
 
   #isDropped({ database, collection }: ChangeEvent): boolean {
@@ -214,28 +300,29 @@ export class EventApplication {
     if (this.#failure) return
     const touched = new Map<string, Set<string>>()
     for (const event of events) {
-      if (event.operationType === 'create' && /^tmp.{5}\.convertToCapped\./.test(event.collection)) {
-        throw unsupportedConversion(event.database, event.collection)
-      }
+      await this.#parts.refuse(event)
       const uuids = touched.get(event.database) ?? new Set()
       touched.set(event.database, uuids)
       if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
-    for (const [database, uuids] of touched) await this.#parts.definitions.reconcile(database, uuids, 'copied')
+    const [{ time } = { time: 0n }] = events
+    await this.#parts.follow(touched, time, AbortSignal.any([this.#stream.signal, this.#failed.signal]))
     this.#applied += events.length
   }
 
-  /** An event of a collection that is not catalogued: gone by now, or (it should not happen) never announced. */
+  /** An event of a collection that is not catalogued: gone by now, or renamed out, or (it should not happen) never announced. */
   async #lookUp(event: ChangeEvent): Promise<CatalogueEntry | undefined> {
     if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined
     await this.#lanes.drain()
     if (this.#failure) return undefined
-    await this.#parts.definitions.reconcile(event.database, new Set(), 'copied')
-    if (this.#parts.catalogue.get(event.uuid)) {
+    if (await this.#parts.isOnSource(event.database, event.uuid)) {
       // Its earlier documents went past unseen: going on would lose them silently.
       throw new FatalError(
         'UnsupportedChange',
-        `${namespace(event.database, event.collection)} appeared on the source without a create event. ` +
+        `${namespace(event.database, event.collection)} appeared on the source ` +
+          (this.#parts.source.before6
+            ? 'while it was synced, and a source older than 6.0 is followed in its documents only. '
+            : 'without a create event. ') +
           'Start over with an emptied destination.',
       )
     }
@@ -253,10 +340,9 @@ export class EventApplication {
     const safe = this.#watermark.safe
     if (!safe || safe === this.#saved || this.#failure) return
     this.#saved = safe
-    const { metadata, partition, epoch } = this.#parts
-    this.#saving = this.#saving
-      .then(() => metadata.savePosition(partition, epoch, safe))
-      .catch((error) => this.#fail(error))
+    const { metadata, partitions } = this.#parts
+    const epochs = new Map([...partitions].map(([partition, { epoch }]) => [partition, epoch]))
+    this.#saving = this.#saving.then(() => metadata.savePositions(epochs, safe)).catch((error) => this.#fail(error))
   }
 
   #fail(error: unknown): void {
@@ -264,4 +350,16 @@ export class EventApplication {
     this.#failed.abort()
     this.#stream.abort()
   }
+}
+
+function wholeCollections(catalogue: Catalogue): WholeCollection[] {
+  return catalogue.entries().flatMap((entry) => (needsOneLane(entry) ? [at(entry)] : []))
+}
+
+function at({ uuid, database, sourceName: name }: CatalogueEntry): WholeCollection {
+  return { uuid, database, name }
+}
+
+function sameMembers(one: WholeCollection[], other: WholeCollection[]): boolean {
+  return one.length === other.length && one.every(({ uuid }) => other.some((member) => member.uuid === uuid))
 }

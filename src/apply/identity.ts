@@ -1,6 +1,7 @@
 import type { ChangeEvent } from '../domain/change-event.ts'
 import { hasSpellings, idValueKey } from '../domain/id-value.ts'
-import { findSpan, type TypedValue } from '../domain/raw-bson.ts'
+
+export { idElementOf, idOf } from '../domain/id-element.ts'
 
 /**
  * One document that changed, with what the newest event of the batch says of it. The document itself is what counts;
@@ -13,10 +14,12 @@ export interface Identity {
   document: Buffer | null
   /** The newest event is a delete. */
   deleted: boolean
-  /** The first event of the batch is an insert: the destination most likely has no such document yet. */
+  /** The first event of the batch is an insert, and none a delete: the destination most likely has no such document yet. */
   fresh: boolean
   /** Any event of the batch is an insert: where order is content, the document stands after all before it. */
   inserted: boolean
+  /** More than one event is folded into it: on a sharded source they may be of two documents. */
+  folded: boolean
 }
 
 /** One text per `_id` by value: a replacement may spell it anew (1 for NumberLong(1)), and it is still the same document. */
@@ -31,35 +34,24 @@ export function identityKey(idElement: Buffer): IdentityKey {
 /** Past the type byte and "_id\0". */
 const idValueStart = 5
 
-/** `_id` as a typed value, for commands that take it under another name. */
-export function idOf(idElement: Buffer): TypedValue {
-  const typed = Buffer.allocUnsafe(idElement.length - 4)
-  typed[0] = idElement[0] as number
-  idElement.copy(typed, 1, 5)
-  return typed
-}
-
-/** The `_id` element of a whole document. */
-export function idElementOf(document: Buffer): Buffer {
-  const span = findSpan(document, '_id')
-  if (!span) throw new RangeError('a document without _id')
-  return document.subarray(span.start, span.valueEnd)
-}
-
 /** An identity known by its `_id` alone: what stands there is to be read from the source. */
 export function unread(idElement: Buffer): Identity {
-  return { idElement, document: null, deleted: false, fresh: false, inserted: false }
+  return { idElement, document: null, deleted: false, fresh: false, inserted: false, folded: false }
 }
 
 /** Folds an event into what the batch knows of its document already. */
 export function fold(known: Identity | undefined, event: ChangeEvent, idElement: Buffer): Identity {
   const inserted = event.kind === 'insert'
   if (!known) {
-    return { idElement, document: event.document, deleted: event.kind === 'delete', fresh: inserted, inserted }
+    const deleted = event.kind === 'delete'
+    return { idElement, document: event.document, deleted, fresh: inserted, inserted, folded: false }
   }
   known.idElement = idElement
   known.document = event.document
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted
+  known.folded = true
+  // On a sharded source the delete may be of another copy, which the destination still has.
+  if (known.deleted) known.fresh = false
   return known
 }

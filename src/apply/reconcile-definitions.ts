@@ -1,14 +1,23 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { ChangeEvent } from '../domain/change-event.ts'
 import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
+import { decidingName, isConversion, isTemporary } from '../domain/namespace-filter.ts'
+import { fieldNamed, isTruthy, type RawFields } from '../domain/raw-bson.ts'
+import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
+import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { DestinationDefinitions } from '../mongo/destination-definitions.ts'
-import { type ListedCollection, listCollections, listIndexes, readCommitted } from '../mongo/listing.ts'
+import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { type Distribution, type Placement, readDistributions, readPlacements } from '../mongo/sharding.ts'
+import { isFollowed, refuseCrossing, renamedOut } from './filter-edge.ts'
+import { refuseUndistributable, resharding, SourcePlacements } from './follow-sharding.ts'
+import { refuseTold, refuseUntold } from './frozen-definitions.ts'
 
 /**
  * Definitions are reconciled like documents: a DDL event says *which* database and collection changed; what they are
@@ -22,25 +31,35 @@ export class DefinitionReconciler {
   readonly #source: Cluster
   readonly #catalogue: Catalogue
   readonly #metadata: Metadata
+  readonly #selection: Selection
   readonly #destination: DestinationDefinitions
   readonly #context: RetryContext
   readonly #refuseExpiry: boolean
+  readonly #shardingEntries: ShardingOptions['shardingEntries']
+  #placements: SourcePlacements
 
   constructor(parts: {
     source: Cluster
     catalogue: Catalogue
     metadata: Metadata
+    selection: Selection
     destination: DestinationDefinitions
     context: RetryContext
     /** TTL indexes cannot be carried: the verifier would see documents expire on one cluster only. */
     refuseExpiry?: boolean
+    /** Which collections of a replica set are to be sharded. */
+    shardingEntries?: ShardingOptions['shardingEntries']
   }) {
     this.#source = parts.source
     this.#catalogue = parts.catalogue
     this.#metadata = parts.metadata
+    this.#selection = parts.selection
     this.#destination = parts.destination
     this.#context = parts.context
     this.#refuseExpiry = parts.refuseExpiry ?? false
+    this.#shardingEntries = parts.shardingEntries ?? []
+    this.#placements = new SourcePlacements(parts.metadata)
+    this.#destination.isOurs = (uuid) => this.#catalogue.entries().some((entry) => entry.destinationUUID === uuid)
   }
 
   /**
@@ -55,8 +74,11 @@ export class DefinitionReconciler {
     newState: CatalogueEntry['state'] | 'refused',
   ): Promise<void> {
     await retry(`following definitions of ${database}`, this.#context, async () => {
-      const { listed, indexes } = await readCommitted(this.#source, () => this.#look(database, touched))
+      const look = await readCommitted(this.#source, () => this.#look(database, touched))
+      const { listed, indexes } = look
       refuseUnsupported(database, listed)
+      refuseUndistributable(database, listed, look.distributions)
+      await this.#placements.refuseMoved(database, look, this.#isKnown)
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
       const views = listed.filter((one) => one.type === 'view')
       const byUuid = new Map(collections.map((one) => [one.uuid, one]))
@@ -65,9 +87,12 @@ export class DefinitionReconciler {
       }
 
       for (const entry of this.#catalogue.inDatabase(database)) {
-        if (!byUuid.has(entry.uuid)) await this.#drop(entry)
+        if (byUuid.has(entry.uuid)) continue
+        const leftAs = look.names.get(entry.uuid)
+        if (leftAs !== undefined && !isTemporary(entry.name)) throw renamedOut(database, entry.name, leftAs)
+        await this.#drop(entry)
       }
-      await this.#destination.dropViewsExcept(database, views)
+      await this.#dropViewsExcept(database, views)
       for (const entry of this.#catalogue.inDatabase(database)) {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
@@ -75,31 +100,119 @@ export class DefinitionReconciler {
         await this.#destination.dropUnborn(database, entry.name)
         entry.name = name
         entry.sourceName = name
+        // Before another one takes the name it was to have: a restart would drop that as what this one had left.
+        await this.#metadata.collections.save([entry])
       }
       await this.#rename(database, byUuid)
-      await this.#create(database, collections, indexes, newState)
+      await this.#create(database, collections, look, newState)
+      // Once more by what stands there: an option that was set and then not stored may have changed back on the source since.
+      const standing = newState === 'refused' ? await this.#destination.standingOptions(database) : null
       for (const one of collections) {
         const known = this.#catalogue.get(one.uuid)
-        if (known) await this.#follow(known, one, indexes.get(one.uuid))
+        if (!known) continue
+        known.sourceName = one.name
+        await this.#follow(known, one, look, standing?.get(known.destinationUUID ?? ''))
       }
       await this.#destination.followViews(database, views)
     })
   }
 
+  /** Notes the move of databases in which nothing was cloned; nothing is changed on the destination, so no barrier is needed. */
+  async noteMoved(databases: readonly string[]): Promise<void> {
+    for (const database of databases) {
+      await retry(`looking where ${database} lives`, this.#context, async () => {
+        const look = await readCommitted(this.#source, () => this.#look(database, new Set()))
+        await this.#placements.noteMoved(database, look, this.#isKnown)
+      })
+    }
+  }
+
+  readonly #isKnown = (uuid: string): boolean => this.#catalogue.get(uuid) !== undefined
+
   /** One look at a database: its collections, and the indexes of those that are new or touched. */
   async #look(database: string, touched: ReadonlySet<string> | 'all'): Promise<Look> {
-    const listed = await listCollections(this.#source, database)
+    const [placement = null] = await readPlacements(this.#source, database)
+    const everything = await listCollections(this.#source, database)
+    const names = new Map(everything.map(({ uuid, name }) => [uuid, name]))
+    const listed = await this.#selection.among(database, everything)
+    const found = await readDistributions(this.#source, database)
+    const distributions = new Map(found.map((one) => [one.uuid, one]))
     const indexes = new Map<string, IndexSpecification[]>()
-    const wanted = listed.filter(
-      (one) =>
-        one.type === 'collection' && (touched === 'all' || touched.has(one.uuid) || !this.#catalogue.get(one.uuid)),
-    )
+    const isTouched = ({ uuid }: ListedCollection): boolean => {
+      const known = this.#catalogue.get(uuid)
+      if (touched === 'all' || touched.has(uuid) || !known) return true
+      return this.#source.sharded && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
+    }
+    const wanted = listed.filter((one) => one.type === 'collection' && isTouched(one))
     await inParallel(atOnce, wanted, async ({ uuid }) => {
       const found = await listIndexes(this.#source, database, uuid)
       // Dropped since the listing: its drop event follows, and until then it has none.
       indexes.set(uuid, found ?? [])
     })
-    return { listed, indexes }
+    return { listed, names, indexes, distributions, placement }
+  }
+
+  /**
+   * Databases of a sharded source whose collections have another shard key, or which have another primary shard, than is known:
+   * 6.0.27 tells no event of refineCollectionShardKey, nor of a movePrimary that has nothing to clone. Throws FatalError UnsupportedChange while a collection is being resharded.
+   */
+  async changedUntold(): Promise<string[]> {
+    await this.refuseUntold(false)
+    if (!this.#source.sharded) return []
+    const changed = new Set(await this.#placements.changed(await readPlacements(this.#source)))
+    for (const { uuid, name, key, resharding: isResharding } of await readDistributions(this.#source)) {
+      const entry = this.#catalogue.get(uuid)
+      if (!entry) continue
+      if (isResharding) throw resharding(entry.database, name.slice(entry.database.length + 1))
+      if (!sameShardKey(entry.shardKey, key)) changed.add(entry.database)
+    }
+    return [...changed]
+  }
+
+  /** Throws FatalError UnsupportedChange when a source that does not tell of them has other definitions than it had. */
+  async refuseUntold(withIndexes: boolean): Promise<void> {
+    if (this.#source.before6) await refuseUntold(this.#source, this.#catalogue, this.#selection, withIndexes)
+  }
+
+  /** Views are told of as little, but hold no documents: they are made equal once the source is at rest. */
+  async followUntoldViews(): Promise<void> {
+    if (!this.#source.before6) return
+    const selected = await this.#selection.databases(await listDatabases(this.#source))
+    for (const database of new Set([...selected, ...this.#catalogue.databases()])) {
+      const all = await readCommitted(this.#source, () => listCollections(this.#source, database))
+      const listed = await this.#selection.among(database, all)
+      const views = listed.filter((one) => one.type === 'view')
+      await this.#dropViewsExcept(database, views)
+      await this.#destination.followViews(database, views)
+    }
+  }
+
+  /** Throws FatalError UnsupportedChange for what the server does without telling of the documents, or what is not to be followed. */
+  async refuseEvent(event: ChangeEvent): Promise<void> {
+    if (this.#source.before6) refuseTold(event)
+    const { operationType, database, collection } = event
+    if (operationType === 'reshardCollection') throw resharding(database, collection)
+    // A filter of names may know the collection converted and not the temporary one, of which only the rename is told then.
+    if (isConversion(collection) && (operationType === 'create' || operationType === 'rename')) {
+      if (await isFollowed(this.#selection, database, collection, this.#context)) {
+        throw unsupportedConversion(database, collection)
+      }
+    }
+    if (operationType === 'rename') await refuseCrossing(event, this.#selection, this.#context)
+    if (operationType !== 'create') return
+    if (this.#destination.sharding && !this.#source.sharded && /^tmp.{5}\.renameCollection$/.test(collection)) {
+      throw new FatalError(
+        'UnsupportedChange',
+        `a collection was renamed into database ${database} from another one, which cannot be followed while a replica set is ` +
+          'synced to a sharded cluster. Start over with an emptied destination.',
+      )
+    }
+  }
+
+  /** Views that others have on the destination under names that are not selected stay. */
+  async #dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
+    const ours = (views: ListedCollection[]): Promise<ListedCollection[]> => this.#selection.among(database, views)
+    await this.#destination.dropViewsExcept(database, wanted, ours)
   }
 
   /** Drops indexes the source no longer has, ahead of the event that says so. True when one was dropped. */
@@ -111,7 +224,7 @@ export class DefinitionReconciler {
 
   async #drop(entry: CatalogueEntry): Promise<void> {
     await this.#destination.drop(entry)
-    await this.#metadata.removeCollection(entry.uuid)
+    await this.#metadata.collections.remove(entry.uuid)
     this.#catalogue.remove(entry.uuid)
   }
 
@@ -119,7 +232,7 @@ export class DefinitionReconciler {
   async #create(
     database: string,
     collections: ListedCollection[],
-    indexes: Look['indexes'],
+    look: Look,
     state: CatalogueEntry['state'] | 'refused',
   ): Promise<void> {
     const unborn: CatalogueEntry[] = []
@@ -133,33 +246,48 @@ export class DefinitionReconciler {
             'then send resume.',
         )
       }
-      unborn.push(known ?? newEntry(database, one, indexes.get(one.uuid) ?? [], state))
+      const entry = known ?? newEntry(database, one, look.indexes.get(one.uuid) ?? [], state)
+      entry.shardKey = this.#wantedKey(entry, look)
+      unborn.push(entry)
     }
     if (unborn.length === 0) return
     // The intent first: a collection created and then forgotten by a crash is recognised as ours.
-    await this.#metadata.saveCollections(unborn)
+    await this.#metadata.collections.save(unborn)
+    // From here on known: when this is tried again, it may be dropped on the source, or have another name.
+    for (const entry of unborn) if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
     try {
       await inParallel(atOnce, unborn, async (entry) => {
         await this.#destination.create(entry)
       })
-      await this.#metadata.saveCollections(unborn)
+      await this.#metadata.collections.save(unborn)
     } catch (error) {
       // A UUID counts when it is stored; what stands under an unstored one is empty, and created again.
       for (const entry of unborn) entry.destinationUUID = null
       throw error
     }
-    for (const entry of unborn) if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
   }
 
-  async #follow(
-    entry: CatalogueEntry,
-    one: ListedCollection,
-    indexes: IndexSpecification[] | undefined,
-  ): Promise<void> {
-    const optionsChanged = await this.#destination.followOptions(entry, one.options)
+  /** What a collection is to be distributed by: as on the source, or as asked for its name when it is created. */
+  #wantedKey(entry: CatalogueEntry, { distributions }: Look): ShardKey | null {
+    if (!this.#destination.sharding) return null
+    if (this.#source.sharded) return distributions.get(entry.uuid)?.key ?? null
+    const asked = this.#shardingEntries.find(
+      ({ database, collection }) => database === entry.database && collection === entry.name,
+    )
+    return asked ? askedShardKey(asked.shardCollection.key) : null
+  }
+
+  async #follow(entry: CatalogueEntry, one: ListedCollection, look: Look, standing?: RawFields): Promise<void> {
+    const indexes = look.indexes.get(one.uuid)
+    const optionsChanged = await this.#destination.followOptions(entry, one.options, standing)
+    entry.wanted = { options: one.options, indexes: entry.wanted.indexes }
+    // Before the indexes, which may take hours and fail meanwhile: what is to be followed next is the difference to this.
+    if (optionsChanged) await this.#metadata.collections.save([entry])
     const indexesChanged = indexes ? await this.#destination.followIndexes(entry, indexes) : false
-    entry.wanted = { options: one.options, indexes: indexes ?? entry.wanted.indexes }
-    if (optionsChanged || indexesChanged) await this.#metadata.saveCollection(entry)
+    if (indexes) entry.wanted = { options: one.options, indexes }
+    const keyChanged =
+      this.#source.sharded && (await this.#destination.sharding?.follow(entry, this.#wantedKey(entry, look)))
+    if (indexesChanged || keyChanged) await this.#metadata.collections.save([entry])
   }
 
   /** Moves every collection to the name the source has for it, parking those that stand in each other's way. */
@@ -188,14 +316,20 @@ export class DefinitionReconciler {
   async #move(entry: CatalogueEntry, name: string): Promise<void> {
     await this.#destination.rename(entry, name)
     entry.name = name
-    entry.sourceName = name
-    await this.#metadata.saveCollection(entry)
+    await this.#metadata.collections.save([entry])
   }
 }
 
 interface Look {
+  /** What is selected of it. */
   listed: ListedCollection[]
+  /** Of all its collections, by UUID. */
+  names: Map<string, string>
   indexes: Map<string, IndexSpecification[]>
+  /** Of its sharded collections, by UUID. */
+  distributions: Map<string, Distribution>
+  /** Null for a replica set, and for a database that is gone. */
+  placement: Placement | null
 }
 
 /** Collections looked at, or created, at a time. */
@@ -215,8 +349,11 @@ function newEntry(
     destinationUUID: null,
     state,
     wanted: { options: one.options, indexes },
+    shardKey: null,
     estimatedBytes: 0,
     copiedBytes: 0,
+    totalCopied: state === 'copied' ? 0 : null,
+    endedPartitions: new Set(),
     planned: false,
     hasTombstones: false,
   }
@@ -255,17 +392,17 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
           'Turn it off on the source (collMod expireAfterSeconds: "off") to go on.',
       )
     }
-    if (/^tmp.{5}\.convertToCapped\./.test(name) && isTruthy(fieldNamed(options, 'capped'))) {
+    if (isConversion(name) && isTruthy(fieldNamed(options, 'capped'))) {
       throw unsupportedConversion(database, name)
     }
   }
 }
 
 /** convertToCapped writes its copy without change events. */
-export function unsupportedConversion(database: string, name: string): FatalError {
+function unsupportedConversion(database: string, name: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
-    `convertToCapped of ${namespace(database, name.replace(/^tmp.{5}\.convertToCapped\./, ''))} cannot be followed: the server ` +
+    `convertToCapped of ${namespace(database, decidingName(name))} cannot be followed: the server ` +
       'writes the converted collection without change events. Start over with an emptied destination.',
   )
 }

@@ -1,13 +1,23 @@
 import { type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
+import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { TransientReplyError } from '../mongo/errors.ts'
 import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { readByIds, renamedTo } from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import { type Identity, type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
-import type { DocumentWriter } from './write-identities.ts'
+import { refuseDuplicate } from './duplicate-ids.ts'
+import {
+  type Identity,
+  type IdentityKey,
+  idElementOf,
+  identityKey,
+  idOf,
+  unread as unreadIdentity,
+} from './identity.ts'
+import { type DocumentWriter, MovedError } from './write-identities.ts'
 
 export type Identities = Map<IdentityKey, Identity>
 
@@ -18,6 +28,11 @@ export interface ReconcileDependencies {
   context: RetryContext
   /** Reserves `count` ascending numbers and returns the first: the order in which identities are recorded. */
   nextOrder: (count: number) => number
+  /**
+   * The destination has the collection elsewhere than the entry says: brings the entry up to date with what is stored, which
+   * another instance may have changed. False when the collection is gone. Without it the entry is not changed by anybody else.
+   */
+  whereabouts?: (entry: CatalogueEntry) => Promise<boolean>
 }
 
 /**
@@ -25,7 +40,9 @@ export interface ReconcileDependencies {
  * tandem rests on. Safe to run again from the start after any failure, and in any order between documents.
  *
  * Before a document is deleted while its collection is still being copied, its identity is recorded durably: the copy
- * may have read the document earlier and insert it later, so it is reconciled again when the copy has ended.
+ * may have read the document earlier and insert it later, so it is reconciled again when the copy has ended. Where one
+ * `_id` may stand on several shards, that goes for every identity: what the copy read may have had another shard key, and
+ * nothing on that shard keeps it out.
  */
 export async function reconcileDocuments(
   dependencies: ReconcileDependencies,
@@ -36,7 +53,7 @@ export async function reconcileDocuments(
   if (waitsForCopy(entry)) {
     // Order is content here: recorded in order, and applied in that order when the copy has ended.
     const first = dependencies.nextOrder(identities.size)
-    await dependencies.metadata.addTombstones(
+    await dependencies.metadata.tombstones.add(
       entry.uuid,
       [...identities.values()].map(({ idElement, inserted }, index) => ({
         idElement,
@@ -47,10 +64,31 @@ export async function reconcileDocuments(
     entry.hasTombstones = true
     return
   }
+  if (entry.state === 'copying' && isKeyed(entry)) await recordAll(dependencies, entry, identities)
   await retry(`applying changes to ${entry.database}.${entry.name}`, dependencies.context, async () => {
-    if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
-    else await inBulk(dependencies, entry, identities, notBefore)
+    try {
+      if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
+      else await inBulk(dependencies, entry, identities, notBefore)
+    } catch (error) {
+      if (error instanceof MovedError && (await dependencies.whereabouts?.(entry)) === false) return
+      throw error
+    }
   })
+}
+
+async function recordAll(
+  { metadata, nextOrder }: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+): Promise<void> {
+  const first = nextOrder(identities.size)
+  const tombstones = [...identities.values()].map(({ idElement }, index) => ({
+    idElement,
+    order: first + index,
+    reorder: false,
+  }))
+  await metadata.tombstones.add(entry.uuid, tombstones)
+  entry.hasTombstones = true
 }
 
 /** Any order between documents: deletes, what events carried and what must be read go beside each other. */
@@ -65,16 +103,26 @@ async function inBulk(
   const inserts: Buffer[] = []
   const replacements: Buffer[] = []
   const unread: Identity[] = []
+  // A document whose shard key changed is deleted on one shard and inserted on another at one and the same time, and the stream
+  // may tell of the insert first (met on 6.0.27): there a delete only says that something happened.
+  // And what was inserted under an `_id` that stands already may be another document, of another shard.
+  const trustsEvents = !(dependencies.source.sharded && isKeyed(entry))
+  const insert = async (): Promise<void> => {
+    if (trustsEvents) return await writer.insert(entry, inserts)
+    const standing = await writer.insertNew(entry, inserts)
+    const identities = standing.map((document) => unreadIdentity(idElementOf(document)))
+    await reconcileUnread(dependencies, entry, identities, notBefore)
+  }
   for (const identity of identities.values()) {
-    if (identity.deleted) deleted.push(identity.idElement)
-    else if (!identity.document) unread.push(identity)
+    if (identity.deleted && trustsEvents) deleted.push(identity.idElement)
+    else if (!identity.document || (identity.folded && !trustsEvents)) unread.push(identity)
     else if (identity.fresh) inserts.push(identity.document)
     else replacements.push(identity.document)
   }
   try {
     await allSettled([
       remove(dependencies, entry, deleted),
-      writer.insert(entry, inserts),
+      insert(),
       writer.upsert(entry, replacements),
       reconcileUnread(dependencies, entry, unread, notBefore),
     ])
@@ -93,6 +141,8 @@ async function reconcileUnread(
   notBefore: ClusterTime,
 ): Promise<void> {
   const { writer } = dependencies
+  const watched = dependencies.source.sharded && isKeyed(entry)
+  const seen = new Set<IdentityKey>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
   for (let from = 0; from < unread.length; from += readAtOnce) {
@@ -102,6 +152,7 @@ async function reconcileUnread(
       const known: Buffer[] = []
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
+        if (watched) await refuseSecond(dependencies, entry, seen, key, document)
         const list = missing.get(key)?.fresh ? fresh : known
         missing.delete(key)
         list.push(document)
@@ -155,6 +206,23 @@ async function inOrder(
 const readAtOnce = 1_000
 const inOrderAtOnce = 50
 
+/** One `_id` on two shards of the source cannot be carried: which of the documents is meant, nothing says. */
+async function refuseSecond(
+  { source }: ReconcileDependencies,
+  entry: CatalogueEntry,
+  seen: Set<IdentityKey>,
+  key: IdentityKey,
+  document: Buffer,
+): Promise<void> {
+  if (!seen.has(key)) {
+    seen.add(key)
+    return
+  }
+  await refuseDuplicate(source, entry, idElementOf(document))
+  // Gone by now: it was moving. What stands there is to be read anew.
+  throw new TransientReplyError('a document was seen on two shards while it moved')
+}
+
 /** Nothing may be sent again while anything of this attempt is still under way: the older write could come last. */
 async function allSettled(work: Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason
@@ -191,9 +259,9 @@ async function read(
 
 async function remove(dependencies: ReconcileDependencies, entry: CatalogueEntry, absent: Buffer[]): Promise<void> {
   if (absent.length === 0) return
-  if (entry.state === 'copying') {
+  if (entry.state === 'copying' && !isKeyed(entry)) {
     const first = dependencies.nextOrder(absent.length)
-    await dependencies.metadata.addTombstones(
+    await dependencies.metadata.tombstones.add(
       entry.uuid,
       absent.map((idElement, index) => ({ idElement, order: first + index, reorder: false })),
     )

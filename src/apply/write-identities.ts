@@ -1,9 +1,11 @@
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { isCollated } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import { isKeyed, type ShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
-import { deleteStatement, upsertStatement } from '../mongo/statements.ts'
+import { deleteStatement, keyedUpsert, upsertStatement } from '../mongo/statements.ts'
 import { type CollectionTarget, type StatementError, writeStatements } from '../mongo/write-documents.ts'
 import { idElementOf } from './identity.ts'
 
@@ -29,21 +31,59 @@ export class DocumentWriter {
 
   /** Inserts; what meets its `_id` already there replaces it. Order of insertion is the order given. */
   async insert(entry: CatalogueEntry, documents: Buffer[]): Promise<void> {
-    if (documents.length === 0) return
+    await this.upsert(entry, await this.insertNew(entry, documents))
+  }
+
+  /** Inserts, and returns what met its `_id` already there. */
+  async insertNew(entry: CatalogueEntry, documents: Buffer[]): Promise<Buffer[]> {
+    if (documents.length === 0) return []
     const failed = await writeStatements(this.#destination, targetOf(entry), 'insert', documents)
-    if (failed.length === 0) return
     const standing: Buffer[] = []
     for (const error of failed) {
       const document = documents[error.index] as Buffer
       if (error.code === code.duplicateKey) standing.push(document)
       else await this.#refused(entry, error, () => this.upsert(entry, [document]))
     }
-    await this.upsert(entry, standing)
+    return standing
   }
 
   async upsert(entry: CatalogueEntry, documents: Buffer[], attempt = 1): Promise<void> {
     if (documents.length === 0) return
+    if (entry.shardKey && isKeyed(entry)) return await this.#upsertKeyed(entry, entry.shardKey, documents, attempt)
     const statements = documents.map((document) => upsertStatement(idElementOf(document), document))
+    await this.#update(entry, documents, statements, attempt)
+  }
+
+  /**
+   * Where one `_id` may stand on several shards: other copies of it are removed first, so that a document whose key changed has
+   * moved rather than multiplied. (The other way round it would be safer from being missed by a reader, but the new copy may be
+   * refused by a unique index for the sake of the old one.)
+   */
+  async #upsertKeyed(entry: CatalogueEntry, key: ShardKey, documents: Buffer[], attempt: number): Promise<void> {
+    const removals: Buffer[] = []
+    const upserts: Buffer[] = []
+    const upserted: Buffer[] = []
+    const anew: Buffer[] = []
+    for (const document of documents) {
+      const idElement = idElementOf(document)
+      // Where "abc" and "ABC" are one `_id` the document may stand spelled otherwise, which a key compared by bytes misses.
+      const statements = isCollated(entry.wanted.options) ? null : keyedUpsert(idElement, document, key)
+      if (!statements) {
+        removals.push(deleteStatement(idElement, true))
+        anew.push(document)
+      } else {
+        removals.push(statements.removeOthers)
+        upserts.push(statements.upsert)
+        upserted.push(document)
+      }
+    }
+    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', removals)
+    if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
+    if (upserts.length > 0) await this.#update(entry, upserted, upserts, attempt)
+    for (const document of anew) await this.#insertAnew(entry, document)
+  }
+
+  async #update(entry: CatalogueEntry, documents: Buffer[], statements: Buffer[], attempt: number): Promise<void> {
     const failed = await writeStatements(this.#destination, targetOf(entry), 'update', statements)
     for (const error of failed) {
       const document = documents[error.index] as Buffer
@@ -54,6 +94,7 @@ export class DocumentWriter {
           await this.upsert(entry, [document], attempt + 1)
           break
         case code.immutableField:
+        case code.shardKeyNotFound:
         case code.cannotChangeCappedSize:
         case code.dollarPrefixedFieldName:
         case code.invalidDBRef:
@@ -72,7 +113,8 @@ export class DocumentWriter {
 
   async delete(entry: CatalogueEntry, idElements: Buffer[]): Promise<void> {
     if (idElements.length === 0) return
-    const statements = idElements.map(deleteStatement)
+    const everywhere = isKeyed(entry)
+    const statements = idElements.map((idElement) => deleteStatement(idElement, everywhere))
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', statements)
     if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
   }
@@ -100,12 +142,14 @@ export function targetOf(entry: CatalogueEntry): CollectionTarget {
 }
 
 /**
- * The collection is not where the catalogue has it. Renames of ours change the catalogue right after the server, so
- * a passing state; if it stays, the retry's budget ends in a named failure.
+ * The collection is not where the catalogue has it. Renames of ours change the catalogue right after the server, and another
+ * instance may have made them, so it is a passing state; if it stays, the retry's budget ends in a named failure.
  */
+export class MovedError extends TransientReplyError {}
+
 function moved(entry: CatalogueEntry, error: StatementError): Error | null {
   if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null
-  return new TransientReplyError(
+  return new MovedError(
     `${namespace(entry.database, entry.name)} on the destination is not the collection tandem created (${error.message})`,
   )
 }

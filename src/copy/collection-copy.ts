@@ -1,73 +1,92 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Coordination } from '../coordination/coordination.ts'
 import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import { elastically } from '../domain/elastically.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { retry } from '../mongo/retry.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
+import { SegmentLedger } from './segment-ledger.ts'
 
 const plansAtOnce = 8
+/** Between two looks at what is left, while it is others' to do. */
+const pollMS = 200
+/** Segments claimed at a time: each claim costs a few round trips, and what is claimed is not there for others. */
+const claimedAlone = 64
+const claimedShared = 2
+/** What one attempt goes for may all be claimed by others just then; the next goes for other ones. */
+const claimAttempts = 2
 
-export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown'> {
+export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'ledger'> {
   catalogue: Catalogue
-  /** Segments copied at a time, each with one read and one write under way. */
-  segmentsAtOnce: number
-  /** Called when every segment of a collection is stored as done. */
+  coordination: Coordination
+  /** Takes what this instance has copied from what is stored. */
+  countCopied: () => Promise<void>
+  /** How many partitions the sync has: a collection is copied when each of them has ended its copy. */
+  partitionCount: number
+  /** Called when every segment of a collection is stored as done, by whichever instance. */
   copyEnded: (entry: CatalogueEntry) => Promise<void>
 }
 
-/** Copies every collection that is in state copying, largest first, several segments at a time. */
+/**
+ * This instance's share in copying every collection that is in state copying. The coordinator cuts collections into segments,
+ * largest collection first; everybody claims a few at a time and copies them, so the fastest does the most, and what a
+ * dead instance had claimed is claimed again.
+ */
 export class CollectionCopy {
   readonly #parts: CollectionCopyParts
   readonly #stop = new AbortController()
+  readonly #signal: AbortSignal
+  readonly #ledger: SegmentLedger
+  readonly #ends = new Map<string, Promise<void>>()
+  #claims = Date.now()
+  #queue: Segment[] = []
+  #claiming: Promise<boolean> | null = null
+  #ending: Promise<void> | null = null
+  #endAgain = false
+  #endFailure: unknown = null
+  /** The tenure in which segments that a predecessor had planned, and not opened, were opened. */
+  #openedIn: number | null = null
 
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
+    this.#signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
+    this.#ledger = new SegmentLedger(parts.metadata.segments, parts.coordination.token)
   }
 
   /** Resolves when every collection is copied (or gone) or when drained; `true` when nothing is left to copy. */
   async run(): Promise<boolean> {
-    const { catalogue, ledger, context } = this.#parts
-    const signal = AbortSignal.any([context.signal, this.#stop.signal])
+    const { catalogue, context, metadata, throttle, destination } = this.#parts
     const parts: CopySegmentParts = {
       ...this.#parts,
-      context: { ...context, signal },
+      ledger: this.#ledger,
+      context: { ...context, signal: this.#signal },
       isKnown: (entry) => catalogue.get(entry.uuid) === entry,
     }
-    const ends: Promise<void>[] = []
+    throttle.watch(destination)
     try {
-      const entries = catalogue.entries().filter((entry) => entry.state === 'copying')
-      const planned = await this.#plan(parts, entries)
-      entries.sort((one, other) => other.estimatedBytes - one.estimatedBytes)
-      const finish = (entry: CatalogueEntry): void => {
-        const end = ledger.flush().then(() => this.#parts.copyEnded(entry))
-        end.catch(() => this.#stop.abort())
-        ends.push(end)
+      // What this life of the instance claimed before a pause.
+      await metadata.segments.release(this.#parts.coordination.token)
+      while (!(await this.#isComplete())) {
+        if (this.#parts.coordination.leading) await this.#plan(parts)
+        const copied = await this.#copySome(parts)
+        await this.#endCopies()
+        await Promise.all(this.#ends.values())
+        if (!copied) await sleep(pollMS, undefined, { signal: this.#signal })
+        if (this.#signal.aborted) throw new StoppedError()
       }
-      const work = entries.flatMap((entry) => {
-        const open = (planned.get(entry) ?? []).filter((segment) => !segment.done)
-        let left = open.length
-        if (left === 0) finish(entry)
-        return open.map((segment) => async () => {
-          await copySegment(parts, entry, segment)
-          left -= 1
-          if (left === 0) finish(entry)
-        })
-      })
-      await inParallel(this.#parts.segmentsAtOnce, work, (segment) => segment())
-      await Promise.all(ends)
-      // Collections dropped on the source leave the catalogue when their event comes.
-      while (catalogue.entries().some((entry) => entry.state === 'copying')) {
-        await sleep(20, undefined, { signal })
-      }
+      await this.#ledger.flush()
+      await this.#parts.countCopied()
       return true
     } catch (error) {
-      const ended = (await Promise.allSettled(ends)).find((result) => result.status === 'rejected')
-      if (ended && !isStop(ended.reason)) throw ended.reason
-      if (signal.aborted && isStop(error)) return false
-      throw error
+      const { reason } = this.#stop.signal
+      for (const failure of [this.#endFailure, reason, error]) if (failure && !isStop(failure)) throw failure
+      return false
     } finally {
-      await ledger.close()
+      throttle.unwatch()
+      await this.#ledger.close()
+      if (this.#parts.coordination.members.length > 1) await this.#giveBack()
     }
   }
 
@@ -76,29 +95,152 @@ export class CollectionCopy {
     this.#stop.abort()
   }
 
-  /** The segments of every collection: as stored, or cut now and stored before the first is copied. */
-  async #plan(parts: CopySegmentParts, entries: CatalogueEntry[]): Promise<Map<CatalogueEntry, Segment[]>> {
-    const { metadata, source, context } = parts
-    const planned = new Map<CatalogueEntry, Segment[]>()
-    const fresh: CatalogueEntry[] = []
-    await inParallel(plansAtOnce, entries, async (entry) => {
-      if (entry.planned) {
-        const segments = await metadata.loadSegments(entry.uuid)
-        planned.set(entry, segments)
-        return
-      }
-      const what = `planning the copy of ${entry.database}.${entry.name}`
-      const segments = await retry(what, context, () => planCopy(source, entry))
-      if (!segments || !parts.isKnown(entry)) return
-      planned.set(entry, segments)
-      fresh.push(entry)
+  /** By what is stored: this instance may have ended its part of a collection before the others. */
+  async #isComplete(): Promise<boolean> {
+    const { catalogue, metadata, reload, partitionCount } = this.#parts
+    if ((await metadata.collections.copying(partitionCount)).length > 0) return false
+    await reload()
+    return catalogue.entries().every((entry) => entry.state === 'copied')
+  }
+
+  /** Claims segments and copies them until there are none to claim; false when there were none at all. */
+  async #copySome(parts: CopySegmentParts): Promise<boolean> {
+    const { throttle } = this.#parts
+    let copied = false
+    const copyOne = async (): Promise<boolean> => {
+      const segment = await this.#next()
+      if (!segment) return false
+      if (this.#signal.aborted) throw new StoppedError()
+      const entry = await this.#entryOf(segment)
+      if (!entry) return true
+      copied = true
+      // What its former owner had copied of it counts here from now on.
+      if (!segment.wasOwn) entry.copiedBytes += segment.bytes
+      await copySegment(parts, entry, segment).catch((error) => {
+        this.#stop.abort(error)
+        throw error
+      })
+      this.#endSoon()
+      return true
+    }
+    await elastically(
+      () => throttle.readConcurrency,
+      (changed) => throttle.onChanged(changed),
+      copyOne,
+    )
+    await this.#ending
+    return copied
+  }
+
+  /** One look at a time; a segment that ends during one is seen by the next. */
+  #endSoon(): void {
+    this.#endAgain = true
+    this.#ending ??= this.#endAll().finally(() => {
+      this.#ending = null
     })
-    await metadata.removeSegments(fresh.map((entry) => entry.uuid)) // of a plan that a crash cut short
-    await metadata.saveSegments(fresh.flatMap((entry) => planned.get(entry) ?? []))
-    const known = fresh.filter(parts.isKnown)
+  }
+
+  async #endAll(): Promise<void> {
+    while (this.#endAgain) {
+      this.#endAgain = false
+      await this.#endCopies().catch(() => {}) // met again by the next look, which is awaited
+    }
+  }
+
+  /** Null when there is nothing to claim, not when others of this instance were quicker. */
+  async #next(): Promise<Segment | null> {
+    while (this.#queue.length === 0) {
+      this.#claiming ??= this.#claim().finally(() => {
+        this.#claiming = null
+      })
+      if (!(await this.#claiming)) return null
+    }
+    return this.#queue.shift() ?? null
+  }
+
+  /** False when nothing was claimed. */
+  async #claim(): Promise<boolean> {
+    const { coordination, metadata } = this.#parts
+    const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
+    const isDead = (owner: string): boolean => coordination.isDead(owner)
+    for (let attempt = 0; attempt < claimAttempts; attempt++) {
+      this.#claims += 1
+      const claimed = await metadata.segments.claim(coordination.token, this.#claims, limit, isDead)
+      this.#queue.push(...claimed)
+      if (claimed.length > 0) return true
+    }
+    return false
+  }
+
+  /** Undefined when the collection is gone: its segments go with it. */
+  async #entryOf({ collection }: Segment): Promise<CatalogueEntry | undefined> {
+    const known = this.#parts.catalogue.get(collection)
+    if (known) return known
+    await this.#parts.reload()
+    return this.#parts.catalogue.get(collection)
+  }
+
+  /** Collections whose last segment is done, here or elsewhere. */
+  async #endCopies(): Promise<void> {
+    const { catalogue, metadata, reload } = this.#parts
+    await this.#ledger.flush()
+    const open = await metadata.segments.openCollections()
+    const copying = catalogue.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
+    if (copying.some((entry) => !entry.planned && !open.has(entry.uuid))) await reload()
+    for (const entry of copying) {
+      if (!entry.planned || open.has(entry.uuid) || catalogue.get(entry.uuid) !== entry) continue
+      const end = this.#parts.copyEnded(entry).catch((error) => {
+        this.#endFailure ??= error
+        this.#stop.abort(error)
+      })
+      this.#ends.set(entry.uuid, end)
+    }
+  }
+
+  /** Cuts what is not cut yet; stored before the first segment is copied. */
+  async #plan(parts: CopySegmentParts): Promise<void> {
+    const { metadata, source, context, catalogue, reload } = this.#parts
+    await this.#openPlanned()
+    const isUnplanned = (entry: CatalogueEntry): boolean => entry.state === 'copying' && !entry.planned
+    if (!catalogue.entries().some(isUnplanned)) return
+    // A predecessor may have cut it since: cut again, its segments would go while others copy them.
+    await reload()
+    const unplanned = catalogue.entries().filter(isUnplanned)
+    if (unplanned.length === 0) return
+    const planned = new Map<CatalogueEntry, Segment[]>()
+    await inParallel(plansAtOnce, unplanned, async (entry) => {
+      const what = `planning the copy of ${entry.database}.${entry.name}`
+      const segments = await retry(what, { ...context, signal: this.#signal }, () => planCopy(source, entry))
+      if (segments && parts.isKnown(entry)) planned.set(entry, segments)
+    })
+    const bySize = [...planned.keys()].sort((one, other) => other.estimatedBytes - one.estimatedBytes)
+    const segments = bySize.flatMap((entry) => planned.get(entry) ?? [])
+    // Whoever has been told to stop may have given the office up, and another one plan by now.
+    if (this.#signal.aborted) throw new StoppedError()
+    for (const [rank, segment] of segments.entries()) segment.rank = rank
+    await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // of a plan that a crash cut short
+    await metadata.segments.plan(segments)
+    const known = bySize.filter(parts.isKnown)
     for (const entry of known) entry.planned = true
-    await metadata.saveCollections(known)
-    return planned
+    // Definitions are followed beside this: one of these may be dropped or renamed by now.
+    await metadata.segments.open(await metadata.collections.savePlanned(known))
+  }
+
+  /** Once in each tenure: a predecessor may have died between the two. */
+  async #openPlanned(): Promise<void> {
+    const { metadata, catalogue, coordination, reload } = this.#parts
+    const { coordinatorEpoch } = coordination
+    if (this.#openedIn === coordinatorEpoch) return
+    await reload()
+    const planned = catalogue.entries().filter((entry) => entry.state === 'copying' && entry.planned)
+    await metadata.segments.open(planned.map(({ uuid }) => uuid))
+    this.#openedIn = coordinatorEpoch
+  }
+
+  /** So that others go on with what this instance has not finished. */
+  async #giveBack(): Promise<void> {
+    const { metadata, coordination } = this.#parts
+    await metadata.segments.release(coordination.token).catch(() => {}) // claimed again when it is needed
   }
 }
 

@@ -1,11 +1,13 @@
-import { idElementOf, idOf } from '../apply/identity.ts'
+import { refuseDuplicate } from '../apply/duplicate-ids.ts'
+import { type IdentityKey, idElementOf, identityKey, idOf } from '../apply/identity.ts'
 import { targetOf } from '../apply/write-identities.ts'
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { bsonType, findSpan, typedValue } from '../domain/raw-bson.ts'
-import type { Cluster } from '../mongo/cluster.ts'
+import { isKeyed } from '../domain/shard-key.ts'
+import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -19,10 +21,11 @@ import {
 } from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { writeStatements } from '../mongo/write-documents.ts'
+import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
 
 /** Bytes per read batch and so per insert: two of them are in memory for each segment being copied. */
-const batchBytes = 4 * 1024 * 1024
+const batchBytesMax = 4 * 1024 * 1024
 const batchDocumentsMax = 10_000
 
 export interface CopySegmentParts {
@@ -30,11 +33,15 @@ export interface CopySegmentParts {
   destination: Cluster
   metadata: Metadata
   ledger: SegmentLedger
+  /** How fast it may be, and how many batches are read and written at a time. */
+  throttle: Throttle
   context: RetryContext
   /** Reads see at least this time: every later change is in the stream. */
   startTime: ClusterTime
   nextOrder: (count: number) => number
   isKnown: (entry: CatalogueEntry) => boolean
+  /** The catalogue as the coordinator has stored it by now. */
+  reload: () => Promise<void>
 }
 
 /**
@@ -77,26 +84,37 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
     segment.bytes = 0
     segment.documents = 0
   }
-  const cursor = await (natural
-    ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
-    : openRange(
-        parts.source,
-        collection,
-        { from: segment.last ?? segment.from, to: segment.to },
-        parts.startTime,
-        firstBatchSize,
-      ))
+  const { throttle, context } = parts
+  const firstBatchSize = Math.ceil((firstBatchDocuments * throttle.batchBytes(batchBytesMax)) / batchBytesMax)
+  const open = (): Promise<RawCursor> =>
+    natural
+      ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
+      : openRange(
+          parts.source,
+          collection,
+          { from: segment.last ?? segment.from, to: segment.to },
+          parts.startTime,
+          firstBatchSize,
+        )
+  const cursor = await throttle.read(context.signal, open)
+  const watch = parts.source.sharded && isKeyed(entry) ? new AdjacentIds(parts.source, entry) : null
   try {
     let reading = cursor.next()
+    let first = true
     for (;;) {
       const batch = await reading
       if (!batch) break
-      batchSize = sizeForNext(batch.documents, batchSize)
+      const bytes = bytesOf(batch.documents)
+      throttle.spend(bytes)
+      batchSize = sizeForNext(batch.documents.length, bytes, throttle.batchBytes(batchBytesMax), batchSize)
       // Read the next batch while this one is written. A failure of it is met when it is awaited.
-      reading = cursor.next({ batchSize, timeoutMS: scanLimitMS })
+      const options = { batchSize, timeoutMS: scanLimitMS }
+      reading = throttle.read(context.signal, () => cursor.next(options))
       reading.catch(() => {})
-      if (parts.context.signal.aborted) throw new StoppedError()
-      await writeBatch(parts, entry, segment, batch.documents, natural)
+      if (context.signal.aborted) throw new StoppedError()
+      await watch?.look(batch.documents)
+      await writeBatch(parts, entry, segment, first ? unrepeated(segment, batch.documents) : batch.documents, natural)
+      first &&= batch.documents.length === 0
       if (!parts.isKnown(entry)) break
     }
     await reading
@@ -116,40 +134,75 @@ async function copyMaxKey(
 ): Promise<void> {
   if (segment.to !== null || isCapped(entry.wanted.options)) return
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
-    if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, documents, true)
+    if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, unrepeated(segment, documents), true)
   }
 }
 
-/** Nothing is known of the documents' size yet; larger batches cost less CPU, but 1,000 of 10 KB took 30 MB more memory. */
-const firstBatchSize = 200
+/**
+ * Documents in the first batch, of a segment whose documents' size is not known yet: larger ones cost less CPU, but 1,000 of 10 KB
+ * took 30 MB more memory. Fewer where the rate is limited.
+ */
+const firstBatchDocuments = 200
 
-function sizeForNext(documents: Buffer[], previous: number): number {
+function sizeForNext(documents: number, bytes: number, bytesMax: number, previous: number): number {
+  if (bytes === 0) return previous
+  const fitting = Math.floor(bytesMax / (bytes / documents))
+  return Math.max(1, Math.min(batchDocumentsMax, fitting))
+}
+
+function bytesOf(documents: Buffer[]): number {
   let bytes = 0
   for (const document of documents) bytes += document.length
-  if (bytes === 0) return previous
-  const fitting = Math.floor(batchBytes / (bytes / documents.length))
-  return Math.max(1, Math.min(batchDocumentsMax, fitting))
+  return bytes
+}
+
+/** Bounds are inclusive: the document after which this segment goes on comes again, and is not counted again. */
+function unrepeated(segment: Segment, read: Buffer[]): Buffer[] {
+  const again = segment.last && read[0] && Buffer.compare(idOf(idElementOf(read[0])), segment.last) === 0
+  return again ? read.slice(1) : read
+}
+
+/** Two documents of one `_id` on two shards of the source stand beside each other in the order of `_id`. */
+class AdjacentIds {
+  readonly #source: Cluster
+  readonly #entry: CatalogueEntry
+  #last: IdentityKey | null = null
+  constructor(source: Cluster, entry: CatalogueEntry) {
+    this.#source = source
+    this.#entry = entry
+  }
+
+  /** Throws FatalError DuplicateDocumentId. One that moved from shard to shard meanwhile has an event that settles it. */
+  async look(documents: Buffer[]): Promise<void> {
+    for (const document of documents) {
+      const idElement = idElementOf(document)
+      const key = identityKey(idElement)
+      if (key === this.#last) await refuseDuplicate(this.#source, this.#entry, idElement)
+      this.#last = key
+    }
+  }
 }
 
 async function writeBatch(
   parts: CopySegmentParts,
   entry: CatalogueEntry,
   segment: Segment,
-  read: Buffer[],
+  documents: Buffer[],
   natural: boolean,
 ): Promise<void> {
-  // Bounds are inclusive: the document after which this segment goes on comes again, and is not counted again.
-  const again = segment.last && read[0] && Buffer.compare(idOf(idElementOf(read[0])), segment.last) === 0
-  const documents = again ? read.slice(1) : read
   const last = documents.at(-1)
   if (!last) return
-  const failed = await writeStatements(parts.destination, targetOf(entry), 'insert', documents)
+  const write = (): ReturnType<typeof writeStatements> =>
+    writeStatements(parts.destination, targetOf(entry), 'insert', documents)
+  const failed = await parts.throttle.write(parts.context.signal, write)
   const refused: Buffer[] = []
   for (const error of failed) {
     // What stands under the same _id is as new or newer: it was copied before, or an event wrote it.
     if (error.code === code.duplicateKey) continue
     if (error.code === code.collectionUUIDMismatch || error.code === code.namespaceNotFound) {
       if (!parts.isKnown(entry)) return // dropped by the events meanwhile
+      // Perhaps by another instance, for events that this one has no part in.
+      await parts.reload()
       throw new TransientReplyError('the collection moved on the destination')
     }
     refused.push(idElementOf(documents[error.index] as Buffer))
@@ -158,13 +211,14 @@ async function writeBatch(
     // An index refuses a document as it was read here; by the time the copy has ended it will have changed or gone.
     const first = parts.nextOrder(refused.length)
     const tombstones = refused.map((idElement, index) => ({ idElement, order: first + index, reorder: false }))
-    await parts.metadata.addTombstones(entry.uuid, tombstones)
+    await parts.metadata.tombstones.add(entry.uuid, tombstones)
     entry.hasTombstones = true
   }
   const id = findSpan(last, '_id')
   if (id && !natural) segment.last = typedValue(last, id)
-  for (const document of documents) segment.bytes += document.length
-  for (const document of documents) entry.copiedBytes += document.length
+  const bytes = bytesOf(documents)
+  segment.bytes += bytes
+  entry.copiedBytes += bytes
   segment.documents += documents.length
   parts.ledger.note(segment)
 }

@@ -27,12 +27,15 @@ export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<
       return [null, ...cuts].map((from, ordinal) => ({
         collection: entry.uuid,
         ordinal,
+        rank: 0,
         from,
         to: cuts[ordinal] ?? null,
         last: null,
         done: false,
         documents: 0,
         bytes: 0,
+        wasOwn: false,
+        claim: 0,
         attempts: 0,
       }))
     } catch (error) {

@@ -1,19 +1,22 @@
 import type { Segment } from '../domain/catalogue.ts'
-import type { Metadata } from '../mongo/metadata.ts'
+import type { OwnerToken } from '../domain/owner.ts'
+import type { SegmentStore } from '../mongo/segment-store.ts'
 
 /** Progress within segments is stored this often; a crash copies at most this much anew. */
 const flushMS = 250
 
 /** Stores the progress of all segments together, a few times a second, instead of once per batch. */
 export class SegmentLedger {
-  readonly #metadata: Metadata
+  readonly #store: SegmentStore
+  readonly #owner: OwnerToken
   #dirty = new Set<Segment>()
   #flushing: Promise<void> = Promise.resolve()
   #timer: NodeJS.Timeout | null = null
   #failure: unknown = null
 
-  constructor(metadata: Metadata) {
-    this.#metadata = metadata
+  constructor(store: SegmentStore, owner: OwnerToken) {
+    this.#store = store
+    this.#owner = owner
   }
 
   /** The segment's progress, already acknowledged by the destination, is to be stored. */
@@ -34,7 +37,7 @@ export class SegmentLedger {
       this.#dirty = new Set()
       if (segments.length === 0) return
       try {
-        await this.#metadata.saveSegments(segments)
+        await this.#store.note(segments, this.#owner)
       } catch (error) {
         this.#failure = error
         throw error

@@ -1,0 +1,51 @@
+import type { ChangeEvent } from '../domain/change-event.ts'
+import { FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { isTemporary } from '../domain/namespace-filter.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+
+/**
+ * Throws FatalError UnsupportedChange for a rename over the filter's edge: what enters brings documents that no event told of,
+ * and of what leaves nobody knows whether the destination should lose it. A collection that comes from or goes to another
+ * database is no such rename: the server writes it anew under a temporary name of the target database, and drops the old one.
+ * What was temporary and leaves was never meant to be here.
+ */
+export async function refuseCrossing(
+  { database, collection, to }: ChangeEvent,
+  selection: Selection,
+  context: RetryContext,
+): Promise<void> {
+  if (!to || selection.events === null) return
+  const from = await isFollowed(selection, database, collection, context)
+  const into = await isFollowed(selection, to.database, to.collection, context)
+  if (from && !into && !isTemporary(collection)) throw renamedOut(database, collection, to.collection)
+  if (into && !from) throw renamedIn(database, collection, to.collection)
+}
+
+export function isFollowed(
+  selection: Selection,
+  database: string,
+  collection: string,
+  context: RetryContext,
+): Promise<boolean> {
+  return retry(`following definitions of ${database}`, context, () => selection.selects(database, collection))
+}
+
+export function renamedOut(database: string, name: string, to: string): FatalError {
+  return new FatalError(
+    'UnsupportedChange',
+    `${namespace(database, name)} was renamed to ${namespace(database, to)}, which the filter leaves out. Drop ` +
+      'what was synced on the destination and start over with a filter that has both names, or neither.',
+  )
+}
+
+function renamedIn(database: string, name: string, to: string): FatalError {
+  return new FatalError(
+    'UnsupportedChange',
+    `${namespace(database, name)}, which the filter leaves out, was renamed to ${namespace(database, to)}, which it includes: the ` +
+      'documents it brings were not followed. $out, mapReduce and a rename from another database end like this where the ' +
+      'filter does not include the whole database. Drop what was synced on the destination and start over with a filter that ' +
+      'has both names.',
+  )
+}

@@ -1,0 +1,158 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Barriers, Touched } from '../coordination/barriers.ts'
+import type { Coordination } from '../coordination/coordination.ts'
+import type { StageStore } from '../coordination/stages.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { StoppedError } from '../domain/errors.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { OwnedPartitions } from './owned-partitions.ts'
+import type { DefinitionReconciler } from './reconcile-definitions.ts'
+import type { SharedCatalogue } from './shared-catalogue.ts'
+
+export interface DefinitionFollowerParts {
+  shared: SharedCatalogue
+  definitions: DefinitionReconciler
+  metadata: Metadata
+  coordination: Coordination
+  stages: StageStore
+  barriers: Barriers
+  partitionCount: number
+  context: RetryContext
+  events: () => OwnedPartitions | null
+  atStep: (step: string) => void
+}
+
+/** Looks for barriers: seldom while there is none, often while this instance waits at one. */
+const barrierPollMS = 250
+const atBarrierMS = 40
+const keepUpMS = 3_000
+
+/** Who follows a change of definitions, and when: the coordinator does it for all, once every partition has come to it. */
+export class DefinitionFollower {
+  readonly #parts: DefinitionFollowerParts
+  /** Partitions that hold up a change of definitions. */
+  barrierWaitsFor: number[] = []
+  #keptUpAt = 0
+  #seenCatalogue = -1
+  #keepingUp: Promise<void> | null = null
+  #keepUpFailure: unknown = null
+  /** Events wait at a barrier. */
+  #waits = false
+  /** The tenure in which this instance has looked where the destination has each collection. */
+  #lookedIn: number | null = null
+
+  constructor(parts: DefinitionFollowerParts) {
+    this.#parts = parts
+  }
+
+  /** What is kept up with beside the barriers; null while that rests. */
+  get keepingUp(): Promise<void> | null {
+    return this.#keepingUp
+  }
+
+  /** Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator. */
+  async follow(touched: Touched, time: ClusterTime, stopped: AbortSignal): Promise<void> {
+    const { coordination, barriers } = this.#parts
+    if (coordination.ownsAll && coordination.leading) {
+      await this.#lookAnew()
+      return await this.#reconcile(touched)
+    }
+    await barriers.reach(time, touched, [...coordination.held.keys()])
+    coordination.nudge()
+    this.#waits = true
+    try {
+      while (!(await barriers.isDone(time, touched))) {
+        await Promise.race([pause(atBarrierMS, stopped), coordination.changed()])
+        if (stopped.aborted) throw new StoppedError()
+      }
+    } finally {
+      this.#waits = false
+    }
+    await this.#parts.shared.reload()
+  }
+
+  async #reconcile(touched: Touched): Promise<void> {
+    const { shared, definitions, coordination, stages } = this.#parts
+    await shared.exclusively(async () => {
+      for (const [database, uuids] of touched) await definitions.reconcile(database, uuids, 'copied')
+    })
+    if (coordination.members.length > 1) await stages.catalogueChanged()
+  }
+
+  /**
+   * When all partitions have come to the first barrier that is open, or stand beyond it, definitions are reconciled and
+   * everybody goes on.
+   */
+  async leadBarriers(over: AbortSignal): Promise<void> {
+    const { coordination, barriers, metadata, partitionCount } = this.#parts
+    while (!over.aborted) {
+      await Promise.race([pause(this.#waits ? atBarrierMS : barrierPollMS, over), coordination.changed()])
+      this.#keepUpBeside()
+      if (this.#keepUpFailure) throw this.#keepUpFailure
+      // Alone it acts at once, but for a barrier that it came to before it was.
+      const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
+      if (!coordination.leading || actsAlone) continue
+      const barrier = await barriers.next()
+      if (!barrier) {
+        this.barrierWaitsFor = []
+        continue
+      }
+      const positions = await metadata.loadPartitions()
+      const all = Array.from({ length: partitionCount }, (_, partition) => partition)
+      const behind = all.filter((one) => !barrier.reached.has(one) && (positions.get(one)?.time ?? 0n) <= barrier.time)
+      this.barrierWaitsFor = behind
+      if (behind.length > 0) continue
+      await this.#lookAnew()
+      this.#parts.atStep('barrier')
+      await this.#reconcile(barrier.touched)
+      this.#parts.atStep('barrierDone')
+      await barriers.done(barrier)
+      coordination.nudge()
+    }
+  }
+
+  /** Not awaited by who leads barriers: it waits for events that may have come to one. */
+  #keepUpBeside(): void {
+    this.#keepingUp ??= this.#keepUp()
+      .catch((error) => {
+        if (!(error instanceof StoppedError)) this.#keepUpFailure = error
+      })
+      .finally(() => {
+        this.#keepingUp = null
+      })
+  }
+
+  /** What no event tells: to the coordinator, what changes on a sharded source unseen; to the others, what it then did. */
+  async #keepUp(): Promise<void> {
+    const now = performance.now()
+    if (now - this.#keptUpAt < keepUpMS) return
+    this.#keptUpAt = now
+    const { shared, definitions, coordination, stages, context } = this.#parts
+    if (coordination.leading) {
+      const changed = await retry('looking for changes of shard keys', context, () => definitions.changedUntold())
+      if (changed.length === 0) return
+      // It has no time that instances could agree on for a barrier: where several share the events, it is followed at commit.
+      if (!coordination.ownsAll) return await shared.exclusively(() => definitions.noteMoved(changed))
+      const touched = new Map(changed.map((database) => [database, new Set<string>()]))
+      await this.#parts.events()?.behindBarrier(() => this.#reconcile(touched))
+    } else {
+      const { catalogue } = await stages.load()
+      if (catalogue !== this.#seenCatalogue) await shared.reload()
+      this.#seenCatalogue = catalogue
+    }
+  }
+
+  /** Once in each tenure: a predecessor in office may have died between the destination and the catalogue. */
+  async #lookAnew(): Promise<void> {
+    const { shared, coordination } = this.#parts
+    const { coordinatorEpoch } = coordination
+    if (this.#lookedIn === coordinatorEpoch) return
+    this.#lookedIn = coordinatorEpoch
+    await shared.lookAnew()
+  }
+}
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return sleep(milliseconds, undefined, { signal, ref: false }).catch(() => {})
+}

@@ -1,0 +1,49 @@
+import { StoppedError } from '../domain/errors.ts'
+
+/** At most so many at a time, first come, first served; the number may change while some wait. */
+export class Slots {
+  readonly #limit: () => number
+  readonly #waiting: (() => void)[] = []
+  #taken = 0
+
+  constructor(limit: () => number) {
+    this.#limit = limit
+  }
+
+  /** Runs `work` when there is room. Rejects with StoppedError when `signal` is aborted before. */
+  async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    while (this.#taken >= this.#limit()) await this.#room(signal)
+    if (signal.aborted) {
+      this.changed() // woken, and stopped before it could begin: its turn is the next one's
+      throw new StoppedError()
+    }
+    this.#taken += 1
+    try {
+      return await work()
+    } finally {
+      this.#taken -= 1
+      this.changed()
+    }
+  }
+
+  /** There may be room now: the limit has changed. */
+  changed(): void {
+    for (let room = this.#limit() - this.#taken; room > 0; room -= 1) this.#waiting.shift()?.()
+  }
+
+  #room(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const stop = (): void => {
+        this.#waiting.splice(this.#waiting.indexOf(wake), 1)
+        reject(new StoppedError())
+      }
+      const wake = (): void => {
+        signal.removeEventListener('abort', stop)
+        resolve()
+      }
+      if (signal.aborted) return reject(new StoppedError())
+      signal.addEventListener('abort', stop, { once: true })
+      this.#waiting.push(wake)
+    })
+  }
+}
