@@ -19,6 +19,8 @@ import { type Namespace, selects } from './selection.ts'
 export interface AuditOptions {
   /** Compare only these; empty: all user databases. */
   namespaces: readonly Namespace[]
+  /** Compare everything else. */
+  excluded?: readonly Namespace[]
   /** Compare no index but that of `_id`. */
   ignoreIndexes: boolean
   /** Differences listed; all are counted. */
@@ -113,11 +115,11 @@ class Audit {
   }
 
   async #databases(): Promise<string[]> {
-    const { namespaces } = this.#options
+    const { namespaces, excluded } = this.#options
     // Asked for by name, they need no right to list all databases.
     if (namespaces.length > 0) return [...new Set(namespaces.map(({ database }) => database))].sort()
     const listed = await Promise.all([this.#left.databases(), this.#right.databases()])
-    return [...new Set(listed.flat())].filter((database) => selects([], database)).sort()
+    return [...new Set(listed.flat())].filter((database) => selects([], database, undefined, excluded)).sort()
   }
 
   /** Compares what is listed, strikes out the namespaces met, and returns the collections whose documents are to be read. */
@@ -147,9 +149,10 @@ class Audit {
   }
 
   async #listed(cluster: AuditCluster, database: string): Promise<Map<string, Listed>> {
+    const { namespaces, excluded } = this.#options
     const listed = (await cluster.collections(database)).map(readListed)
     return new Map(
-      listed.filter(({ name }) => selects(this.#options.namespaces, database, name)).map((one) => [one.name, one]),
+      listed.filter(({ name }) => selects(namespaces, database, name, excluded)).map((one) => [one.name, one]),
     )
   }
 

@@ -10,6 +10,7 @@ export interface VerifyOptions {
   json: boolean
   maxDifferences: number
   namespaces: Namespace[]
+  excluded: Namespace[]
   ignoreIndexes: boolean
 }
 
@@ -31,9 +32,9 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
     clusters.push(left)
     const right = new AuditCluster('cluster1', options.cluster1)
     clusters.push(right)
-    const { namespaces, ignoreIndexes, maxDifferences } = options
+    const { namespaces, excluded, ignoreIndexes, maxDifferences } = options
     const onProgress = progressPrinter(output)
-    const report = await audit(left, right, { namespaces, ignoreIndexes, maxDifferences, onProgress })
+    const report = await audit(left, right, { namespaces, excluded, ignoreIndexes, maxDifferences, onProgress })
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
     return report.equal ? 0 : 1
   } catch (error) {

@@ -8,10 +8,18 @@ export interface Namespace {
 /** The server's own, and tandem's state on the destination. */
 const neverCompared = new Set(['admin', 'config', 'local', 'tandem_internal'])
 
-/** A database, or a collection or view of it, that is to be compared. Empty `wanted`: all users' ones. */
-export function selects(wanted: readonly Namespace[], database: string, collection?: string): boolean {
+/** A database, or a collection or view of it, that is to be compared. Empty `wanted`: all users' ones but `excluded`. */
+export function selects(
+  wanted: readonly Namespace[],
+  database: string,
+  collection?: string,
+  excluded: readonly Namespace[] = [],
+): boolean {
   // `system.views` is compared as the views it holds; the rest of `system.` is the server's.
   if (neverCompared.has(database) || collection?.startsWith('system.')) return false
+  const isExcluded = (one: Namespace): boolean =>
+    one.database === database && (one.collection === null || one.collection === collection)
+  if (excluded.some(isExcluded)) return false
   if (wanted.length === 0) return true
   return wanted.some(
     (one) =>

@@ -1,10 +1,10 @@
 import { type Identity, type IdentityKey, identityKey, unread } from '../apply/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../apply/reconcile-documents.ts'
-import { type CommitParts, holdBackAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
 import { setWriteBlocking } from '../commit/write-blocking.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { assert } from '../domain/errors.ts'
-import { listDatabases } from '../mongo/listing.ts'
+import { stopBalancer } from '../mongo/balancer.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { retry } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
@@ -22,16 +22,16 @@ export interface AdaptParts {
  * source, and every document that changed on it since it was last read made equal again. Repeatable.
  */
 export async function adaptDestination({ commit, metadata, superseded, documents }: AdaptParts): Promise<void> {
-  const { source, destination, catalogue, definitions, context, atStep } = commit
+  const { destination, definitions, context, atStep } = commit
   atStep('reverseForget')
   await superseded.clear()
   atStep('reverseHoldBack')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
+  await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
   await holdBackAgain(commit)
   atStep('reverseDefinitions')
-  const databases = await retry('listing databases', context, () => listDatabases(source))
-  for (const database of new Set([...databases, ...catalogue.databases()])) {
+  for (const database of await databasesOf(commit)) {
     // What is new there was created after writes were allowed, so all of its documents are in the stream.
     await definitions.reconcile(database, 'all', 'copied')
   }

@@ -1,7 +1,7 @@
 import { refuseUnsupported } from '../apply/reconcile-definitions.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { differentVersions } from '../domain/start-rules.ts'
+import { refuseIrreversible } from '../domain/start-rules.ts'
 import { readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readFacts } from '../mongo/identity.ts'
@@ -29,8 +29,9 @@ export async function checkReverse({ record, source, destination, context }: Rev
   refuseUnasked(configuration)
   const signal = AbortSignal.any([context.signal, AbortSignal.timeout(patienceMS)])
   const limited: RetryContext = { ...context, signal }
-  const different = differentVersions(await readFacts(destination), await readFacts(source))
-  if (different) throw different
+  const facts = { source: await readFacts(source), destination: await readFacts(destination) }
+  // A shard may have been added since, and the other direction is a sync of its own.
+  refuseIrreversible(configuration, facts.destination, facts.source)
   for (const database of await listDatabases(destination)) {
     refuseUnsupported(database, await listCollections(destination, database))
   }

@@ -6,6 +6,9 @@ import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { streamPartition } from '../verify/verifier.ts'
 
+/** Whoever comes to own what is moved does so under a higher one. */
+const firstEpoch = 0
+
 export interface MoveParts {
   from: Metadata
   to: Metadata
@@ -15,8 +18,6 @@ export interface MoveParts {
   /** mongosyncID, under which the machine's context is stored. */
   id: string
   context: InstanceContext
-  /** Of the lease on the new destination. */
-  epoch: number
   atStep: (step: string) => void
 }
 
@@ -43,18 +44,21 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   const reverse = await from.loadPosition('reverse')
   const former = await from.loadPosition(0)
   assert(reverse && former, 'a reversible sync was committed without the positions of a reversal')
-  const entries = (await from.loadCollections()).map(turnEntry)
-  await to.saveCollections(entries)
-  await to.savePosition(0, parts.epoch, reverse)
+  const entries = (await from.collections.load()).map(turnEntry)
+  await to.collections.save(entries)
+  await to.beginPartitions(turned.partitions, reverse)
   if (turned.configuration.verification.enabled) {
     // The verdict before canWrite has proved all of it: what changed since on either side is in the streams from there on.
     const proved = { ordinal: 0, source: 0, destination: 0, bytes: 0 }
     await parts.verified.saveRanges(entries.map(({ uuid }) => ({ collection: uuid, ...proved })))
-    await to.savePosition(streamPartition.source, parts.epoch, reverse)
-    await to.savePosition(streamPartition.destination, parts.epoch, former)
+    await to.savePosition(streamPartition.source, firstEpoch, reverse)
+    await to.savePosition(streamPartition.destination, firstEpoch, former)
   }
-  await to.savePosition('former', parts.epoch, former)
-  await to.saveInstance(id, turnedContext(parts.context))
+  await to.savePosition('former', firstEpoch, former)
+  // Also of those who are away: whoever comes back goes on with the reversed sync.
+  const instances = new Set([id, ...(await from.loadInstances()).keys()])
+  for (const instance of instances) await to.saveInstance(instance, turnedContext(parts.context))
+  await to.saveReversed()
   atStep('reverseSwitch')
   await to.saveSync(turned)
 }
@@ -66,6 +70,8 @@ export function turnRecord(record: SyncRecord, reverse: StreamPosition | null): 
     sourceIdentity: record.destinationIdentity,
     destinationIdentity: record.sourceIdentity,
     startTime: reverse?.time ?? record.startTime,
+    partitions: record.partitions,
+    redis: record.redis,
     generation: record.generation + 1,
   }
 }

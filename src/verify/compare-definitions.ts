@@ -12,6 +12,7 @@ import {
 } from '../domain/definition.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf, type RawFields } from '../domain/raw-bson.ts'
+import { type ShardKey, sameShardKey, supportsShardKey } from '../domain/shard-key.ts'
 import type { Mismatch } from './difference.ts'
 
 /** One namespace as it is listed: a collection with its indexes, or a view. */
@@ -21,6 +22,8 @@ export interface ListedDefinition {
   options: RawFields
   /** Secondary indexes; empty for views. */
   indexes: IndexSpecification[]
+  /** How it is distributed, or is to be; null where it is not sharded. */
+  shardKey: ShardKey | null
 }
 
 /**
@@ -51,6 +54,9 @@ export function compareDefinitions(
     }
     for (const field of differingOptions(wanted, one, stage))
       mismatches.push({ namespace: name, kind: 'option', field })
+    if (!sameShardKey(wanted.shardKey, one.shardKey)) {
+      mismatches.push({ namespace: name, kind: 'option', field: 'shardKey' })
+    }
     for (const field of differingIndexes(wanted, one, stage, buildsIndexes)) {
       mismatches.push({ namespace: name, kind: 'index', field })
     }
@@ -104,7 +110,14 @@ function differingIndexes(
       if (buildsIndexes && !awaited) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
   }
-  return [...names, ...byName.keys()]
+  const added = [...byName.values()].filter((one) => !standsInForSource(one, wanted))
+  return [...names, ...added.map(indexName)]
+}
+
+/** Where no index of the source's supports the shard key, or none was to be built, the destination has one of its own. */
+function standsInForSource(index: IndexSpecification, { indexes, shardKey }: ListedDefinition): boolean {
+  if (!shardKey || !supportsShardKey(index, shardKey)) return false
+  return !indexes.some((one) => supportsShardKey(one, shardKey))
 }
 
 function sameIndex(

@@ -21,7 +21,7 @@ export async function compareRange(
   source: RawCursor,
   destination: RawCursor,
   suspect: (idElement: Buffer) => void,
-  room: () => Promise<void>,
+  room: (bytesRead: number) => Promise<void>,
 ): Promise<RangeComparison> {
   const pairing = new DocumentPairing(suspect)
   const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
@@ -41,11 +41,12 @@ export async function compareRange(
       sides[side].readAhead(batchSize)
       for (const document of sides[side].rest()) pairing.single(side, document)
     } else break
-    await room()
+    const { bytes } = sides.source
+    await room(bytes - comparison.bytes)
+    comparison.bytes = bytes
   }
   pairing.end()
   for (const side of ['source', 'destination'] as const) comparison.documents[side] = sides[side].count
-  comparison.bytes = sides.source.bytes
   return comparison
 }
 

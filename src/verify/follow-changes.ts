@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Document } from 'mongodb'
 import type { Catalogue } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
@@ -12,6 +13,8 @@ export interface FollowerParts {
   side: Side
   cluster: Cluster
   start: StreamPosition
+  /** What of its events is followed, as `Selection` has it; null for all. */
+  selected: Document | null
   context: RetryContext
   rechecks: Rechecks
   catalogue: () => Catalogue
@@ -50,9 +53,10 @@ export class Follower {
 
   /** Until stopped. Reads no further while too many documents are to be compared. */
   async run(): Promise<void> {
-    const { cluster, start, context, rechecks } = this.#parts
+    const { cluster, start, context, rechecks, selected } = this.#parts
     const awaitMS = (): number => (this.hurried ? hurriedAwaitMS : idleAwaitMS)
-    for await (const batch of readChangeStream(cluster, start, context, { identitiesOnly: true, awaitMS })) {
+    const content = { identitiesOnly: true, selected, awaitMS }
+    for await (const batch of readChangeStream(cluster, start, context, content)) {
       const number = this.#newest + 1
       this.#foreign.clear()
       for (const bytes of batch.events) this.#note(parseChangeEvent(bytes), number)

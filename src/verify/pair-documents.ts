@@ -67,6 +67,8 @@ export class DocumentPairing {
       return
     }
     const own = this.#unpaired[side]
+    // Two documents under one `_id`, on two shards: the second must not be forgotten for the first.
+    if (own.has(key)) this.#suspect(idElement)
     own.set(key, { digest, idElement: Buffer.from(idElement) })
     if (own.size > unpairedMax) this.end()
   }

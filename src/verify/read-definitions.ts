@@ -4,6 +4,8 @@ import { isUserCollection, namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { readDistributions } from '../mongo/sharding.ts'
 import { compareDefinitions, type DefinitionStage, type ListedDefinition } from './compare-definitions.ts'
 import type { Mismatch } from './difference.ts'
 import type { BothClusters } from './recheck-documents.ts'
@@ -15,13 +17,18 @@ interface Identified extends ListedDefinition {
   uuid: string
 }
 
-/** Every difference in definitions between two clusters at rest. */
+export interface DefinitionParts {
+  clusters: BothClusters
+  selection: Selection
+  catalogue: Catalogue
+  context: RetryContext
+}
+
+/** Every difference in definitions between two clusters at rest, of what is synced. */
 export async function findDefinitionMismatches(
-  clusters: BothClusters,
+  { clusters, selection, catalogue, context }: DefinitionParts,
   stage: DefinitionStage,
   buildsIndexes: boolean,
-  catalogue: Catalogue,
-  context: RetryContext,
 ): Promise<Mismatch[]> {
   return await retry('comparing definitions', context, async () => {
     const databases = new Set([
@@ -29,9 +36,13 @@ export async function findDefinitionMismatches(
       ...(await listDatabases(clusters.destination)),
     ])
     const mismatches: Mismatch[] = []
-    for (const database of [...databases].sort()) {
-      const wanted = await readDefinitions(clusters.source, database)
-      const standing = await readDefinitions(clusters.destination, database)
+    for (const database of (await selection.databases(databases)).sort()) {
+      const wanted = await readDefinitions(clusters.source, database, selection)
+      const standing = await readDefinitions(clusters.destination, database, selection)
+      // What a replica set has no notion of is as it was asked for when the collection was created.
+      if (!clusters.source.sharded) {
+        for (const one of wanted) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
+      }
       mismatches.push(...compareDefinitions(database, wanted, standing, stage, buildsIndexes))
       mismatches.push(...findReplaced(catalogue.inDatabase(database), wanted, standing))
     }
@@ -54,13 +65,16 @@ function findReplaced(entries: CatalogueEntry[], wanted: Identified[], standing:
   })
 }
 
-async function readDefinitions(cluster: Cluster, database: string): Promise<Identified[]> {
-  const listed = (await listCollections(cluster, database)).filter((one) => isUserCollection(one.name))
+async function readDefinitions(cluster: Cluster, database: string, selection: Selection): Promise<Identified[]> {
+  const users = (await listCollections(cluster, database)).filter((one) => isUserCollection(one.name))
+  const listed = await selection.among(database, users)
+  const distributions = new Map((await readDistributions(cluster, database)).map(({ uuid, key }) => [uuid, key]))
   const definitions = listed.map(({ name, type, uuid, options }) => ({
     name,
     uuid,
     type,
     options,
+    shardKey: distributions.get(uuid) ?? null,
     indexes: [] as Identified['indexes'],
   }))
   const indexed = listed.flatMap(({ uuid }, at) => (uuid ? [{ uuid, at }] : []))

@@ -1,3 +1,4 @@
+import { refuseDuplicate } from '../apply/duplicate-ids.ts'
 import { idElementOf, identityKey, idOf } from '../apply/identity.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
@@ -8,6 +9,7 @@ import { readByIds, renamedTo, type SourceCollection } from '../mongo/read-docum
 import type { Mismatch } from './difference.ts'
 import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
+import type { Side } from './rechecks.ts'
 
 export interface BothClusters {
   source: Cluster
@@ -24,6 +26,11 @@ export class MovedError extends TransientReplyError {
 
 export function onSource(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
+}
+
+/** A read on the source found it renamed: it is read under that name from now on, whatever is known of the event that says so. */
+export function followName(entry: CatalogueEntry, error: unknown): void {
+  entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
 
 export function onDestination(entry: CatalogueEntry): SourceCollection {
@@ -43,12 +50,15 @@ export async function findDifferent(
 ): Promise<Buffer[]> {
   const ids = idElements.map(idOf)
   const expected = new Map<string, { digest: string; idElement: Buffer }>()
-  await eachDocument(clusters.source, onSource(entry), ids, notBefore, (document) => {
+  await eachDocument(clusters, 'source', entry, ids, notBefore, (document) => {
     const idElement = idElementOf(document)
-    expected.set(identityKey(idElement), { digest: digestOf(document), idElement: Buffer.from(idElement) })
+    const key = identityKey(idElement)
+    // Two documents under one `_id`, on two shards: no one document on the destination is equal to both.
+    const digest = expected.has(key) ? noDigest : digestOf(document)
+    expected.set(key, { digest, idElement: Buffer.from(idElement) })
   })
   const different: Buffer[] = []
-  await eachDocument(clusters.destination, onDestination(entry), ids, clusters.destination.latest, (document) => {
+  await eachDocument(clusters, 'destination', entry, ids, clusters.destination.latest, (document) => {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
     const known = expected.get(key)
@@ -59,50 +69,59 @@ export async function findDifferent(
   return different
 }
 
+const noDigest = ''
+
 export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
   /** Its `_id` element as the source spells it, or the destination where only that has it. */
   idElement: Buffer
 }
 
-/** What exactly differs in one document; null when it is equal now. */
+/** What exactly differs in one document; null when it is equal now. Throws FatalError DuplicateDocumentId where the source has two. */
 export async function explain(
   clusters: BothClusters,
   entry: CatalogueEntry,
   idElement: Buffer,
 ): Promise<Explanation | null> {
-  const wanted = await readOne(clusters.source, onSource(entry), idElement, clusters.source.latest)
-  const standing = await readOne(clusters.destination, onDestination(entry), idElement, clusters.destination.latest)
-  if (!wanted) return standing && { kind: 'extra', idElement: idElementOf(standing) }
+  const [wanted, another] = await readAll(clusters, 'source', entry, idElement)
+  if (another) await refuseDuplicate(clusters.source, entry, idElement)
+  const [standing, second] = await readAll(clusters, 'destination', entry, idElement)
+  if (!wanted) return standing ? { kind: 'extra', idElement: idElementOf(standing) } : null
   const own = { idElement: idElementOf(wanted) }
+  // On another shard: the router lets both stand.
+  if (second) return { kind: 'extra', ...own }
   if (!standing) return { kind: 'missing', ...own }
   const field = firstDifferingPath(wanted, standing)
   return field === null ? null : { kind: 'content', field, ...own }
 }
 
-async function readOne(
-  cluster: Cluster,
-  collection: SourceCollection,
+/** More than one only where several shards hold one each. */
+async function readAll(
+  clusters: BothClusters,
+  side: Side,
+  entry: CatalogueEntry,
   idElement: Buffer,
-  notBefore: ClusterTime,
-): Promise<Buffer | null> {
-  let found: Buffer | null = null
-  await eachDocument(cluster, collection, [idOf(idElement)], notBefore, (document) => {
-    found = document
+): Promise<Buffer[]> {
+  const found: Buffer[] = []
+  await eachDocument(clusters, side, entry, [idOf(idElement)], clusters[side].latest, (document) => {
+    found.push(document)
   })
   return found
 }
 
 async function eachDocument(
-  cluster: Cluster,
-  collection: SourceCollection,
+  clusters: BothClusters,
+  side: Side,
+  entry: CatalogueEntry,
   ids: Buffer[],
   notBefore: ClusterTime,
   take: (document: Buffer) => void,
 ): Promise<void> {
+  const collection = side === 'source' ? onSource(entry) : onDestination(entry)
   try {
-    for await (const documents of readByIds(cluster, collection, ids, notBefore)) documents.forEach(take)
+    for await (const documents of readByIds(clusters[side], collection, ids, notBefore)) documents.forEach(take)
   } catch (error) {
     if (renamedTo(error) === undefined) throw error
+    if (side === 'source') followName(entry, error)
     throw new MovedError()
   }
 }

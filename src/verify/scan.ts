@@ -11,7 +11,7 @@ import { openRange, type RangeBounds, renamedTo } from '../mongo/read-documents.
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
 import { compareRange, firstBatchDocuments } from './compare-range.ts'
-import { type BothClusters, onDestination, onSource } from './recheck-documents.ts'
+import { type BothClusters, followName, onDestination, onSource } from './recheck-documents.ts'
 
 export interface ScanParts {
   clusters: BothClusters
@@ -21,8 +21,10 @@ export interface ScanParts {
   /** Reads see at least these times: the streams tell of everything later. */
   notBefore: { source: ClusterTime; destination: ClusterTime }
   suspect: (entry: CatalogueEntry, idElement: Buffer) => void
-  /** Resolves when more suspects may be told. */
-  room: () => Promise<void>
+  /** Resolves when more may be read, and more suspects told. */
+  room: (bytesRead: number) => Promise<void>
+  /** Ranges at a time, of each of which both sides are read. */
+  rangesAtOnce: () => number
   done: (range: VerifiedRange) => void
 }
 
@@ -31,7 +33,7 @@ interface Range extends RangeBounds {
   ordinal: number
 }
 
-const rangesAtOnce = 2
+const rangesAtOnceMax = 2
 /** Looks, tens of milliseconds apart: a drop that is just being followed leaves the catalogue in between. */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
@@ -73,7 +75,12 @@ export class Scan {
     for (const entry of this.#parts.catalogue().entries()) {
       if (!this.#isDone(entry) && entry.state === 'copied') ranges.push(...(await this.#open(entry)))
     }
-    await inParallel(rangesAtOnce, ranges, (range) => this.#compare(range))
+    await inParallel(Math.min(rangesAtOnceMax, this.#parts.rangesAtOnce()), ranges, (range) => this.#compare(range))
+    return this.isComplete
+  }
+
+  /** Every collection known now is compared. */
+  get isComplete(): boolean {
     return this.#parts
       .catalogue()
       .entries()
@@ -87,7 +94,7 @@ export class Scan {
 
   /** The ranges of a collection that are not done: as the copy cut them, or one for a collection it never saw. */
   async #open(entry: CatalogueEntry): Promise<Range[]> {
-    const segments = await this.#parts.metadata.loadSegments(entry.uuid)
+    const segments = await this.#parts.metadata.segments.load(entry.uuid)
     const bounds: RangeBounds[] = segments.length > 0 ? segments : [{ from: null, to: null }]
     this.#planned.set(entry.uuid, bounds.length)
     const done = new Set((this.#done.get(entry.uuid) ?? []).map(({ ordinal }) => ordinal))
@@ -121,8 +128,15 @@ export class Scan {
   async #refuseGone(uuid: string): Promise<void> {
     const entry = this.#parts.catalogue().get(uuid)
     if (!entry) return
-    const listed = await listCollections(this.#parts.clusters.destination, entry.database)
-    const misses = listed.some((one) => one.uuid === entry.destinationUUID) ? 0 : (this.#misses.get(uuid) ?? 0) + 1
+    const { source, destination } = this.#parts.clusters
+    const [wanted, standing] = await Promise.all([
+      listCollections(source, entry.database),
+      listCollections(destination, entry.database),
+    ])
+    // Gone from the source as well, its drop is followed by whoever comes to that event, however late.
+    const isMissed =
+      wanted.some((one) => one.uuid === uuid) && !standing.some((one) => one.uuid === entry.destinationUUID)
+    const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
     this.#misses.set(uuid, misses)
     if (misses < missesMax) return
     throw new FatalError(
@@ -136,7 +150,12 @@ export class Scan {
     const current = this.#parts.catalogue().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
     const open = firstBatchDocuments
-    const source = await openRange(clusters.source, onSource(current), bounds, notBefore.source, open)
+    const source = await openRange(clusters.source, onSource(current), bounds, notBefore.source, open).catch(
+      (error) => {
+        followName(current, error)
+        throw error
+      },
+    )
     try {
       const there = onDestination(current)
       const destination = await openRange(clusters.destination, there, bounds, notBefore.destination, open)

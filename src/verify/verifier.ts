@@ -8,7 +8,9 @@ import type { StreamPosition } from '../mongo/change-stream.ts'
 import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
 import type { VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
+import type { Throttle } from '../throttle/throttle.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
 import type { Settlement } from './difference.ts'
@@ -23,6 +25,8 @@ export interface VerifierParts {
   store: VerificationStore
   metadata: Metadata
   context: RetryContext
+  selection: Selection
+  throttle: Throttle
   epoch: number
   catalogue: () => Catalogue
   /** Everything up to here is applied on the destination. */
@@ -169,7 +173,8 @@ export class Verifier {
    * this moment and compares everything that is open until it is equal or proven different.
    */
   async settle(): Promise<Settlement> {
-    while (!this.#scanned) await this.#pause(roomMS)
+    // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
+    while (!this.#scan?.isComplete) await this.#pause(roomMS)
     for (const follower of this.#followers.values()) follower.hurried = true
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
@@ -198,6 +203,8 @@ export class Verifier {
           side,
           cluster: clusters[side],
           start: starts[side],
+          // On the destination what is not ours is told by its UUID.
+          selected: side === 'source' ? this.#parts.selection.events : null,
           context: this.#context,
           rechecks: this.#rechecks,
           catalogue: this.#parts.catalogue,
@@ -212,7 +219,8 @@ export class Verifier {
         catalogue: this.#parts.catalogue,
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, performance.now()),
-        room: () => this.#room(),
+        room: (bytesRead) => this.#room(bytesRead),
+        rangesAtOnce: () => this.#parts.throttle.readConcurrency,
         done: (range) => this.#doneRanges.push(range),
       },
       await store.loadRanges(),
@@ -235,7 +243,7 @@ export class Verifier {
         this.#scanned = true
         this.#parts.onHashed()
       }
-      await this.#pause(this.#scanned ? idleScanMS : roomMS)
+      await this.#pause(complete ? idleScanMS : roomMS)
     }
   }
 
@@ -309,7 +317,10 @@ export class Verifier {
     return run
   }
 
-  async #room(): Promise<void> {
+  async #room(bytesRead: number): Promise<void> {
+    const { throttle } = this.#parts
+    throttle.spend(bytesRead)
+    await throttle.earned(this.#stop.signal)
     while (this.#rechecks.full) await this.#pause(roomMS)
   }
 

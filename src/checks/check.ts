@@ -1,0 +1,95 @@
+import { type FailureName, FatalError, type RefusalName, RefusedError, StoppedError } from '../domain/errors.ts'
+import type { Finding } from '../domain/finding.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { codeOf, isTransient, toFatal } from '../mongo/errors.ts'
+import type { ClusterFacts } from '../mongo/identity.ts'
+import type { Selection } from '../mongo/selection.ts'
+
+export interface CheckedClusters {
+  configuration: StartConfiguration
+  source: Cluster
+  destination: Cluster
+  facts: { source: ClusterFacts; destination: ClusterFacts }
+  /** What is to be synced. */
+  selection: Selection
+}
+
+/** Looks at both clusters and changes nothing. What it throws as a refusal is an error finding as well. */
+export type Check = (clusters: CheckedClusters) => Promise<Finding[]> | Finding[]
+
+export function problem(name: RefusalName, message: string, remedy: string): Finding {
+  return { severity: 'error', name, message, remedy }
+}
+
+export function refusalOf({ name, message, remedy }: Finding): RefusedError {
+  return new RefusedError(name as RefusalName, `${message}; ${remedy}`)
+}
+
+/** Errors of refusals that were thrown, by the finding each became. */
+const refusals = new WeakMap<Finding, RefusedError>()
+
+/** Runs a check, or a part of one; a refusal it throws becomes a finding. Throws what is no refusal. */
+export async function findingsOf(
+  work: () => Promise<Finding[]> | Finding[],
+  about: Pick<Finding, 'namespace'> = {},
+): Promise<Finding[]> {
+  try {
+    return await work()
+  } catch (error) {
+    const refused = asRefusal(error)
+    if (!(refused instanceof RefusedError) || refused.refusal === 'ClusterUnreachable') throw refused
+    const { refusal: name, message } = refused
+    const finding = { ...problem(name, message, remedies[name] ?? otherRemedy), ...about }
+    refusals.set(finding, refused)
+    return [finding]
+  }
+}
+
+/** What start is refused with for an error finding. */
+export function toRefusal(finding: Finding): RefusedError {
+  return refusals.get(finding) ?? refusalOf(finding)
+}
+
+const otherRemedy = 'mend what the message names, then check again'
+
+/** Where a refusal's own sentence names the remedy already, in short. */
+const remedies: Partial<Record<RefusalName, string>> = {
+  UnsupportedTopology: 'give two different clusters, each a replica set or a sharded cluster',
+  UnsupportedVersion: 'upgrade the cluster that the message names',
+  UnsupportedCollection: 'drop or change the collection that the message names, on the source',
+  ReversibleNotSupported: 'set reversible to false, or mend what the message names',
+  VerificationNotSupported: 'drop the TTL index, set buildIndexes to beforeDataCopy, or switch verification off',
+  InsufficientMemory: 'give tandem more memory, or switch verification off',
+  DestinationNotEmpty: "drop the destination's user databases",
+  MissingPrivileges: 'grant the roles that README lists',
+  InvalidRequest: 'mend the field that the message names',
+}
+
+const refusedFailures = new Set<FailureName>(['UnsupportedCollection', 'MissingPrivileges', 'VerificationNotSupported'])
+
+/** What a command that met `error` is answered; anything unknown passes unchanged and becomes InternalError. */
+export function asRefusal(error: unknown): unknown {
+  const fatal = toFatal('start', error)
+  if (fatal instanceof FatalError && refusedFailures.has(fatal.failure)) {
+    return new RefusedError(fatal.failure as RefusalName, fatal.message, { cause: error })
+  }
+  // A collection that is being resharded just now.
+  if (fatal instanceof FatalError && fatal.failure === 'UnsupportedChange') {
+    return new RefusedError('UnsupportedCollection', fatal.message, { cause: error })
+  }
+  if (isTransient(error) || error instanceof StoppedError) {
+    return new RefusedError('ClusterUnreachable', 'a cluster does not answer; check both and send start again', {
+      cause: error,
+    })
+  }
+  return error
+}
+
+/** Of a look that is good to have: what a cluster does not tell this user, or does not know, is null. */
+export async function unlessUntold<T>(look: Promise<T>): Promise<T | null> {
+  return await look.catch((error) => {
+    if (codeOf(error) === undefined || isTransient(error)) throw error
+    return null
+  })
+}

@@ -1,0 +1,26 @@
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Check } from './check.ts'
+
+const skewMaxMS = 2_000
+
+/** Nothing is ordered by clocks across clusters, but lag is shown by them, and documents expire by them. */
+export const checkClocks: Check = async ({ source, destination }) => {
+  const skew = Math.abs((await offsetOf(source)) - (await offsetOf(destination)))
+  if (skew <= skewMaxMS) return []
+  return [
+    {
+      severity: 'warning',
+      name: 'ClockSkew',
+      message: `the clocks of source and destination differ by ${(skew / 1_000).toFixed(1)} seconds`,
+      remedy:
+        'let both keep their time by NTP: lag would be shown wrong, and documents would expire at different times',
+    },
+  ]
+}
+
+/** Of the server's clock from this machine's, ms. */
+async function offsetOf(cluster: Cluster): Promise<number> {
+  const before = Date.now()
+  const { localTime } = await cluster.read('admin', { hello: 1 })
+  return (localTime as Date).getTime() - (before + Date.now()) / 2
+}

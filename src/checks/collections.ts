@@ -1,0 +1,31 @@
+import { refuseUnsupported } from '../apply/reconcile-definitions.ts'
+import { refuseDistributions } from '../check-sharding.ts'
+import type { Finding } from '../domain/finding.ts'
+import { namespace } from '../domain/namespace.ts'
+import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { type Check, findingsOf } from './check.ts'
+
+/** Collections of the source that cannot be carried, each of them. */
+export const checkCollections: Check = async ({ source, selection }) => {
+  const findings: Finding[] = []
+  for (const database of await selection.databases(await listDatabases(source))) {
+    const selected = await selection.among(database, await listCollections(source, database))
+    const listed = selected.sort((one, other) => (one.name < other.name ? -1 : 1))
+    for (const one of listed) {
+      // A time series is told of by its own name.
+      if (one.name.startsWith('system.buckets.')) continue
+      const about = { namespace: namespace(database, one.name) }
+      const refuse = async (): Promise<Finding[]> => {
+        refuseUnsupported(database, [one])
+        return []
+      }
+      findings.push(...(await findingsOf(refuse, about)))
+    }
+    const distributed = async (): Promise<Finding[]> => {
+      await refuseDistributions(source, database, listed)
+      return []
+    }
+    findings.push(...(await findingsOf(distributed)))
+  }
+  return findings
+}

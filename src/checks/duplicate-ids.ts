@@ -1,0 +1,83 @@
+import type { Finding } from '../domain/finding.ts'
+import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
+import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import { code, codeOf } from '../mongo/errors.ts'
+import { type Distribution, readDistributions } from '../mongo/sharding.ts'
+import { type Check, unlessUntold } from './check.ts'
+
+/** In all: every `_id` of every sharded collection is read, from its index. What is not done by then is told as not checked. */
+const lookMS = 10_000
+
+/**
+ * Of a sharded source: an `_id` that stands on more than one shard, which the server allows unless the key is `_id` itself
+ * (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). The copy finds it as well, and ends in FAILED.
+ */
+export const checkDuplicateIds: Check = async ({ source, selection }) => {
+  if (!source.sharded) return []
+  const until = performance.now() + lookMS
+  const findings: Finding[] = []
+  const unchecked: string[] = []
+  for (const distribution of await readDistributions(source)) {
+    const { database, collection } = splitNamespace(distribution.name)
+    if (!isUserDatabase(database) || isUniqueById(distribution)) continue
+    if (!(await selection.selects(database, collection))) continue
+    const found = await duplicatesOf(source, database, collection, until - performance.now())
+    if (found === null) unchecked.push(distribution.name)
+    else if (found) findings.push(duplicated(distribution.name))
+  }
+  if (unchecked.length > 0) findings.push(notChecked(unchecked))
+  return findings
+}
+
+function isUniqueById({ key }: Distribution): boolean {
+  return key.length === 1 && key[0]?.path === '_id'
+}
+
+/** Null when there is no time to see. */
+async function duplicatesOf(
+  source: Cluster,
+  database: string,
+  collection: string,
+  leftMS: number,
+): Promise<boolean | null> {
+  if (leftMS < 1) return null
+  const command = {
+    aggregate: collection,
+    pipeline: [
+      { $project: { _id: 1 } },
+      { $group: { _id: '$_id', documents: { $sum: 1 } } },
+      { $match: { documents: { $gt: 1 } } },
+      { $limit: 1 },
+    ],
+    cursor: {},
+    allowDiskUse: true,
+    maxTimeMS: Math.ceil(leftMS),
+    readConcern: { level: 'majority' },
+  }
+  const look = RawCursor.readAll(source, database, command).catch((error) => {
+    if (codeOf(error) === code.maxTimeMSExpired) return null
+    throw error
+  })
+  const found = await unlessUntold(look)
+  return found && found.length > 0
+}
+
+function duplicated(name: string): Finding {
+  return {
+    severity: 'warning',
+    name: 'DuplicateDocumentId',
+    namespace: name,
+    message: `${name} has documents of one _id on different shards of the source; the copy would end in FAILED (DuplicateDocumentId)`,
+    remedy: 'give all but one of them another _id, on the source',
+  }
+}
+
+function notChecked(names: string[]): Finding {
+  const shown = names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${names.length - 5} more` : '')
+  return {
+    severity: 'info',
+    name: 'DuplicateIdsNotChecked',
+    message: `that no _id stands on two shards of the source was not checked to the end in ${lookMS / 1_000} seconds for ${shown}; the copy finds it, and ends in FAILED (DuplicateDocumentId)`,
+    remedy: 'none is needed where the application makes _ids unique',
+  }
+}

@@ -1,0 +1,34 @@
+import type { Finding } from '../domain/finding.ts'
+import { namespace } from '../domain/namespace.ts'
+import { askedShardKey, supportsShardKey } from '../domain/shard-key.ts'
+import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
+import { type Check, problem } from './check.ts'
+
+/** Of a collection, the `_id` index among them (https://www.mongodb.com/docs/manual/reference/limits/#indexes). */
+const indexesMax = 64
+
+/** A supporting index that tandem is to create may be one too many. */
+export const checkIndexLimit: Check = async ({ configuration, source }) => {
+  const { sharding } = configuration
+  if (!sharding?.createSupportingIndexes) return []
+  const present = new Set(await listDatabases(source))
+  const findings: Finding[] = []
+  for (const { database, collection, shardCollection } of sharding.shardingEntries) {
+    if (!present.has(database)) continue
+    const [one] = await listCollections(source, database, collection)
+    const indexes = one?.uuid ? ((await listIndexes(source, database, one.uuid)) ?? []) : []
+    const key = askedShardKey(shardCollection.key)
+    const supported = indexes.some((index) => supportsShardKey(index, key))
+    if (supported || indexes.length + 1 < indexesMax) continue
+    const name = namespace(database, collection)
+    findings.push({
+      ...problem(
+        'UnsupportedCollection',
+        `${name} has ${indexesMax} indexes, the most there can be, and none of them supports the shard key that is asked for`,
+        'drop one of them on the source, or create the index for the shard key in its place',
+      ),
+      namespace: name,
+    })
+  }
+  return findings
+}

@@ -1,0 +1,60 @@
+import type { Finding } from '../domain/finding.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { ClusterFacts } from '../mongo/identity.ts'
+import { type Check, problem, unlessUntold } from './check.ts'
+
+/**
+ * Patch releases of the source whose change streams are known to be wrong, per series up to and with: events of collections that
+ * are renamed, dropped or created anew may carry the wrong collection (release notes of mongosync 1.7.2).
+ */
+const wrongEventsUpTo: Record<string, number> = { '6.0': 12, '7.0': 3 }
+
+/** Whether this release tells of renames and drops as it should. */
+export function tellsDefinitionsRight(version: string): boolean {
+  const [, series = '', patch = ''] = /^(\d+\.\d+)\.(\d+)/.exec(version) ?? []
+  const last = wrongEventsUpTo[series]
+  return last === undefined || Number(patch) > last
+}
+
+export const checkReleases: Check = ({ facts: { source } }) => {
+  if (tellsDefinitionsRight(source.version)) return []
+  return [
+    {
+      severity: 'warning',
+      name: 'KnownServerFault',
+      message: `the source runs ${source.version}, whose change streams may tell of renamed, dropped and newly created collections wrongly`,
+      remedy:
+        'upgrade it to the latest patch release first, or leave collections as they are until the sync is committed',
+    },
+  ]
+}
+
+/**
+ * A cluster in the middle of an upgrade or a downgrade, or upgraded and never told so: commands and change streams are those of the
+ * older release then (https://www.mongodb.com/docs/manual/reference/command/setFeatureCompatibilityVersion/).
+ */
+export const checkCompatibility: Check = async ({ source, destination, facts }) => [
+  ...(await compatibilityOf(source, facts.source)),
+  ...(await compatibilityOf(destination, facts.destination)),
+]
+
+async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterFacts): Promise<Finding[]> {
+  const [series = ''] = /^\d+\.\d+/.exec(version) ?? []
+  // A router has none of its own, and its users see the config servers' as little as it does.
+  if (topology === 'sharded') return []
+  const reply = await unlessUntold(cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 }))
+  const found = reply?.['featureCompatibilityVersion'] as
+    | { version?: string; targetVersion?: string; previousVersion?: string }
+    | undefined
+  if (!found?.version || (found.version === series && !found.targetVersion)) return []
+  const state = found.targetVersion
+    ? `is changing its featureCompatibilityVersion from ${found.previousVersion ?? found.version} to ${found.targetVersion}`
+    : `has featureCompatibilityVersion ${found.version}`
+  return [
+    problem(
+      'UnsupportedVersion',
+      `${cluster.name} runs ${version} and ${state}`,
+      `run setFeatureCompatibilityVersion "${series}" there (it makes going back to the older release harder)`,
+    ),
+  ]
+}

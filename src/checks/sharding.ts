@@ -1,0 +1,26 @@
+import { refuseSenselessEntries, refuseUnfitEntry } from '../check-sharding.ts'
+import type { Finding } from '../domain/finding.ts'
+import { namespace } from '../domain/namespace.ts'
+import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { type Check, findingsOf } from './check.ts'
+
+/** Whether `sharding` fits the collections that the replica set has now, entry by entry. */
+export const checkShardingEntries: Check = async ({ configuration, source, selection }) => {
+  const { sharding } = configuration
+  if (!sharding) return []
+  refuseSenselessEntries(configuration)
+  const present = new Set(await listDatabases(source))
+  const findings: Finding[] = []
+  for (const entry of sharding.shardingEntries) {
+    if (!present.has(entry.database)) continue
+    const listed = await listCollections(source, entry.database, entry.collection)
+    const [one] = await selection.among(entry.database, listed)
+    if (!one) continue
+    const fits = async (): Promise<Finding[]> => {
+      await refuseUnfitEntry(source, entry, one, sharding.createSupportingIndexes)
+      return []
+    }
+    findings.push(...(await findingsOf(fits, { namespace: namespace(entry.database, entry.collection) })))
+  }
+  return findings
+}

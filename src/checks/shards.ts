@@ -1,0 +1,61 @@
+import { BSON, type Document } from 'mongodb'
+import type { Finding } from '../domain/finding.ts'
+import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
+import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import { readDistributions } from '../mongo/sharding.ts'
+import { type Check, unlessUntold } from './check.ts'
+
+/**
+ * Of a sharded source: an index that some shards have and others lack, or have otherwise
+ * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). What tandem copies is what the
+ * router tells.
+ */
+export const checkShards: Check = async ({ source }) => {
+  if (!source.sharded) return []
+  const distributions = (await readDistributions(source)).filter(({ name }) =>
+    isUserDatabase(splitNamespace(name).database),
+  )
+  const findings: Finding[] = []
+  for (const { name } of distributions) {
+    const { database, collection } = splitNamespace(name)
+    const command = {
+      aggregate: collection,
+      pipeline: [{ $indexStats: {} }, { $project: { name: 1, spec: 1, shard: 1 } }],
+      cursor: { batchSize: 10_000 },
+    }
+    const stats = await unlessUntold(readStats(source, database, command))
+    const inconsistent = stats ? inconsistentIndexes(stats) : []
+    for (const index of inconsistent) {
+      findings.push({
+        severity: 'warning',
+        name: 'InconsistentIndex',
+        namespace: name,
+        message: `the index ${index} of ${name} is not the same on all shards of the source that hold the collection`,
+        remedy: 'drop it and create it anew on the source',
+      })
+    }
+  }
+  return findings
+}
+
+interface IndexOnShard {
+  name: string
+  spec: Document
+  shard?: string
+}
+
+/** To the end: a router's first batch may hold what one shard answered first. */
+async function readStats(source: Cluster, database: string, command: Document): Promise<IndexOnShard[]> {
+  const all = await RawCursor.readAll(source, database, command)
+  return all.map((bytes) => BSON.deserialize(bytes) as IndexOnShard)
+}
+
+function inconsistentIndexes(stats: IndexOnShard[]): string[] {
+  if (stats.some(({ shard }) => shard === undefined)) return []
+  const shards = new Set(stats.map(({ shard }) => shard))
+  const names = new Set(stats.map(({ name }) => name))
+  return [...names].filter((name) => {
+    const own = stats.filter((one) => one.name === name)
+    return own.length !== shards.size || new Set(own.map(({ spec }) => JSON.stringify(spec))).size > 1
+  })
+}

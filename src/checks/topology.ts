@@ -1,0 +1,52 @@
+import type { Finding } from '../domain/finding.ts'
+import { type Check, problem } from './check.ts'
+
+/** What both clusters are, and that they are two, whatever names they are reached by. */
+export const checkTopology: Check = ({ configuration, facts }) => {
+  const findings: Finding[] = []
+  const { source, destination } = facts
+  for (const [role, { topology }] of Object.entries(facts)) {
+    if (topology !== 'standalone') continue
+    findings.push(
+      problem(
+        'UnsupportedTopology',
+        `the ${role} is a standalone server, which has no change streams`,
+        'restart it as a single-node replica set',
+      ),
+    )
+  }
+  if (source.topology === 'sharded' && destination.topology === 'replicaSet') {
+    findings.push(
+      problem(
+        'UnsupportedTopology',
+        'a sharded cluster cannot be synced to a replica set',
+        'give a sharded cluster as the destination',
+      ),
+    )
+  }
+  const shards = source.topology === 'replicaSet' && destination.topology === 'sharded'
+  if (shards && !configuration.sharding) {
+    findings.push(
+      problem(
+        'ShardingRequired',
+        'sharding is required from a replica set to a sharded cluster',
+        'give it; an empty shardingEntries array shards nothing',
+      ),
+    )
+  }
+  if (!shards && configuration.sharding) {
+    findings.push(
+      problem(
+        'ShardingNotAllowed',
+        'sharding is only for a sync from a replica set to a sharded cluster',
+        'leave it out',
+      ),
+    )
+  }
+  if (source.identity !== '' && source.identity === destination.identity) {
+    findings.push(
+      problem('UnsupportedTopology', 'source and destination are the same cluster', 'give two different clusters'),
+    )
+  }
+  return findings
+}

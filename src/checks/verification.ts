@@ -1,0 +1,27 @@
+import { refuseExpiry } from '../apply/reconcile-definitions.ts'
+import type { Finding } from '../domain/finding.ts'
+import { namespace } from '../domain/namespace.ts'
+import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
+import { availableMemory, refuseLittleMemory } from '../verify/memory.ts'
+import { type Check, findingsOf } from './check.ts'
+
+/** What the embedded verifier cannot do here. */
+export const checkVerification: Check = async ({ configuration, source, selection }) => {
+  if (!configuration.verification.enabled) return []
+  const findings = await findingsOf(() => {
+    refuseLittleMemory(availableMemory())
+    return []
+  })
+  if (configuration.buildIndexes !== 'never') return findings
+  for (const database of await selection.databases(await listDatabases(source))) {
+    for (const { name, uuid } of await selection.among(database, await listCollections(source, database))) {
+      if (!uuid) continue
+      const expires = async (): Promise<Finding[]> => {
+        refuseExpiry(database, name, (await listIndexes(source, database, uuid)) ?? [])
+        return []
+      }
+      findings.push(...(await findingsOf(expires, { namespace: namespace(database, name) })))
+    }
+  }
+  return findings
+}

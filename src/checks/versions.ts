@@ -1,0 +1,78 @@
+import type { Finding } from '../domain/finding.ts'
+import { metadataDatabase } from '../domain/namespace.ts'
+import { code, codeOf } from '../mongo/errors.ts'
+import { type Check, type CheckedClusters, problem } from './check.ts'
+
+/** Which releases can be the source and the destination of one sync. */
+export const checkVersions: Check = (clusters) => {
+  const { source, destination } = clusters.facts
+  const findings: Finding[] = []
+  const unsupported = (message: string, remedy: string): void =>
+    void findings.push(problem('UnsupportedVersion', message, remedy))
+  if (source.major < 5) {
+    unsupported(`the source runs ${source.version}; 5.0 or later is needed`, 'upgrade it')
+  } else if (source.major < 6) findings.push(...forOldSource(clusters))
+  if (destination.major < 6) {
+    unsupported(`the destination runs ${destination.version}; 6.0 or later is needed`, 'upgrade it')
+  } else if (destination.major < source.major || destination.major > source.major + 2) {
+    unsupported(
+      `the destination (${destination.version}) must not be older than the source (${source.version}) nor more than two major versions newer`,
+      'upgrade one of them',
+    )
+  }
+  return findings
+}
+
+function forOldSource({ configuration, facts: { source } }: CheckedClusters): Finding[] {
+  const findings: Finding[] = []
+  if (configuration.writeBlockingGiven) {
+    findings.push(
+      problem(
+        'WriteBlockingNotSupported',
+        `enableUserWriteBlocking cannot be set for a source older than 6.0 (it is ${source.version})`,
+        'leave it out',
+      ),
+    )
+  }
+  if (source.topology === 'sharded') {
+    // A router of such a release reads no collection by its UUID.
+    findings.push(
+      problem(
+        'UnsupportedVersion',
+        `the source is a sharded cluster of ${source.version}; sharded sources need 6.0 or later`,
+        'upgrade it',
+      ),
+    )
+  }
+  findings.push({
+    severity: 'info',
+    name: 'DefinitionsFrozen',
+    message: `the source runs ${source.version}: a sync from before 6.0 follows documents only, and ends in FAILED when a collection or an index is created, changed, renamed or dropped there`,
+    remedy: 'leave definitions on the source as they are until the sync is committed',
+  })
+  return findings
+}
+
+/** Every write keeps top-level Timestamp(0, 0) by a field that older servers do not know; asked of a document that is not there. */
+export const checkPatch: Check = async ({ destination, facts }) => {
+  const { version, major } = facts.destination
+  if (major < 6) return [] // said already
+  try {
+    await destination.read(metadataDatabase, {
+      update: 'probe',
+      updates: [{ q: { _id: 0 }, u: { $unset: { probe: '' } } }],
+      bypassEmptyTsReplacement: true,
+      ...(destination.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
+    })
+  } catch (error) {
+    if (codeOf(error) !== code.unknownField) throw error
+    return [
+      problem(
+        'UnsupportedVersion',
+        `the destination (${version}) cannot keep an empty timestamp as it is (bypassEmptyTsReplacement)`,
+        'upgrade it to the latest patch release, 6.0.17 or later',
+      ),
+    ]
+  }
+  return []
+}
