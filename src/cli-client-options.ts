@@ -2,11 +2,27 @@ import { InvalidArgumentError } from 'commander'
 
 /** One command for the HTTP API of one or several instances. */
 export interface ClientRequest {
-  command: 'start' | 'progress' | 'pause' | 'resume' | 'commit' | 'reverse' | 'repair' | 'mismatches'
+  command:
+    | 'start'
+    | 'check'
+    | 'progress'
+    | 'pause'
+    | 'resume'
+    | 'commit'
+    | 'reverse'
+    | 'repair'
+    | 'mismatches'
+    | 'instances'
+    | 'limits'
+    | 'limit'
   /** Base addresses without a trailing slash. */
   urls: string[]
   body: { inline: unknown } | { file: string }
+  /** As the operator wants the answers; else a table where a person looks and there is more than one instance. */
+  form?: 'table' | 'json'
 }
+
+export const defaultUrls = ['http://localhost:27182']
 
 /** Collects `--url`, which may be repeated. */
 export function collectUrl(text: string, before: string[] | undefined): string[] {
@@ -23,6 +39,18 @@ export function collectUrl(text: string, before: string[] | undefined): string[]
     throw new InvalidArgumentError('It must be a base address, without credentials, query or fragment.')
   }
   return [...(before ?? []), url.href.replace(/\/+$/, '')]
+}
+
+/** The body of limit from its options: only what was given; `none` takes a limit away. */
+export function limitsBody(options: Record<string, string | undefined>): Record<string, unknown> {
+  const fields = ['bytesPerSecond', 'readConcurrency', 'writeConcurrency']
+  return Object.fromEntries(
+    fields.flatMap((field) => {
+      const given = options[field]
+      // The instance judges the values: it knows the rules.
+      return given === undefined ? [] : [[field, given === 'none' ? null : /^\d+$/.test(given) ? Number(given) : given]]
+    }),
+  )
 }
 
 interface StartOptions {

@@ -1,24 +1,54 @@
 import { readFile } from 'node:fs/promises'
+import { type Answer, instancesTable, outcomeTable, progressTable } from './cli-answers.ts'
 import type { ClientRequest } from './cli-client-options.ts'
+import { findingsText, hasError } from './cli-findings.ts'
 
 /** Sends a command to every instance at the same time: commit and reverse wait until all of them have got it. */
 
-type Reply = Record<string, unknown>
+type Reply = Answer['reply']
 
-/** Prints each instance's reply as JSON and returns the exit code: 0 when all of them report success. */
-export async function runClient(request: ClientRequest, print: (line: string) => void): Promise<0 | 1> {
+/** Of a table that goes into a file or a pipe. */
+const widthWithoutTerminal = 160
+
+/**
+ * Prints each instance's reply, as JSON or all of them as one table, and returns the exit code: 0 when all of them
+ * report success (and a check no error). `terminalWidth` is null where no terminal is printed to: scripts read JSON.
+ */
+export async function runClient(
+  request: ClientRequest,
+  print: (line: string) => void,
+  terminalWidth: number | null = null,
+): Promise<0 | 1> {
   const body = await readBody(request.body)
   if ('problem' in body) {
     print(JSON.stringify(failed('InvalidRequest', body.problem), null, 2))
     return 1
   }
   const replies = await Promise.all(request.urls.map((url) => send(url, request.command, body.json)))
-  for (const [index, reply] of replies.entries()) {
-    // One instance: for a person to read. Several: a line each, so that both eyes and scripts can tell them apart.
-    if (replies.length === 1) print(JSON.stringify(reply, null, 2))
-    else print(JSON.stringify({ url: request.urls[index], ...reply }))
+  const answers = replies.map((reply, index): Answer => ({ url: request.urls[index] as string, reply }))
+  if (asTable(request, terminalWidth !== null)) {
+    const render = tables[request.command] ?? outcomeTable
+    for (const line of render(answers, terminalWidth ?? widthWithoutTerminal)) print(line)
+  } else {
+    for (const { url, reply } of answers) {
+      // One instance: indented. Several: a line each, so that both eyes and scripts can tell them apart.
+      if (answers.length === 1) print(JSON.stringify(reply, null, 2))
+      else print(JSON.stringify({ url, ...reply }))
+    }
   }
-  return replies.every((reply) => reply['success'] === true) ? 0 : 1
+  return replies.every((reply) => reply['success'] === true && !hasError(reply)) ? 0 : 1
+}
+
+const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
+  progress: progressTable,
+  check: findingsText,
+  instances: instancesTable,
+}
+
+function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): boolean {
+  if (form !== undefined) return form === 'table'
+  // A list of mismatches has no row per instance.
+  return onTerminal && command !== 'mismatches' && (command === 'instances' || command === 'check' || urls.length > 1)
 }
 
 async function readBody(body: ClientRequest['body']): Promise<{ json: string } | { problem: string }> {
@@ -33,19 +63,28 @@ async function readBody(body: ClientRequest['body']): Promise<{ json: string } |
   }
 }
 
-/** Commands that ask, and where. All others are sent as `POST /api/v1/<command>`. */
+/** Commands that ask, and where. All others but limit are sent as `POST /api/v1/<command>`. */
 const queries: Partial<Record<ClientRequest['command'], string>> = {
   progress: 'progress',
+  instances: 'instances',
+  limits: 'limits',
   mismatches: 'verification/mismatches',
 }
 
-async function send(url: string, command: ClientRequest['command'], json: string): Promise<Reply> {
+/** One request; never throws: what keeps it from being answered is told as a refusal would be. */
+export async function send(
+  url: string,
+  command: ClientRequest['command'],
+  json: string,
+  timeoutMS?: number,
+): Promise<Reply> {
   let response: Response
   try {
-    response = await fetch(
-      `${url}/api/v1/${queries[command] ?? command}`,
-      command in queries ? {} : { method: 'POST', body: json, headers: { 'Content-Type': 'application/json' } },
-    )
+    const limited = timeoutMS === undefined ? {} : { signal: AbortSignal.timeout(timeoutMS) }
+    const sent = { body: json, headers: { 'Content-Type': 'application/json' } }
+    if (command in queries) response = await fetch(`${url}/api/v1/${queries[command]}`, limited)
+    else if (command === 'limit') response = await fetch(`${url}/api/v1/limits`, { method: 'PATCH', ...sent })
+    else response = await fetch(`${url}/api/v1/${command}`, { method: 'POST', ...sent })
   } catch (error) {
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
     const code = (cause as NodeJS.ErrnoException).code ?? 'no connection'

@@ -1,8 +1,20 @@
-import { Command, CommanderError, InvalidArgumentError } from 'commander'
+import { Command, CommanderError, Option } from 'commander'
+import { printable } from './audit/difference.ts'
 import type { VerifyOptions } from './audit/run-verify.ts'
-import { type ClientRequest, collectUrl, startBody } from './cli-client-options.ts'
-import { addClusterOptions, readClusters } from './cli-cluster-options.ts'
+import { type ClientRequest, collectUrl, defaultUrls, limitsBody, startBody } from './cli-client-options.ts'
+import {
+  addServeOptions,
+  type EffectiveSetting,
+  effectiveSettings,
+  readServeOptions,
+  type ServeCommandOptions,
+} from './cli-serve-options.ts'
+import type { Environment } from './cli-settings.ts'
+import { renderTable } from './cli-table.ts'
 import { addVerifyCommand } from './cli-verify-options.ts'
+import type { WaitRequest } from './cli-wait.ts'
+import { addWaitCommands } from './cli-wait-options.ts'
+import type { WatchRequest } from './cli-watch.ts'
 import { redactUris } from './domain/uri-rules.ts'
 
 /** What a command line asks for. Reading it has no effect: whoever called prints, serves or sends. */
@@ -10,52 +22,12 @@ export type CommandLine =
   | { kind: 'serve'; options: ServeCommandOptions }
   | { kind: 'client'; request: ClientRequest }
   | { kind: 'verify'; options: VerifyOptions }
+  | { kind: 'wait'; request: WaitRequest }
+  | { kind: 'watch'; request: WatchRequest }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
 
-/** Names of the log levels as pino has them; mongosync's PANIC is our fatal. */
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal'
-
-export interface ServeCommandOptions {
-  cluster0: string
-  cluster1: string
-  port: number
-  id: string
-  loadLevel: 1 | 2 | 3 | 4
-  /** Directory for the log; null means standard output. */
-  logPath: string | null
-  logLevel: LogLevel
-  exitOnFailure: boolean
-  /** Sentences to print: options that were accepted and ignored. */
-  notices: string[]
-}
-
-/** mongosync names an instance so when it is given no id. */
-const defaultId = 'coordinator'
-
-/** mongosync's options that have no meaning here: a command line written for it must still start. */
-const ignoredOptions = [
-  { flags: '--acceptDisclaimer [boolean]', name: 'acceptDisclaimer', why: 'tandem has no disclaimer' },
-  { flags: '--disableTelemetry [boolean]', name: 'disableTelemetry', why: 'tandem sends no telemetry' },
-  { flags: '--metricsLoggingFilepath <path>', name: 'metricsLoggingFilepath', why: 'tandem writes no metrics file' },
-  { flags: '--disableMetricsLogging [boolean]', name: 'disableMetricsLogging', why: 'tandem writes no metrics file' },
-]
-
-const logLevels: Record<string, LogLevel> = {
-  TRACE: 'trace',
-  DEBUG: 'debug',
-  INFO: 'info',
-  WARN: 'warn',
-  ERROR: 'error',
-  FATAL: 'fatal',
-  PANIC: 'fatal',
-}
-
 /** Reads the arguments after the program's name. `env` may hold the connection strings, which argument lists show to every user of the machine. */
-export function parseCommandLine(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-  version = '0.0.0',
-): CommandLine {
+export function parseCommandLine(argv: readonly string[], env: Environment, version = '0.0.0'): CommandLine {
   let result: CommandLine | undefined
   let out = ''
   let err = ''
@@ -85,11 +57,7 @@ export function parseCommandLine(
   return result
 }
 
-function buildProgram(
-  version: string,
-  env: Readonly<Record<string, string | undefined>>,
-  found: (parsed: CommandLine) => void,
-): Command {
+function buildProgram(version: string, env: Environment, found: (parsed: CommandLine) => void): Command {
   const program = new Command('tandem')
     .description(
       'Keeps two MongoDB clusters in step, speaking the HTTP API of mongosync. Without a command: runs an instance.',
@@ -99,71 +67,88 @@ function buildProgram(
     .helpCommand(false)
     // A command's own options are its own, also where the program has one of the same name.
     .enablePositionalOptions()
-  addClusterOptions(program)
-    .option(
-      '--port <number>',
-      'port of the HTTP API on 127.0.0.1; 0 takes a free one',
-      integerBetween(0, 65_535),
-      27_182,
-    )
-    .option('--id <id>', 'name of this instance; needed when several share the work', nonEmpty, defaultId)
-    .option('--loadLevel <level>', 'how hard to load the clusters, 1 to 4', integerBetween(1, 4), 3)
-    .option('--logPath <directory>', 'write the log into this directory instead of standard output', nonEmpty)
-    .option('--verbosity <level>', `log level: ${Object.keys(logLevels).join(', ')}`, logLevel, 'debug')
-    .option(
-      '--exitOnFailure',
-      'exit when the sync fails, as mongosync does, instead of staying to answer progress',
-      false,
-    )
-  for (const { flags, why } of ignoredOptions) program.option(flags, `accepted for mongosync and ignored: ${why}`)
-  program.action((options) => {
-    found({
-      kind: 'serve',
-      options: {
-        ...readClusters(program, options, env),
-        port: options.port,
-        id: options.id,
-        loadLevel: options.loadLevel,
-        logPath: options.logPath ?? null,
-        logLevel: options.verbosity,
-        exitOnFailure: options.exitOnFailure,
-        notices: ignoredOptions
-          .filter(({ name }) => options[name] !== undefined)
-          .map(({ name, why }) => `--${name} is ignored: ${why}`),
-      },
-    })
-  })
+  addServeOptions(program).action((_options, command: Command) =>
+    found({ kind: 'serve', options: readServeOptions(command, env) }),
+  )
+  addConfigCommand(program, env, found)
   addClientCommands(program, found)
+  addWaitCommands(program, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   return program
 }
 
+function addConfigCommand(program: Command, env: Environment, found: (parsed: CommandLine) => void): void {
+  const config = program
+    .command('config')
+    .description('print what an instance with the same options would run with, and where each of it comes from')
+    .helpOption('-h, --help', 'print this help')
+    .option('--json', 'print JSON', false)
+  addServeOptions(config).action((_options, command: Command) => {
+    const settings = effectiveSettings(command, env)
+    const text = command.getOptionValue('json') ? `${JSON.stringify(settings, null, 2)}\n` : settingsText(settings)
+    found({ kind: 'print', stream: 'stdout', text, exitCode: 0 })
+  })
+}
+
+function settingsText(settings: readonly EffectiveSetting[]): string {
+  const columns = (['option', 'value', 'from'] as const).map((title) => ({ title, align: 'left' as const }))
+  const rows = settings.map(({ name, value, origin }) => [
+    name,
+    value === null ? '-' : printable(String(value)),
+    origin,
+  ])
+  return `${renderTable(columns, rows, Number.POSITIVE_INFINITY).join('\n')}\n`
+}
+
 function addClientCommands(program: Command, found: (parsed: CommandLine) => void): void {
-  const client = (name: ClientRequest['command'], description: string) =>
-    program
+  const client = (name: ClientRequest['command'], description: string) => {
+    const command = program
       .command(name)
       .description(description)
       .helpOption('-h, --help', 'print this help')
       .option('--url <url>', 'address of an instance; repeat it to send to several at the same time', collectUrl)
-
-  client('start', 'begin a sync')
-    .option('--source <cluster>', 'cluster0 or cluster1')
-    .option('--destination <cluster>', 'the other one')
-    .option('--buildIndexes <mode>', 'beforeDataCopy (default) or never')
-    .option(
-      '--enableUserWriteBlocking <mode>',
-      'sourceAndDestination (or true), destinationOnly (default), none (or false)',
+      .option('--json', 'print JSON also on a terminal; a line for each of several instances')
+    if (name === 'mismatches') return command
+    return command.addOption(
+      new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
     )
-    .option('--reversible', 'allow reversing after commit')
-    .option('--no-verification', 'run without the embedded verifier')
-    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
-    .action((options, command: Command) => {
-      const body = startBody(options)
-      if (typeof body === 'string') command.error(`error: ${body}`)
-      else found({ kind: 'client', request: { command: 'start', urls: urls(options), body } })
-    })
+  }
+
+  for (const [name, description] of [
+    ['start', 'begin a sync'],
+    ['check', 'look for what would refuse such a start, and change nothing'],
+  ] as const) {
+    client(name, description)
+      .option('--source <cluster>', 'cluster0 or cluster1')
+      .option('--destination <cluster>', 'the other one')
+      .option('--buildIndexes <mode>', 'beforeDataCopy (default) or never')
+      .option(
+        '--enableUserWriteBlocking <mode>',
+        'sourceAndDestination (or true), destinationOnly (default), none (or false)',
+      )
+      .option('--reversible', 'allow reversing after commit')
+      .option('--no-verification', 'run without the embedded verifier')
+      .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
+      .action((options, command: Command) => {
+        const body = startBody(options)
+        if (typeof body === 'string') command.error(`error: ${body}`)
+        else found({ kind: 'client', request: { command: name, ...clientOptions(options), body } })
+      })
+  }
+  client('limit', 'slow down, or speed up, what is done in bulk; at once and until changed')
+    .option('--bytesPerSecond <number>', 'bytes of documents copied or first verified each second; none: no limit')
+    .option('--readConcurrency <number>', 'ranges of documents read at a time; none: as --loadLevel has it')
+    .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: as --loadLevel has it')
+    .action((options) =>
+      found({
+        kind: 'client',
+        request: { command: 'limit', ...clientOptions(options), body: { inline: limitsBody(options) } },
+      }),
+    )
   for (const [name, description] of [
     ['progress', 'print the status of the sync'],
+    ['instances', 'print the status of all instances of the sync, and their totals'],
+    ['limits', 'print what holds back what is done in bulk'],
     ['pause', 'pause the sync'],
     ['resume', 'resume a paused sync, or a failed one after its cause is mended'],
     ['commit', 'end the sync: hand over to the destination'],
@@ -172,30 +157,17 @@ function addClientCommands(program: Command, found: (parsed: CommandLine) => voi
     ['repair', 'reconcile from the source what a failed verification named; then resume'],
   ] as const) {
     client(name, description).action((options) =>
-      found({ kind: 'client', request: { command: name, urls: urls(options), body: { inline: {} } } }),
+      found({ kind: 'client', request: { command: name, ...clientOptions(options), body: { inline: {} } } }),
     )
   }
 }
 
-function urls(options: { url?: string[] }): string[] {
-  return options.url ?? ['http://localhost:27182']
-}
-
-function integerBetween(lowest: number, highest: number) {
-  return (text: string): number => {
-    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
-    if (value >= lowest && value <= highest) return value
-    throw new InvalidArgumentError(`It must be an integer from ${lowest} to ${highest}.`)
-  }
-}
-
-function nonEmpty(text: string): string {
-  if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.')
-  return text
-}
-
-function logLevel(text: string): LogLevel {
-  const level = logLevels[text.toUpperCase()]
-  if (level === undefined) throw new InvalidArgumentError(`It must be one of ${Object.keys(logLevels).join(', ')}.`)
-  return level
+/** What all client commands share: who is asked, and how the answers are shown. */
+function clientOptions(options: {
+  url?: string[]
+  table?: boolean
+  json?: boolean
+}): Pick<ClientRequest, 'urls' | 'form'> {
+  const form = options.table ? 'table' : options.json ? 'json' : null
+  return { urls: options.url ?? defaultUrls, ...(form && { form }) }
 }

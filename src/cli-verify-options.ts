@@ -22,6 +22,7 @@ export function addVerifyCommand(
     .option('--json', 'print one JSON report instead of lines', false)
     .option('--maxDifferences <number>', 'differences to list; all are counted', differencesMax, differencesDefault)
     .option('--namespace <db[.collection]>', 'compare this alone; repeat it for several', collectNamespace)
+    .option('--excludeNamespace <db[.collection]>', 'do not compare this; repeat it for several', collectNamespace)
     .option('--ignoreIndexes', 'compare no index but that of _id, as after buildIndexes "never"', false)
     .action((options) =>
       found({
@@ -29,6 +30,7 @@ export function addVerifyCommand(
         json: options.json,
         maxDifferences: options.maxDifferences,
         namespaces: options.namespace ?? [],
+        excluded: options.excludeNamespace ?? [],
         ignoreIndexes: options.ignoreIndexes,
       }),
     )

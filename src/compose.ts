@@ -2,7 +2,12 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Instance } from './api/instance.ts'
+import type { Liveness } from './coordination/liveness.ts'
+import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import { FatalError, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
+import type { Finding } from './domain/finding.ts'
+import type { InstancesReport } from './domain/instances.ts'
+import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import { redactUris } from './domain/uri-rules.ts'
@@ -11,7 +16,7 @@ import { codeOf, isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
-import type { LoadLevel } from './replication.ts'
+import { RedisLiveness } from './redis/redis-liveness.ts'
 import { idleProgress, publicState } from './report-progress.ts'
 import { SyncInstance } from './sync-instance.ts'
 import type { Mismatch } from './verify/difference.ts'
@@ -22,6 +27,8 @@ export interface ComposeOptions {
   id: string
   log: Logger
   loadLevel: LoadLevel
+  /** Where instances tell each other that they are alive; null: in the metadata database. */
+  redis: string | null
   /** Called at each named step of a commit; fault tests end the process there. */
   atStep: (step: string) => void
   /** For fault tests: a namespace whose document events are lost, as a bug of ours might lose them. */
@@ -46,6 +53,7 @@ export class ComposedInstance implements Instance {
   #instance: SyncInstance | null = null
   #bootFailure: unknown = null
   #lastState = ''
+  #redis: RedisLiveness | null = null
 
   constructor(options: ComposeOptions) {
     this.#options = options
@@ -68,8 +76,24 @@ export class ComposedInstance implements Instance {
     return this.#ready().progress()
   }
 
+  async instances(): Promise<InstancesReport> {
+    return await (await this.#whenReady()).instances()
+  }
+
+  limits(): LimitsReport {
+    return this.#ready().limits()
+  }
+
+  async limit(limits: Partial<Limits>): Promise<LimitsReport> {
+    return await (await this.#whenReady()).limit(limits)
+  }
+
   async start(configuration: StartConfiguration): Promise<void> {
     await (await this.#whenReady()).start(configuration)
+  }
+
+  async check(configuration: StartConfiguration): Promise<Finding[]> {
+    return await (await this.#whenReady()).check(configuration)
   }
 
   async pause(): Promise<void> {
@@ -104,6 +128,7 @@ export class ComposedInstance implements Instance {
     clearTimeout(givingUp)
     this.#stop.abort()
     await this.#booted
+    await this.#redis?.close().catch(() => {})
     for (const name of clusterNames) await this.#clusters[name].close().catch(() => {})
   }
 
@@ -137,7 +162,8 @@ export class ComposedInstance implements Instance {
       cluster0: await this.#connect('cluster0'),
       cluster1: await this.#connect('cluster1'),
     }
-    const stored = await this.#findStored(facts, context)
+    const findStored = (): Promise<SyncRecord | null> => this.#findStored(facts, context)
+    const stored = await findStored()
     const instance = new SyncInstance({
       clusters: this.#clusters,
       addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
@@ -147,6 +173,9 @@ export class ComposedInstance implements Instance {
       loadLevel: this.#options.loadLevel,
       atStep,
       dropEventsOf,
+      liveness: (destination) => this.#liveness(destination, facts),
+      redis: this.#options.redis !== null,
+      findStored,
       onTransition: (snapshot) => {
         const state = publicState(snapshot)
         if (state === this.#lastState) return
@@ -158,6 +187,15 @@ export class ComposedInstance implements Instance {
     if (stored) await instance.restore(stored)
     this.#instance = instance
     log.info({ versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null }, 'connected')
+  }
+
+  /** One Redis serves both directions; in the metadata database it is where the sync is. */
+  #liveness(destination: Cluster, facts: Record<ClusterName, ClusterFacts>): Liveness {
+    const { redis } = this.#options
+    if (redis === null) return new MongoLiveness(destination)
+    const scope = [facts.cluster0.identity, facts.cluster1.identity].sort().join(':')
+    this.#redis ??= new RedisLiveness(redis, scope)
+    return this.#redis
   }
 
   /** Waits for the cluster for as long as it takes: an instance may be started before its clusters. */

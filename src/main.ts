@@ -1,14 +1,22 @@
 #!/usr/bin/env node
+import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
 import { createApi } from './api/app.ts'
 import { serveApi } from './api/server.ts'
 import { runVerify } from './audit/run-verify.ts'
 import { runClient } from './cli-client.ts'
-import { parseCommandLine, type ServeCommandOptions } from './cli-options.ts'
+import { parseCommandLine } from './cli-options.ts'
+import type { ServeCommandOptions } from './cli-serve-options.ts'
+import { runWait } from './cli-wait.ts'
+import { runWatch, type WatchRequest } from './cli-watch.ts'
+import { collectInOneGo } from './collect-garbage.ts'
 import { ComposedInstance } from './compose.ts'
 import { redactUris } from './domain/uri-rules.ts'
 import { createLog } from './log.ts'
+
+// Many wait for the same signal to stop: Node warns of more than ten, as of a leak.
+setMaxListeners(200)
 
 const version = readVersion()
 const commandLine = parseCommandLine(process.argv.slice(2), process.env, version)
@@ -18,7 +26,24 @@ switch (commandLine.kind) {
     process.exitCode = commandLine.exitCode
     break
   case 'client':
-    process.exitCode = await runClient(commandLine.request, console.log)
+    process.exitCode = await runClient(
+      commandLine.request,
+      console.log,
+      process.stdout.isTTY ? process.stdout.columns || 80 : null,
+    )
+    break
+  case 'wait':
+    process.exitCode = await runWait(commandLine.request, {
+      out: (line) => {
+        if (process.stderr.isTTY) process.stderr.write('\r\u001b[K')
+        console.log(line)
+      },
+      note: (line) => process.stderr.write(process.stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`),
+      interactive: process.stderr.isTTY === true,
+    })
+    break
+  case 'watch':
+    await watch(commandLine.request)
     break
   case 'verify':
     process.exitCode = await runVerify(commandLine.options, {
@@ -28,7 +53,26 @@ switch (commandLine.kind) {
     })
     break
   case 'serve':
+    collectInOneGo()
     await serve(commandLine.options)
+}
+
+/** Until Ctrl-C. On a terminal in a screen of its own, so that what stood there comes back. */
+async function watch(request: WatchRequest): Promise<void> {
+  const ended = new AbortController()
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ended.abort())
+  const onTerminal = process.stdout.isTTY === true && !request.json
+  const write = (text: string): void => void process.stdout.write(text)
+  if (onTerminal) write('\u001b[?1049h\u001b[?25l')
+  try {
+    await runWatch(request, {
+      write,
+      width: () => (onTerminal ? process.stdout.columns || 80 : null),
+      signal: ended.signal,
+    })
+  } finally {
+    if (onTerminal) write('\u001b[?25h\u001b[?1049l')
+  }
 }
 
 async function serve(options: ServeCommandOptions): Promise<void> {
@@ -41,6 +85,7 @@ async function serve(options: ServeCommandOptions): Promise<void> {
     id: options.id,
     log,
     loadLevel: options.loadLevel,
+    redis: options.redis,
     atStep: (step) => {
       log.debug({ step }, 'commit step')
       // Fault tests: die here as by kill -9.

@@ -3,9 +3,12 @@ import type { instanceMachine } from '../machines/instance.ts'
 import type { InstanceContext } from '../machines/instance-context.ts'
 import type { ClusterTime } from './domain/cluster-time.ts'
 import { secondsOf } from './domain/cluster-time.ts'
+import { describeOplogTime, oplogWindowMinSeconds } from './domain/oplog-time.ts'
 import type { Progress, ProgressInfo, PublicState } from './domain/progress.ts'
+import type { StartConfiguration } from './domain/start-request.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
 import type { SyncWork } from './sync-work.ts'
+import type { Throttle } from './throttle/throttle.ts'
 
 const publicStates = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED'] as const
 
@@ -41,6 +44,11 @@ export interface ProgressSources {
   mongosyncID: string
   retrying: { what: string; since: string } | undefined
   warnings: string[]
+  /** Bytes copied by lost instances, when this one counts them. */
+  strandedBytes: number
+  throttle: Pick<Throttle, 'isActive' | 'report'>
+  /** The coordinator's verifier, when this instance does not verify. */
+  verification: Progress['verification']
 }
 
 /** The contract's progress object; pure but for the figures it is given. */
@@ -56,17 +64,20 @@ export function reportProgress(sources: ProgressSources): Progress {
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
     lagTimeSeconds: lagOf(state, sources),
-    totalEventsApplied: work.totalEventsApplied,
-    collectionCopy: copyOf(context, work),
+    totalEventsApplied: work.figures.totalEventsApplied,
+    collectionCopy: copyOf(context, sources),
     directionMapping: {
       Source: `${source}: ${addresses[source]}`,
       Destination: `${destination}: ${addresses[destination]}`,
     },
     mongosyncID: sources.mongosyncID,
-    coordinatorID: work.lease.holder ?? (state === 'COMMITTED' ? sources.mongosyncID : null),
-    verification: work.verification.report(record.configuration),
+    coordinatorID: work.coordination.coordinatorID,
+    verification: record.configuration.verification.enabled
+      ? (sources.verification ?? work.verification.report(record.configuration))
+      : null,
     ...(context.failure ? { failure: context.failure } : {}),
-    ...(sources.warnings.length > 0 ? { warnings: sources.warnings } : {}),
+    ...oplogOf(state, sources),
+    ...(sources.throttle.isActive ? { limits: sources.throttle.report } : {}),
     ...(sources.retrying ? { retrying: sources.retrying } : {}),
   }
 }
@@ -80,16 +91,51 @@ function infoOf(state: PublicState, context: InstanceContext): ProgressInfo {
 function lagOf(state: PublicState, { work, sourceLatest }: ProgressSources): number | null {
   if (state === 'PAUSED' || state === 'FAILED' || state === 'REVERSING') return null
   if (state === 'COMMITTED') return 0
-  return Math.max(0, secondsOf(sourceLatest) - secondsOf(work.appliedTime))
+  return Math.max(0, secondsOf(sourceLatest) - secondsOf(work.figures.appliedTime))
 }
 
-/** 0 of 1 until the copy begins; never more copied than there is; equal at the end, also when there was nothing. */
-function copyOf(context: InstanceContext, work: SyncWork): NonNullable<Progress['collectionCopy']> {
-  const { total, copied, begun } = work.copyBytes
-  if (context.copyCompleted) {
-    const bytes = Math.max(1, copied)
+/** How long the stream could stand still, once the oplog has been full; and early, that it is not long. */
+function oplogOf(
+  state: PublicState,
+  sources: ProgressSources,
+): Pick<Progress, 'estimatedOplogTimeRemaining' | 'oplogSecondsRemaining' | 'warnings'> {
+  const { seconds } = sources.work.oplog
+  const window = state === 'RUNNING' && seconds !== null && Number.isFinite(seconds) ? seconds : null
+  const left = window === null ? null : Math.max(0, window - (lagOf(state, sources) ?? 0))
+  const short =
+    left === null || left >= oplogWindowMinSeconds
+      ? []
+      : [
+          `the oplog of the source overtakes this sync when it stands still for ${describeOplogTime(left)}; make it larger`,
+        ]
+  const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short]
+  return {
+    ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
+    ...(warnings.length > 0 ? { warnings } : {}),
+  }
+}
+
+function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration): string[] {
+  if (!reversible || enableUserWriteBlocking === 'sourceAndDestination') return []
+  return [
+    `this sync is reversible, but reverse will be refused: enableUserWriteBlocking is ${enableUserWriteBlocking}, not sourceAndDestination`,
+  ]
+}
+
+/**
+ * 0 of 1 until the copy begins; never more copied than there is. At the end what all instances copied adds up to the total;
+ * what lost ones had copied counts with the coordinator.
+ */
+function copyOf(
+  context: InstanceContext,
+  { work, strandedBytes }: ProgressSources,
+): NonNullable<Progress['collectionCopy']> {
+  const { total, copied, begun } = work.figures.copyBytes
+  const own = copied + strandedBytes
+  if (context.copyCompleted && work.coordination.isAlone) {
+    const bytes = Math.max(1, total)
     return { estimatedTotalBytes: bytes, estimatedCopiedBytes: bytes }
   }
-  if (!begun) return { estimatedTotalBytes: 1, estimatedCopiedBytes: 0 }
-  return { estimatedTotalBytes: Math.max(1, total), estimatedCopiedBytes: Math.min(copied, Math.max(1, total)) }
+  if (!begun && !context.copyCompleted) return { estimatedTotalBytes: 1, estimatedCopiedBytes: 0 }
+  return { estimatedTotalBytes: Math.max(1, total), estimatedCopiedBytes: Math.min(own, Math.max(1, total)) }
 }

@@ -1,6 +1,6 @@
 import type { WorkerOrder, WorkerReport } from '../machines/protocol.ts'
-import { toFailure } from './domain/errors.ts'
-import type { StartConfiguration } from './domain/start-request.ts'
+import { PassedError } from './coordination/team.ts'
+import { FatalError, StoppedError, toFailure } from './domain/errors.ts'
 import type { SyncWork } from './sync-work.ts'
 
 /** The workers that the machine invokes for as long as a state lasts: they run, obey orders and report. */
@@ -12,7 +12,7 @@ type Receive = (listener: (order: WorkerOrder) => void) => void
 export function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Report, receive: Receive): () => void {
   let completed = false
   let drainAsked = false
-  const replication = work.replication(commitBegun)
+  const replication = work.replication.open(commitBegun)
   const run = replication.then(async ({ copy }) => {
     if (drainAsked) copy?.drain()
     completed = (await copy?.run()) ?? false
@@ -22,8 +22,8 @@ export function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Re
     }
     if (drainAsked) sendBack({ type: 'copy.drained' })
   })
-  work.joined(run)
-  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
+  work.replication.joined(run)
+  run.catch((error) => tell(work, error, sendBack))
   receive(() => {
     drainAsked = true
     if (completed) sendBack({ type: 'copy.drained' })
@@ -31,20 +31,20 @@ export function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Re
   })
   return () => {
     replication.then(({ copy }) => copy?.drain()).catch(() => {})
-    work.left()
+    work.replication.left()
   }
 }
 
 /** Runs the event application for as long as the machine replicates and reports when it has drained. */
 export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: Report, receive: Receive): () => void {
   let commitPoint: bigint | null = null
-  const replication = work.replication(commitBegun)
-  const run = replication.then(async ({ events }) => {
-    await events?.run()
+  const replication = work.replication.open(commitBegun)
+  const run = replication.then(async (current) => {
+    await current.applyEvents()
     sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
   })
-  work.joined(run)
-  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
+  work.replication.joined(run)
+  run.catch((error) => tell(work, error, sendBack))
   receive((order) => {
     if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
     replication
@@ -53,13 +53,26 @@ export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: 
   })
   return () => {
     replication.then(({ events }) => events?.drain()).catch(() => {})
-    work.left()
+    work.replication.left()
   }
 }
 
 /** The embedded verifier, for as long as there is a sync to verify. */
-export function superviseVerification(work: SyncWork, configuration: StartConfiguration, sendBack: Report): () => void {
-  const run = work.verification.run(configuration, (what) => sendBack({ type: `verification.${what}` }))
-  run.catch((error) => sendBack({ type: 'worker.failed', failure: toFailure(error) }))
-  return () => void work.verification.stop()
+export function superviseVerification(work: SyncWork, sendBack: Report): () => void {
+  const stopped = new AbortController()
+  const run = work.verify((what) => sendBack({ type: `verification.${what}` }), stopped.signal)
+  run.catch((error) => tell(work, error, sendBack))
+  return () => stopped.abort()
+}
+
+/** A failure that only says that this instance was taken over is told by the loss of its lease, which asks for something else. */
+async function tell(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
+  if (error instanceof StoppedError) return
+  if (error instanceof PassedError) return sendBack({ type: 'commit.passed' })
+  if (error instanceof FatalError && error.failure === 'LeaseLost') {
+    await work.lease.verify()
+    if (!work.lease.held) return
+  }
+  if (!(error instanceof FatalError)) work.logFault(error)
+  sendBack({ type: 'worker.failed', failure: toFailure(error) })
 }

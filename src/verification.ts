@@ -7,7 +7,9 @@ import type { StartConfiguration } from './domain/start-request.ts'
 import type { Cluster } from './mongo/cluster.ts'
 import type { Metadata } from './mongo/metadata.ts'
 import type { RetryContext } from './mongo/retry.ts'
+import type { Selection } from './mongo/selection.ts'
 import { VerificationStore } from './mongo/verification-store.ts'
+import type { Throttle } from './throttle/throttle.ts'
 import type { DefinitionStage } from './verify/compare-definitions.ts'
 import { listedMax, type Mismatch, type Settlement, type Verdict } from './verify/difference.ts'
 import { findDefinitionMismatches } from './verify/read-definitions.ts'
@@ -18,6 +20,8 @@ export interface VerificationParts {
   destination: Cluster
   metadata: Metadata
   context: RetryContext
+  selection: Selection
+  throttle: Throttle
   atStep: (step: string) => void
   epoch: () => number
   catalogue: () => Catalogue
@@ -47,6 +51,7 @@ export class Verification {
   #ready = deferred<Verifier>()
   readonly #copied = deferred<void>()
   #run: Promise<void> = Promise.resolve()
+  #runs = 0
   #stopped = new AbortController()
   #report: Report = notStarted
 
@@ -61,6 +66,11 @@ export class Verification {
     return this.#verifier?.report ?? this.#report
   }
 
+  /** A verifier is at work, or about to be. */
+  get running(): boolean {
+    return this.#runs > 0
+  }
+
   /** Every document has been copied once. */
   copied(): void {
     this.#copied.resolve()
@@ -72,7 +82,12 @@ export class Verification {
     const stopped = new AbortController()
     this.#stopped = stopped
     this.#ready = deferred()
-    const run = this.#run.then(() => this.#verify(stopped.signal, report))
+    this.#runs += 1
+    const run = this.#run
+      .then(() => this.#verify(stopped.signal, report))
+      .finally(() => {
+        this.#runs -= 1
+      })
     this.#failure = null
     this.#run = run.catch((error) => {
       this.#failure = error
@@ -108,15 +123,12 @@ export class Verification {
   }
 
   #create(onHashed: () => void): Verifier {
-    const { source, destination, metadata, context, epoch, catalogue, appliedTime } = this.#parts
+    const { source, destination, ...shared } = this.#parts
     return new Verifier({
       clusters: { source, destination },
       store: this.store,
-      metadata,
-      context,
-      epoch: epoch(),
-      catalogue,
-      appliedTime,
+      ...shared,
+      epoch: shared.epoch(),
       onHashed,
     })
   }
@@ -187,9 +199,10 @@ export class Verification {
   }
 
   async #definitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<Mismatch[]> {
-    const { source, destination, catalogue, context } = this.#parts
+    const { source, destination, catalogue, selection, context } = this.#parts
     const buildsIndexes = configuration.buildIndexes !== 'never'
-    return await findDefinitionMismatches({ source, destination }, stage, buildsIndexes, catalogue(), context)
+    const parts = { clusters: { source, destination }, selection, catalogue: catalogue(), context }
+    return await findDefinitionMismatches(parts, stage, buildsIndexes)
   }
 
   async #conclude({ mismatches, total }: Verdict): Promise<void> {

@@ -2,15 +2,20 @@ import { type Context, Hono } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
+import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
+import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
 import type { Instance } from './instance.ts'
+import { instancesAnswerSchema, renderInstances } from './instances-schema.ts'
+import { limitsAnswerSchema, limitsBodySchema, parseLimits, renderLimits } from './limits-schema.ts'
+import { metricsContentType, renderMetrics } from './metrics.ts'
 import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
-import { parseStartBody } from './start-body.ts'
+import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
 
 export interface ApiDependencies {
@@ -29,6 +34,16 @@ export type Api = ReturnType<typeof createApi>
 export function createApi({ instance, version, boundAddresses = [], onInternalError = () => {} }: ApiDependencies) {
   const success = { success: true } as const
   const noBody = { schema: emptyBodySchema, required: false }
+
+  /** Null while the instance is connecting: metrics are there from the first moment. */
+  const connectedProgress = (): Progress | null => {
+    try {
+      return instance.progress()
+    } catch (error) {
+      if (error instanceof RefusedError) return null
+      throw error
+    }
+  }
 
   const routes = new Hono()
     .use(async (context, next) => {
@@ -52,6 +67,19 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       },
     )
     .all('/api/v1/start', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/check',
+      describeCommand(
+        'check',
+        'Looks at both clusters as start would, changes nothing, and tells everything it finds.',
+        { schema: startBodySchema, required: true },
+        findingsAnswerSchema,
+      ),
+      async (context) =>
+        context.json(renderFindings(await instance.check(readStartBody(await readJsonObject(context.req.raw))))),
+    )
+    .all('/api/v1/check', (context) => wrongMethod(context, 'POST'))
 
     .post(
       '/api/v1/pause',
@@ -105,6 +133,37 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
     .all('/api/v1/progress', (context) => wrongMethod(context, 'GET, HEAD'))
 
     .get(
+      '/api/v1/instances',
+      describeQuery('instances', 'Status of every instance of the sync, and their totals.', instancesAnswerSchema),
+      async (context) => context.json(renderInstances(await instance.instances())),
+    )
+    .all('/api/v1/instances', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .get(
+      '/api/v1/limits',
+      describeQuery(
+        'limits',
+        'How hard this instance loads the clusters with what it does in bulk.',
+        limitsAnswerSchema,
+      ),
+      (context) => context.json({ limits: renderLimits(instance.limits()), success: true as const }),
+    )
+    .patch(
+      '/api/v1/limits',
+      describeCommand(
+        'limit',
+        'Changes the limits that are named, of this instance, at once and for its later lives; null takes one away.',
+        { schema: limitsBodySchema, required: true },
+        limitsAnswerSchema,
+      ),
+      async (context) => {
+        const limits = await instance.limit(parseLimits(await readJsonObject(context.req.raw)))
+        return context.json({ limits: renderLimits(limits), success: true as const })
+      },
+    )
+    .all('/api/v1/limits', (context) => wrongMethod(context, 'GET, HEAD, PATCH'))
+
+    .get(
       '/api/v1/verification/mismatches',
       describeQuery('mismatches', 'What the last verdict found different, by name.', mismatchesAnswerSchema),
       async (context) => context.json(renderMismatches(await instance.mismatches())),
@@ -139,6 +198,11 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       )
     })
     .all('/openapi.json', (context) => wrongMethod(context, 'GET, HEAD'))
+    .get('/metrics', (context) => {
+      context.header('Content-Type', metricsContentType)
+      return context.body(renderMetrics(connectedProgress(), version))
+    })
+    .all('/metrics', (context) => wrongMethod(context, 'GET, HEAD'))
     .notFound((context) => {
       const shown = redactUris(context.req.path.slice(0, 200))
       return failure(

@@ -1,3 +1,6 @@
+import type { Finding } from '../domain/finding.ts'
+import type { InstancesReport } from '../domain/instances.ts'
+import type { Limits, LimitsReport } from '../domain/limits.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Mismatch } from '../verify/difference.ts'
@@ -8,7 +11,15 @@ import type { Mismatch } from '../verify/difference.ts'
  */
 export interface Instance {
   progress(): Progress
+  /** All instances of the sync, this one among them, as far as this one knows. */
+  instances(): Promise<InstancesReport>
+  /** What holds back bulk work now. */
+  limits(): LimitsReport
+  /** Changes some of it, in any state, and keeps it over restarts. Resolves with what is in force then. */
+  limit(limits: Partial<Limits>): Promise<LimitsReport>
   start(configuration: StartConfiguration): Promise<void>
+  /** Everything that would refuse that start, and what else there is to know before it. */
+  check(configuration: StartConfiguration): Promise<Finding[]>
   pause(): Promise<void>
   resume(): Promise<void>
   commit(): Promise<void>

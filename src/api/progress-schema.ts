@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { limitsSchema, renderLimits } from './limits-schema.ts'
 import { objectOf } from './strict-schema.ts'
 
 /** The answer of `GET /api/v1/progress`: exactly these fields leave the process, whatever else an instance knows. */
@@ -63,6 +64,7 @@ export const progressSchema = objectOf({
   indexBuilding: v.exactOptional(
     objectOf({ indexesBuilt: integer('Indexes built.'), totalIndexesToBuild: integer('Indexes to build.') }),
   ),
+  limits: v.exactOptional(described(limitsSchema, 'What holds back bulk work; absent while only --loadLevel does.')),
   retrying: v.exactOptional(objectOf({ what: text('What is tried again.'), since: text('Since when, ISO 8601.') })),
 })
 
@@ -72,7 +74,7 @@ type RenderedProgress = v.InferOutput<typeof progressSchema>
 
 /** Copies what is public, with whole numbers and without connection strings in free text. */
 export function renderProgress(progress: Progress): RenderedProgress {
-  const { collectionCopy, directionMapping, verification, failure, indexBuilding, retrying } = progress
+  const { collectionCopy, directionMapping, verification, failure, indexBuilding, limits, retrying } = progress
   return {
     state: progress.state,
     canCommit: progress.canCommit,
@@ -110,6 +112,7 @@ export function renderProgress(progress: Progress): RenderedProgress {
         totalIndexesToBuild: whole(indexBuilding.totalIndexesToBuild),
       },
     }),
+    ...(limits && { limits: renderLimits(limits) }),
     ...(retrying && { retrying: { what: redactUris(retrying.what), since: retrying.since } }),
   }
 }
@@ -126,6 +129,6 @@ function renderSide(side: VerificationSide): VerificationSide {
 }
 
 /** Estimates and clock differences may be fractional or slightly negative; JSON would also print NaN as null. */
-function whole(value: number): number {
+export function whole(value: number): number {
   return Number.isFinite(value) ? Math.max(0, Math.floor(value)) : 0
 }

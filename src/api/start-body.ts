@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { RefusedError } from '../domain/errors.ts'
+import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
 import { refuseContradictions } from '../domain/start-rules.ts'
 import { startBodySchema } from './start-schema.ts'
@@ -7,6 +8,13 @@ import { describeIssues } from './strict-schema.ts'
 
 /** The body of start as a configuration: defaults filled in, aliases resolved, contradictions refused. */
 export function parseStartBody(body: Record<string, unknown>): StartConfiguration {
+  const configuration = readStartBody(body)
+  refuseContradictions(configuration)
+  return configuration
+}
+
+/** The same for check, whose answer names contradictions beside everything else. */
+export function readStartBody(body: Record<string, unknown>): StartConfiguration {
   const parsed = v.safeParse(startBodySchema, body)
   if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
   const { output } = parsed
@@ -16,7 +24,7 @@ export function parseStartBody(body: Record<string, unknown>): StartConfiguratio
       "destination: must differ from source; give 'cluster0' for one of them and 'cluster1' for the other",
     )
   }
-  const configuration: StartConfiguration = {
+  return {
     source: output.source,
     destination: output.destination,
     buildIndexes: output.buildIndexes,
@@ -28,8 +36,6 @@ export function parseStartBody(body: Record<string, unknown>): StartConfiguratio
     sharding: output.sharding ?? null,
     verification: output.verification,
   }
-  refuseContradictions(configuration)
-  return configuration
 }
 
 type WriteBlocking = StartConfiguration['enableUserWriteBlocking']
@@ -56,6 +62,23 @@ function filters(field: string, given: NamespaceFilter[] | undefined): Namespace
         `${field}[${index}].collectionsRegex: give at most one of collections and collectionsRegex`,
       )
     }
+    refuseSystemNames(`${field}[${index}]`, filter)
   }
   return given
+}
+
+/** A filter that names what is never synced was meant for something else. */
+function refuseSystemNames(field: string, { database, collections = [] }: NamespaceFilter): void {
+  if (database !== undefined && !isUserDatabase(database)) {
+    throw new RefusedError(
+      'InvalidRequest',
+      `${field}.database: ${database} is never synced, so a filter cannot name it; leave it out`,
+    )
+  }
+  const at = collections.findIndex((collection) => !isUserCollection(collection))
+  if (at === -1) return
+  throw new RefusedError(
+    'InvalidRequest',
+    `${field}.collections[${at}]: collections named system.* are never synced, so a filter cannot name one; leave it out`,
+  )
 }

@@ -7,22 +7,35 @@ import type { DestinationDefinitions } from '../mongo/destination-definitions.ts
 import type { DestinationTraits } from '../mongo/destination-traits.ts'
 import { listDatabases } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
 import { restoreCappedOrder } from './capped-order.ts'
+import type { ReversePosition } from './reverse-position.ts'
 import { setWriteBlocking } from './write-blocking.ts'
 
 export interface CommitParts {
   source: Cluster
   destination: Cluster
+  selection: Selection
   catalogue: Catalogue
   definitions: DefinitionReconciler
   destinationDefinitions: DestinationDefinitions
   traits: DestinationTraits
   writer: DocumentWriter
   context: RetryContext
-  /** Notes where a reversed stream would begin; does nothing in a sync that is not reversible. */
-  keepReversePosition: () => Promise<void>
+  /** Where a reversed stream would begin; null in a sync that is not reversible. */
+  reversePosition: ReversePosition | null
+  /** Lets the destination's balancer do what it did before the sync. */
+  restoreBalancer: () => Promise<void>
   /** For fault tests: called at each named step. */
   atStep: (step: string) => void
+}
+
+/** The databases whose definitions are to be looked at: those of the source that are synced, and those that it had. */
+export async function databasesOf({ source, selection, catalogue, context }: CommitParts): Promise<Set<string>> {
+  const databases = await retry('listing databases', context, async () =>
+    selection.databases(await listDatabases(source)),
+  )
+  return new Set([...databases, ...catalogue.databases()])
 }
 
 /**
@@ -32,8 +45,7 @@ export interface CommitParts {
 export async function prepareToWrite(parts: CommitParts): Promise<void> {
   const { source, destination, catalogue, definitions, context } = parts
   parts.atStep('audit')
-  const databases = await retry('listing databases', context, () => listDatabases(source))
-  for (const database of new Set([...databases, ...catalogue.databases()])) {
+  for (const database of await databasesOf(parts)) {
     await definitions.reconcile(database, 'all', 'refused')
   }
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
@@ -55,6 +67,7 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
 
 /** The last steps before `canWrite`: documents may expire and applications may write on the destination. */
 export async function admitWrites(parts: CommitParts, unblock: boolean): Promise<void> {
+  await parts.reversePosition?.fix()
   parts.atStep('restoreExpiry')
   for (const entry of parts.catalogue.entries()) {
     const what = `commit of ${entry.database}.${entry.name}`
@@ -63,6 +76,7 @@ export async function admitWrites(parts: CommitParts, unblock: boolean): Promise
   parts.atStep('unblock')
   if (!unblock) return
   await retry('allowing writes on the destination', parts.context, () => setWriteBlocking(parts.destination, false))
+  parts.atStep('unblocked')
 }
 
 /**
@@ -83,6 +97,10 @@ export async function finishIndexes(parts: CommitParts): Promise<void> {
     await retry(what, parts.context, () => parts.traits.finishIndexes(entry))
     await retry(what, parts.context, () => parts.destinationDefinitions.buildTwins(entry, 'all'))
     // Traits of a twin that was built just now.
+    await retry(what, parts.context, () => parts.traits.prepareIndexes(entry))
+    await retry(what, parts.context, () => parts.traits.restoreExpiry(entry))
     await retry(what, parts.context, () => parts.traits.finishIndexes(entry))
   }
+  parts.atStep('restoreBalancer')
+  await retry('starting the balancer again', parts.context, parts.restoreBalancer)
 }

@@ -9,10 +9,12 @@ import { hurriedAwaitMS, readChangeStream } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
 import { renderId } from '../mongo/verification-store.ts'
 
 export interface LateChangesParts {
   source: Cluster
+  selection: Selection
   catalogue: Catalogue
   writer: DocumentWriter
   context: RetryContext
@@ -24,7 +26,7 @@ export interface Quiet {
 }
 
 /**
- * Looks at everything the source did after the commit point. Where its writes are not blocked the TTL monitor goes on
+ * Looks at everything the source did to what is synced after the commit point. Where its writes are not blocked the TTL monitor goes on
  * deleting (on 6.0.27 it rests while they are): such deletes are applied. Anything else would be lost by handing over,
  * so it is a failure that names the first of it. Returns the time up to which the source is known to be quiet (call
  * again with that), and how many documents expired.
@@ -35,7 +37,7 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
   const until = source.latest
   await retry('looking for late writes', context, () => appendNote(source, 'after quiet'))
   let expired = 0
-  const content = { identitiesOnly: true, awaitMS: () => hurriedAwaitMS }
+  const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => hurriedAwaitMS }
   const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)
   for await (const batch of stream) {
     const gone = new Map<CatalogueEntry, Buffer[]>()

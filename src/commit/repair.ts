@@ -2,10 +2,10 @@ import { identityKey, unread } from '../apply/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../apply/reconcile-documents.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { listCollections } from '../mongo/listing.ts'
 import { retry } from '../mongo/retry.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
-import type { CommitParts } from './finish-commit.ts'
+import { type CommitParts, databasesOf } from './finish-commit.ts'
 
 export interface RepairParts extends CommitParts {
   store: VerificationStore
@@ -22,8 +22,7 @@ const atOnce = 500
 export async function repairDifferences(parts: RepairParts): Promise<number> {
   const { source, destination, catalogue, definitions, destinationDefinitions, context } = parts
   parts.atStep('repair')
-  const databases = await retry('listing databases', context, () => listDatabases(source))
-  for (const database of new Set([...databases, ...catalogue.databases()])) {
+  for (const database of await databasesOf(parts)) {
     const standing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
     for (const entry of catalogue.inDatabase(database)) {
       const one = standing.find(({ uuid }) => uuid === entry.destinationUUID)
@@ -34,10 +33,8 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
             'with an emptied destination.',
         )
       }
-      // As if the catalogue had wanted what stands there: the difference to what is wanted is followed.
-      const changed = { ...entry, wanted: { ...entry.wanted, options: one.options } }
       const what = `repairing ${database}.${entry.name}`
-      await retry(what, context, () => destinationDefinitions.followOptions(changed, entry.wanted.options))
+      await retry(what, context, () => destinationDefinitions.followOptions(entry, entry.wanted.options, one.options))
     }
     await definitions.reconcile(database, 'all', 'copied')
   }

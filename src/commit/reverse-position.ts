@@ -1,22 +1,44 @@
+import type { StageStore } from '../coordination/stages.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
+export interface ReversePositionParts {
+  destination: Cluster
+  metadata: Metadata
+  stages: StageStore
+  context: RetryContext
+  /** The coordinator's tenure. */
+  epoch: () => number
+}
+
 /**
  * Where a reversed stream will begin: a majority oplog note on the destination, taken and stored before the verifier's
  * last look, while user writes are still blocked. So whatever changes there unseen by that look comes after it.
  *
- * A commit that dies between here and `canWrite` comes by again and keeps the first position: from then on somebody may
- * have written, and beginning earlier than needed only makes equal what is equal.
+ * Every attempt to commit takes it anew, for the oplog of the destination may no longer reach back to the first one's. But
+ * once an attempt has come to allowing writes, users may have written, and what they wrote must come after it: then it stays
+ * for good, also when that attempt dies before it could tell. Beginning earlier than needed only makes equal what is equal.
  */
-export async function keepReversePosition(
-  destination: Cluster,
-  metadata: Metadata,
-  epoch: number,
-  context: RetryContext,
-): Promise<void> {
-  if (await metadata.loadPosition('reverse')) return
-  await retry('noting where a reversal would begin', context, () => appendNote(destination, 'writes allowed'))
-  await metadata.savePosition('reverse', epoch, { kind: 'time', time: destination.latest })
+export class ReversePosition {
+  readonly #parts: ReversePositionParts
+  constructor(parts: ReversePositionParts) {
+    this.#parts = parts
+  }
+
+  async take(): Promise<void> {
+    const { destination, metadata, stages, context, epoch } = this.#parts
+    // One that an earlier version has taken says nothing of what it allowed afterwards.
+    if (await metadata.loadPosition('reverse')) {
+      if (!(await stages.load()).writesHeld) return
+    } else await stages.set({ writesHeld: true })
+    await retry('noting where a reversal would begin', context, () => appendNote(destination, 'writes allowed'))
+    await metadata.savePosition('reverse', epoch(), { kind: 'time', time: destination.latest })
+  }
+
+  /** Before users can write on the destination. */
+  async fix(): Promise<void> {
+    await this.#parts.stages.set({ writesHeld: false })
+  }
 }

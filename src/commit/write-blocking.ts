@@ -1,3 +1,4 @@
+import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 
 /**
@@ -9,4 +10,8 @@ export async function setWriteBlocking(cluster: Cluster, blocked: boolean): Prom
   // No write to the server's mind, but one process must not open what its successor has closed.
   cluster.fence()
   await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
+}
+
+export function blocksDestination(configuration: StartConfiguration): boolean {
+  return configuration.enableUserWriteBlocking !== 'none'
 }

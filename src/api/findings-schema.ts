@@ -1,0 +1,38 @@
+import * as v from 'valibot'
+import type { Finding } from '../domain/finding.ts'
+import { redactUris } from '../domain/uri-rules.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** The answer of `POST /api/v1/check`. */
+
+const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
+
+const findingSchema = objectOf({
+  severity: v.pipe(v.picklist(['error', 'warning', 'info']), v.description('Only an error refuses a start.')),
+  name: text('Of an error: the name that start is refused with.'),
+  namespace: v.exactOptional(text('database.collection, where it is about one.')),
+  message: text('What was found.'),
+  remedy: text('What to do about it.'),
+})
+
+export const findingsAnswerSchema = objectOf({
+  success: v.literal(true),
+  findings: v.array(findingSchema),
+})
+
+/** Errors first, each kind in the order in which it was found. */
+export function renderFindings(findings: readonly Finding[]): v.InferOutput<typeof findingsAnswerSchema> {
+  const ordered = (['error', 'warning', 'info'] as const).flatMap((severity) =>
+    findings.filter((finding) => finding.severity === severity),
+  )
+  return {
+    success: true,
+    findings: ordered.map(({ severity, name, namespace, message, remedy }) => ({
+      severity,
+      name,
+      ...(namespace === undefined ? {} : { namespace }),
+      message: redactUris(message),
+      remedy,
+    })),
+  }
+}

@@ -1,0 +1,56 @@
+import * as v from 'valibot'
+import type { InstancesReport } from '../domain/instances.ts'
+import { progressSchema, renderProgress, whole } from './progress-schema.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** The answer of `GET /api/v1/instances`: every instance of the sync as this one knows it, and what they come to together. */
+
+const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(0), v.description(meaning))
+
+const instanceSchema = objectOf({
+  mongosyncID: v.pipe(v.string(), v.description('Identifier of the instance.')),
+  coordinator: v.pipe(v.boolean(), v.description('It coordinates the sync.')),
+  status: v.pipe(
+    v.picklist(['alive', 'lost']),
+    v.description('lost: not heard of for longer than its lease; the others take its work over.'),
+  ),
+  lastSeenSeconds: integer('Seconds since it was last heard of.'),
+  partitions: v.array(integer('A part of the change stream that it applies.')),
+  progress: v.pipe(progressSchema, v.description('Its progress when it was last heard of.')),
+})
+
+const totalsSchema = objectOf({
+  estimatedCopiedBytes: integer('Sum over all instances.'),
+  estimatedTotalBytes: integer('Estimated bytes to copy, of all instances together.'),
+  percent: v.pipe(v.number(), v.minValue(0), v.maxValue(100), v.description('Copied of total, with two decimals.')),
+  lagTimeSeconds: v.nullable(integer('The largest of the live instances; null when none of them has one.')),
+  totalEventsApplied: integer('Sum over all instances.'),
+})
+
+export const instancesAnswerSchema = objectOf({
+  success: v.literal(true),
+  instances: v.array(instanceSchema),
+  totals: totalsSchema,
+})
+
+/** Copies what is public; each progress as `GET /api/v1/progress` shows it. */
+export function renderInstances({ instances, totals }: InstancesReport): v.InferOutput<typeof instancesAnswerSchema> {
+  return {
+    success: true,
+    instances: instances.map((row) => ({
+      mongosyncID: row.mongosyncID,
+      coordinator: row.coordinator,
+      status: row.status,
+      lastSeenSeconds: whole(row.lastSeenSeconds),
+      partitions: row.partitions.map(whole),
+      progress: renderProgress(row.progress),
+    })),
+    totals: {
+      estimatedCopiedBytes: whole(totals.estimatedCopiedBytes),
+      estimatedTotalBytes: whole(totals.estimatedTotalBytes),
+      percent: Number.isFinite(totals.percent) ? totals.percent : 0,
+      lagTimeSeconds: totals.lagTimeSeconds === null ? null : whole(totals.lagTimeSeconds),
+      totalEventsApplied: whole(totals.totalEventsApplied),
+    },
+  }
+}

@@ -1,0 +1,41 @@
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { collectUrl, defaultUrls } from './cli-client-options.ts'
+import { conditions, exitCodes, type WaitRequest } from './cli-wait.ts'
+import type { WatchRequest } from './cli-watch.ts'
+
+type Found = (parsed: { kind: 'wait'; request: WaitRequest } | { kind: 'watch'; request: WatchRequest }) => void
+
+/** Commands that ask for as long as something lasts. */
+export function addWaitCommands(program: Command, found: Found): void {
+  const names = Object.keys(conditions)
+  program
+    .command('wait')
+    .description(
+      `wait until all instances are that far; exit code ${exitCodes.reached}: they are, ${exitCodes.failed}: one is FAILED, ` +
+        `${exitCodes.timedOut}: not in time`,
+    )
+    .helpOption('-h, --help', 'print this help')
+    .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
+    .addOption(new Option('--until <condition>', 'what to wait for').choices(names).makeOptionMandatory())
+    .option('--timeout <seconds>', 'give up after this long; without it never', positive)
+    .option('--json', 'print the outcome, and what the instances said last, as JSON', false)
+    .action(({ url, until, timeout, json }) =>
+      found({ kind: 'wait', request: { urls: url ?? defaultUrls, until, timeoutSeconds: timeout ?? null, json } }),
+    )
+  program
+    .command('watch')
+    .description('show how the sync is, until Ctrl-C: live on a terminal, a line now and then elsewhere')
+    .helpOption('-h, --help', 'print this help')
+    .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
+    .option('--interval <seconds>', 'ask this often; default 1 on a terminal, else 10', positive)
+    .option('--json', 'print everything that is known as a line of JSON each time', false)
+    .action(({ url, interval, json }) =>
+      found({ kind: 'watch', request: { urls: url ?? defaultUrls, intervalSeconds: interval ?? null, json } }),
+    )
+}
+
+function positive(text: string): number {
+  const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN
+  if (value > 0) return value
+  throw new InvalidArgumentError('It must be a number of seconds above 0.')
+}
