@@ -4,6 +4,8 @@ import { loadBulk } from '../test/support/load-bulk.ts'
 import { startReplicaSet } from '../test/support/replica-set.ts'
 import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } from '../test/support/scenario.ts'
 import { type KillCase, killCases, runVerifierKill } from '../test/support/verifier-kill.ts'
+import { runFilters } from './chaos-filters.ts'
+import { runTeams, teamFaultKinds } from './chaos-teams.ts'
 
 /**
  * Full counts of the fault tests of which `npm test` runs a fixed sample:
@@ -12,6 +14,11 @@ import { type KillCase, killCases, runVerifierKill } from '../test/support/verif
  *   npm run chaos -- --stepdowns 30    on each side; with --members 3 another member takes over
  *   npm run chaos -- --cuts 10         connections cut or hanging, on each side
  *   npm run chaos -- --verifierKills 100   at every phase of the verifier and every step of a commit
+ *   npm run chaos -- --filters 48      filters of every shape (48 of them), with DDL at their edges
+ *   npm run chaos -- --teams 100       several instances, of which one is killed, stopped, cut off, joins, leaves or is paused
+ *     --instances 2                    default: 2 to 4 by the seed
+ *     --faults none,kill,stop,join,cut,coordinator,pause   default: all
+ *     --away 60                        seconds that a stopped or cut-off instance is away
  * --from N sets the first seed. A failing seed is printed and replays by `--from N --seeds 1` (or --kills 4, …).
  */
 const { values } = parseArgs({
@@ -21,6 +28,12 @@ const { values } = parseArgs({
     stepdowns: { type: 'string', default: '0' },
     cuts: { type: 'string', default: '0' },
     verifierKills: { type: 'string', default: '0' },
+    filters: { type: 'string', default: '0' },
+    teams: { type: 'string', default: '0' },
+    instances: { type: 'string', default: '0' },
+    faults: { type: 'string', default: 'all' },
+    away: { type: 'string', default: '60' },
+    bulk: { type: 'string', default: '120000' },
     from: { type: 'string', default: '1' },
     steps: { type: 'string', default: '120' },
     members: { type: 'string', default: '1' },
@@ -100,6 +113,30 @@ if (Number(values.verifierKills) > 0) {
   await withPair(1, false, async (pair) => {
     await loadBulk(pair.source.uri, 'bulk', 120_000)
     for (let seed = from; seed < from + Number(values.verifierKills); seed++) await reportVerifierKill(pair, seed)
+  })
+}
+
+if (Number(values.filters) > 0) {
+  await withPair(1, false, async (pair) => {
+    const outcome = await runFilters(pair, { count: Number(values.filters), from, steps })
+    passed += outcome.passed
+    failed.push(...outcome.failed)
+  })
+}
+
+if (Number(values.teams) > 0) {
+  await withPair(1, false, async (pair) => {
+    await loadBulk(pair.source.uri, 'bulk', Number(values.bulk))
+    const outcome = await runTeams(pair, {
+      count: Number(values.teams),
+      instances: Number(values.instances),
+      kinds: values.faults === 'all' ? teamFaultKinds : values.faults.split(','),
+      from,
+      steps,
+      awayMS: Number(values.away) * 1_000,
+    })
+    passed += outcome.passed
+    failed.push(...outcome.failed)
   })
 }
 

@@ -136,8 +136,17 @@ function definitions({ flights, airports, movies }: DataSet): Definition[] {
   ]
 }
 
-/** Creates and fills everything on the cluster; `loaded` is told the documents so far, and of how many. */
-export async function loadDataSet(uri: string, data: DataSet, loaded: (done: number, total: number) => void) {
+/**
+ * Creates and fills everything on the cluster; `loaded` is told the documents so far, and of how many.
+ *
+ * @param before6 the cluster is older than 6.0 and does not know all options
+ */
+export async function loadDataSet(
+  uri: string,
+  data: DataSet,
+  loaded: (done: number, total: number) => void,
+  { before6 = false } = {},
+) {
   // Nothing is lost with the demo's servers, so the load does not wait for their disk.
   await using client = new MongoClient(uri, { writeConcern: { w: 1, journal: false } })
   const all = definitions(data)
@@ -145,13 +154,17 @@ export async function loadDataSet(uri: string, data: DataSet, loaded: (done: num
   let done = 0
   for (const { database, name, options, indexes, documents } of all) {
     const db = client.db(database)
-    await db.createCollection(name, options)
+    await db.createCollection(name, before6 ? knownBefore6(options) : options)
     await insertAll(db, name, documents ?? [], (count) => {
       done += count
       loaded(done, total)
     })
     if (indexes) await db.collection(name).createIndexes(indexes)
   }
+}
+
+function knownBefore6({ clusteredIndex, changeStreamPreAndPostImages, ...options }: Document = {}): Document {
+  return options
 }
 
 async function insertAll(db: Db, name: string, documents: readonly Document[], inserted: (count: number) => void) {
