@@ -41,6 +41,15 @@ test('sends the command and prints the reply', async () => {
   expect(instance.calls.map(({ command }) => command)).toEqual(['start', 'commit'])
 })
 
+test('limit changes limits, and limits prints them', async () => {
+  const { url } = await servedInstance()
+  const limits = { bytesPerSecond: null, readConcurrency: 2, writeConcurrency: 4 }
+  const changed = await run('limit', [url], { inline: { readConcurrency: 2 } })
+  expect(changed).toMatchObject({ exitCode: 0, replies: [{ success: true, limits }] })
+  expect(await run('limits', [url])).toMatchObject({ exitCode: 0, replies: [{ success: true, limits }] })
+  expect(await run('limit', [url], { inline: { readConcurrency: 'two' } })).toMatchObject({ exitCode: 1 })
+})
+
 test('prints a failure and exits with 1', async () => {
   const { instance, url } = await servedInstance()
   instance.answer = () => Promise.reject(new RefusedError('CannotCommit', 'not yet'))

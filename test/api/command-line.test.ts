@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { parseCommandLine, type ServeCommandOptions } from '../../src/cli-options.ts'
+import { parseCommandLine } from '../../src/cli-options.ts'
+import type { ServeCommandOptions } from '../../src/cli-serve-options.ts'
 
 const uris = ['--cluster0', 'mongodb://a.test', '--cluster1', 'mongodb://b.test']
 
@@ -20,6 +21,7 @@ describe('running an instance', () => {
     expect(serve()).toEqual({
       cluster0: 'mongodb://a.test',
       cluster1: 'mongodb://b.test',
+      redis: null,
       port: 27182,
       id: 'coordinator',
       loadLevel: 3,
@@ -66,6 +68,37 @@ describe('running an instance', () => {
     expect(parseCommandLine(['--cluster1', 'mongodb://b'], env)).toMatchObject({
       options: { cluster0: 'mongodb://env0', cluster1: 'mongodb://b' },
     })
+  })
+
+  test('takes a Redis, options first', () => {
+    expect(serve('--redis', 'redis://r.test').redis).toBe('redis://r.test')
+    const env = {
+      TANDEM_CLUSTER0: 'mongodb://a',
+      TANDEM_CLUSTER1: 'mongodb://b',
+      TANDEM_REDIS: 'rediss://:p@r.test:1/2',
+    }
+    expect(parseCommandLine([], env)).toMatchObject({ options: { redis: 'rediss://:p@r.test:1/2' } })
+    expect(parseCommandLine(['--redis=redis://other'], env)).toMatchObject({ options: { redis: 'redis://other' } })
+    expect(parseCommandLine([], { ...env, TANDEM_REDIS: '' })).toMatchObject({ options: { redis: null } })
+  })
+
+  test.each([
+    ['', /redis: must not be empty/],
+    ['r.test:6379', /redis: not the address of a Redis; give redis:\/\/.* \(--redis or TANDEM_REDIS\)/],
+    ['http://root:hunter2@r.test', /not the address of a Redis/],
+    ['redis://root:hunter2@', /not the address of a Redis|host is missing/],
+    ['redis:///1', /host is missing/],
+    ['redis://root:hunter2@r.test:99999', /not the address of a Redis/],
+    ['redis://root:hunter2@r.test/?password=hunter2', /options in the URL are not supported/],
+    ['redis://root:hunter2@r.test/db', /number of a database/],
+    ['redis://root:hunter2%@r.test', /percent-encoded/],
+  ])('refuses the Redis %j without repeating it', (url, message) => {
+    const texts = [refused([...uris, '--redis', url])]
+    if (url !== '') texts.push(refused(uris, { TANDEM_REDIS: url }))
+    for (const text of texts) {
+      expect(text).toMatch(message)
+      expect(text).not.toMatch(/root|hunter2|r\.test/)
+    }
   })
 
   test('names what is missing', () => {
@@ -142,13 +175,15 @@ describe('verify', () => {
       json: false,
       maxDifferences: 100,
       namespaces: [],
+      excluded: [],
       ignoreIndexes: false,
     })
   })
 
   test('takes every option', () => {
     const args = ['--json', '--maxDifferences', '5', '--ignoreIndexes', '--namespace', 'd', '--namespace', 'e.c.x']
-    expect(verify('--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', ...args)).toEqual({
+    const excluded = ['--excludeNamespace', 'd.y']
+    expect(verify('--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', ...args, ...excluded)).toEqual({
       cluster0: 'mongodb://c',
       cluster1: 'mongodb://d',
       json: true,
@@ -157,6 +192,7 @@ describe('verify', () => {
         { database: 'd', collection: null },
         { database: 'e', collection: 'c.x' },
       ],
+      excluded: [{ database: 'd', collection: 'y' }],
       ignoreIndexes: true,
     })
   })
@@ -166,6 +202,7 @@ describe('verify', () => {
     [['--maxDifferences', '1e9'], /0 to 1000000/],
     [['--namespace', 'admin'], /not internal/],
     [['--namespace', '.c'], /not internal/],
+    [['--excludeNamespace', 'local.c'], /not internal/],
     [['--port', '1'], /unknown option '--port'/],
     [['more'], /too many arguments/],
   ])('refuses %j', (args, message) => {
@@ -211,18 +248,34 @@ describe('client commands', () => {
     return parsed.request
   }
 
-  test.each(['progress', 'pause', 'resume', 'commit', 'reverse'] as const)(
+  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'commit', 'reverse'] as const)(
     '%s goes to the local instance',
     (command) => {
       expect(request(command)).toEqual({ command, urls: ['http://localhost:27182'], body: { inline: {} } })
     },
   )
 
+  test('limit sends what was given, and only that', () => {
+    expect(request('limit', '--bytesPerSecond', '5000000', '--readConcurrency', 'none').body).toEqual({
+      inline: { bytesPerSecond: 5_000_000, readConcurrency: null },
+    })
+    // The instance says what is wrong with it.
+    expect(request('limit', '--writeConcurrency', 'many').body).toEqual({ inline: { writeConcurrency: 'many' } })
+    expect(request('limit').body).toEqual({ inline: {} })
+  })
+
   test('--url may be repeated', () => {
     expect(request('commit', '--url', 'http://a:1/', '--url', 'https://b/base/').urls).toEqual([
       'http://a:1',
       'https://b/base',
     ])
+  })
+
+  test('answers are shown as asked for: as a table or as JSON, not both', () => {
+    expect(request('progress', '--table').form).toBe('table')
+    expect(request('start', '--source', 'cluster0', '--json').form).toBe('json')
+    expect(refused(['instances', '--table', '--json'])).toMatch(/cannot be used with/)
+    expect(refused(['mismatches', '--table'])).toMatch(/unknown option '--table'/)
   })
 
   test('start makes its body from the options that are given', () => {

@@ -7,8 +7,10 @@ beforeAll(async () => {
   document = (await apiUnderTest().get('/openapi.json')).body
 })
 
-const postPaths = ['start', 'pause', 'resume', 'commit', 'reverse', 'repair'].map((command) => `/api/v1/${command}`)
-const getPaths = ['/api/v1/progress', '/api/v1/verification/mismatches']
+const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair'].map(
+  (command) => `/api/v1/${command}`,
+)
+const getPaths = ['/api/v1/progress', '/api/v1/instances', '/api/v1/verification/mismatches']
 
 describe('the document', () => {
   test('is an OpenAPI 3.1 object with the required parts', () => {
@@ -18,7 +20,7 @@ describe('the document', () => {
     for (const [path, item] of Object.entries<Record<string, Record<string, unknown>>>(document.paths)) {
       expect(path).toMatch(/^\//)
       for (const [method, operation] of Object.entries(item)) {
-        expect(['get', 'post']).toContain(method)
+        expect(['get', 'post', 'patch']).toContain(method)
         ids.push(operation['operationId'] as string)
         for (const [status, response] of Object.entries(operation['responses'] as Record<string, unknown>)) {
           expect(status).toMatch(/^[2-5]\d\d$/)
@@ -36,9 +38,10 @@ describe('the document', () => {
   })
 
   test('lists every endpoint, all under /api/v1 but health', () => {
-    expect(Object.keys(document.paths).sort()).toEqual([...postPaths, ...getPaths, '/healthz'].sort())
+    expect(Object.keys(document.paths).sort()).toEqual([...postPaths, ...getPaths, '/api/v1/limits', '/healthz'].sort())
     for (const path of postPaths) expect(Object.keys(document.paths[path])).toEqual(['post'])
     for (const path of getPaths) expect(Object.keys(document.paths[path])).toEqual(['get'])
+    expect(Object.keys(document.paths['/api/v1/limits'])).toEqual(['get', 'patch'])
   })
 
   test('describes success and every failure status', () => {
@@ -126,6 +129,16 @@ test('the answer of progress has every documented field, integers as integers', 
     required: ['source', 'destination'],
     properties: { source: { properties: { hashedDocumentCount: { type: 'integer' }, phase: { type: 'string' } } } },
   })
+})
+
+test('the answer of instances has each one with its whole progress, and the totals', () => {
+  const { properties, required } = schemaOf(document.paths['/api/v1/instances'].get.responses['200'])
+  expect(required).toEqual(['success', 'instances', 'totals'])
+  const row = properties.instances.items
+  expect(row.required).toEqual(['mongosyncID', 'coordinator', 'status', 'lastSeenSeconds', 'partitions', 'progress'])
+  expect(row.properties.status.enum).toEqual(['alive', 'lost'])
+  expect(row.properties.progress.required).toContain('coordinatorID')
+  expect(properties.totals.properties.percent).toMatchObject({ type: 'number', minimum: 0, maximum: 100 })
 })
 
 // biome-ignore lint/suspicious/noExplicitAny: a JSON Schema

@@ -1,5 +1,8 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
+import type { Finding } from '../../src/domain/finding.ts'
+import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
+import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { idleProgress } from '../../src/report-progress.ts'
@@ -14,9 +17,34 @@ export class RecordingInstance implements Instance {
   progress(): Progress {
     return this.shown
   }
+  rows: InstanceRow[] = []
+  async instances(): Promise<InstancesReport> {
+    return { instances: this.rows, totals: totalsOf(this.rows) }
+  }
   start(configuration: StartConfiguration): Promise<void> {
     this.calls.push({ command: 'start', configuration })
     return this.answer()
+  }
+  findings: Finding[] = []
+  async check(configuration: StartConfiguration): Promise<Finding[]> {
+    this.calls.push({ command: 'check', configuration })
+    await this.answer()
+    return this.findings
+  }
+  wanted: Limits = noLimits
+  limits(): LimitsReport {
+    const { bytesPerSecond, readConcurrency, writeConcurrency } = this.wanted
+    const usual = concurrencyOf(3)
+    return {
+      bytesPerSecond,
+      readConcurrency: readConcurrency ?? usual,
+      writeConcurrency: writeConcurrency ?? usual,
+    }
+  }
+  async limit(limits: Partial<Limits>): Promise<LimitsReport> {
+    await this.#record('limit')
+    this.wanted = { ...this.wanted, ...limits }
+    return this.limits()
   }
   pause(): Promise<void> {
     return this.#record('pause')

@@ -232,6 +232,18 @@ describe('includeNamespaces and excludeNamespaces', () => {
     )
   })
 
+  test('what is never synced cannot be named', async () => {
+    for (const database of ['admin', 'local', 'config', 'tandem_internal']) {
+      const body = { ...minimalStart, excludeNamespaces: [{ database: 'a' }, { database }] }
+      await expectRefused(body, 'excludeNamespaces[1].database', /never synced/)
+    }
+    await expectRefused(
+      { ...minimalStart, includeNamespaces: [{ databaseRegex: { pattern: 'a' }, collections: ['b', 'system.views'] }] },
+      'includeNamespaces[0].collections[1]',
+      /never synced/,
+    )
+  })
+
   test('an empty include list is refused as ambiguous; an empty exclude list leaves nothing out', async () => {
     await expectRefused(
       { ...minimalStart, includeNamespaces: [] },

@@ -80,6 +80,9 @@ describe('redactUri and redactUris', () => {
     expect(
       redactUris('from mongodb://u:p@a to "MONGODB+SRV://u:q@b", then http://x:y@c/ at user@example.test'),
     ).not.toMatch(/u:p|u:q|x:y/)
+    expect(redactUris('redis://:hunter2@r/0, rediss://root:hun@ter2@r, REDIS://r?password=hunter2')).toBe(
+      'redis://***@r/0, rediss://***@r, REDIS://r?password=***',
+    )
     expect(redactUris('write to a@b.test, see https://docs.test/page')).toBe(
       'write to a@b.test, see https://docs.test/page',
     )

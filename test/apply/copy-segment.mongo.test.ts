@@ -7,9 +7,11 @@ import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { appendNote } from '../../src/mongo/listing.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
+import { Throttle } from '../../src/throttle/throttle.ts'
 import { idOfEveryType, insertRaw, nastyDocument, nested, rawDocument } from '../support/bson-values.ts'
+import { failPoint } from '../support/fail-point.ts'
 import { Random } from '../support/random.ts'
-import { TwoClusters } from './two-clusters.ts'
+import { sourceName, TwoClusters } from './two-clusters.ts'
 
 let clusters: TwoClusters
 let database: string
@@ -33,27 +35,40 @@ const destination = () => clusters.destinationClient.db(database)
 const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
   collection: entry.uuid,
   ordinal,
+  rank: 0,
   from,
   to,
   last: null,
   done: false,
   documents: 0,
   bytes: 0,
+  wasOwn: false,
+  claim: 0,
   attempts: 0,
 })
 
+const owner = 'copier#1'
+let claims = 0
+
 async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void> {
   await appendNote(clusters.source, 'test')
-  const ledger = new SegmentLedger(clusters.metadata)
+  await clusters.metadata.segments.plan(segments)
+  await clusters.metadata.segments.open(segments.map(({ collection }) => collection))
+  const claimed = await clusters.metadata.segments.claim(owner, ++claims, segments.length, () => false)
+  expect(claimed).toHaveLength(segments.length)
+  for (const segment of segments) segment.claim = claims
+  const ledger = new SegmentLedger(clusters.metadata.segments, owner)
   const parts = {
     source: clusters.source,
     destination: clusters.destination,
     metadata: clusters.metadata,
     ledger,
+    throttle: new Throttle(3),
     context: clusters.context,
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
     isKnown: () => true,
+    reload: async () => {},
   }
   for (const segment of segments) await copySegment(parts, entry, segment)
   await ledger.close()
@@ -95,10 +110,10 @@ describe('a copy', () => {
       await clusters.expectEqual(database)
       expect(segments.map(({ done }) => done)).toEqual(segments.map(() => true))
       expect(segments.reduce((sum, segment) => sum + segment.documents, 0)).toBe(documents.length)
-      expect(await clusters.metadata.loadSegments(entry.uuid)).toEqual(
+      expect(await clusters.metadata.segments.load(entry.uuid)).toEqual(
         [...segments].sort((one, other) => one.ordinal - other.ordinal),
       )
-      await clusters.metadata.removeSegments([entry.uuid])
+      await clusters.metadata.segments.remove([entry.uuid])
     }
   })
 
@@ -139,6 +154,8 @@ describe('a copy', () => {
     const entry = await clusters.entryOf(database, 'c', 'copying')
     await copy(entry, segmentOf(entry, null, null))
     expect(await destination().collection('c').findOne()).toEqual({ _id: 1, v: 'newer' })
+    // Nor is it a document that is refused, which would be looked at again.
+    expect(entry.hasTombstones).toBe(false)
   })
 
   it('keeps the order of a capped collection, also when it is begun again', async () => {
@@ -162,6 +179,26 @@ describe('a copy', () => {
     await clusters.expectEqual(database)
   })
 
+  it.each([
+    [43, 'CursorNotFound', {}],
+    [50, 'MaxTimeMSExpired', {}],
+    [175, 'QueryPlanKilled', {}],
+    [136, 'CappedPositionLost', { capped: true, size: 10_000_000 }],
+  ])('whose cursor dies of error %i, %s, reads on and is whole', async (errorCode, _name, options) => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
+    const documents = Array.from({ length: 1_000 }, (_, id) => rawDocument([['_id', id]]))
+    await insertRaw(source(), 'c', documents)
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    const data = { failCommands: ['getMore'], appName: sourceName, errorCode, namespace: `${database}.c` }
+    await using _ = await failPoint(clusters.sourceClient, 'failCommand', data, { times: 2 })
+    const segment = segmentOf(entry, null, null)
+    await copy(entry, segment)
+    await clusters.expectEqual(database)
+    // Opened anew twice; what had been written before was neither written nor counted again.
+    expect(segment).toMatchObject({ done: true, attempts: 3, documents: 1_000 })
+    expect(entry.copiedBytes).toBe(segment.bytes)
+  })
+
   it('records what an index refuses, to look at it again at the end', async () => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
     await destination().collection('c').createIndex({ place: '2dsphere' })
@@ -176,7 +213,7 @@ describe('a copy', () => {
     await copy(entry, segmentOf(entry, null, null))
     expect(await destination().collection('c').countDocuments()).toBe(1)
     expect(entry.hasTombstones).toBe(true)
-    const recorded = await clusters.metadata.readTombstones(entry.uuid, -1, 10)
+    const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(recorded.map(({ idElement }) => idElement)).toEqual([0, 2].map((at) => idElementOf(documents[at] as Buffer)))
   })
 })

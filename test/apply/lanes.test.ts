@@ -18,8 +18,11 @@ const entry = (name: string): CatalogueEntry => ({
   wanted: { options: [], indexes: [] },
   estimatedBytes: 0,
   copiedBytes: 0,
+  totalCopied: 0,
+  endedPartitions: new Set(),
   planned: true,
   hasTombstones: false,
+  shardKey: null,
 })
 
 const idElement = (id: number) => Buffer.from([0x10, 0x5f, 0x69, 0x64, 0, id, 0, 0, 0])
@@ -34,6 +37,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     time: BigInt(time),
     database: 'app',
     collection: 'c',
+    to: null,
     uuid: 'c',
     idElement: null,
     idType: 0x10,

@@ -18,14 +18,14 @@ describe('a document that is gone on the source', () => {
     while (clusters.context.retried.length === 0) await new Promise((resolve) => setTimeout(resolve, 5))
     // The delete has failed so far: had the process died here, the record would be there.
     expect(await destination().collection('c').countDocuments()).toBe(5)
-    const tombstones = await clusters.metadata.readTombstones(entry.uuid, -1, 10)
+    const tombstones = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(tombstones.map(({ idElement }) => idElement)).toEqual(idElements(documents))
     await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
     await reconciling
     expect(await destination().collection('c').countDocuments()).toBe(0)
     expect(entry.hasTombstones).toBe(true)
     // Recorded once, whatever was retried.
-    expect(await clusters.metadata.readTombstones(entry.uuid, -1, 10)).toHaveLength(5)
+    expect(await clusters.metadata.tombstones.read(entry.uuid, null, 10)).toHaveLength(5)
   })
 
   it('is not recorded once its collection is copied', async () => {
@@ -35,7 +35,7 @@ describe('a document that is gone on the source', () => {
     const entry = await clusters.entryOf(database, 'c')
     await clusters.reconcile(entry, identitiesOf(idElements(documents)))
     expect(await destination().collection('c').countDocuments()).toBe(0)
-    expect(await clusters.metadata.readTombstones(entry.uuid, -1, 10)).toEqual([])
+    expect(await clusters.metadata.tombstones.read(entry.uuid, null, 10)).toEqual([])
   })
 })
 

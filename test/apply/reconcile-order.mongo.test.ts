@@ -198,7 +198,7 @@ describe('a capped collection', () => {
     await clusters.reconcile(entry, identitiesOf(idElements(ids)))
     expect(await destination().collection('c').countDocuments()).toBe(0)
     expect(entry.hasTombstones).toBe(true)
-    const tombstones = await clusters.metadata.readTombstones(entry.uuid, -1, 10)
+    const tombstones = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(tombstones.map(({ idElement }) => idElement)).toEqual(idElements(ids))
   })
 })

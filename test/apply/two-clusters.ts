@@ -1,5 +1,5 @@
 import { MongoClient } from 'mongodb'
-import { expect } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
 import { fold, type Identity, identityKey, unread } from '../../src/apply/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../../src/apply/reconcile-documents.ts'
 import { DocumentWriter } from '../../src/apply/write-identities.ts'
@@ -11,6 +11,7 @@ import { appendNote, listCollections, listIndexes } from '../../src/mongo/listin
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { compareClusters } from '../support/compare.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 
 export const sourceName = 'source-under-test'
@@ -80,8 +81,11 @@ export class TwoClusters {
       wanted: { options: source.options, indexes: (await listIndexes(this.source, database, source.uuid)) ?? [] },
       estimatedBytes: 0,
       copiedBytes: 0,
+      totalCopied: 0,
+      endedPartitions: new Set(),
       planned: true,
       hasTombstones: false,
+      shardKey: null,
     }
   }
 
@@ -107,6 +111,19 @@ export class TwoClusters {
     )
     return lists.flatMap(({ databases }) => databases.map(({ name }) => name)).filter((name) => name !== database)
   }
+}
+
+/** For a test file: both are there before its first test, and empty before each. */
+export function emptiedClusters(take: (two: TwoClusters) => void): void {
+  let two: TwoClusters | undefined
+  beforeAll(async () => {
+    two = await TwoClusters.start()
+    take(two)
+  })
+  afterAll(() => two?.stop())
+  beforeEach(async () => {
+    for (const client of two ? [two.sourceClient, two.destinationClient] : []) await emptyCluster(client)
+  })
 }
 
 /** One batch of events as a lane holds it. */

@@ -48,6 +48,25 @@ describe('exit code 0', () => {
     expect(stdout).toMatch(/^equal: 1 collections, 0 views, 50 and 50 documents, 0 MB and 0 MB, \d\.\d s\n$/)
   })
 
+  test('when what differs is excluded, as after a sync with a filter', async () => {
+    const [, theirClient] = sides.clients
+    await theirClient.db('shop').collection('log').insertOne({ mine: true })
+    await theirClient.db('other').collection('things').insertOne({ mine: true })
+    try {
+      expect((await run(clusters())).code).toBe(1)
+      const { code, stdout } = await run([
+        ...clusters(),
+        ...['--excludeNamespace', 'shop.log', '--excludeNamespace', 'other'],
+      ])
+      expect([code, stdout]).toEqual([0, expect.stringMatching(/^equal: 1 collections/)])
+      // Excluding comes after including.
+      expect((await run([...clusters(), '--namespace', 'shop', '--excludeNamespace', 'shop.log'])).code).toBe(0)
+    } finally {
+      await theirClient.db('shop').dropCollection('log')
+      await theirClient.db('other').dropDatabase()
+    }
+  })
+
   test('with the connection strings from the environment, as JSON', async () => {
     const env = { TANDEM_CLUSTER0: sides.sets[0].uri, TANDEM_CLUSTER1: sides.sets[1].uri }
     const { code, stdout } = await run(['--json', '--namespace', 'shop'], env)

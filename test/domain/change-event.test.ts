@@ -33,8 +33,9 @@ const kinds = {
   dropIndexes: 'definition',
   modify: 'definition',
   invalidate: 'other',
-  shardCollection: 'other',
-  refineCollectionShardKey: 'other',
+  shardCollection: 'definition',
+  refineCollectionShardKey: 'definition',
+  reshardCollection: 'definition',
   somethingOfALaterVersion: 'other',
 } as const
 
@@ -48,7 +49,7 @@ describe('a change event', () => {
     const halves = fc.integer({ min: 0, max: 0xffff_ffff })
     const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }).filter((name) => !name.includes('\0'))
     // The stream's $project lets no other field of the same length through; names are told apart by their length.
-    const known = ['operationType', 'clusterTime', 'collectionUUID', 'ns', 'documentKey', 'fullDocument']
+    const known = ['operationType', 'clusterTime', 'collectionUUID', 'ns', 'to', 'documentKey', 'fullDocument']
     const lengths = new Set(known.map((name) => name.length))
     const others = anyFields.map((fields) => fields.filter(({ name }) => !lengths.has(Buffer.byteLength(name))))
     const shardKey = anyFields.map((fields) => fields.filter(({ name }) => name !== '_id'))

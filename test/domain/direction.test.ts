@@ -13,8 +13,11 @@ const entry: CatalogueEntry = {
   sourceName: 'elsewhere',
   estimatedBytes: 7,
   copiedBytes: 5,
+  totalCopied: 5,
+  endedPartitions: new Set(),
   planned: true,
   hasTombstones: true,
+  shardKey: null,
 }
 
 it('turning twice gives what was there', () => {

@@ -4,8 +4,8 @@ import { refuseContradictions, refuseIrreversible } from '../../src/domain/start
 import { configuration } from '../machines/instance-model.ts'
 
 const reversible = { ...configuration, reversible: true }
-const six = { topology: 'replicaSet', version: '6.0.27', major: 6 } as const
-const seven = { topology: 'replicaSet', version: '7.0.14', major: 7 } as const
+const six = { topology: 'replicaSet', version: '6.0.27', major: 6, shards: [] } as const
+const seven = { topology: 'replicaSet', version: '7.0.14', major: 7, shards: [] } as const
 
 function refusal(check: () => void): { name: string; description: string } | null {
   try {
@@ -45,5 +45,19 @@ describe('reversible true', () => {
   it('is accepted between replica sets of the same major version, whatever the patch', () => {
     expect(refusal(() => refuseContradictions(reversible))).toBeNull()
     expect(refusal(() => refuseIrreversible(reversible, six, { ...six, version: '6.0.20' }))).toBeNull()
+  })
+})
+
+describe('a filter', () => {
+  it.each(['includeNamespaces', 'excludeNamespaces'])('%s is refused with blocking of both clusters alone', (field) => {
+    const filtered = { ...configuration, [field]: [{ database: 'a' }] } as typeof configuration
+    const blocking = (enableUserWriteBlocking: typeof configuration.enableUserWriteBlocking) =>
+      refusal(() => refuseContradictions({ ...filtered, enableUserWriteBlocking }))
+    expect(blocking('sourceAndDestination')).toEqual({
+      name: 'WriteBlockingNotSupported',
+      description: expect.stringMatching(/'destinationOnly' or 'none'/),
+    })
+    expect(blocking('destinationOnly')).toBeNull()
+    expect(blocking('none')).toBeNull()
   })
 })

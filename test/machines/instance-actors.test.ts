@@ -1,18 +1,25 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { InstanceContext } from '../../machines/instance-context.ts'
-import type { SyncCommand } from '../../machines/protocol.ts'
+import type { SyncCommand, WorkerReport } from '../../machines/protocol.ts'
 import { commands, configuration, type InstanceSnapshot, promises, stateOf, stored, workers } from './instance-model.ts'
 import { StubWorkers, settle } from './stub-workers.ts'
 
 const start: SyncCommand = { type: 'sync.start', configuration }
 
-type Step = { do: 'send'; command: SyncCommand } | { do: 'proceed' | 'fail'; id: string } | { do: 'crash' }
+/** What comes from the other instances, whatever is under way here. */
+const others: WorkerReport[] = [{ type: 'lease.buried' }, { type: 'commit.renewed' }]
+
+type Step =
+  | { do: 'send'; command: SyncCommand | WorkerReport }
+  | { do: 'proceed' | 'fail'; id: string }
+  | { do: 'crash' }
 
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 3, arbitrary: fc.constantFrom(...commands).map((command) => ({ do: 'send' as const, command })) },
   { weight: 6, arbitrary: fc.constantFrom(...promises, ...workers).map((id) => ({ do: 'proceed' as const, id })) },
   { weight: 1, arbitrary: fc.constantFrom(...promises, ...workers).map((id) => ({ do: 'fail' as const, id })) },
+  { weight: 1, arbitrary: fc.constantFrom(...others).map((command) => ({ do: 'send' as const, command })) },
   { weight: 1, arbitrary: fc.constant({ do: 'crash' as const }) },
 )
 
@@ -32,6 +39,9 @@ function check(stubs: StubWorkers): void {
   expect(snapshot.status).toBe('active')
   expect(stubs.doubled).toEqual([])
   if (atRest.includes(stateOf(snapshot))) expect([...stubs.running.keys()]).toEqual([])
+  if (snapshot.context.pauseRequested && snapshot.matches('syncing')) {
+    expect(['syncing.initialising', 'syncing.replicating.draining']).toContain(stateOf(snapshot))
+  }
 }
 
 async function walk(steps: Step[]): Promise<StubWorkers> {
@@ -108,6 +118,23 @@ describe('with workers that act by themselves', () => {
       { to: 'eventApplication', order: { type: 'worker.drain' } },
     ])
     expect([...stubs.running.keys()]).toEqual(['verification', 'collectionCopy', 'eventApplication'])
+    stubs.actor.stop()
+  })
+
+  it('a pause is told again to the workers that an instance begins anew with, and comes to its end', async () => {
+    const stubs = await walk([
+      { do: 'send', command: start },
+      { do: 'proceed', id: 'initialisation' },
+      { do: 'send', command: { type: 'sync.pause' } },
+      { do: 'send', command: { type: 'lease.buried' } },
+    ])
+    expect(stubs.orders.slice(2)).toEqual([
+      { to: 'collectionCopy', order: { type: 'worker.drain' } },
+      { to: 'eventApplication', order: { type: 'worker.drain' } },
+    ])
+    await stubs.proceed('collectionCopy')
+    await stubs.proceed('eventApplication')
+    expect(stateOf(snapshotOf(stubs))).toBe('paused')
     stubs.actor.stop()
   })
 

@@ -41,6 +41,8 @@ export const verifying: StartConfiguration = { ...configuration, verification: {
 
 export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as const
 
+export const takenOver = { error: 'LeaseLost', errorDescription: 'taken over' } as const
+
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
   { type: 'sync.start', configuration: verifying },
@@ -57,7 +59,11 @@ export const reports: WorkerReport[] = [
   { type: 'verification.hashed' },
   { type: 'verification.restarted' },
   { type: 'events.reached' },
+  { type: 'commit.passed' },
+  { type: 'lease.buried' },
+  { type: 'commit.renewed' },
   { type: 'worker.failed', failure },
+  { type: 'worker.failed', failure: takenOver },
 ]
 
 export const settlements: Settlement[] = [

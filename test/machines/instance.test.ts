@@ -15,6 +15,7 @@ import {
   settlements,
   stateOf,
   stored,
+  takenOver,
 } from './instance-model.ts'
 
 /** Every state the machine can rest in; `booting` and `choosing` are passed through. */
@@ -67,7 +68,8 @@ const keyOf = (snapshot: InstanceSnapshot) => JSON.stringify([snapshot.value, sn
 
 /** Workers report only while they run, and promises settle only then. */
 function mayHappen(snapshot: InstanceSnapshot, event: AnyEvent): boolean {
-  if (event.type.startsWith('copy.')) return running(snapshot).includes('collectionCopy')
+  if (event.type.startsWith('copy.') || event.type === 'commit.passed')
+    return running(snapshot).includes('collectionCopy')
   if (event.type === 'events.drained') return running(snapshot).includes('eventApplication')
   if (event.type === 'events.reached') return stateOf(snapshot).endsWith('committing')
   const [, id] = /^xstate\.\w+\.actor\.(\w+)$/.exec(event.type) ?? []
@@ -166,11 +168,17 @@ describe('at every step', () => {
     )
   })
 
-  it('canWrite comes only from an admission that ended', () => {
+  it('canWrite comes only from an admission that ended, here or elsewhere', () => {
+    const admissions: unknown[] = ['xstate.done.actor.admission', 'commit.passed']
     everyStepShould(
-      ({ from, event, to }) =>
-        from.context.canWrite || !to.context.canWrite || event?.type === 'xstate.done.actor.admission',
+      ({ from, event, to }) => from.context.canWrite || !to.context.canWrite || admissions.includes(event?.type),
     )
+  })
+
+  it('a commit that the others have ended is ended without another look at the source', () => {
+    const passed = steps.filter(({ from, event }) => event?.type === 'commit.passed' && !from.context.canWrite)
+    expect(passed.length).toBeGreaterThan(0)
+    for (const { to } of passed) expect(stateOf(to)).toBe('syncing.finishing.converting')
   })
 
   it('the direction turns exactly where the metadata has moved', () => {
@@ -186,6 +194,16 @@ describe('at every step', () => {
     everyStepShould(({ to }) => (to.context.reversing !== null) === to.matches('reversing') || to.matches('failed'))
     everyStepShould(({ to }) => to.context.reversing !== 'moving' || to.context.canWrite)
     everyStepShould(({ to }) => to.context.reversing !== 'adapting' || !to.context.canWrite)
+  })
+
+  it('that everything was compared once is remembered whenever it is told, and forgotten when it must be done anew', () => {
+    const inSync = steps.filter(({ from }) => from?.matches('syncing'))
+    const hashed = inSync.filter(({ event }) => event?.type === 'verification.hashed')
+    expect(new Set(hashed.map(({ from }) => stateOf(from as InstanceSnapshot))).size).toBeGreaterThan(5)
+    for (const { to } of hashed) expect(to.context.hashed).toBe(true)
+    for (const { event, to } of inSync) {
+      if (event?.type === 'verification.restarted') expect(to.context.hashed).toBe(false)
+    }
   })
 
   it('a reversed sync has everything copied, and begins by applying', () => {
@@ -237,9 +255,8 @@ describe('at every step', () => {
 
   it('traits are restored only when every event up to the commit point is applied', () => {
     everyStepShould(({ to }) => !stateOf(to).startsWith('syncing.finishing') || to.context.reached)
-    everyStepShould(
-      ({ from, event, to }) => from.context.reached || !to.context.reached || event?.type === 'events.reached',
-    )
+    const ends: unknown[] = ['events.reached', 'commit.passed']
+    everyStepShould(({ from, event, to }) => from.context.reached || !to.context.reached || ends.includes(event?.type))
   })
 
   it('a commit that was interrupted before canWrite takes a new point', () => {
@@ -288,6 +305,23 @@ describe('a pause', () => {
     expect(stateOf(snapshot)).toBe('syncing.replicating.draining')
   })
 
+  it('is not forgotten by what makes an instance begin anew', () => {
+    everyStepShould(({ to }) => {
+      if (!to.context.pauseRequested || !to.matches('syncing')) return true
+      return ['syncing.initialising', 'syncing.replicating.draining'].includes(stateOf(to))
+    })
+    for (const type of ['lease.buried', 'commit.renewed'] as const) {
+      let snapshot = begin({ ...begin().context, configuration, initialised: true })
+      for (const event of ['sync.pause', 'events.drained'] as const) snapshot = next(snapshot, { type: event })
+      snapshot = next(snapshot, { type })
+      expect(stateOf(snapshot)).toBe('syncing.replicating.draining')
+      // Both workers are others now.
+      expect(snapshot.context).toMatchObject({ copyDrained: false, eventsDrained: false })
+      for (const event of ['copy.drained', 'events.drained'] as const) snapshot = next(snapshot, { type: event })
+      expect(stateOf(snapshot)).toBe('paused')
+    }
+  })
+
   it('asked for while initialising waits for its end', () => {
     const initialising = next(begin(), commands[0] as AnyEvent)
     const asked = next(initialising, { type: 'sync.pause' })
@@ -321,10 +355,24 @@ describe('after a crash', () => {
 describe('a failure reported from outside', () => {
   it.each(Object.keys(runs))('ends in failed from %s, for there work is under way', (state) => {
     const from = steps.find(({ to }) => stateOf(to) === state)?.to as InstanceSnapshot
-    const to = next(from, { type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription: 'taken over' } })
-    expect(stateOf(to)).toBe('failed')
-    expect(to.context.failure?.error).toBe('LeaseLost')
+    for (const failed of [failure, takenOver]) {
+      const to = next(from, { type: 'worker.failed', failure: failed })
+      expect(stateOf(to)).toBe('failed')
+      expect(to.context.failure).toEqual(failed)
+    }
   })
+
+  it.each(['paused', 'failed'])(
+    'is heeded in %s where another process has the lease: no resume could go on',
+    (state) => {
+      const from = steps.find(({ to }) => stateOf(to) === state && to.context.failure?.error !== 'LeaseLost')?.to
+      const before = from as InstanceSnapshot
+      expect(next(before, { type: 'worker.failed', failure })).toMatchObject({ value: state, context: before.context })
+      const to = next(before, { type: 'worker.failed', failure: takenOver })
+      expect(stateOf(to)).toBe('failed')
+      expect(to.context.failure).toEqual(takenOver)
+    },
+  )
 
   it('is shown with its name', () => {
     const from = steps.find(({ to }) => stateOf(to).endsWith('copying'))?.to as InstanceSnapshot

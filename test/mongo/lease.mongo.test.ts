@@ -136,11 +136,11 @@ describe.concurrent('a lease', () => {
   it('that another has taken is lost: the holder hears of it and writes no more', async () => {
     const lease = contender('lost', 'a')
     await lease.acquire()
-    const lost = new Promise<void>((resolve) => {
+    const lost = new Promise<string>((resolve) => {
       lease.onLost = resolve
     })
     await leases().updateOne({ _id: 'lost' }, { $set: { owner: 'b', incarnation: 'x', epoch: 7 } })
-    await lost
+    expect(await lost).toBe('taken')
     fenced(lease)
     expect(lease.holder).toBeNull()
     expect(await leases().findOne({ _id: 'lost' })).toMatchObject({ owner: 'b', epoch: 7 })

@@ -1,7 +1,7 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll } from 'vitest'
 import type { Cluster } from '../../src/mongo/cluster.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from '../support/replica-set.ts'
 import { testCluster } from './clusters.ts'
 
 export interface OneSet {
@@ -11,10 +11,10 @@ export interface OneSet {
 }
 
 /** A replica set for a test file. Filled in before the first test runs. */
-export function oneSet(): OneSet {
+export function oneSet(options: ReplicaSetOptions = {}): OneSet {
   const one = {} as OneSet
   beforeAll(async () => {
-    const set = await startReplicaSet()
+    const set = await startReplicaSet(options)
     Object.assign(one, { set, client: new MongoClient(set.uri), cluster: testCluster(set.uri) })
   })
   afterAll(async () => {

@@ -4,7 +4,7 @@ import { BSON, type Document, Int32, Long, ObjectId, Timestamp } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import { type TypedValue, typedDocument } from '../../src/domain/raw-bson.ts'
 import { RawCursor } from '../../src/mongo/cluster.ts'
-import { RawValue, rawSequence } from '../../src/mongo/raw-values.ts'
+import { CheckedText, RawValue, rawSequence } from '../../src/mongo/raw-values.ts'
 import { openRange, readByIds } from '../../src/mongo/read-documents.ts'
 import { deleteStatement, upsertStatement } from '../../src/mongo/statements.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -139,6 +139,30 @@ describe('a RawValue', () => {
   })
 })
 
+describe('a CheckedText', () => {
+  it('is a text to the server, and is asked only when the message is written', async () => {
+    let asked = 0
+    const comment = new CheckedText('what for', () => {
+      asked += 1
+    })
+    expect(asked).toBe(0)
+    await one.client.db('admin').command({ ping: 1, comment })
+    expect(asked).toBe(1)
+  })
+
+  it('that throws then keeps the command from being sent, and the connection usable', async () => {
+    const db = one.client.db('checked')
+    const comment = new CheckedText('too late', () => {
+      throw new Error('the lease is lost')
+    })
+    const documents = [{ _id: 1 }]
+    await expect(db.command({ insert: 'things', documents, comment })).rejects.toThrow('the lease is lost')
+    expect(await db.collection('things').countDocuments()).toBe(0)
+    await db.command({ insert: 'things', documents })
+    expect(await db.collection('things').countDocuments()).toBe(1)
+  })
+})
+
 describe('a raw sequence', () => {
   it('inserts documents as they are: order of names, names twice, and types no driver writes', async () => {
     const odd = rawDocument([
@@ -193,7 +217,7 @@ describe('a raw sequence', () => {
     expect([reply['writeErrors'], reply['n'], (reply['upserted'] as Document[]).length]).toEqual([undefined, 5, 1])
     expect(new Set((await stored('statements')).map(hex))).toEqual(new Set(newer.map(hex)))
 
-    const deletes = idElements.slice(0, 3).map(deleteStatement)
+    const deletes = idElements.slice(0, 3).map((idElement) => deleteStatement(idElement))
     await one.cluster.write('app', { delete: 'statements', deletes: rawSequence('deletes', deletes) })
     expect(new Set((await stored('statements')).map(hex))).toEqual(new Set(newer.slice(3).map(hex)))
   })

@@ -188,10 +188,9 @@ describe('start', () => {
       'ReversibleNotSupported',
       /source older than 6\.0/,
     )
-    expectRefusal(await tandem.post('start', start), 422, 'UnsupportedVersion', /5\.0\..*6\.0/)
     // Nor may the destination be older than the source.
     await oldClient.db('app').dropDatabase()
-    expectRefusal(await tandem.post('start', turned), 422, 'UnsupportedVersion', /destination/)
+    expectRefusal(await tandem.post('start', turned), 422, 'UnsupportedVersion', /destination.*5\.0\..*6\.0/)
     await oldClient.db('app').collection('things').insertOne({ a: 1 })
     await expectIdle(tandem)
     expect([await footprint(oldClient), await footprint(sourceClient)]).toEqual(before)

@@ -91,6 +91,25 @@ describe('a reversal survives its process', () => {
     expect(await pair.generations()).toEqual([null, 2])
   })
 
+  it('and what users wrote when a commit died that had just allowed it is carried back by the reversal', async () => {
+    await things(pair.leftClient).insertOne({ _id: 1 })
+    {
+      await using tandem = await pair.startTandem({ TANDEM_CRASH_AT: 'unblocked' })
+      // The verifier would name it.
+      await startSync(tandem, { ...reversible, verification: { enabled: false } })
+      await canCommit(tandem)
+      await tandem.post('commit').catch(() => {}) // it may end before it answers
+      await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+    }
+    await things(pair.rightClient).insertOne({ _id: 'between' })
+    await using tandem = await pair.startTandem()
+    await committed(tandem)
+    await reverse(tandem)
+    await commit(tandem)
+    expect(await things(pair.leftClient).countDocuments()).toBe(2)
+    await pair.expectEqual()
+  })
+
   it('PAUSED, RUNNING and COMMITTED after a reversal stay so over a restart, and start knows the direction', async () => {
     await committedSync()
     const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }

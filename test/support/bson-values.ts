@@ -56,7 +56,7 @@ export const nested = (fields: readonly RawField[]): RawValue => new RawValue(3,
 export const array = (items: readonly unknown[]): RawValue =>
   new RawValue(4, rawDocument(items.map((item, i) => [String(i), item] as const)))
 export const undefinedValue = new RawValue(6, Buffer.alloc(0))
-const nullValue = new RawValue(10, Buffer.alloc(0))
+export const nullValue = new RawValue(10, Buffer.alloc(0))
 
 /** A double by its bits: NaN payloads and the sign of zero get lost in many hands. */
 export function doubleBits(bits: bigint): RawValue {
@@ -66,20 +66,20 @@ export function doubleBits(bits: bigint): RawValue {
 }
 
 /** Milliseconds far outside what a JavaScript Date can hold. */
-function dateMillis(milliseconds: bigint): RawValue {
+export function dateMillis(milliseconds: bigint): RawValue {
   const payload = Buffer.alloc(8)
   payload.writeBigInt64LE(milliseconds)
   return new RawValue(9, payload)
 }
 
-function stringValue(text: string | Buffer): RawValue {
+export function stringValue(text: string | Buffer): RawValue {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text
   const length = Buffer.alloc(4)
   length.writeInt32LE(bytes.length + 1)
   return new RawValue(2, Buffer.concat([length, bytes, Buffer.from([0])]))
 }
 
-function dbPointer(namespace: string, id: Buffer): RawValue {
+export function dbPointer(namespace: string, id: Buffer): RawValue {
   return new RawValue(12, Buffer.concat([stringValue(namespace).payload, id]))
 }
 
@@ -97,6 +97,44 @@ export async function insertRaw(db: Db, collection: string, documents: readonly 
   // `db.command` reports write errors in its answer instead of throwing them.
   const { writeErrors } = await db.command({ insert: collection, documents: sequence, ordered: false })
   if (writeErrors?.length > 0) throw Object.assign(new Error(writeErrors[0].errmsg), { code: writeErrors[0].code })
+}
+
+/** Updates one document each, by the bytes of its `_id`: a change is a replacement or update operators. */
+export async function updateRaw(
+  db: Db,
+  collection: string,
+  updates: readonly (readonly [id: unknown, change: Buffer])[],
+): Promise<void> {
+  const sequence = new DocumentSequence('updates')
+  for (const [id, change] of updates) {
+    const query = nested([['_id', id]])
+    sequence.push(
+      {},
+      rawDocument([
+        ['q', query],
+        ['u', new RawValue(3, change)],
+      ]),
+    )
+  }
+  const { n, writeErrors } = await db.command({ update: collection, updates: sequence })
+  if (n !== updates.length) throw new Error(`${n} of ${updates.length} updated: ${writeErrors?.[0]?.errmsg}`)
+}
+
+/** Deletes one document each, by the bytes of its `_id`. */
+export async function deleteRaw(db: Db, collection: string, ids: readonly unknown[]): Promise<void> {
+  const sequence = new DocumentSequence('deletes')
+  for (const id of ids) {
+    const query = nested([['_id', id]])
+    sequence.push(
+      {},
+      rawDocument([
+        ['q', query],
+        ['limit', 1],
+      ]),
+    )
+  }
+  const { n, writeErrors } = await db.command({ delete: collection, deletes: sequence })
+  if (n !== ids.length) throw new Error(`${n} of ${ids.length} deleted: ${writeErrors?.[0]?.errmsg}`)
 }
 
 const objectId = (random: Random): ObjectId => new ObjectId(random.bytes(12))

@@ -1,7 +1,9 @@
+import { MongoClient } from 'mongodb'
 import { audit } from '../../src/audit/audit.ts'
 import { AuditCluster } from '../../src/audit/audit-cluster.ts'
 import { differenceLine } from '../../src/audit/difference.ts'
-import { type Comparison, compareClusters } from './compare.ts'
+import type { Namespace } from '../../src/audit/selection.ts'
+import { type Comparison, compareClusters, type Selects } from './compare.ts'
 
 const differencesMax = 50
 
@@ -9,11 +11,18 @@ const differencesMax = 50
  * Two comparisons that share no code: the oracle of these tests, and `tandem verify`. Equal only when both say so; where
  * they disagree, one of them is at fault, and that is a difference too.
  */
-export async function compareBoth(sourceUri: string, destinationUri: string): Promise<Comparison> {
-  const compared = await compareClusters(sourceUri, destinationUri)
+export async function compareBoth(
+  sourceUri: string,
+  destinationUri: string,
+  expected: Pick<NonNullable<Parameters<typeof compareClusters>[2]>, 'shardKeys' | 'selects' | 'maxDifferences'> = {},
+): Promise<Comparison> {
+  const compared = await compareClusters(sourceUri, destinationUri, expected)
+  const namespaces = expected.selects ? await selected([sourceUri, destinationUri], expected.selects) : []
+  // Asked for nothing by name, `verify` would compare everything.
+  if (expected.selects && namespaces.length === 0) return compared
   const [source, destination] = [new AuditCluster('cluster0', sourceUri), new AuditCluster('cluster1', destinationUri)]
   try {
-    const options = { namespaces: [], ignoreIndexes: false, maxDifferences: differencesMax }
+    const options = { namespaces, ignoreIndexes: false, maxDifferences: expected.maxDifferences ?? differencesMax }
     const report = await audit(source, destination, options)
     const differences = [...compared.differences, ...report.differences.map((one) => `verify: ${differenceLine(one)}`)]
     if (report.equal !== compared.equal) {
@@ -26,4 +35,21 @@ export async function compareBoth(sourceUri: string, destinationUri: string): Pr
   } finally {
     await Promise.all([source.close(), destination.close()])
   }
+}
+
+/** What `verify` is to be asked for by name: all that stands on either cluster and is selected. */
+async function selected(uris: string[], selects: Selects): Promise<Namespace[]> {
+  const found = new Map<string, Namespace>()
+  for (const uri of uris) {
+    await using client = await MongoClient.connect(uri)
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name: database } of databases) {
+      if (['admin', 'local', 'config', 'tandem_internal'].includes(database)) continue
+      for (const { name } of await client.db(database).listCollections({}, { nameOnly: true }).toArray()) {
+        if (name.startsWith('system.') || !selects(database, name)) continue
+        found.set(`${database}.${name}`, { database, collection: name })
+      }
+    }
+  }
+  return [...found.values()]
 }

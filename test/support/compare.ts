@@ -21,26 +21,60 @@ interface CatalogEntry {
 /**
  * The independent oracle: are two clusters the same, to the byte? It reads both through the driver alone and shares no
  * code with the product. Both clusters must be at rest. `documents` and `bytes` count the source; reading stops at
- * fifty differences, so with `equal: false` they may be too small.
+ * so many differences, so with `equal: false` they may be too small.
  */
 export async function compareClusters(
   sourceUri: string,
   destinationUri: string,
-  options: { readonly ignoreDatabases?: readonly string[] } = {},
+  options: {
+    readonly ignoreDatabases?: readonly string[]
+    readonly shardKeys?: ShardKeys
+    /** What of the user databases is compared; left out, everything. */
+    readonly selects?: Selects
+    /** Listed before reading stops; fifty unless given. */
+    readonly maxDifferences?: number
+  } = {},
 ): Promise<Comparison> {
   const [source, destination] = [new MongoClient(sourceUri), new MongoClient(destinationUri)]
-  const differences = new Differences(differencesMax)
+  const differences = new Differences(options.maxDifferences ?? differencesMax)
   const total = { collections: 0, documents: 0, bytes: 0 }
   try {
     const ignored = new Set([...neverCompared, ...(options.ignoreDatabases ?? [])])
     const names = new Set([...(await databaseNames(source)), ...(await databaseNames(destination))])
     for (const name of [...names].filter((name) => !ignored.has(name)).sort()) {
-      await compareDatabase(source.db(name), destination.db(name), differences, total)
+      await compareDatabase(source.db(name), destination.db(name), differences, total, options.selects)
     }
+    await compareDistributions(source, destination, options.shardKeys, differences)
   } finally {
     await Promise.all([source.close(), destination.close()])
   }
   return { equal: differences.list.length === 0, differences: differences.list, ...total }
+}
+
+export type Selects = (database: string, collection: string) => boolean
+
+/** Keys by namespace, as JSON: order counts. */
+type ShardKeys = Record<string, string>
+
+/** @param expected what a replica set is asked to become; left out, the source's own keys count */
+async function compareDistributions(
+  source: MongoClient,
+  destination: MongoClient,
+  expected: ShardKeys | undefined,
+  differences: Differences,
+): Promise<void> {
+  const [ours, theirs] = [expected ?? (await shardKeys(source)), await shardKeys(destination)]
+  for (const name of [...new Set([...Object.keys(ours), ...Object.keys(theirs)])].sort()) {
+    if (ours[name] !== theirs[name]) differences.add(name, 'shard key differs', `${ours[name]} | ${theirs[name]}`)
+  }
+}
+
+/** Nothing for a replica set. */
+async function shardKeys(client: MongoClient): Promise<ShardKeys> {
+  if ((await client.db('admin').command({ hello: 1 }))['msg'] !== 'isdbgrid') return {}
+  const found = await client.db('config').collection<{ _id: string; key: Document }>('collections').find().toArray()
+  const user = found.filter(({ _id }) => !neverCompared.includes(_id.split('.')[0] ?? ''))
+  return Object.fromEntries(user.map(({ _id, key }) => [_id, JSON.stringify(key)]))
 }
 
 async function databaseNames(client: MongoClient): Promise<string[]> {
@@ -53,9 +87,11 @@ async function compareDatabase(
   destination: Db,
   differences: Differences,
   total: { collections: number; documents: number; bytes: number },
+  selects: Selects = () => true,
 ): Promise<void> {
   const [ours, theirs] = await Promise.all([catalog(source), catalog(destination)])
   for (const name of [...new Set([...ours.keys(), ...theirs.keys()])].sort()) {
+    if (!selects(source.databaseName, name)) continue
     const namespace = `${source.databaseName}.${name}`
     const [a, b] = [ours.get(name), theirs.get(name)]
     if (!a) differences.add(namespace, 'only on destination', b?.type ?? '')

@@ -5,6 +5,7 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { runRecordsVariable } from './guarded-process.ts'
 import { resolveMongod } from './mongo-binaries.ts'
+import { resolveRedisServer } from './redis-binary.ts'
 
 /** A worker that ends leaves its children to the reaper (guarded-process.ts), which needs a moment. */
 const reapTimeoutMs = 5_000
@@ -13,6 +14,8 @@ const reapTimeoutMs = 5_000
 export default async function setup(): Promise<() => Promise<void>> {
   // Fetched here once, within no test's time limit.
   await resolveMongod()
+  // Without a Redis, only the tests that want one fail.
+  await resolveRedisServer().catch((error: Error) => process.stderr.write(`${error.message}\n`))
   const records = process.env[runRecordsVariable] ?? mkdtempSync(path.join(os.tmpdir(), 'tandem-run-'))
   process.env[runRecordsVariable] = records
   return () => assertNothingLeft(records)

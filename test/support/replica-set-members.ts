@@ -28,12 +28,16 @@ export interface CustomRole {
  * The first member alone is primary at once; with all members from the beginning it would wait for the election timeout.
  * With access control on, the localhost exception allows the first two steps as long as there is no user.
  */
-export async function initiate(members: Member[], name: string, auth: boolean): Promise<void> {
+export async function initiate(
+  members: Member[],
+  { name, auth, configsvr = false }: { name: string; auth: boolean; configsvr?: boolean },
+): Promise<void> {
   const [first] = members
   if (!first) throw new Error('a replica set has at least one member')
   const configuration = {
     _id: name,
     version: 1,
+    ...(configsvr ? { configsvr } : {}),
     members: members.map(({ host }, index) => ({ _id: index, host })),
     // Quicker than the defaults (10 s, 2 s), yet no election for a member that waits a while for a core.
     settings: { electionTimeoutMillis: electionTimeoutMs, heartbeatIntervalMillis: 500 },

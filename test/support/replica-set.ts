@@ -33,6 +33,10 @@ export interface ReplicaSetOptions {
   /** One for each member; default: free ones. */
   ports?: number[]
   extraArgs?: string[]
+  /** What the set is within a sharded cluster. */
+  role?: 'configsvr' | 'shardsvr'
+  /** Shared by the servers of a cluster with `auth`; default: one of the set's own. */
+  keyFile?: string
   /** Leaves `folder`, with data and logs, behind. */
   keepData?: boolean
   /**
@@ -70,13 +74,14 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
   const name = options.name ?? `rs${ports[0]}`
   const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-mongod-'))
   if (!options.keepData) guardPath(folder)
-  const keyFile = path.join(folder, 'key')
-  if (auth) writeFileSync(keyFile, randomBytes(48).toString('base64'), { mode: 0o600 })
+  const keyFile = options.keyFile ?? path.join(folder, 'key')
+  if (auth && !options.keyFile) writeKeyFile(keyFile)
 
   const proxies = options.proxied ? await Promise.all(ports.map((port) => startProxy('127.0.0.1', port))) : []
   const hosts = ports.map((port, index) => `127.0.0.1:${proxies[index]?.port ?? port}`)
   const args = [
     ...['--replSet', name],
+    ...(options.role ? [`--${options.role}`] : []),
     ...['--oplogSize', String(options.oplogSizeMB ?? 64)],
     ...['--wiredTigerCacheSizeGB', String(options.cacheSizeGB ?? 0.25)],
     ...(auth ? ['--keyFile', keyFile] : []),
@@ -108,7 +113,7 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
 
   try {
     await startMembers()
-    await initiate(members, name, auth)
+    await initiate(members, { name, auth, configsvr: options.role === 'configsvr' })
     await settle(members, administratorCredentials(auth))
   } catch (error) {
     await stop()
@@ -144,4 +149,9 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
     },
     [Symbol.asyncDispose]: stop,
   }
+}
+
+/** The secret by which the members of a set or a cluster know each other. */
+export function writeKeyFile(file: string): void {
+  writeFileSync(file, randomBytes(48).toString('base64'), { mode: 0o600 })
 }

@@ -1,6 +1,12 @@
 import type { Document } from 'mongodb'
 import { createIndexes, dropIndexes, modifyIndex } from './workload-indexes.ts'
-import { type KnownCollection, type Operation, type World, workloadViews } from './workload-world.ts'
+import {
+  type KnownCollection,
+  type NamedCollection,
+  type Operation,
+  type World,
+  workloadViews,
+} from './workload-world.ts'
 
 const caseless = { locale: 'en', strength: 2 }
 
@@ -92,12 +98,9 @@ const dropDatabase: Operation = async (world) => {
   await world.db(database).dropDatabase()
 }
 
-async function rename(
-  world: World,
-  from: { database: string; name: string },
-  to: { database: string; name: string },
-  dropTarget = false,
-): Promise<void> {
+async function rename(world: World, from: NamedCollection, to: NamedCollection, dropTarget = false): Promise<void> {
+  const moved = from.database === to.database ? from : { database: to.database, name: 'tmpabcde.renameCollection' }
+  if (!world.mayRename(moved, to)) return
   world.target = `${from.database}.${from.name} to ${to.database}.${to.name}`
   await world.db('admin').command({
     renameCollection: `${from.database}.${from.name}`,
@@ -116,7 +119,7 @@ const renameChain: Operation = async (world) => {
   const { database } = from
   const names = Array.from({ length: world.random.int(2, 4) }, (_, i) => ({ database, name: `step ${i}` }))
   const back = world.random.chance(0.5) ? from : world.anyName(database)
-  let at: { database: string; name: string } = from
+  let at: NamedCollection = from
   for (const name of names) {
     await rename(world, at, name, true)
     if (world.random.chance(0.5))
@@ -179,7 +182,9 @@ const aggregateInto: Operation = async (world) => {
     // Both stages put the clock in place of an empty timestamp, and no two servers' clocks agree.
     { $unset: 'zero' },
   ]
-  const last = random.chance(0.5)
+  const replaces = random.chance(0.5)
+  if (replaces && !world.mayRename({ database: to.database, name: 'tmp.agg_out.abcde' }, to)) return
+  const last = replaces
     ? { $out: into }
     : {
         $merge: {

@@ -10,6 +10,11 @@ export interface KnownCollection {
   readonly collated: boolean
 }
 
+export interface NamedCollection {
+  readonly database: string
+  readonly name: string
+}
+
 /** Few names, so that a name comes back for another collection soon after it was dropped. */
 export const workloadDatabases = ['harbour', 'ledger', 'people', 'x-files'] as const
 export const workloadCollections = ['alpha', 'beta', 'gamma.one', 'Delta Ünï', 'system-like'] as const
@@ -24,7 +29,11 @@ interface WorldOptions {
   readonly databases: readonly string[]
   readonly names: readonly string[]
   readonly sequence: { at: number }
+  readonly mayRename?: MayRename | undefined
 }
+
+/** `from` is what the server itself renames: across databases, and for `$out`, a temporary collection beside the target. */
+export type MayRename = (from: NamedCollection, to: NamedCollection) => boolean
 
 /**
  * What the operations share: the one generator of chance and what the source holds by name. The catalog is listed anew
@@ -37,6 +46,7 @@ export class World {
   readonly ddl: boolean
   readonly databases: readonly string[]
   readonly names: readonly string[]
+  readonly mayRename: MayRename
   known: KnownCollection[] = []
   session: ClientSession | undefined
   target = ''
@@ -49,6 +59,7 @@ export class World {
     this.ddl = options.ddl
     this.databases = options.databases
     this.names = options.names
+    this.mayRename = options.mayRename ?? (() => true)
     this.sequence = options.sequence
   }
 

@@ -5,7 +5,7 @@ import { ddl } from './workload-ddl.ts'
 import { dml } from './workload-dml.ts'
 import { classify } from './workload-errors.ts'
 import { transaction } from './workload-transactions.ts'
-import { type Operation, World, workloadCollections, workloadDatabases } from './workload-world.ts'
+import { type MayRename, type Operation, World, workloadCollections, workloadDatabases } from './workload-world.ts'
 
 export interface WorkloadOptions {
   readonly uri: string
@@ -16,6 +16,10 @@ export interface WorkloadOptions {
   readonly collections?: readonly string[]
   /** Documents of 15.9 MB now and then. */
   readonly huge?: boolean
+  /** Of the steps, with `ddl`; 0.07 unless given. */
+  readonly ddlShare?: number
+  /** Asked before each rename, also those that the server does by itself; left out, all are done. */
+  readonly mayRename?: MayRename
   /** Steps, that is; one may be a burst of two hundred updates. */
   readonly opsPerSecond?: number
   /** One line for each step, to find the one that broke something. */
@@ -68,7 +72,7 @@ export function createWorkload(options: WorkloadOptions): Workload {
   const idleStep: Step = [idleWeight, 'idle', async () => {}]
 
   async function step(world: World, idle: boolean): Promise<void> {
-    const changesCatalog = options.ddl && random.chance(ddlShare)
+    const changesCatalog = options.ddl && random.chance(options.ddlShare ?? ddlShare)
     const steps = changesCatalog ? ddl : [...dmlSteps, idleStep]
     const [, kind, operation] = random.weighted(steps.map((one) => [one[0], one] as const))
     const number = counts.steps++
@@ -122,6 +126,7 @@ export function createWorkload(options: WorkloadOptions): Workload {
         databases: options.databases ?? workloadDatabases,
         names: options.collections ?? workloadCollections,
         sequence,
+        mayRename: options.mayRename,
       })
       await world.refresh()
       if (!options.ddl) await world.createFixed()

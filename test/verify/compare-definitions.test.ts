@@ -17,12 +17,14 @@ const collection = (name: string, options: RawField[] = [], indexes: ListedDefin
   type: 'collection',
   options: fieldsOf(...options),
   indexes,
+  shardKey: null,
 })
 const view = (name: string, on: string): ListedDefinition => ({
   name,
   type: 'view',
   options: fieldsOf(['viewOn', on]),
   indexes: [],
+  shardKey: null,
 })
 /** As it stands on the destination until the commit. */
 const heldBack = (one: ListedDefinition): ListedDefinition => ({

@@ -35,6 +35,18 @@ const range = fc
   .map((rows) => rows.sort((one, other) => one._id - other._id))
 const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 5 })
 
+describe('two documents under one _id, on two shards', () => {
+  it('are suspects, also when the other side has the second of them', () => {
+    const suspects: number[] = []
+    const pairing = new DocumentPairing((idElement) => suspects.push(idIn(idElement)))
+    pairing.single('destination', document(7, 'stale'))
+    pairing.single('destination', document(7, 'same'))
+    pairing.single('source', document(7, 'same'))
+    pairing.end()
+    expect(suspects).toEqual([7])
+  })
+})
+
 describe('comparing a range', () => {
   it('names exactly the documents that are not the same on both sides, however they come in batches', async () => {
     await fc.assert(

@@ -1,0 +1,70 @@
+import { afterEach, expect, test } from 'vitest'
+import { serveApi } from '../../src/api/server.ts'
+import { runClient } from '../../src/cli-client.ts'
+import { parseCommandLine } from '../../src/cli-options.ts'
+import type { Finding } from '../../src/domain/finding.ts'
+import { apiUnderTest, minimalStart } from './recording-instance.ts'
+
+const closers: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close()
+})
+
+const info: Finding = { severity: 'info', name: 'Known', message: 'm1', remedy: 'r1' }
+const error: Finding = { severity: 'error', name: 'Bad', namespace: 'a.b', message: 'm2', remedy: 'r2' }
+
+async function check(findings: Finding[], terminalWidth: number | null = null) {
+  const { api, instance } = apiUnderTest()
+  instance.findings = findings
+  const server = await serveApi({ api, port: 0 })
+  closers.push(server.close)
+  const printed: string[] = []
+  const request = {
+    command: 'check',
+    urls: [`http://127.0.0.1:${server.port}`],
+    body: { inline: minimalStart },
+  } as const
+  const exitCode = await runClient({ ...request, urls: [...request.urls] }, (line) => printed.push(line), terminalWidth)
+  return { exitCode, printed, instance }
+}
+
+test('the answer has every finding, errors first, and status 200', async () => {
+  const { post, instance } = apiUnderTest()
+  instance.findings = [info, error]
+  const reply = await post('/api/v1/check', minimalStart)
+  expect([reply.status, reply.body]).toEqual([200, { success: true, findings: [error, info] }])
+  expect(instance.calls.map(({ command }) => command)).toEqual(['check'])
+})
+
+test('contradicting options are left for the findings, a body that is none is refused', async () => {
+  const { post, instance } = apiUnderTest()
+  const contradiction = { ...minimalStart, buildIndexes: 'never', reversible: true }
+  expect((await post('/api/v1/check', contradiction)).status).toBe(200)
+  expect((await post('/api/v1/start', contradiction)).status).toBe(422)
+  expect((await post('/api/v1/check', { ...minimalStart, nonsense: 1 })).status).toBe(400)
+  expect(instance.calls).toHaveLength(1)
+})
+
+test('tandem check takes the options of start', () => {
+  const options = ['--source', 'cluster1', '--destination', 'cluster0', '--reversible']
+  expect(parseCommandLine(['check', ...options], {})).toMatchObject({
+    kind: 'client',
+    request: { command: 'check', body: { inline: { source: 'cluster1', destination: 'cluster0', reversible: true } } },
+  })
+})
+
+test('tandem check ends with 1 when there is an error, and with 0 when there is none', async () => {
+  expect(await check([error, info])).toMatchObject({ exitCode: 1 })
+  const { exitCode, printed } = await check([info])
+  expect([exitCode, JSON.parse(printed.join(''))]).toEqual([0, { success: true, findings: [info] }])
+})
+
+test('on a terminal it prints a line for each finding and what to do', async () => {
+  expect((await check([error, info], 80)).printed).toEqual([
+    'error    Bad: m2',
+    '         → r2',
+    'info     Known: m1',
+    '         → r1',
+  ])
+  expect((await check([], 80)).printed).toEqual(['nothing found: start will be accepted'])
+})

@@ -1,0 +1,56 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { cut, renderTable, widthOf } from '../../src/cli-table.ts'
+
+const name = { title: 'name', align: 'left', cellsMin: 4 } as const
+const value = { title: 'value', align: 'right' } as const
+
+describe('renderTable', () => {
+  test('lines columns up, numbers by their last digits', () => {
+    expect(
+      renderTable(
+        [name, value],
+        [
+          ['one', '1'],
+          ['three', '1,000'],
+        ],
+        80,
+      ),
+    ).toEqual(['name   value', 'one        1', 'three  1,000'])
+  })
+
+  test('cuts only the columns that may be cut, the widest first', () => {
+    const other = { title: 'other', align: 'left', cellsMin: 4 } as const
+    const rows = [['abcdefghijklmnop', '123456', 'abcdef']]
+    expect(renderTable([name, value, other], rows, 24)).toEqual(['name       value  other', 'abcdefg…  123456  abcdef'])
+    // Too narrow for its minima: it keeps those and runs over.
+    expect(renderTable([name, value, other], rows, 3)[1]).toBe('abc…  123456  abc…')
+  })
+
+  test('measures cells, not characters', () => {
+    expect(['e\u0301', '分片', '🚀', 'ｱ', '\u200b', 'né'].map(widthOf)).toEqual([1, 4, 2, 1, 0, 2])
+    expect(
+      renderTable(
+        [name, value],
+        [
+          ['分片', '1'],
+          ['ascii', '2'],
+        ],
+        80,
+      ).slice(1),
+    ).toEqual(['分片       1', 'ascii      2'])
+    expect(cut('分片分片', 4)).toBe('分…')
+  })
+
+  test('property: no line is wider than asked for, nor than its minima and what may not be cut', () => {
+    const cell = fc.string({ unit: 'grapheme', maxLength: 40 })
+    fc.assert(
+      fc.property(fc.array(fc.tuple(cell, fc.nat().map(String))), fc.integer({ min: 0, max: 120 }), (rows, width) => {
+        const fixed = Math.max('value'.length, ...rows.map(([, number]) => number.length))
+        for (const line of renderTable([name, value], rows, width)) {
+          expect(widthOf(line)).toBeLessThanOrEqual(Math.max(width, 4 + 2 + fixed))
+        }
+      }),
+    )
+  })
+})

@@ -1,0 +1,151 @@
+import { afterEach, describe, expect, test } from 'vitest'
+import { serveApi } from '../../src/api/server.ts'
+import { parseCommandLine } from '../../src/cli-options.ts'
+import { runWait, type WaitRequest } from '../../src/cli-wait.ts'
+import { runWatch } from '../../src/cli-watch.ts'
+import type { Progress } from '../../src/domain/progress.ts'
+import { idleProgress } from '../../src/report-progress.ts'
+import { apiUnderTest } from './recording-instance.ts'
+
+const closers: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of closers.splice(0)) await close()
+})
+
+async function served(shown: Partial<Progress> = {}) {
+  const { api, instance } = apiUnderTest()
+  instance.shown = { ...idleProgress, ...shown }
+  const server = await serveApi({ api, port: 0 })
+  closers.push(server.close)
+  return { instance, url: `http://127.0.0.1:${server.port}`, close: server.close }
+}
+
+async function wait(request: Partial<WaitRequest> & Pick<WaitRequest, 'urls' | 'until'>, onNote = () => {}) {
+  const printed: string[] = []
+  const notes: string[] = []
+  const output = {
+    out: (line: string) => void printed.push(line),
+    note: (line: string) => {
+      notes.push(line)
+      onNote()
+    },
+    interactive: true,
+  }
+  const exitCode = await runWait({ timeoutSeconds: 20, json: false, ...request }, output)
+  return { exitCode, printed, notes }
+}
+
+describe('wait', () => {
+  test('ends with 0 when all instances are that far, and shows how they are until then', async () => {
+    const [one, two] = [await served({ state: 'RUNNING', canCommit: true }), await served({ state: 'RUNNING' })]
+    const { exitCode, printed, notes } = await wait({ urls: [one.url, two.url], until: 'canCommit' }, () => {
+      two.instance.shown = { ...two.instance.shown, canCommit: true }
+    })
+    expect({ exitCode, notes }).toEqual({ exitCode: 0, notes: ['canCommit: 0 s, RUNNING'] })
+    expect(printed[0]).toMatch(/^canCommit after [\d.]+ s$/)
+  })
+
+  test('what the sync is beyond is reached', async () => {
+    const { url } = await served({ state: 'COMMITTED', canWrite: true })
+    for (const until of ['canCommit', 'canWrite', 'committed'] as const) {
+      expect(await wait({ urls: [url], until, timeoutSeconds: 5 })).toMatchObject({ exitCode: 0 })
+    }
+  })
+
+  test('ends with 1 when one is FAILED, and says why', async () => {
+    const failure = { error: 'VerificationFailed' as const, errorDescription: 'run tandem repair' }
+    const [one, two] = [await served({ state: 'RUNNING' }), await served({ state: 'FAILED', failure })]
+    expect(await wait({ urls: [one.url, two.url], until: 'committed' })).toMatchObject({
+      exitCode: 1,
+      printed: ['FAILED', 'VerificationFailed: run tandem repair'],
+    })
+  })
+
+  test('ends with 3 when it takes too long, and names who did not answer', async () => {
+    const gone = await served()
+    await gone.close()
+    const { url } = await served({ state: 'RUNNING' })
+    const { exitCode, printed } = await wait({ urls: [url, gone.url], until: 'running', timeoutSeconds: 0.2 })
+    expect(exitCode).toBe(3)
+    expect(printed).toEqual([expect.stringMatching(/^not running after/), expect.stringContaining(gone.url)])
+  })
+
+  test('prints what the instances said last as JSON', async () => {
+    const { url } = await served({ state: 'PAUSED' })
+    const { printed } = await wait({ urls: [url], until: 'paused', json: true })
+    expect(JSON.parse(printed[0] as string)).toMatchObject({
+      outcome: 'reached',
+      until: 'paused',
+      progress: [{ state: 'PAUSED' }],
+      unanswered: [],
+    })
+  })
+})
+
+describe('watch', () => {
+  async function watch(width: number | null, looks: number, json = false): Promise<string[]> {
+    const { url } = await served({ state: 'RUNNING', info: 'collection copy' })
+    const ended = new AbortController()
+    const written: string[] = []
+    const write = (text: string): void => {
+      written.push(text)
+      if (written.length >= looks) ended.abort()
+    }
+    const request = { urls: [url], intervalSeconds: 0.01, json }
+    expect(await runWatch(request, { write, width: () => width, signal: ended.signal })).toBe(0)
+    return written
+  }
+
+  test('prints a line each time where nobody looks', async () => {
+    const lines = await watch(null, 2)
+    expect(lines).toHaveLength(2)
+    for (const line of lines) expect(line).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z RUNNING \(collection copy\)\n$/)
+  })
+
+  test('draws over what it drew before on a terminal', async () => {
+    for (const drawn of await watch(80, 2)) {
+      expect(drawn.startsWith('\u001b[H')).toBe(true)
+      expect(drawn.endsWith('\u001b[J')).toBe(true)
+      expect(drawn).toContain('RUNNING (collection copy)\u001b[K\n')
+    }
+  })
+
+  test('prints everything as a line of JSON', async () => {
+    const [line] = await watch(80, 1, true)
+    expect(JSON.parse(line as string)).toMatchObject({
+      progress: [{ state: 'RUNNING' }],
+      instances: [],
+      unanswered: [],
+    })
+  })
+})
+
+describe('on the command line', () => {
+  test('wait takes a condition, a limit and addresses', () => {
+    const argv = ['wait', '--until', 'canCommit', '--timeout', '90', '--url', 'http://a.test', '--url', 'http://b.test']
+    expect(parseCommandLine(argv, {})).toEqual({
+      kind: 'wait',
+      request: { urls: ['http://a.test', 'http://b.test'], until: 'canCommit', timeoutSeconds: 90, json: false },
+    })
+  })
+
+  test('watch needs nothing', () => {
+    expect(parseCommandLine(['watch'], {})).toEqual({
+      kind: 'watch',
+      request: { urls: ['http://localhost:27182'], intervalSeconds: null, json: false },
+    })
+  })
+
+  test.each([
+    [['wait'], /--until/],
+    [['wait', '--until', 'done'], /Allowed choices are running, canCommit, paused, canWrite, committed/],
+    [['wait', '--until', 'committed', '--timeout', '0'], /number of seconds above 0/],
+    [['watch', '--interval', 'often'], /number of seconds above 0/],
+  ])('%j is refused', (argv, message) => {
+    expect(parseCommandLine(argv, {})).toMatchObject({
+      kind: 'print',
+      exitCode: 2,
+      text: expect.stringMatching(message),
+    })
+  })
+})

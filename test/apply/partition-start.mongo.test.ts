@@ -1,0 +1,57 @@
+import { describe, expect, it } from 'vitest'
+import { EventApplication, type OwnedPartition } from '../../src/apply/event-application.ts'
+import type { ReconcileDependencies } from '../../src/apply/reconcile-documents.ts'
+import { Catalogue } from '../../src/domain/catalogue.ts'
+import type { StreamPosition } from '../../src/mongo/change-stream.ts'
+import { appendNote } from '../../src/mongo/listing.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { testContext } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
+
+/** Where an instance begins that owns partitions which are not equally far. */
+
+const one = oneSet()
+
+describe('partitions that are not equally far', () => {
+  it('begin together at the earliest, and are stored so before anything of them is applied again', async () => {
+    const context = testContext()
+    const metadata = new Metadata(one.cluster, context)
+    const now = async (): Promise<StreamPosition> => {
+      await appendNote(one.cluster, 'test')
+      return { kind: 'time', time: one.cluster.latest }
+    }
+    const [early, late] = [await now(), await now()]
+    await metadata.savePosition(0, 1, early)
+    await metadata.savePosition(1, 4, late)
+    const application = new EventApplication({
+      source: one.cluster,
+      metadata,
+      catalogue: new Catalogue(),
+      documents: {} as Omit<ReconcileDependencies, 'context'>,
+      context,
+      partitions: new Map<number, OwnedPartition>([
+        [0, { epoch: 2, start: early }],
+        [1, { epoch: 5, start: late }],
+      ]),
+      partitionCount: 4,
+      selection: new Selection(one.cluster, { includeNamespaces: null, excludeNamespaces: null }),
+      follow: async () => {},
+      refuse: async () => {},
+      shared: true,
+      isOnSource: async () => false,
+      dropEventsOf: null,
+    })
+    // Ended before it has read a batch, as a crash would end it.
+    application.drain()
+    await application.run()
+    expect(await metadata.loadPartitions()).toEqual(
+      new Map([
+        [0, early],
+        [1, early],
+      ]),
+    )
+    // What the former owner of partition 1 says late moves nothing.
+    await expect(metadata.savePosition(1, 4, late)).rejects.toMatchObject({ failure: 'LeaseLost' })
+  })
+})

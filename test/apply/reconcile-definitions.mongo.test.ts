@@ -1,0 +1,151 @@
+import { describe, expect, it, vi } from 'vitest'
+import { DefinitionReconciler } from '../../src/apply/reconcile-definitions.ts'
+import { Catalogue } from '../../src/domain/catalogue.ts'
+import { DestinationDefinitions } from '../../src/mongo/destination-definitions.ts'
+import { listCollections } from '../../src/mongo/listing.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { type TestContext, testContext } from '../mongo/clusters.ts'
+import { failPoint } from '../support/fail-point.ts'
+import { destinationName, emptiedClusters, type TwoClusters } from './two-clusters.ts'
+
+/** Definitions that change on the source while they are followed, and faults in the middle of it. */
+
+let two: TwoClusters
+emptiedClusters((clusters) => {
+  two = clusters
+})
+
+interface Life {
+  catalogue: Catalogue
+  context: TestContext
+  reconcile(newState?: 'copied' | 'refused'): Promise<void>
+}
+
+/** A process, with the catalogue as its predecessor has stored it. */
+async function live(): Promise<Life> {
+  const context = testContext()
+  const metadata = new Metadata(two.destination, context)
+  const catalogue = new Catalogue()
+  for (const entry of await metadata.collections.load()) catalogue.add(entry)
+  const definitions = new DefinitionReconciler({
+    source: two.source,
+    catalogue,
+    metadata,
+    selection: new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null }),
+    destination: new DestinationDefinitions(two.destination, 'beforeDataCopy'),
+    context,
+  })
+  return { catalogue, context, reconcile: (newState = 'copied') => definitions.reconcile('app', 'all', newState) }
+}
+
+const source = () => two.sourceClient.db('app')
+const standing = async () => {
+  const listed = await listCollections(two.destination, 'app')
+  return new Map(listed.map(({ name, uuid }) => [name, uuid]))
+}
+const stored = async () => {
+  const entries = await two.metadata.collections.load()
+  return new Map(entries.map(({ name, destinationUUID }) => [name, destinationUUID]))
+}
+/** A command of tandem's on one collection fails for now, and is tried again and again. */
+const holdUp = (command: string, namespace: string, mode: unknown = 'alwaysOn') => {
+  const data = { failCommands: [command], namespace, errorCode: 91, appName: destinationName }
+  return failPoint(two.destinationClient, 'failCommand', data, mode)
+}
+const heldUp = ({ context }: Life) => vi.waitFor(() => expect(context.retried).not.toEqual([]), { timeout: 10_000 })
+
+describe('a collection whose creation is held up', () => {
+  it.each(['create', 'createIndexes'])('at %s, and that the source renames meanwhile, stands once', async (command) => {
+    await source().createCollection('before')
+    await source().collection('before').createIndex({ a: 1 })
+    const life = await live()
+    const point = await holdUp(command, 'app.before')
+    const reconciled = life.reconcile()
+    await heldUp(life)
+    await source().collection('before').rename('after')
+    await point.release()
+    await reconciled
+    expect([...(await standing()).keys()]).toEqual(['after'])
+    expect(await stored()).toEqual(await standing())
+    expect(life.catalogue.entries().map(({ name }) => name)).toEqual(['after'])
+  })
+
+  it.each(['create', 'createIndexes'])('at %s, and that the source drops meanwhile, is gone', async (command) => {
+    await source().createCollection('gone')
+    await source().collection('gone').createIndex({ a: 1 })
+    const life = await live()
+    const point = await holdUp(command, 'app.gone')
+    const reconciled = life.reconcile()
+    await heldUp(life)
+    await source().collection('gone').drop()
+    await point.release()
+    await reconciled
+    expect(await standing()).toEqual(new Map())
+    expect(await stored()).toEqual(new Map())
+    expect(life.catalogue.entries()).toEqual([])
+  })
+
+  it('leaves another one alone that takes the name it was to have', async () => {
+    await source().createCollection('other')
+    await (await live()).reconcile()
+    const other = (await standing()).get('other') as string
+    await two.destinationClient.db('app').collection('other').insertOne({ a: 1 })
+    await source().createCollection('wanted')
+    const first = await live()
+    const wanted = await holdUp('create', 'app.wanted')
+    first.reconcile().catch(() => {}) // dies
+    await heldUp(first)
+    first.context.stop()
+    await wanted.release()
+    expect((await stored()).get('wanted')).toBeNull()
+    await source().collection('wanted').rename('moved')
+    await source().collection('other').rename('wanted')
+
+    const second = await live()
+    const storing = await holdUp('update', 'tandem_internal.collections', { skip: 1 })
+    second.reconcile().catch(() => {}) // dies as well, when the other one has the name
+    await heldUp(second)
+    second.context.stop()
+    await storing.release()
+    expect((await standing()).get('wanted')).toBe(other)
+
+    await (await live()).reconcile()
+    expect((await standing()).get('wanted')).toBe(other)
+    expect([...(await standing()).keys()].sort()).toEqual(['moved', 'wanted'])
+    expect(await stored()).toEqual(await standing())
+  })
+})
+
+describe('options', () => {
+  const validator = { a: { $gt: 1 } }
+  const validatorOf = async (db: ReturnType<typeof source>) => {
+    const [listed] = await db.listCollections({ name: 'things' }).toArray()
+    return (listed as { options?: { validator?: unknown } })?.options?.validator
+  }
+  const destination = () => two.destinationClient.db('app')
+
+  it('that were set and not stored, and changed back on the source since, are the source’s at commit', async () => {
+    await source().createCollection('things')
+    await (await live()).reconcile()
+    await destination().command({ collMod: 'things', validator })
+    await (await live()).reconcile('refused')
+    expect(await validatorOf(destination())).toEqual(await validatorOf(source()))
+  })
+
+  it('are stored before the indexes are built', async () => {
+    await source().createCollection('things')
+    await (await live()).reconcile()
+    await source().command({ collMod: 'things', validator })
+    await source().collection('things').createIndex({ a: 1 })
+    const life = await live()
+    const point = await holdUp('createIndexes', 'app.things')
+    const reconciled = life.reconcile()
+    await heldUp(life)
+    expect(await validatorOf(destination())).toEqual(validator)
+    await source().command({ collMod: 'things', validator: {} })
+    await point.release()
+    await reconciled
+    expect((await validatorOf(destination())) ?? {}).toEqual({})
+  })
+})

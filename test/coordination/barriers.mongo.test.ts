@@ -1,0 +1,75 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { Barriers, type Touched } from '../../src/coordination/barriers.ts'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
+import { testContext } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
+
+const one = oneSet()
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+})
+
+const barriers = () => new Barriers(new StoredDocuments(one.cluster, testContext()))
+const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
+const touched: Touched = new Map([
+  ['app', new Set([uuid(1), uuid(255)])],
+  ['other', new Set()],
+])
+
+describe('a barrier', () => {
+  it('gathers who has come to it, and keeps what the first said is touched', async () => {
+    const time = clusterTime(5, 1)
+    expect(await barriers().next()).toBeNull()
+    await barriers().reach(time, touched, [0, 4])
+    expect(await barriers().next()).toEqual({ time, touched, reached: new Set([0, 4]) })
+    await barriers().reach(time, touched, [4, 7])
+    await barriers().reach(time, touched, [])
+    expect(await barriers().next()).toEqual({ time, touched, reached: new Set([0, 4, 7]) })
+    expect(await barriers().isDone(time, touched)).toBe(false)
+  })
+
+  it('is met by instances that come at the same moment as one', async () => {
+    const time = clusterTime(6, 1)
+    await Promise.all(Array.from({ length: 8 }, (_, partition) => barriers().reach(time, touched, [partition])))
+    expect((await barriers().next())?.reached.size).toBe(8)
+    expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(1)
+  })
+
+  it('comes in the order of its time, however many digits that has', async () => {
+    const times = [clusterTime(9, 2), clusterTime(1, 1), clusterTime(2_000_000_000, 1), clusterTime(16, 0)]
+    for (const time of times) await barriers().reach(time, touched, [1])
+    const seen: bigint[] = []
+    for (let next = await barriers().next(); next; next = await barriers().next()) {
+      seen.push(next.time)
+      await barriers().done(next)
+    }
+    expect(seen).toEqual([...times].sort((one, other) => (one < other ? -1 : 1)))
+  })
+
+  it('that is done opens again for what it did not cover', async () => {
+    const time = clusterTime(12, 1)
+    const more: Touched = new Map([['app', new Set([uuid(9)])]])
+    await barriers().reach(time, touched, [1])
+    await barriers().done({ time, touched, reached: new Set() })
+    await barriers().reach(time, more, [2])
+    expect(await barriers().isDone(time, more)).toBe(false)
+    const next = await barriers().next()
+    expect(next?.touched.get('app')).toEqual(new Set([uuid(1), uuid(255), uuid(9)]))
+    if (next) await barriers().done(next)
+    expect(await barriers().isDone(time, more)).toBe(true)
+    expect(await barriers().isDone(time, touched)).toBe(true)
+  })
+
+  it('that is done stays so for whoever comes late, and is not next', async () => {
+    const time = clusterTime(7, 1)
+    await barriers().reach(time, touched, [1])
+    await barriers().done({ time, touched, reached: new Set() })
+    await barriers().reach(time, touched, [2])
+    expect(await barriers().isDone(time, touched)).toBe(true)
+    expect(await barriers().next()).toBeNull()
+    // A time that nobody ever came to is not done.
+    await barriers().done({ time: clusterTime(8, 1), touched, reached: new Set() })
+    expect(await barriers().isDone(clusterTime(8, 1), touched)).toBe(false)
+  })
+})

@@ -1,0 +1,47 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Coordination } from '../../src/coordination/coordination.ts'
+import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { StageStore } from '../../src/coordination/stages.ts'
+import { Team } from '../../src/coordination/team.ts'
+import type { PublicState } from '../../src/domain/progress.ts'
+import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
+import { testContext } from '../mongo/clusters.ts'
+import type { OneSet } from '../mongo/one-set.ts'
+import { beatOf, idleProgress } from './liveness-stores.ts'
+
+/** Members of a team whose stages and liveness are real; who leads is said by the test. */
+
+export const never = new AbortController().signal
+export const stages = (one: OneSet) => new StageStore(new StoredDocuments(one.cluster, testContext()))
+
+export interface Member {
+  team: Team
+  leads: (leading: boolean) => void
+  beat: (state: PublicState) => Promise<void>
+  /** Whose leases hold. */
+  sees: (members: string[]) => void
+}
+
+export function member(one: OneSet, id: string, leading = false): Member {
+  const office = { leading, members: [] as string[], hasLeft: () => false, changed: () => sleep(20) }
+  const liveness = new MongoLiveness(one.cluster)
+  const coordination = office as unknown as Coordination
+  return {
+    team: new Team({ coordination, stages: stages(one), liveness, id }),
+    leads: (leading) => {
+      office.leading = leading
+    },
+    sees: (members) => {
+      office.members = members
+    },
+    beat: (state) => liveness.beat(beatOf(id, { progress: { ...idleProgress, state } })),
+  }
+}
+
+export const isPending = async (promise: Promise<unknown>): Promise<boolean> => {
+  const winner = await Promise.race([promise.then(() => 'over').catch(() => 'over'), sleep(600, 'pending')])
+  return winner === 'pending'
+}
+export const forbidden = async (): Promise<never> => {
+  throw new Error('only the coordinator does this')
+}

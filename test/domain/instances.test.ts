@@ -1,0 +1,136 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { type InstanceRow, percentOf, totalsOf } from '../../src/domain/instances.ts'
+import { idleProgress } from '../../src/report-progress.ts'
+
+/** Petabytes: more than any of these figures will be, and exact as numbers. */
+const count = fc.maxSafeNat().map((value) => Math.floor(value / 8))
+
+const row: fc.Arbitrary<Pick<InstanceRow, 'status' | 'progress'>> = fc.record({
+  status: fc.constantFrom('alive', 'lost'),
+  progress: fc
+    .record({
+      lagTimeSeconds: fc.option(count, { nil: null }),
+      totalEventsApplied: fc.option(count, { nil: null }),
+      collectionCopy: fc.option(fc.record({ estimatedTotalBytes: count, estimatedCopiedBytes: count }), { nil: null }),
+    })
+    .map((figures) => ({ ...idleProgress, ...figures })),
+})
+const rows = fc.array(row, { maxLength: 6 })
+
+const alive = (progress: Partial<InstanceRow['progress']>): Pick<InstanceRow, 'status' | 'progress'> => ({
+  status: 'alive',
+  progress: { ...idleProgress, ...progress },
+})
+const copy = (estimatedCopiedBytes: number, estimatedTotalBytes: number) => ({
+  collectionCopy: { estimatedCopiedBytes, estimatedTotalBytes },
+})
+
+describe('totalsOf', () => {
+  test('of nobody, and of instances that have not begun', () => {
+    const nothing = {
+      estimatedCopiedBytes: 0,
+      estimatedTotalBytes: 0,
+      percent: 0,
+      lagTimeSeconds: null,
+      totalEventsApplied: 0,
+    }
+    expect(totalsOf([])).toEqual(nothing)
+    expect(totalsOf([alive({}), alive({})])).toEqual(nothing)
+  })
+
+  test('adds what was copied and applied; the whole is the largest whole, the lag that of the slowest', () => {
+    const one = alive({ ...copy(300, 900), lagTimeSeconds: 4, totalEventsApplied: 10 })
+    const two = alive({ ...copy(301, 1_000), lagTimeSeconds: 7, totalEventsApplied: 5 })
+    const paused = alive({ ...copy(0, 1_000), lagTimeSeconds: null, totalEventsApplied: 1 })
+    expect(totalsOf([one, two, paused])).toEqual({
+      estimatedCopiedBytes: 601,
+      estimatedTotalBytes: 1_000,
+      percent: 60.1,
+      lagTimeSeconds: 7,
+      totalEventsApplied: 16,
+    })
+  })
+
+  test('all is copied only when nobody copies any more, whoever counts what was begun by another', () => {
+    const copying = alive({ ...copy(400, 1_000), state: 'RUNNING', info: 'collection copy' })
+    const done = alive({ ...copy(700, 1_000), info: 'change event application' })
+    expect(totalsOf([copying, done]).percent).toBe(99.99)
+    expect(totalsOf([{ ...copying, status: 'lost' }, done]).percent).toBe(100)
+    const paused = alive({ ...copying.progress, state: 'PAUSED' })
+    expect(totalsOf([paused, done]).percent).toBe(100)
+  })
+
+  test('a lost instance has no say in the lag, but what it applied was applied', () => {
+    const lost = { ...alive({ lagTimeSeconds: 900, totalEventsApplied: 3 }), status: 'lost' as const }
+    expect(totalsOf([lost, alive({ lagTimeSeconds: 1, totalEventsApplied: 2 })])).toMatchObject({
+      lagTimeSeconds: 1,
+      totalEventsApplied: 5,
+    })
+    expect(totalsOf([lost]).lagTimeSeconds).toBeNull()
+  })
+
+  test('property: each figure is what an instance says or the sum of it, whatever the order', () => {
+    fc.assert(
+      fc.property(rows, (rows) => {
+        const totals = totalsOf(rows)
+        expect(totalsOf([...rows].reverse())).toMatchObject({
+          estimatedTotalBytes: totals.estimatedTotalBytes,
+          lagTimeSeconds: totals.lagTimeSeconds,
+        })
+        let [copied, whole, wholeOfLost, events] = [0, 0, 0, 0]
+        const lags: number[] = []
+        for (const { status, progress } of rows) {
+          copied += progress.collectionCopy?.estimatedCopiedBytes ?? 0
+          const total = progress.collectionCopy?.estimatedTotalBytes ?? 0
+          if (status === 'alive') whole = Math.max(whole, total)
+          else wholeOfLost = Math.max(wholeOfLost, total)
+          events += progress.totalEventsApplied ?? 0
+          if (status === 'alive' && progress.lagTimeSeconds !== null) lags.push(progress.lagTimeSeconds)
+        }
+        // What a lost one took for the whole counts only while nobody else knows better.
+        whole ||= wholeOfLost
+        expect(totals).toEqual({
+          estimatedCopiedBytes: copied,
+          estimatedTotalBytes: whole,
+          percent: percentOf(copied, whole),
+          lagTimeSeconds: lags.length === 0 ? null : lags.sort((a, b) => b - a)[0],
+          totalEventsApplied: events,
+        })
+      }),
+    )
+  })
+
+  test('property: more copied is never a smaller percentage', () => {
+    fc.assert(
+      fc.property(rows, row, (rows, more) => {
+        const same = { ...more, progress: { ...more.progress, ...copy(1_000, 0) } }
+        expect(totalsOf([...rows, same]).percent).toBeGreaterThanOrEqual(totalsOf(rows).percent)
+      }),
+    )
+  })
+})
+
+describe('percentOf', () => {
+  test('property: between 0 and 100 with two decimals, and 100 only for the whole', () => {
+    fc.assert(
+      fc.property(count, count, (copied, total) => {
+        const percent = percentOf(copied, total)
+        expect(percent).toBeGreaterThanOrEqual(0)
+        expect(percent).toBeLessThanOrEqual(100)
+        expect(Number(percent.toFixed(2))).toBe(percent)
+        expect(percent === 100).toBe(total > 0 && copied >= total)
+      }),
+    )
+  })
+
+  test('property: the whole is 100, and a byte less is not', () => {
+    fc.assert(
+      fc.property(count, (total) => {
+        fc.pre(total > 0)
+        expect(percentOf(total, total)).toBe(100)
+        expect(percentOf(total - 1, total)).toBeLessThan(100)
+      }),
+    )
+  })
+})

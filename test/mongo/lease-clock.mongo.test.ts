@@ -1,0 +1,73 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { Lease } from '../../src/mongo/lease.ts'
+import { testCluster, testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** A host whose clock is wrong: leases go by the destination's, and a holder's own part by a clock that only counts on. */
+
+const one = oneSet()
+const minuteMS = 60_000
+let incarnations = 0
+
+const stopping: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  vi.useRealTimers()
+  for (const stop of stopping.splice(0)) await stop()
+})
+
+function contender(name: string, id: string): Lease {
+  const context = testContext()
+  const incarnation = `clock-${incarnations++}`
+  const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
+  const lease = new Lease(cluster, name, { id, incarnation }, context)
+  stopping.push(async () => {
+    context.stop()
+    await lease.release()
+    await cluster.close()
+  })
+  return lease
+}
+
+/** As this host's wall clock would have it; timers and the monotonic clock stay. */
+function setClock(offByMS: number): void {
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + offByMS })
+}
+
+const isTaken = async (acquiring: Promise<void>, withinMS: number): Promise<boolean> =>
+  await Promise.race([acquiring.then(() => true), delay(withinMS, false)])
+
+describe('a clock that is wrong by ten minutes', () => {
+  it.each([
+    ['fast', 10 * minuteMS],
+    ['slow', -10 * minuteMS],
+  ])('%s: a lease that is held is not taken, and its holder may write', async (name, offByMS) => {
+    const holder = contender(name, 'a')
+    await holder.acquire()
+    setClock(offByMS)
+    const other = contender(name, 'b')
+    const acquiring = other.acquire()
+    acquiring.catch(() => {})
+    expect(await isTaken(acquiring, 4_000)).toBe(false)
+    holder.fence()
+  })
+
+  it.each([
+    ['taken by a fast host', 10 * minuteMS],
+    ['taken by a slow host', -10 * minuteMS],
+  ])('a lease %s lasts as long as any other', async (name, offByMS) => {
+    setClock(offByMS)
+    const holder = contender(name, 'a')
+    await holder.acquire()
+    vi.useRealTimers()
+    const [held] = (
+      await one.client.db('tandem_internal').command({
+        aggregate: 'leases',
+        pipeline: [{ $match: { _id: name } }, { $project: { leftMS: { $subtract: ['$expiresAt', '$$NOW'] } } }],
+        cursor: {},
+      })
+    )['cursor'].firstBatch
+    expect(Number(held.leftMS)).toBeGreaterThan(5_000)
+    expect(Number(held.leftMS)).toBeLessThanOrEqual(10_000)
+  })
+})

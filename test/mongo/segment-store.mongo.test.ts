@@ -1,0 +1,170 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import type { Segment } from '../../src/domain/catalogue.ts'
+import type { OwnerToken } from '../../src/domain/owner.ts'
+import { SegmentStore } from '../../src/mongo/segment-store.ts'
+import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
+import { testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+const one = oneSet()
+let store: SegmentStore
+
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+  store = new SegmentStore(new StoredDocuments(one.cluster, testContext()))
+  await store.createIndexes()
+})
+
+const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
+const nobodyIsDead = (): boolean => false
+const dead =
+  (...tokens: OwnerToken[]) =>
+  (owner: OwnerToken): boolean =>
+    tokens.includes(owner)
+
+/** Segments of one collection, whose ranks are the other way round from their ordinals. */
+function segmentsOf(collection: string, count: number, firstRank = 0): Segment[] {
+  return Array.from({ length: count }, (_, ordinal) => ({
+    collection,
+    ordinal,
+    rank: firstRank + count - 1 - ordinal,
+    from: ordinal === 0 ? null : Buffer.from([0x10, ordinal]),
+    to: ordinal === count - 1 ? null : Buffer.from([0x10, ordinal + 1]),
+    last: null,
+    done: false,
+    documents: 0,
+    bytes: 0,
+    attempts: 0,
+    wasOwn: false,
+    claim: 0,
+  }))
+}
+
+/** A plan whose segments may be claimed. */
+async function planAndOpen(segments: Segment[]): Promise<void> {
+  await store.plan(segments)
+  await store.open([...new Set(segments.map(({ collection }) => collection))])
+}
+
+const ranks = (segments: Segment[]): number[] => segments.map(({ rank }) => rank)
+const done = (segment: Segment, bytes: number): Segment => ({ ...segment, done: true, bytes, documents: 1 })
+
+describe('segments', () => {
+  it('come back as they were planned', async () => {
+    const planned = segmentsOf(uuid(1), 3)
+    await planAndOpen([...planned, ...segmentsOf(uuid(2), 2)])
+    expect(await store.load(uuid(1))).toEqual(planned)
+    expect(await store.openCollections()).toEqual(new Set([uuid(1), uuid(2)]))
+    await store.remove([uuid(2)])
+    expect(await store.load(uuid(2))).toEqual([])
+    expect(await store.openCollections()).toEqual(new Set([uuid(1)]))
+  })
+
+  it('are nobody’s to claim before their plan is on record', async () => {
+    await store.plan([...segmentsOf(uuid(1), 2), ...segmentsOf(uuid(2), 1, 2)])
+    expect(await store.claim('a#1', 2, 64, nobodyIsDead)).toEqual([])
+    await store.open([uuid(1)])
+    expect(ranks(await store.claim('a#1', 3, 64, nobodyIsDead))).toEqual([0, 1])
+    await store.open([uuid(1), uuid(2)])
+    expect(ranks(await store.claim('a#1', 4, 64, nobodyIsDead))).toEqual([2])
+  })
+
+  it('are claimed in the order of their ranks, largest collection first', async () => {
+    await planAndOpen([...segmentsOf(uuid(1), 3, 4), ...segmentsOf(uuid(2), 4)])
+    const claimed = await store.claim('a#1', 2, 64, nobodyIsDead)
+    expect(ranks(claimed)).toEqual([0, 1, 2, 3, 4, 5, 6])
+    expect(await store.claim('a#1', 3, 64, nobodyIsDead)).toEqual([])
+  })
+
+  it('are nobody’s twice, however many claim at the same moment', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 60))
+    const taken: [string, number][] = []
+    await Promise.all(
+      ['a#1', 'b#1', 'c#7', 'd#2'].map(async (owner, index) => {
+        for (let claim = index; ; claim++) {
+          const claimed = await store.claim(owner, claim, 2, nobodyIsDead)
+          if (claimed.length > 0) taken.push(...ranks(claimed).map((rank): [string, number] => [owner, rank]))
+          // Those it went for may all have been taken by others; nobody has anything left only when all is claimed.
+          else if (taken.length === 60) return
+        }
+      }),
+    )
+    expect(taken.map(([, rank]) => rank).sort((one, other) => one - other)).toEqual(
+      Array.from({ length: 60 }, (_, rank) => rank),
+    )
+    const rows = await one.client.db('tandem_internal').collection('segments').find().toArray()
+    for (const [owner, rank] of taken) expect(rows.find((row) => row['rank'] === rank)?.['owner']).toBe(owner)
+  })
+
+  it('of a dead owner go on after its last _id, elsewhere; what is done, or another’s, stays', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 4))
+    const [first, second] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
+    const [third] = (await store.claim('c#1', 2, 1, nobodyIsDead)) as [Segment]
+    const last = Buffer.from([0x10, 9, 0, 0, 0])
+    await store.note([done(first, 100), { ...second, last, bytes: 70, documents: 7, attempts: 1 }], 'a#1')
+    expect(ranks(await store.claim('b#1', 2, 8, nobodyIsDead))).toEqual([3])
+    const taken = await store.claim('b#1', 3, 8, dead('a#1'))
+    expect(taken).toMatchObject([{ rank: second.rank, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false }])
+    // The dead one may still believe that it is its own.
+    await store.note([{ ...second, bytes: 5_000, done: true }], 'a#1')
+    expect(await store.load(uuid(1))).toContainEqual(taken[0])
+    expect(third.rank).toBe(2)
+    expect(await store.claim('b#1', 4, 8, dead('a#1'))).toEqual([])
+  })
+
+  it('of a collection that was cut anew are not told by who copied another range under the same number', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 1))
+    const [before] = (await store.claim('a#1', 2, 1, nobodyIsDead)) as [Segment]
+    await store.remove([uuid(1)])
+    await planAndOpen(segmentsOf(uuid(1), 2))
+    await store.claim('a#1', 3, 2, nobodyIsDead)
+    await store.note([done(before, 100)], 'a#1')
+    for (const segment of await store.load(uuid(1))) expect(segment).toMatchObject({ done: false, bytes: 0 })
+  })
+
+  it('given back by a pause come back as its own, and as another’s when another takes them', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 2))
+    const [one, other] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
+    await store.note([{ ...one, bytes: 10 }], 'a#1')
+    await store.note([done(other, 20)], 'a#1')
+    await store.release('a#1')
+    expect(await store.claim('a#1', 3, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: true }])
+    await store.release('a#1')
+    expect(await store.claim('b#1', 2, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: false }])
+    // In another life of the same instance, what it copied is its own still.
+    expect(await store.claim('a#4', 2, 2, dead('b#1'))).toMatchObject([{ wasOwn: false }])
+    expect(await store.claim('a#6', 2, 2, dead('a#4'))).toMatchObject([{ wasOwn: true }])
+  })
+
+  it('count with the instance that has them now: each byte once', async () => {
+    await planAndOpen([...segmentsOf(uuid(1), 3), ...segmentsOf(uuid(2), 2, 3)])
+    const [a0, a1] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
+    const [b0, b1] = (await store.claim('b#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
+    await store.note([done(a0, 100), { ...a1, bytes: 30 }], 'a#1')
+    await store.note([done(b0, 7), { ...b1, bytes: 5 }], 'b#1')
+    expect(await store.bytesByInstance()).toEqual(
+      new Map([
+        ['a', 130],
+        ['b', 12],
+      ]),
+    )
+    await store.claim('b#1', 4, 8, dead('a#1'))
+    expect(await store.bytesByInstance()).toEqual(
+      new Map([
+        ['a', 100],
+        ['b', 42],
+      ]),
+    )
+    const byCollection = await store.bytesBy('b')
+    expect([...byCollection.values()].reduce((sum, bytes) => sum + bytes, 0)).toBe(42)
+    expect((await store.bytesOf(uuid(1))) + (await store.bytesOf(uuid(2)))).toBe(142)
+    expect(await store.bytesBy('nobody')).toEqual(new Map())
+  })
+
+  it('that are planned again after a crash replace those of the first plan', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 5))
+    await store.remove([uuid(1)])
+    await planAndOpen(segmentsOf(uuid(1), 2))
+    expect(await store.load(uuid(1))).toHaveLength(2)
+  })
+})

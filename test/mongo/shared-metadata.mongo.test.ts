@@ -1,0 +1,178 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
+import type { StreamPosition } from '../../src/mongo/change-stream.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** What several instances store of one sync, side by side. */
+
+const one = oneSet()
+let metadata: Metadata
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+  metadata = new Metadata(one.cluster, testContext())
+})
+
+const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
+const at = (seconds: number): StreamPosition => ({
+  kind: 'token',
+  token: { _data: `82${seconds}` },
+  time: clusterTime(seconds, 1),
+})
+
+describe('positions of several partitions', () => {
+  it('begin together, and only once', async () => {
+    await metadata.beginPartitions(3, { kind: 'time', time: clusterTime(5, 1) })
+    await metadata.savePositions(new Map([[1, 2]]), at(6))
+    await metadata.beginPartitions(3, { kind: 'time', time: clusterTime(9, 1) })
+    expect(await metadata.loadPartitions()).toEqual(
+      new Map<number, StreamPosition>([
+        [0, { kind: 'time', time: clusterTime(5, 1) }],
+        [1, at(6)],
+        [2, { kind: 'time', time: clusterTime(5, 1) }],
+      ]),
+    )
+  })
+
+  it('are saved each under the epoch of its own ownership', async () => {
+    await metadata.beginPartitions(3, at(1))
+    await metadata.savePositions(
+      new Map([
+        [0, 4],
+        [1, 1],
+      ]),
+      at(2),
+    )
+    await metadata.savePositions(new Map([[1, 3]]), at(3))
+    const refused = metadata.savePositions(
+      new Map([
+        [0, 4],
+        [1, 1],
+      ]),
+      at(9),
+    )
+    await expect(refused).rejects.toMatchObject({ failure: 'LeaseLost' })
+    const positions = await metadata.loadPartitions()
+    // Partition 0 is still this owner's, so its position may have moved; partition 1 has passed to another.
+    expect(positions.get(1)).toEqual(at(3))
+    expect(positions.get(2)).toEqual(at(1))
+  })
+
+  it('are apart from those of a reversal', async () => {
+    await metadata.beginPartitions(2, at(1))
+    await metadata.savePosition('reverse', 1, at(5))
+    expect([...(await metadata.loadPartitions()).keys()]).toEqual([0, 1])
+    await metadata.removePositions([0, 1])
+    expect(await metadata.loadPartitions()).toEqual(new Map())
+    expect(await metadata.loadPosition('reverse')).toEqual(at(5))
+  })
+})
+
+describe('a collection', () => {
+  const entry = (digit: number) => ({
+    uuid: uuid(digit),
+    database: 'app',
+    name: `c${digit}`,
+    sourceName: `c${digit}`,
+    destinationUUID: null,
+    state: 'copying' as const,
+    wanted: { options: [], indexes: [] },
+    estimatedBytes: 10,
+    copiedBytes: 0,
+    totalCopied: null,
+    shardKey: null,
+    endedPartitions: new Set<number>(),
+    planned: true,
+    hasTombstones: false,
+  })
+  const copied = async () => (await metadata.collections.load()).find((one) => one.uuid === uuid(1))
+
+  it('is copied when every partition has ended it, in whatever order and however often', async () => {
+    await metadata.collections.save([entry(1), entry(2)])
+    await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
+    expect(await metadata.collections.endCopy(uuid(1), [2, 0], 4)).toBeNull()
+    expect(await metadata.collections.endCopy(uuid(1), [0, 2], 4)).toBeNull()
+    expect(await metadata.collections.endCopy(uuid(1), [], 4)).toBeNull()
+    expect(await copied()).toMatchObject({ state: 'copying', totalCopied: null, endedPartitions: new Set([2, 0]) })
+    expect(await metadata.collections.copying(4)).toEqual([uuid(1), uuid(2)])
+    expect(await metadata.tombstones.read(uuid(1), null, 10)).toHaveLength(1)
+    expect(await metadata.collections.endCopy(uuid(1), [1, 3], 4)).toBe(0)
+    expect(await copied()).toMatchObject({ state: 'copied', totalCopied: 0 })
+    expect(await metadata.collections.copying(4)).toEqual([uuid(2)])
+    expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
+    expect(await metadata.collections.endCopy(uuid(1), [1], 4)).toBe(0)
+  })
+
+  it('is copied once when the last partitions end it at the same moment', async () => {
+    await metadata.collections.save([entry(1)])
+    const answers = await Promise.all(
+      [0, 1, 2, 3].map((partition) => metadata.collections.endCopy(uuid(1), [partition], 4)),
+    )
+    expect(answers).toContain(0)
+    expect(await copied()).toMatchObject({ state: 'copied', endedPartitions: new Set([0, 1, 2, 3]) })
+  })
+
+  it('is completed by the next look when whoever ended the last partition died in the middle', async () => {
+    await metadata.collections.save([entry(1), entry(2)])
+    await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
+    const beforeItIsCompleted = metadata.collections.endCopy(uuid(1), [0, 1, 2, 3], 5)
+    expect(await beforeItIsCompleted).toBeNull()
+    expect(await copied()).toMatchObject({ state: 'copying' })
+    expect(await metadata.collections.copying(4)).toEqual([uuid(2)])
+    expect(await copied()).toMatchObject({ state: 'copied', totalCopied: 0 })
+    expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
+  })
+
+  it('that is gone meanwhile is nobody’s to copy', async () => {
+    expect(await metadata.collections.endCopy(uuid(7), [0], 4)).toBe(0)
+    expect(await metadata.collections.load()).toEqual([])
+  })
+
+  it('saved again by the coordinator stays as far as the others have brought it', async () => {
+    await metadata.collections.save([entry(1)])
+    await metadata.collections.endCopy(uuid(1), [0, 1], 2)
+    await metadata.collections.save([{ ...entry(1), name: 'renamed' }])
+    expect(await copied()).toMatchObject({ state: 'copied', name: 'renamed', endedPartitions: new Set([0, 1]) })
+  })
+
+  it('that is cut meanwhile keeps the name it was given, and does not come back when it was dropped', async () => {
+    const unplanned = [1, 2, 3].map((digit) => ({ ...entry(digit), planned: false }))
+    metadata.tenure = () => 4
+    await metadata.collections.save(unplanned)
+    // By what follows definitions beside the plan, and by a successor in office.
+    await metadata.collections.save([{ ...entry(1), planned: false, name: 'renamed' }])
+    await metadata.collections.remove(uuid(2))
+    metadata.tenure = () => 5
+    await metadata.collections.save([{ ...entry(3), planned: false }])
+    metadata.tenure = () => 4
+    expect(await metadata.collections.savePlanned(unplanned)).toEqual([uuid(1)])
+    const stored = (await metadata.collections.load()).map(({ uuid, name, planned }) => ({ uuid, name, planned }))
+    expect(stored).toEqual([
+      { uuid: uuid(1), name: 'renamed', planned: true },
+      { uuid: uuid(3), name: 'c3', planned: false },
+    ])
+    metadata.tenure = () => 0
+  })
+
+  it('keeps what a later coordinator has written of it', async () => {
+    metadata.tenure = () => 5
+    await metadata.collections.save([{ ...entry(1), name: 'later' }])
+    metadata.tenure = () => 4
+    const late = await metadata.collections.save([{ ...entry(1), name: 'earlier' }]).catch((error) => error)
+    expect(late).toMatchObject({ failure: 'LeaseLost' })
+    await metadata.collections.remove(uuid(1))
+    expect(await copied()).toMatchObject({ name: 'later' })
+    metadata.tenure = () => 6
+    await metadata.collections.remove(uuid(1))
+    expect(await metadata.collections.load()).not.toContainEqual(expect.objectContaining({ name: 'later' }))
+    metadata.tenure = () => 0
+  })
+})
+
+/** `_id: <int32>` as an element. */
+function int(value: number): Buffer {
+  const element = Buffer.from('105f69640000000000', 'hex')
+  element.writeInt32LE(value, 5)
+  return element
+}

@@ -1,0 +1,93 @@
+import { Int32 } from 'mongodb'
+import { expect, it } from 'vitest'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { readFields } from '../../src/domain/raw-bson.ts'
+import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
+import { rawDocument } from '../support/bson-values.ts'
+import { testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** What a process that starts again finds of what its predecessor knew: every field of it. */
+
+const one = oneSet()
+const metadata = () => new Metadata(one.cluster, testContext())
+
+it('a collection comes back with everything that is stored of it', async () => {
+  const entry: CatalogueEntry = {
+    uuid: Buffer.alloc(16, 0xf1).toString('latin1'),
+    database: 'shöp',
+    name: 'orders.2024',
+    sourceName: 'orders.2024',
+    destinationUUID: Buffer.alloc(16, 0xe2).toString('latin1'),
+    state: 'copying',
+    wanted: {
+      options: readFields(
+        rawDocument([
+          ['capped', true],
+          ['size', new Int32(4_096)],
+        ]),
+      ),
+      indexes: [
+        readFields(
+          rawDocument([
+            ['v', new Int32(2)],
+            ['name', 'n_1'],
+            ['unique', true],
+          ]),
+        ),
+      ],
+    },
+    shardKey: [
+      { path: 'a.b', hashed: false },
+      { path: 'c', hashed: true },
+    ],
+    estimatedBytes: 12_345,
+    copiedBytes: 0,
+    totalCopied: null,
+    endedPartitions: new Set(),
+    planned: true,
+    hasTombstones: false,
+  }
+  await metadata().collections.save([entry])
+  expect(await metadata().collections.load()).toEqual([entry])
+  // How far its copy is, which whoever ends it stores.
+  expect(await metadata().collections.endCopy(entry.uuid, [0, 2], 3)).toBeNull()
+  expect(await metadata().collections.load()).toEqual([{ ...entry, endedPartitions: new Set([0, 2]) }])
+  expect(await metadata().collections.endCopy(entry.uuid, [1], 3)).toBe(0)
+  const copied = { state: 'copied', totalCopied: 0, endedPartitions: new Set([0, 1, 2]) }
+  expect(await metadata().collections.load()).toEqual([{ ...entry, ...copied }])
+  expect(await metadata().collections.copying(3)).toEqual([])
+})
+
+it('so does the record of the sync', async () => {
+  const record: SyncRecord = {
+    configuration: {
+      source: 'cluster1',
+      destination: 'cluster0',
+      reversible: true,
+      includeNamespaces: [{ databaseRegex: { pattern: '^a', options: 'i' } }],
+    } as unknown as StartConfiguration,
+    sourceIdentity: 'one',
+    destinationIdentity: 'other',
+    startTime: clusterTime(4_000_000_000, 4_000_000_001),
+    partitions: 17,
+    redis: true,
+    generation: 3,
+  }
+  await metadata().saveSync(record)
+  expect(await metadata().loadSync()).toEqual(record)
+})
+
+it('and a position of either kind, to the last bit', async () => {
+  const time = clusterTime(4_294_967_295, 4_294_967_295)
+  await metadata().savePosition(0, 1, { kind: 'time', time })
+  await metadata().savePosition(1, 1, { kind: 'token', token: { _data: '82FFFF' }, time })
+  expect(await metadata().loadPartitions()).toEqual(
+    new Map([
+      [0, { kind: 'time', time }],
+      [1, { kind: 'token', token: { _data: '82FFFF' }, time }],
+    ]),
+  )
+})

@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+
+/** A process that dies when the destination has followed a rename, and before the catalogue says so. */
+
+const pair = pairedSets()
+
+const canCommit = (tandem: Tandem) =>
+  tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
+
+const storedNames = async (): Promise<string[]> => {
+  const stored = await pair.destinationClient.db('tandem_internal').collection('collections').find().toArray()
+  return stored.map(({ name }) => name as string).sort()
+}
+
+test.each([
+  ['when the event is read again', 0],
+  ['when the event is long past', 1],
+])('is read, written and verified under the new name, %s', async (_when, lives) => {
+  const app = pair.sourceClient.db('app')
+  for (const name of ['before', 'other']) {
+    await app.collection<{ _id: number }>(name).insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id })))
+  }
+  {
+    await using tandem = await pair.startInstance()
+    await startSync(tandem, { verification: { enabled: true } })
+    await canCommit(tandem)
+    await tandem.kill9()
+  }
+  // What the process would have left behind: the source renamed, the destination too, the catalogue not.
+  await app.collection('before').rename('after')
+  const admin = pair.destinationClient.db('admin')
+  await admin.command({ setUserWriteBlockMode: 1, global: false })
+  await pair.destinationClient.db('app').collection('before').rename('after')
+  // And the verifier had not come to it yet.
+  const internal = pair.destinationClient.db('tandem_internal')
+  await internal.collection('verifiedRanges').deleteMany({})
+  const hashed = { $replaceOne: { input: '$snapshot', find: '"hashed":true', replacement: '"hashed":false' } }
+  expect((await internal.collection('instances').updateMany({}, [{ $set: { snapshot: hashed } }])).modifiedCount).toBe(
+    1,
+  )
+  await admin.command({ setUserWriteBlockMode: 1, global: true })
+  expect(await storedNames()).toEqual(['before', 'other'])
+  for (let life = 0; life < lives; life++) {
+    await using tandem = await pair.startInstance()
+    await canCommit(tandem)
+    await expect.poll(storedNames).toEqual(['after', 'other'])
+    await tandem.kill9()
+  }
+  await using tandem = await pair.startInstance()
+  // Who writes finds the name by itself, so the verifier alone has to find it once as well.
+  if (lives > 0) await app.collection<{ _id: number; n?: number }>('after').updateMany({}, { $set: { n: 1 } })
+  await canCommit(tandem)
+  await tandem.post('commit')
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
+  expect(await compareBoth(pair.source.uri, pair.destination.uri)).toMatchObject({ differences: [] })
+})

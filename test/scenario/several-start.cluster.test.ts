@@ -1,0 +1,177 @@
+import { afterEach, expect, it, vi } from 'vitest'
+import { holdCopy } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import type { Tandem } from '../support/tandem-process.ts'
+import { expectAccepted, startTeam, type Team } from '../support/team.ts'
+
+/** How instances come to share one sync. See test/contract.md. */
+
+const pair = pairedSets()
+const patience = { timeout: 30_000, interval: 50 }
+const accepted = { status: 200, body: { success: true } }
+const body = { source: 'cluster0', destination: 'cluster1' }
+let team: Team | null = null
+
+afterEach(async () => {
+  await team?.stop()
+  team = null
+})
+
+async function begin(...ids: string[]): Promise<Team> {
+  const begun = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  team = begun
+  await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  return begun
+}
+
+function of(id: string): Tandem {
+  const found = team?.members.get(id)
+  if (!found) throw new Error(`${id} does not run`)
+  return found
+}
+
+const things = () => pair.sourceClient.db('app').collection<{ _id: number }>('things')
+const copyOfThings = () => pair.destinationClient.db('app').collection('things')
+const stored = () => pair.destinationClient.db('tandem_internal').collection('sync').find().toArray()
+const insert = (from: number, count: number) =>
+  things().insertMany(Array.from({ length: count }, (_, index) => ({ _id: from + index })))
+
+it('1: the same start sent to each instance is accepted, another body is ConfigurationMismatch and changes nothing', async () => {
+  await insert(0, 100)
+  const started = await begin('a', 'b')
+  const [a, b] = [of('a'), of('b')]
+  expect(await a.post('start', body)).toEqual(accepted)
+  const record = await stored()
+  const others: object[] = [
+    { ...body, reversible: true, enableUserWriteBlocking: 'sourceAndDestination' },
+    { ...body, enableUserWriteBlocking: 'none' },
+    { ...body, verification: { enabled: false } },
+    { ...body, buildIndexes: 'never', verification: { enabled: false } },
+    { source: 'cluster1', destination: 'cluster0' },
+  ]
+  for (const other of others) {
+    const answer = await b.post('start', other)
+    expect(answer).toMatchObject({ status: 422, body: { success: false, error: 'ConfigurationMismatch' } })
+  }
+  const idle = await b.progress()
+  expect(idle).toMatchObject({ state: 'IDLE', canCommit: false, mongosyncID: null, coordinatorID: null })
+  expect(await stored()).toEqual(record)
+  expect((await started.instances()).instances.map(({ mongosyncID }) => mongosyncID)).toEqual(['a'])
+  // Spelled out or left out, a default is the same.
+  expect(await b.post('start', { ...body, reversible: false, verification: {} })).toEqual(accepted)
+  expect((await b.progress()).state).toBe('RUNNING')
+  const [one, other] = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  expect(one?.coordinatorID).toBe('a')
+  expect(other?.coordinatorID).toBe('a')
+  expect(await b.post('start', body)).toEqual(accepted)
+  expect(await a.post('start', others[0])).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+})
+
+it('1: starts sent at the same moment make one sync, with one coordinator', async () => {
+  await insert(0, 500)
+  const started = await begin('a', 'b', 'c')
+  expectAccepted(await started.post('start', body))
+  expect(await stored()).toHaveLength(1)
+  const seen = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  const coordinators = new Set(seen.map(({ coordinatorID }) => coordinatorID))
+  expect(coordinators.size).toBe(1)
+  expect(seen.map(({ mongosyncID }) => mongosyncID)).toContain([...coordinators][0])
+})
+
+it('1: of different starts sent at the same moment one body counts, and the others are ConfigurationMismatch', async () => {
+  await insert(0, 10)
+  await begin('a', 'b')
+  const [a, b] = [of('a'), of('b')]
+  const answers = await Promise.all([
+    a.post('start', body),
+    b.post('start', { ...body, enableUserWriteBlocking: 'none' }),
+  ])
+  const statuses = answers.map((answer) => answer?.status)
+  expect([...statuses].sort()).toEqual([200, 422])
+  const refused = answers[statuses.indexOf(422)]
+  expect(refused?.body.error).toBe('ConfigurationMismatch')
+  const states = (await Promise.all([a.progress(), b.progress()])).map(({ state }) => state)
+  expect(states[statuses.indexOf(422)]).toBe('IDLE')
+  const [record] = await stored()
+  expect(record?.['configuration'].enableUserWriteBlocking).toBe(statuses[0] === 200 ? 'destinationOnly' : 'none')
+})
+
+it('2.5: instances join while others copy and while they apply changes; one that was never started stays IDLE', async () => {
+  await insert(0, 2_000)
+  const started = await begin('a', 'b', 'c', 'idle')
+  const running = { timeoutSeconds: 60, what: 'ready to commit' }
+  {
+    await using held = await holdCopy(pair.destinationClient, 'app.things')
+    expect(await of('a').post('start', body)).toEqual(accepted)
+    await held.reached()
+    // It is known who coordinates from the first answer on, and alone it is itself.
+    expect(await of('a').progress()).toMatchObject({ state: 'RUNNING', mongosyncID: 'a', coordinatorID: 'a' })
+    expect(await of('b').post('start', body)).toEqual(accepted)
+    expect(await of('b').progress()).toMatchObject({ state: 'RUNNING', mongosyncID: 'b', coordinatorID: 'a' })
+  }
+  await of('a').waitFor(({ canCommit }) => canCommit, running)
+  await of('b').waitFor(({ canCommit }) => canCommit, running)
+  await insert(10_000, 100)
+  expect(await of('c').post('start', body)).toEqual(accepted)
+  await of('c').waitFor(({ canCommit }) => canCommit, running)
+  expect((await of('c').progress()).coordinatorID).toBe('a')
+
+  // Everybody has a share, and everybody says so.
+  for (const id of ['a', 'b', 'c']) {
+    await vi.waitFor(async () => {
+      const { instances, totals } = await started.instances(of(id))
+      expect(instances.map((one) => [one.mongosyncID, one.status, one.coordinator])).toEqual([
+        ['a', 'alive', true],
+        ['b', 'alive', false],
+        ['c', 'alive', false],
+      ])
+      const shares = instances.map((one) => one.partitions.length)
+      expect([...shares].sort((one, other) => one - other)).toEqual([5, 5, 6])
+      expect(new Set(instances.flatMap((one) => one.partitions)).size).toBe(16)
+      expect(totals.percent).toBe(100)
+      expect(totals.estimatedCopiedBytes).toBe(totals.estimatedTotalBytes)
+    }, patience)
+  }
+  await insert(20_000, 100)
+  await vi.waitFor(async () => expect(await copyOfThings().countDocuments()).toBe(2_200), patience)
+  const { state, canCommit, ...rest } = await of('idle').progress()
+  expect([state, canCommit]).toEqual(['IDLE', false])
+  for (const value of Object.values(rest)) expect(value).toBeNull()
+  expect(await of('idle').post('commit')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+
+  // It holds nothing up.
+  for (const id of ['a', 'b', 'c']) expect(await of(id).post('commit')).toEqual(accepted)
+  for (const id of ['a', 'b', 'c']) {
+    await of(id).waitFor((one) => one.state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
+  }
+  expect((await of('idle').progress()).state).toBe('IDLE')
+})
+
+it('README: a coordinator that dies while it creates collections has a successor that knows what it created', async () => {
+  const db = pair.sourceClient.db('app')
+  for (const name of ['first', 'second']) await db.collection(name).insertOne({ name })
+  const admin = pair.destinationClient.db('admin')
+  const failing = (data: object) =>
+    admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data: { errorCode: 91, ...data } })
+  await failing({ failCommands: ['setUserWriteBlockMode'] })
+  const started = await begin('a', 'b')
+  expect(await of('a').post('start', body)).toEqual(accepted)
+  expect(await of('b').post('start', body)).toEqual(accepted)
+  await started.allReach(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'a', 'led by a')
+
+  await failing({ failCommands: ['create'], namespace: 'app.second' })
+  const names = async () => {
+    const listed = await pair.destinationClient.db('app').listCollections({}, { nameOnly: true }).toArray()
+    return listed.map(({ name }) => name).sort()
+  }
+  await vi.waitFor(async () => expect(await names()).toContain('first'), patience)
+  await of('a').kill9()
+  await db.renameCollection('first', 'renamed')
+  await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
+
+  const b = of('b')
+  await b.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+  expect(await b.post('commit')).toEqual(accepted)
+  await b.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })
+  expect(await names()).toEqual(['renamed', 'second'])
+})

@@ -1,0 +1,71 @@
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { loadBulk } from '../support/load-bulk.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { seedData } from '../support/seed-data.ts'
+import { expectAccepted, startTeam, type Team } from '../support/team.ts'
+import { createWorkload } from '../support/workload.ts'
+
+const pair = pairedSets()
+let team: Team | null = null
+
+afterEach(async () => {
+  await team?.stop()
+  team = null
+})
+
+const body = { source: 'cluster0', destination: 'cluster1' }
+const begin = async (...ids: string[]): Promise<Team> => {
+  team = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  await vi.waitFor(() => team?.allReach((progress) => progress.state === 'IDLE', 'IDLE'), { timeout: 30_000 })
+  return team
+}
+
+const sum = (values: number[]): number => values.reduce((total, value) => total + value, 0)
+
+describe('several instances', () => {
+  it('share one migration, under a workload with definitions, and all commit', async () => {
+    await seedData(pair.source.uri, 7, 0.3)
+    await loadBulk(pair.source.uri, 'bulk', 40_000)
+    const workload = createWorkload({ uri: pair.source.uri, seed: 7, ddl: true, transactions: true })
+    await workload.runSteps(20)
+    const started = await begin('a', 'b', 'c')
+    expectAccepted(await started.post('start', body))
+    await workload.runSteps(150)
+    const ready = await started.allReach((progress) => progress.canCommit, 'canCommit', 120)
+
+    const coordinators = new Set(ready.map(({ coordinatorID }) => coordinatorID))
+    expect(coordinators.size).toBe(1)
+    expect(['a', 'b', 'c']).toContain([...coordinators][0])
+    const report = await started.instances()
+    expect(report.instances.map(({ mongosyncID, status }) => [mongosyncID, status])).toEqual([
+      ['a', 'alive'],
+      ['b', 'alive'],
+      ['c', 'alive'],
+    ])
+    const partitions = report.instances.flatMap((one) => one.partitions).sort((one, other) => one - other)
+    expect(partitions).toEqual(Array.from({ length: 16 }, (_, partition) => partition))
+    for (const one of report.instances) expect(one.partitions.length).toBeGreaterThanOrEqual(5)
+    // Drops that are still being followed take their bytes along, on one instance sooner than on another.
+    await vi.waitFor(
+      async () => {
+        const { instances, totals } = await started.instances()
+        const copies = instances.map(({ progress }) => progress.collectionCopy)
+        const [total] = copies.map((copy) => copy?.estimatedTotalBytes)
+        expect(copies.map((copy) => copy?.estimatedTotalBytes)).toEqual([total, total, total])
+        expect(sum(copies.map((copy) => copy?.estimatedCopiedBytes ?? 0))).toBe(total)
+        expect(totals.percent).toBe(100)
+      },
+      { timeout: 20_000, interval: 200 },
+    )
+
+    await workload.runSteps(50)
+    expectAccepted(await started.post('commit'))
+    const canWrite = started.allReach((progress) => progress.canWrite === true, 'canWrite', 60)
+    await canWrite
+    await started.allReach((progress) => progress.state === 'COMMITTED', 'COMMITTED', 60)
+    const { equal, differences } = await compareBoth(pair.source.uri, pair.destination.uri)
+    expect(differences).toEqual([])
+    expect(equal).toBe(true)
+  })
+})

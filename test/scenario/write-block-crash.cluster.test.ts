@@ -1,0 +1,97 @@
+import type { MongoClient } from 'mongodb'
+import { expect, it, vi } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { failPoint } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+
+/** Write blocking is a mode of the cluster that outlives whoever set it: who comes next must know of it, and undo it. */
+
+const pair = pairedSets()
+const patience = { timeout: 30_000, interval: 20 }
+
+const things = (client: MongoClient) => client.db('app').collection<{ _id: number }>('things')
+const isBlocked = async (client: MongoClient): Promise<boolean> =>
+  await things(client)
+    .insertOne({ _id: 100 })
+    .then(async () => {
+      await things(client).deleteOne({ _id: 100 })
+      return false
+    })
+    .catch((error) => {
+      expect(error).toMatchObject({ code: 371 })
+      return true
+    })
+
+async function commitsEqual(tandem: Tandem): Promise<void> {
+  await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+  expect(await tandem.post('commit')).toEqual({ status: 200, body: { success: true } })
+  await committed(tandem)
+}
+
+async function committed(tandem: Tandem): Promise<void> {
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })
+  expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+}
+
+it('an instance that dies right after it blocked the destination is gone on with, and the block is lifted', async () => {
+  await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
+  // What follows the block: the first thing that is written to the destination's user databases.
+  const held = { failCommands: ['create'], errorCode: 91, namespace: 'app.things' }
+  await using creating = await failPoint(pair.destinationClient, 'failCommand', held)
+  {
+    await using tandem = await pair.startInstance()
+    await startSync(tandem)
+    await creating.reached()
+    expect(await isBlocked(pair.destinationClient)).toBe(true)
+    await tandem.kill9()
+  }
+  await creating.release()
+  expect(await isBlocked(pair.destinationClient)).toBe(true)
+  await using tandem = await pair.startInstance()
+  await commitsEqual(tandem)
+  expect(await isBlocked(pair.destinationClient)).toBe(false)
+})
+
+it.each(['blockSource', 'commitPoint', 'unblock'])(
+  'an instance that dies at %s of a commit leaves it to the next, and both clusters end as they should be',
+  async (step) => {
+    await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
+    {
+      await using tandem = await pair.startInstance({ env: { TANDEM_CRASH_AT: step } })
+      await startSync(tandem, { enableUserWriteBlocking: 'sourceAndDestination' })
+      await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+      await tandem.post('commit').catch(() => {}) // it may end before it answers
+      await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+      expect(await isBlocked(pair.destinationClient)).toBe(true)
+      expect(await isBlocked(pair.sourceClient)).toBe(step !== 'blockSource')
+    }
+    await using tandem = await pair.startInstance()
+    await committed(tandem)
+    expect(await isBlocked(pair.destinationClient)).toBe(false)
+    expect(await isBlocked(pair.sourceClient)).toBe(true)
+  },
+)
+
+it('an instance that dies right after it unblocked the destination leaves it to the next to block it again', async () => {
+  await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
+  const mode = async (): Promise<number> =>
+    (await pair.destinationClient.db('admin').command({ serverStatus: 1 })).repl.userWriteBlockMode
+  {
+    await using tandem = await pair.startInstance({ env: { TANDEM_CRASH_AT: 'unblocked' } })
+    await startSync(tandem)
+    await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+    await tandem.post('commit').catch(() => {}) // it may end before it answers
+    await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+    expect(await mode()).toBe(1)
+  }
+  // The next attempt takes its commit point by a note in the source's oplog.
+  const held = { failCommands: ['appendOplogNote'], errorCode: 262 }
+  await using attempt = await failPoint(pair.sourceClient, 'failCommand', held)
+  await using tandem = await pair.startInstance()
+  await attempt.reached()
+  await vi.waitFor(async () => expect(await mode()).toBe(2), patience)
+  await attempt.release()
+  await committed(tandem)
+  expect(await isBlocked(pair.destinationClient)).toBe(false)
+})

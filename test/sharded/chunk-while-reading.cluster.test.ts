@@ -1,0 +1,54 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { MongoClient } from 'mongodb'
+import { expect, test } from 'vitest'
+import { commit, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
+
+/**
+ * A chunk that moves while a long read goes on: what it leaves behind is deleted at once, and the shard it went to may have been
+ * read beyond its documents. The server keeps them for a cursor that began before, if that reads by chunk versions.
+ */
+
+const KiB = 1024
+/** 24 MB: at the slowest rate there is, cursors stay open for twenty seconds. */
+const documents = Array.from({ length: 480 }, (_, _id) => ({ _id, k: _id % 40, text: 'x'.repeat(50 * KiB) }))
+/** For the server to delete what the chunk left, where it does not wait for the readers. */
+const deletionMS = 6_000
+
+const pair = new ShardedPair({ orphanCleanupDelaySecs: 0 }, {})
+
+test('every document of a chunk that moves in the middle of the copy arrives', async () => {
+  const { source, sourceClient: client } = pair
+  const admin = client.db('admin')
+  await admin.command({ balancerStop: 1 })
+  await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
+  const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])
+  // Small, so that it moves quickly.
+  await source.split('app.things', { k: 5 })
+  for (let from = 0; from < documents.length; from += 120) await things.insertMany(documents.slice(from, from + 120))
+
+  const tandem = await pair.startTandem()
+  const limit = async (bytesPerSecond: number | null): Promise<void> => {
+    const body = JSON.stringify({ bytesPerSecond, readConcurrency: 1 })
+    expect((await fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body })).status).toBe(200)
+  }
+  await limit(1024 * KiB)
+  expect((await start(tandem)).status).toBe(200)
+  await tandem.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) > 0, {
+    timeoutSeconds: 60,
+    what: 'in the middle of the copy',
+  })
+  await source.moveChunk('app.things', { k: 2 }, 1)
+  expect((await tandem.progress()).info).toBe('collection copy')
+  await using donor = await MongoClient.connect(source.shards[0]?.uri ?? '')
+  const left = () =>
+    donor
+      .db('app')
+      .collection('things')
+      .countDocuments({ k: { $lt: 5 } })
+  for (const until = Date.now() + deletionMS; Date.now() < until && (await left()) > 0; ) await delay(100)
+  expect((await tandem.progress()).info).toBe('collection copy')
+  await limit(null)
+  await commit(tandem)
+  await pair.expectEqual()
+  await expect.poll(left, { timeout: 30_000 }).toBe(0)
+})

@@ -1,0 +1,125 @@
+import { describe, expect, test } from 'vitest'
+import { commit, failure, rows, ShardedPair, start } from '../support/sharded-pair.ts'
+import { startTandem } from '../support/tandem-process.ts'
+
+const sharding = (key: Record<string, 1 | -1 | 'hashed'>[], createSupportingIndexes = false) => ({
+  sharding: {
+    createSupportingIndexes,
+    shardingEntries: [{ database: 'app', collection: 'things', shardCollection: { key } }],
+  },
+})
+const refused = (error: string, description: string | RegExp, status = 422) => ({
+  status,
+  body: {
+    success: false,
+    error,
+    errorDescription:
+      typeof description === 'string' ? expect.stringContaining(description) : expect.stringMatching(description),
+  },
+})
+
+describe('a replica set to a sharded cluster', () => {
+  const pair = new ShardedPair('replicaSet', {})
+
+  test.each([
+    ['without sharding', {}, 'ShardingRequired', 'sharding', 422],
+    ['reversible', { ...sharding([{ _id: 1 }]), reversible: true }, 'ReversibleNotSupported', 'reversible', 422],
+    ['with a descending key', sharding([{ k: -1 }]), 'InvalidRequest', 'shardingEntries[0]', 400],
+    ['with two hashed fields', sharding([{ k: 'hashed' }, { u: 'hashed' }]), 'InvalidRequest', 'hashed', 400],
+    ['with no index for the key', sharding([{ k: 1 }]), 'UnsupportedCollection', 'no index', 422],
+    ['with a sparse index for the key', sharding([{ s: 1 }]), 'UnsupportedCollection', 'no index', 422],
+    ['with a partial index for the key', sharding([{ p: 1 }]), 'UnsupportedCollection', 'no index', 422],
+    ['with a collated index for the key', sharding([{ c: 1 }]), 'UnsupportedCollection', 'no index', 422],
+    ['with a multikey index for the key', sharding([{ m: 1 }]), 'UnsupportedCollection', 'multikey', 422],
+    ['with the index of another order', sharding([{ b: 1 }, { a: 1 }]), 'UnsupportedCollection', 'no index', 422],
+  ])('is refused %s', async (_what, options, error, description, status) => {
+    const things = rows(pair.sourceClient, 'things')
+    await things.createIndexes([
+      { key: { s: 1 }, sparse: true },
+      { key: { p: 1 }, partialFilterExpression: { p: { $gt: 1 } } },
+      { key: { c: 1 }, collation: { locale: 'en', strength: 2 } },
+      { key: { m: 1 } },
+      { key: { a: 1, b: 1 } },
+    ])
+    await things.insertOne({ _id: 1, m: [1, 2] })
+    const tandem = await pair.startTandem()
+    expect(await start(tandem, options)).toEqual(refused(error, description, status))
+    expect((await tandem.progress()).state).toBe('IDLE')
+  })
+
+  test('is refused with a unique index that the shard key does not begin, by its name', async () => {
+    await rows(pair.sourceClient, 'things').createIndexes([{ key: { k: 1 } }, { key: { u: 1 }, unique: true }])
+    const tandem = await pair.startTandem()
+    expect(await start(tandem, sharding([{ k: 1 }]))).toEqual(refused('UnsupportedCollection', 'u_1'))
+  })
+
+  test('is refused for views and capped collections', async () => {
+    await pair.sourceClient.db('app').createCollection('things', { capped: true, size: 4096 })
+    const tandem = await pair.startTandem()
+    expect(await start(tandem, sharding([{ _id: 1 }]))).toEqual(refused('UnsupportedCollection', 'capped'))
+    await rows(pair.sourceClient, 'things').drop()
+    await pair.sourceClient.db('app').createCollection('base')
+    await pair.sourceClient.db('app').createCollection('things', { viewOn: 'base', pipeline: [] })
+    expect(await start(tandem, sharding([{ _id: 1 }]))).toEqual(refused('UnsupportedCollection', 'view'))
+  })
+
+  test('is refused for a collation and the _id alone', async () => {
+    await pair.sourceClient.db('app').createCollection('things', { collation: { locale: 'en', strength: 2 } })
+    const tandem = await pair.startTandem()
+    expect(await start(tandem, sharding([{ _id: 1 }], true))).toEqual(refused('UnsupportedCollection', 'no index'))
+  })
+
+  test('goes with createSupportingIndexes: the destination has an index of its own', async () => {
+    await rows(pair.sourceClient, 'things').insertMany(Array.from({ length: 100 }, (_, i) => ({ _id: i, k: i })))
+    const tandem = await pair.startSync(sharding([{ k: 1 }], true))
+    await commit(tandem)
+    const indexes = await rows(pair.destinationClient, 'things').indexes()
+    expect(indexes.map(({ name }) => name)).toEqual(['_id_', 'k_1'])
+    for (const documents of await pair.spread('things')) expect(documents).toBeGreaterThan(0)
+  })
+
+  test('unlisted collections stay unsharded, and a rename into another database ends in a named failure', async () => {
+    await rows(pair.sourceClient, 'things').insertOne({ _id: 1 })
+    await pair.sourceClient.db('other').collection('x').insertOne({ y: 1 })
+    const tandem = await pair.startSync({ sharding: { shardingEntries: [] } })
+    await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready' })
+    await pair.sourceClient.db('admin').command({ renameCollection: 'app.things', to: 'other.things' })
+    expect(await failure(tandem)).toMatchObject({ error: 'UnsupportedChange' })
+  })
+})
+
+describe('sharded clusters', () => {
+  const pair = new ShardedPair({}, { shards: 3 })
+
+  test('are refused where they do not fit', async () => {
+    const tandem = await pair.startTandem()
+    expect(await start(tandem, sharding([{ _id: 1 }]))).toEqual(refused('ShardingNotAllowed', 'sharding'))
+    const reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
+    expect(await start(tandem, reversible)).toEqual(refused('ReversibleNotSupported', /2.*3/))
+    const collation = { locale: 'en', strength: 2 }
+    await pair.sourceClient.db('app').createCollection('collated', { collation })
+    await pair.sourceClient.db('admin').command({
+      shardCollection: 'app.collated',
+      key: { k: 1 },
+      collation: { locale: 'simple' },
+    })
+    expect(await start(tandem)).toEqual(refused('UnsupportedCollection', 'app.collated'))
+  })
+
+  test('are refused when both are the same one', async () => {
+    await using tandem = await startTandem({ cluster0: pair.sourceUri, cluster1: pair.sourceUri })
+    await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
+    expect(await start(tandem)).toEqual(refused('UnsupportedTopology', 'same cluster'))
+  })
+
+  test('cannot be synced to a replica set', async () => {
+    const shard = pair.destination.shards[0]?.uri ?? ''
+    const set = new URL(shard).host
+    await using tandem = await startTandem({
+      cluster0: pair.sourceUri,
+      cluster1: `mongodb://${set}/?directConnection=true`,
+    })
+    await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
+    expect(await start(tandem)).toEqual(refused('UnsupportedTopology', 'replica set'))
+  })
+})

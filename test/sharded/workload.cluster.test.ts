@@ -1,0 +1,51 @@
+import { describe, expect, test } from 'vitest'
+import { canCommit, commit, ShardedPair, start } from '../support/sharded-pair.ts'
+import { ShardedWorkload } from '../support/sharded-workload.ts'
+
+const seed = process.env['TANDEM_SEED'] ?? 'one'
+
+async function migrate(pair: ShardedPair, options: Record<string, unknown> = {}): Promise<void> {
+  const workload = new ShardedWorkload(pair.sourceUri, pair.source ?? null, seed)
+  try {
+    await workload.create()
+    let tandem = await pair.startTandem()
+    expect(await start(tandem, options)).toEqual({ status: 200, body: { success: true } })
+    await workload.run(60)
+    await tandem.kill9()
+    tandem = await pair.startTandem()
+    await workload.run(40)
+    await canCommit(tandem)
+    await workload.run(60)
+    await commit(tandem)
+    await pair.expectEqual(pair.source ? undefined : ShardedWorkload.shardKeys)
+    expect(workload.counts['replace']).toBeGreaterThan(20)
+  } finally {
+    await workload.close()
+  }
+}
+
+describe('two shards to two', () => {
+  const pair = new ShardedPair({}, {})
+  test('a random workload with moving documents and chunks, and a kill', () => migrate(pair))
+})
+
+describe('two shards to three', () => {
+  const pair = new ShardedPair({}, { shards: 3 })
+  test('a random workload with moving documents and chunks, and a kill', async () => {
+    await migrate(pair)
+    for (const documents of await pair.spread('hashedField')) expect(documents).toBeGreaterThan(0)
+    for (const documents of await pair.spread('ranged')) expect(documents).toBeGreaterThan(0)
+  })
+})
+
+describe.each([
+  ['a replica set', 'replicaSet'],
+  ['a replica set of 5.0', 'replicaSet 5.0'],
+] as const)('%s to two shards', (_what, source) => {
+  const pair = new ShardedPair(source, {})
+  test('a random workload that changes what will be shard keys, and a kill', async () => {
+    const sharding = { shardingEntries: ShardedWorkload.shardingEntries, createSupportingIndexes: false }
+    await migrate(pair, { sharding })
+    for (const documents of await pair.spread('ranged')) expect(documents).toBeGreaterThan(0)
+  })
+})

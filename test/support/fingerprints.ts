@@ -1,0 +1,33 @@
+import { createHash } from 'node:crypto'
+import { MongoClient } from 'mongodb'
+import type { Selects } from './compare.ts'
+
+/**
+ * One digest for each collection and view of the user databases that `selects` takes: of its definition with its UUID, its
+ * indexes and every byte of its documents in their order. What nobody has touched has the same one.
+ */
+export async function fingerprints(uri: string, selects: Selects): Promise<Record<string, string>> {
+  const client = new MongoClient(uri)
+  const found: Record<string, string> = {}
+  try {
+    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+    for (const { name: database } of databases) {
+      if (['admin', 'local', 'config', 'tandem_internal'].includes(database)) continue
+      const db = client.db(database)
+      const listed = await db.listCollections().toArray()
+      for (const one of listed) {
+        if (one.name.startsWith('system.') || !selects(database, one.name)) continue
+        const hash = createHash('sha256').update(JSON.stringify(one))
+        if (one.type !== 'view') {
+          hash.update(JSON.stringify(await db.collection(one.name).listIndexes().toArray()))
+          const documents = db.collection(one.name).find({}, { raw: true, hint: { $natural: 1 } })
+          for await (const bytes of documents) hash.update(bytes as unknown as Uint8Array)
+        }
+        found[`${database}.${one.name}`] = hash.digest('hex')
+      }
+    }
+  } finally {
+    await client.close()
+  }
+  return found
+}

@@ -1,0 +1,169 @@
+import { mkdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Document, MongoClient } from 'mongodb'
+import type { GuardedProcess } from './guarded-process.ts'
+import { ownEnvironment, resolveMongod, resolveMongos } from './mongo-binaries.ts'
+import { startServer } from './mongod-process.ts'
+import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import { until } from './until.ts'
+
+export interface MongosOptions {
+  port: number
+  /** Holds its log. */
+  folder: string
+  /** Where its processes need one. */
+  name: string
+  keyFile: string | null
+}
+
+/** Started in two steps: what needs no config server yet goes on while the config server starts. */
+export interface MongosProcess {
+  /** Resolves when it accepts connections. */
+  connect(configuration: ReplicaSet): Promise<void>
+  /** SIGKILLs it, and starts it again. */
+  restart(): Promise<void>
+  stop(): Promise<void>
+}
+
+interface Start {
+  connect(configuration: ReplicaSet): Promise<void>
+  stop(): Promise<void>
+}
+
+/** A real mongos where there is one of the mongod's release, else the stand-in of test/support/mongos. */
+export async function prepareMongos(options: MongosOptions): Promise<MongosProcess> {
+  mkdirSync(options.folder, { recursive: true })
+  const prepare = await howToStart()
+  let current = await prepare(options)
+  let configuration: ReplicaSet | null = null
+  return {
+    connect: async (connected) => {
+      configuration = connected
+      await current.connect(connected)
+    },
+    restart: async () => {
+      await current.stop()
+      current = await prepare(options)
+      if (configuration) await current.connect(configuration)
+    },
+    stop: () => current.stop(),
+  }
+}
+
+async function howToStart(): Promise<(options: MongosOptions) => Promise<Start>> {
+  const resolved = await resolveMongod()
+  const mongos = await resolveMongos(resolved)
+  if (mongos) return async (options) => prepareReal(mongos, resolved.env, options)
+  if (resolved.version.startsWith('6.0.')) return prepareStandIn
+  throw new Error(
+    `no mongos for mongod ${resolved.version} to test with, and the stand-in for it needs a mongod 6.0. ` +
+      'Set TANDEM_MONGO_BIN to a folder that holds both mongod and mongos.',
+  )
+}
+
+function prepareReal(mongos: string, env: Record<string, string>, { port, folder, keyFile }: MongosOptions): Start {
+  const log = path.join(folder, 'mongos.log')
+  let server: GuardedProcess | null = null
+  return {
+    connect: async (configuration) => {
+      const commandLine = [
+        ...[mongos, '--port', String(port), '--bind_ip', '127.0.0.1', '--nounixsocket'],
+        ...['--configdb', connectionString(configuration), '--logpath', log],
+        ...['--setParameter', 'diagnosticDataCollectionEnabled=false', '--setParameter', 'enableTestCommands=1'],
+        ...(keyFile ? ['--keyFile', keyFile] : []),
+      ]
+      server = await startServer({
+        name: 'mongos',
+        port,
+        commandLine,
+        env,
+        log,
+        output: path.join(folder, 'mongos.out'),
+      })
+    },
+    stop: async () => await server?.kill(),
+  }
+}
+
+/**
+ * The stand-in's program, and its hidden router: a mongod that runs as a shard server but is no shard of the cluster. The
+ * router ends with the program, however that ends.
+ */
+async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): Promise<Start> {
+  const router = await startReplicaSet({
+    name: `${name}-router`,
+    role: 'shardsvr',
+    oplogSizeMB: 16,
+    ...(keyFile ? { auth: true, keyFile } : {}),
+  })
+  const asSystem = <T>(work: (client: MongoClient) => Promise<T>): Promise<T> =>
+    withClient(systemUri(router.hosts[0] as string, keyFile), work)
+  let program: GuardedProcess | null = null
+
+  const stop = async () => {
+    await program?.kill()
+    await router.stop()
+  }
+  try {
+    // A shard server begins with the version before its own, until it is added to a cluster.
+    const upgrade = { setFeatureCompatibilityVersion: '6.0', writeConcern: { w: 'majority' } }
+    await asSystem((client) => client.db('admin').command(upgrade))
+  } catch (error) {
+    await stop()
+    throw error
+  }
+  return {
+    connect: async (configuration) => {
+      const clusterId = await clusterIdOf(configuration)
+      const configsvrConnectionString = connectionString(configuration)
+      const shardIdentity = { shardName: router.name, clusterId, configsvrConnectionString }
+      await asSystem((client) => client.db('admin').command({ _addShard: 1, shardIdentity }))
+      const main = fileURLToPath(new URL('./mongos/mongos-main.ts', import.meta.url))
+      const log = path.join(folder, 'mongos.log')
+      program = await startServer({
+        name: 'mongos stand-in',
+        port,
+        commandLine: [
+          ...[process.execPath, '--import', 'tsx', main, '--port', String(port)],
+          ...['--configdb', configsvrConnectionString, '--router', router.hosts[0] as string],
+          ...(keyFile ? ['--keyFile', keyFile] : []),
+        ],
+        env: ownEnvironment(),
+        log,
+        output: log,
+      })
+      void program.ended.then(() => router.stop())
+    },
+    stop,
+  }
+}
+
+/** Written by the config server when it first becomes primary, a moment after it has. */
+async function clusterIdOf(configuration: ReplicaSet): Promise<unknown> {
+  return await withClient(configuration.uri, async (client) => {
+    const versions = client.db('config').collection<Document>('version', { readConcern: { level: 'majority' } })
+    return await until('the cluster has an id', async () => {
+      const version = await versions.findOne()
+      if (!version) throw new Error('config.version is empty')
+      return version['clusterId'] as unknown
+    })
+  })
+}
+
+function systemUri(host: string, keyFile: string | null): string {
+  if (!keyFile) return `mongodb://${host}/?directConnection=true`
+  const key = encodeURIComponent(readFileSync(keyFile, 'utf8'))
+  return `mongodb://__system:${key}@${host}/?directConnection=true&authSource=local&authMechanism=SCRAM-SHA-256`
+}
+
+const connectionString = ({ name, hosts }: ReplicaSet): string => `${name}/${hosts.join(',')}`
+
+export async function withClient<T>(uri: string, work: (client: MongoClient) => Promise<T>): Promise<T> {
+  const client = new MongoClient(uri)
+  try {
+    return await work(client)
+  } finally {
+    await client.close()
+  }
+}

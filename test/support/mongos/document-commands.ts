@@ -1,0 +1,173 @@
+import type { Document } from 'mongodb'
+import {
+  argument,
+  bypassOf,
+  type Command,
+  decoded,
+  errorCode,
+  exactArguments,
+  forward,
+  type Handler,
+  hasArgument,
+  type Mongos,
+  send,
+  succeeded,
+  success,
+} from './command.ts'
+import { cursorFrom, cursorIdOf } from './cursors.ts'
+import { decode, decodeExactly, fieldsOf } from './fields.ts'
+import { isRefusedMove, updateInTransaction } from './owning-shard.ts'
+import { onSingleShard } from './single-shard.ts'
+
+const namespaceNotFound = 26
+const transactionFields = ['txnNumber', 'autocommit', 'startTransaction']
+/** Of retryable writes; a driver tries a write again at once, so only the latest matter. */
+const answeredMax = 5_000
+
+/** Reads and writes of documents: the router's own commands, but for count and distinct, which it only has as aggregate. */
+export const documentCommands: Record<string, Handler> = {
+  find: (command, mongos) => viaRouter(command, mongos, 'clusterFind'),
+  aggregate: async (command, mongos) => {
+    if (writesResult(command)) await mongos.catalog.ensureDatabase(command.database)
+    return await viaRouter(command, mongos, 'clusterAggregate')
+  },
+  insert: (command, mongos) => write(command, mongos, 'clusterInsert'),
+  update: (command, mongos) => write(command, mongos, 'clusterUpdate'),
+  delete: (command, mongos) => write(command, mongos, 'clusterDelete'),
+  count,
+  distinct,
+  killCursors,
+}
+
+/** The router, which is a member of a set, would send a write without a concern on as if one shard member were enough. */
+function viaRouter(command: Command, mongos: Mongos, name: string): Promise<Buffer> {
+  const isWrite = ['insert', 'update', 'delete'].includes(command.name)
+  const concern = isWrite && !hasArgument(command, 'writeConcern') ? { writeConcern: { w: 'majority' } } : {}
+  return forward(command, mongos.router, { name, drop: transactionFields, add: { ...concern, ...bypassOf(command) } })
+}
+
+/**
+ * `clusterInsert` with a transaction number aborts the router. On an unsharded collection, a retryable write therefore
+ * goes to the shard itself. On a sharded one its number is taken away, and a repetition is answered from memory.
+ */
+async function write(command: Command, mongos: Mongos, name: string): Promise<Buffer> {
+  const { database, namespace } = command
+  if (!hasArgument(command, 'txnNumber')) {
+    await mongos.catalog.ensureDatabase(database)
+    return await viaRouter(command, mongos, name)
+  }
+  const ofServer = database === 'config' || database === 'admin'
+  if (!ofServer && !(await mongos.catalog.collection(namespace))) return await onSingleShard(command, mongos)
+
+  const key = JSON.stringify([argument(command, 'lsid'), String(argument(command, 'txnNumber'))])
+  const before = mongos.answered.get(key)
+  if (before) return before
+  let reply = await viaRouter(command, mongos, name)
+  if (isRefusedMove(command, reply)) reply = await updateInTransaction(command, mongos)
+  if (errorCode(reply) === undefined) {
+    mongos.answered.set(key, reply)
+    const [oldest] = mongos.answered.keys()
+    if (mongos.answered.size > answeredMax && oldest !== undefined) mongos.answered.delete(oldest)
+  }
+  return reply
+}
+
+function writesResult(command: Command): boolean {
+  const pipeline = argument(command, 'pipeline') as Document[] | undefined
+  const last = pipeline?.at(-1)
+  return last !== undefined && ('$out' in last || '$merge' in last)
+}
+
+export const isTailable = (command: Command): boolean => argument(command, 'tailable') === true
+
+/** A tailable cursor on the router would abort it when it awaits data. Capped collections lie on one shard. */
+export async function tailableFind(command: Command, { catalog, cursorHosts }: Mongos): Promise<Buffer> {
+  const { primary } = await catalog.ensureDatabase(command.database)
+  return await cursorFrom(command, await catalog.host(primary), cursorHosts)
+}
+
+export async function routeGetMore(command: Command, mongos: Mongos): Promise<Buffer> {
+  const host = mongos.cursorHosts.get(cursorIdOf(command))
+  if (host) return await forward(command, host)
+  return await viaRouter(command, mongos, 'clusterGetMore')
+}
+
+async function killCursors(command: Command, mongos: Mongos): Promise<Buffer> {
+  const { cursors, lsid } = exactArguments(command, ['cursors', 'lsid'])
+  for (const id of cursors as Document[]) {
+    const key = String(id)
+    const stream = mongos.streams.get(key)
+    const host = mongos.cursorHosts.get(key)
+    if (stream) {
+      stream.close()
+    } else if (host) {
+      mongos.cursorHosts.delete(key)
+      await command.client.links.ask(host, command.database, { killCursors: command.target, cursors: [id], lsid })
+    } else {
+      // There is no clusterKillCursors in 6.0, but a getMore that fails destroys its cursor, and one millisecond is too short.
+      const failing = { clusterGetMore: id, collection: command.target, batchSize: 1, maxTimeMS: 1, lsid }
+      await command.client.links.ask(mongos.router, command.database, failing)
+    }
+  }
+  return success({ cursorsKilled: cursors, cursorsNotFound: [], cursorsAlive: [], cursorsUnknown: [] })
+}
+
+const readOptions = [
+  '$db',
+  'lsid',
+  '$clusterTime',
+  '$readPreference',
+  'readConcern',
+  'maxTimeMS',
+  'comment',
+  'collation',
+]
+
+async function count(command: Command, mongos: Mongos): Promise<Buffer> {
+  const { query, skip, limit } = decoded(command)
+  const isWhole = Object.keys(query ?? {}).length === 0 && !skip && !limit
+  if (isWhole) {
+    const fromMetadata = [{ $collStats: { count: {} } }, { $group: { _id: null, n: { $sum: '$count' } } }]
+    const reply = await aggregate(command, mongos, fromMetadata)
+    if (errorCode(reply) === undefined) return success({ n: countIn(reply) })
+    if (errorCode(reply) === namespaceNotFound) return success({ n: 0 })
+    // A view has no metadata: counted as documents.
+  }
+  const { query: match = {} } = exactArguments(command, ['query'])
+  const reply = await aggregate(command, mongos, [
+    { $match: match },
+    ...(skip ? [{ $skip: skip }] : []),
+    ...(limit ? [{ $limit: Math.abs(limit) }] : []),
+    { $count: 'n' },
+  ])
+  if (errorCode(reply) === namespaceNotFound) return success({ n: 0 })
+  return errorCode(reply) === undefined ? success({ n: countIn(reply) }) : reply
+}
+
+function countIn(reply: Buffer): number {
+  return decode(reply)['cursor'].firstBatch[0]?.n ?? 0
+}
+
+async function distinct(command: Command, mongos: Mongos): Promise<Buffer> {
+  const path = String(argument(command, 'key'))
+  const { query = {} } = exactArguments(command, ['query'])
+  const names = path.split('.')
+  const unwinds = names.map((_, index) => ({
+    $unwind: { path: `$${names.slice(0, index + 1).join('.')}`, preserveNullAndEmptyArrays: true },
+  }))
+  const reply = await aggregate(command, mongos, [
+    { $match: query },
+    ...unwinds,
+    { $match: { [path]: { $exists: true } } },
+    { $group: { _id: `$${path}` } },
+    { $sort: { _id: 1 } },
+  ])
+  succeeded(reply)
+  return success({ values: decodeExactly(reply)['cursor'].firstBatch.map(({ _id }: Document) => _id) })
+}
+
+function aggregate(command: Command, mongos: Mongos, pipeline: Document[]): Promise<Buffer> {
+  const options = command.fields.filter(({ name }) => readOptions.includes(name) || name === 'hint')
+  const aggregation = fieldsOf({ clusterAggregate: command.target, pipeline, cursor: { batchSize: 1_000_000 } })
+  return send(command, mongos.router, [...aggregation, ...options])
+}

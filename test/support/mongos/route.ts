@@ -1,0 +1,40 @@
+import { administration } from './administration.ts'
+import { changeStreams } from './change-streams.ts'
+import { chunkCommands } from './chunk-commands.ts'
+import { argument, type Command, CommandError, type Handler, hasArgument, type Mongos } from './command.ts'
+import { ddl } from './ddl.ts'
+import { documentCommands, isTailable, routeGetMore, tailableFind } from './document-commands.ts'
+import { listings } from './listings.ts'
+import { onSingleShard } from './single-shard.ts'
+import { routeInTransaction, transactionCommands } from './transactions.ts'
+
+const handlers = new Map<string, Handler>(
+  Object.entries({
+    ...documentCommands,
+    ...listings,
+    ...ddl,
+    ...chunkCommands,
+    ...administration,
+    findAndModify: onSingleShard,
+    findandmodify: onSingleShard,
+  }),
+)
+
+/** Which of the handlers a command goes to. They know where in the cluster it is carried out, and as what. */
+export async function route(command: Command, mongos: Mongos): Promise<Buffer> {
+  const { name } = command
+  const inTransaction = hasArgument(command, 'autocommit')
+  if (inTransaction && transactionCommands.has(name)) return await routeInTransaction(command, mongos)
+  if (name === 'aggregate' && changeStreams.isOpening(command)) return await changeStreams.open(command, mongos)
+  if (name === 'find' && isTailable(command)) return await tailableFind(command, mongos)
+  if (name === 'getMore') {
+    const stream = mongos.streams.get(command.target)
+    return stream ? await changeStreams.getMore(command, stream) : await routeGetMore(command, mongos)
+  }
+  if (name === 'commitTransaction' || name === 'abortTransaction') {
+    throw new CommandError(251, 'NoSuchTransaction', `no transaction ${argument(command, 'txnNumber')}`)
+  }
+  const handler = handlers.get(name)
+  if (!handler) throw new CommandError(59, 'CommandNotFound', `no such command: '${name}' (mongos stand-in)`)
+  return await handler(command, mongos)
+}

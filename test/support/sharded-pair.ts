@@ -1,0 +1,149 @@
+import { type Document, MinKey, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { compareBoth } from './compare-both.ts'
+import { emptyCluster } from './empty-cluster.ts'
+import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } from './sharded-cluster.ts'
+import { type CommandAnswer, startTandem, type Tandem } from './tandem-process.ts'
+
+export interface Row extends Document {
+  _id: number | string
+}
+
+/** Clusters of a test file, of which the destination is sharded, emptied and unblocked before each test. */
+export class ShardedPair {
+  /** Of one is nothing but its `uri` where the source is a replica set. */
+  source!: ShardedCluster
+  destination!: ShardedCluster
+  sourceSet!: ReplicaSet
+  sourceClient!: MongoClient
+  destinationClient!: MongoClient
+  readonly #tandems: Tandem[] = []
+
+  /** To be made where hooks may be registered. */
+  constructor(
+    source: ShardedClusterOptions | 'replicaSet' | 'replicaSet 5.0',
+    destination: ShardedClusterOptions = {},
+  ) {
+    beforeAll(async () => {
+      const [from, to] = await Promise.all([
+        typeof source === 'string'
+          ? startReplicaSet(source === 'replicaSet' ? {} : { version: '5.0' })
+          : startShardedCluster(source),
+        startShardedCluster(destination),
+      ])
+      if ('shards' in from) this.source = from
+      else this.sourceSet = from
+      this.destination = to
+      this.sourceClient = new MongoClient(from.uri, { retryWrites: typeof source !== 'string' })
+      this.destinationClient = new MongoClient(to.uri)
+    })
+    afterAll(async () => {
+      await Promise.all([this.sourceClient?.close(), this.destinationClient?.close()])
+      await Promise.all([this.source?.stop(), this.sourceSet?.stop(), this.destination?.stop()])
+    })
+    beforeEach(async () => {
+      await Promise.all(this.#tandems.splice(0).map((tandem) => tandem.stop()))
+      for (const client of [this.sourceClient, this.destinationClient]) await emptyCluster(client)
+    })
+  }
+
+  get sourceUri(): string {
+    return (this.source ?? this.sourceSet).uri
+  }
+
+  async startTandem(options: { env?: Record<string, string> } = {}): Promise<Tandem> {
+    const tandem = await startTandem({ cluster0: this.sourceUri, cluster1: this.destination.uri, ...options })
+    this.#tandems.push(tandem)
+    await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
+    return tandem
+  }
+
+  /** An instance that has been told to sync from source to destination. */
+  async startSync(options: Record<string, unknown> = {}): Promise<Tandem> {
+    const tandem = await this.startTandem()
+    expect(await start(tandem, options)).toEqual({ status: 200, body: { success: true } })
+    return tandem
+  }
+
+  /** @param shardKeys what a replica set was asked to become, by namespace */
+  async expectEqual(shardKeys?: Record<string, string>): Promise<void> {
+    const { differences } = await compareBoth(this.sourceUri, this.destination.uri, shardKeys ? { shardKeys } : {})
+    expect(differences).toEqual([])
+    await this.expectOwned()
+  }
+
+  /** What the shards of the destination hold, each asked by itself, is what they own: no copy, nothing astray. */
+  async expectOwned(): Promise<void> {
+    const config = this.destinationClient.db('config')
+    for (const { _id: name } of await config.collection<{ _id: string }>('collections').find().toArray()) {
+      const [database, collection] = [name.slice(0, name.indexOf('.')), name.slice(name.indexOf('.') + 1)]
+      if (database === 'config') continue
+      const there = this.destinationClient.db(database).collection(collection)
+      const ids = new Set(
+        (await there.find({}, { projection: { _id: 1 } }).toArray()).map(({ _id }) => JSON.stringify(_id)),
+      )
+      let held = 0
+      for (const shard of this.destination.shards) {
+        await using direct = await MongoClient.connect(shard.uri)
+        held += await direct.db(database).collection(collection).countDocuments()
+      }
+      expect({ name, held }).toEqual({ name, held: ids.size })
+    }
+  }
+
+  /** Documents of a collection of `app` that each shard holds, orphans too, in the order of the shards. */
+  async spread(name: string, cluster = this.destination): Promise<number[]> {
+    return await Promise.all(
+      cluster.shards.map(async (shard) => {
+        await using direct = await MongoClient.connect(shard.uri)
+        return await direct.db('app').collection(name).countDocuments()
+      }),
+    )
+  }
+}
+
+export function start(tandem: Tandem, options: Record<string, unknown> = {}): Promise<CommandAnswer> {
+  return tandem.post('start', { source: 'cluster0', destination: 'cluster1', ...options })
+}
+
+export const canCommit = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+
+export async function commit(tandem: Tandem): Promise<void> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual({ status: 200, body: { success: true } })
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+}
+
+/** The failure a running sync ends in. */
+export async function failure(tandem: Tandem): Promise<NonNullable<Progress['failure']>> {
+  const progress = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 60, what: 'FAILED' })
+  return progress.failure as NonNullable<Progress['failure']>
+}
+
+/** Creates a sharded collection in `app`, cut at these values of its key's first field and dealt out to the shards in turn. */
+export async function shardedCollection(
+  cluster: ShardedCluster,
+  client: MongoClient,
+  name: string,
+  key: Record<string, 1 | 'hashed'>,
+  cuts: unknown[] = [],
+): Promise<ReturnType<typeof rows>> {
+  await client.db('admin').command({ shardCollection: `app.${name}`, key })
+  const [first] = Object.keys(key) as [string]
+  for (const [at, cut] of cuts.entries()) {
+    const rest = Object.fromEntries(
+      Object.keys(key)
+        .slice(1)
+        .map((field) => [field, new MinKey()]),
+    )
+    const middle = { [first]: cut, ...rest }
+    await cluster.split(`app.${name}`, middle)
+    await cluster.moveChunk(`app.${name}`, middle, (at + 1) % cluster.shards.length)
+  }
+  return rows(client, name)
+}
+
+export const rows = (client: MongoClient, name: string) => client.db('app').collection<Row>(name)

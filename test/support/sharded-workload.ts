@@ -1,0 +1,192 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type ClientSession, MongoClient } from 'mongodb'
+import { Random } from './random.ts'
+import type { ShardedCluster } from './sharded-cluster.ts'
+import { ShardedDefinitions } from './sharded-definitions.ts'
+
+interface Kind {
+  name: string
+  key: Record<string, 1 | 'hashed'> | null
+}
+
+/** Distributions that differ in what a write must say: nothing, `_id`, other fields, fields that may be missing. */
+const kinds: Kind[] = [
+  { name: 'ranged', key: { k: 1 } },
+  { name: 'dotted', key: { 'a.b': 1, k: 1 } },
+  { name: 'hashedField', key: { k: 'hashed' } },
+  { name: 'withId', key: { k: 1, _id: 1 } },
+  { name: 'hashedId', key: { _id: 'hashed' } },
+  { name: 'plain', key: null },
+]
+
+const idsMax = 300
+const keysMax = 40
+const retryable = new Set([11_000, 112, 244, 246, 251, 13_388, 28, 61])
+
+/**
+ * A random writer on a sharded cluster: inserts, updates, deletes, and updates of shard keys, which make documents move from shard
+ * to shard while chunks move as well. Within a collection it keeps `_id` unique, as applications must.
+ */
+export class ShardedWorkload {
+  readonly #client: MongoClient
+  readonly #cluster: ShardedCluster | null
+  readonly #random: Random
+  readonly #balancer: boolean
+  readonly counts: Record<string, number> = {}
+
+  readonly #definitions: ShardedDefinitions | null
+
+  /**
+   * @param cluster null for a replica set, where nothing is sharded
+   * @param options `ddl`: collections come, go and are renamed, indexes too; `balancer`: it stays on
+   */
+  constructor(
+    uri: string,
+    cluster: ShardedCluster | null,
+    seed: string,
+    options: { ddl?: boolean; balancer?: boolean } = {},
+  ) {
+    this.#balancer = options.balancer ?? false
+    this.#client = new MongoClient(uri, { retryWrites: false })
+    this.#cluster = cluster
+    this.#random = new Random(seed)
+    this.#definitions = options.ddl ? new ShardedDefinitions(this.#client, this.#random, cluster !== null) : null
+  }
+
+  async create(): Promise<void> {
+    const admin = this.#client.db('admin')
+    if (this.#cluster) {
+      await admin.command({ [this.#balancer ? 'balancerStart' : 'balancerStop']: 1 })
+      await admin.command({ enableSharding: 'app', primaryShard: this.#cluster.shards[0]?.name })
+    }
+    for (const { name, key } of kinds) {
+      const collection = this.#client.db('app').collection(name)
+      await collection.createIndex({ u: 1 })
+      if (key) await collection.createIndex(key)
+      if (this.#cluster && key) await admin.command({ shardCollection: `app.${name}`, key })
+      await collection.insertMany(Array.from({ length: idsMax }, (_, id) => this.#document(id)) as never[])
+      if (this.#cluster && key && Object.values(key)[0] === 1) {
+        for (const cut of [10, 25]) {
+          const middle = Object.fromEntries(Object.keys(key).map((field, at) => [field, at === 0 ? cut : 0]))
+          await this.#cluster.split(`app.${name}`, middle)
+        }
+        await this.#move(name, 10, 1)
+      }
+    }
+  }
+
+  /** Shard keys as `sharding` asks for them, of every kind that has one. */
+  static get shardingEntries() {
+    return kinds.flatMap(({ name, key }) =>
+      key
+        ? [
+            {
+              database: 'app',
+              collection: name,
+              shardCollection: { key: Object.entries(key).map(([field, way]) => ({ [field]: way })) },
+            },
+          ]
+        : [],
+    )
+  }
+
+  /** The same, as comparisons take them. */
+  static get shardKeys(): Record<string, string> {
+    return Object.fromEntries(kinds.flatMap(({ name, key }) => (key ? [[`app.${name}`, JSON.stringify(key)]] : [])))
+  }
+
+  /** Moves chunks to and fro until aborted. */
+  async pingPong(everyMS: number, signal: AbortSignal): Promise<void> {
+    const random = new Random('ping-pong')
+    while (!signal.aborted && this.#cluster) {
+      await sleep(everyMS, undefined, { signal }).catch(() => {})
+      if (signal.aborted) return
+      await this.#move(random.pick(['ranged', 'dotted', 'withId']), random.int(0, keysMax), random.int(0, 1))
+    }
+  }
+
+  async run(steps: number): Promise<void> {
+    for (let step = 0; step < steps; step++) await this.#step()
+  }
+
+  async close(): Promise<void> {
+    await this.#client.close()
+  }
+
+  #document(id: number): Record<string, unknown> {
+    const random = this.#random
+    const document: Record<string, unknown> = { _id: id, u: random.int(0, 1_000_000) }
+    if (!random.chance(0.1)) document['k'] = random.int(0, keysMax)
+    if (!random.chance(0.2)) document['a'] = random.chance(0.8) ? { b: random.int(0, keysMax) } : random.int(0, 9)
+    return document
+  }
+
+  async #step(): Promise<void> {
+    const random = this.#random
+    const kind = random.pick(kinds)
+    const id = random.int(0, idsMax)
+    if (this.#definitions && random.chance(0.06)) {
+      const what = await this.#definitions.change()
+      this.counts[what] = (this.counts[what] ?? 0) + 1
+    }
+    const [what, work] = random.pick<[string, (session: ClientSession) => Promise<unknown>]>([
+      ['replace', (session) => this.#replace(kind, id, session)],
+      ['replace', (session) => this.#replace(kind, id, session)],
+      ['update', (session) => this.#collection(kind).updateOne({ _id: id }, { $inc: { n: 1 } }, { session })],
+      ['delete', (session) => this.#collection(kind).deleteMany({ _id: id }, { session })],
+    ])
+    if (random.chance(0.02) && this.#cluster) {
+      await this.#move(
+        random.pick(['ranged', 'dotted', 'withId']),
+        random.int(0, keysMax),
+        random.int(0, this.#cluster.shards.length - 1),
+      )
+    }
+    await this.#transaction(what, work)
+  }
+
+  /** Whatever it was and wherever: it is deleted and inserted in one transaction, as mongos moves a document. */
+  async #replace(kind: Kind, id: number, session: ClientSession): Promise<void> {
+    const document = this.#document(id)
+    await this.#collection(kind).deleteMany({ _id: id }, { session })
+    await this.#collection(kind).insertOne(document as never, { session })
+  }
+
+  #collection({ name }: Kind) {
+    return this.#client.db('app').collection<{ _id: number }>(name)
+  }
+
+  async #transaction(what: string, work: (session: ClientSession) => Promise<unknown>): Promise<void> {
+    for (let attempt = 0; ; attempt++) {
+      const session = this.#client.startSession()
+      try {
+        session.startTransaction({ writeConcern: { w: 'majority' } })
+        await work(session)
+        await session.commitTransaction()
+        this.counts[what] = (this.counts[what] ?? 0) + 1
+        return
+      } catch (error) {
+        await session.abortTransaction().catch(() => {})
+        if (attempt > 20 || !retryable.has((error as { code?: number }).code ?? 0)) throw error
+        await sleep(20)
+      } finally {
+        await session.endSession()
+      }
+    }
+  }
+
+  async #move(name: string, value: number, shard: number): Promise<void> {
+    const { key } = kinds.find((kind) => kind.name === name) as Kind
+    const nested = (field: string): Record<string, unknown> =>
+      field === 'a.b' ? { a: { b: value } } : { [field]: value }
+    const find = Object.assign({}, ...Object.keys(key ?? {}).map(nested))
+    try {
+      await this.#cluster?.moveChunk(`app.${name}`, find, shard)
+      this.counts['moveChunk'] = (this.counts['moveChunk'] ?? 0) + 1
+    } catch (error) {
+      // A chunk that is moving already, or one that transactions keep busy.
+      this.counts['moveRefused'] = (this.counts['moveRefused'] ?? 0) + 1
+      if (!(error instanceof Error)) throw error
+    }
+  }
+}

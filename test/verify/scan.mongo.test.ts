@@ -1,0 +1,64 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, it } from 'vitest'
+import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { Scan } from '../../src/verify/scan.ts'
+import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+
+let two: TwoClusters
+emptiedClusters((clusters) => {
+  two = clusters
+})
+
+/** More looks than a collection may be missing for. */
+const looks = 60
+
+async function bothHave(name: string): Promise<{ entry: CatalogueEntry; scan: Scan }> {
+  for (const client of [two.sourceClient, two.destinationClient]) {
+    await client.db('app').collection<{ _id: number }>(name).insertOne({ _id: 1 })
+  }
+  const entry = await two.entryOf('app', name)
+  const catalogue = new Catalogue()
+  catalogue.add(entry)
+  const scan = new Scan(
+    {
+      clusters: two,
+      metadata: two.metadata,
+      context: two.context,
+      catalogue: () => catalogue,
+      notBefore: { source: two.source.latest, destination: two.destination.latest },
+      suspect: () => {},
+      room: async () => {},
+      rangesAtOnce: () => 1,
+      done: () => {},
+    },
+    [],
+  )
+  return { entry, scan }
+}
+
+async function look(scan: Scan): Promise<void> {
+  for (let times = 0; times < looks; times++) {
+    expect(await scan.run()).toBe(false)
+    await sleep(1)
+  }
+}
+
+it('waits for the drop of a collection that both have dropped, however late it is followed', async () => {
+  const { scan } = await bothHave('things')
+  for (const client of [two.sourceClient, two.destinationClient]) await client.db('app').dropCollection('things')
+  await look(scan)
+})
+
+it('names a collection that somebody else has dropped on the destination', async () => {
+  const { scan } = await bothHave('things')
+  await two.destinationClient.db('app').dropCollection('things')
+  await expect(look(scan)).rejects.toMatchObject({ failure: 'DestinationConflict' })
+})
+
+it('reads a collection that the source has renamed under its new name', async () => {
+  const { entry, scan } = await bothHave('things')
+  await two.sourceClient.db('app').collection('things').rename('renamed')
+  expect(await scan.run()).toBe(false)
+  expect(entry.sourceName).toBe('renamed')
+  expect(await scan.run()).toBe(true)
+})
