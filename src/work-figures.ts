@@ -19,6 +19,7 @@ export class WorkFigures {
   #appliedTime: ClusterTime = 0n
   /** Of the partition that is furthest behind, whoever owns it; looked up now and then. */
   #others: ClusterTime = 0n
+  #asking: Promise<unknown> | null = null
 
   constructor(parts: WorkFiguresParts) {
     this.#parts = parts
@@ -35,10 +36,26 @@ export class WorkFigures {
     this.#appliedTime = laterOf(this.#appliedTime, time)
   }
 
-  /** Looks, for an instance that shares the events, how far the others are. */
+  /**
+   * Asks the source what time it is there, by any command: each reply carries it (`operationTime`). While nothing is read of
+   * its events, because what was read cannot be written, lag would stand still otherwise.
+   */
+  keepTime(): void {
+    const { latest, isOpen } = this.#parts.replication
+    if (isOpen && latest?.events?.appliedTime) this.#appliedTime = latest.events.appliedTime
+    this.#asking ??= this.#parts.source
+      .read('admin', { ping: 1 })
+      .catch(() => {}) // what works with the source reports that it is away
+      .finally(() => {
+        this.#asking = null
+      })
+  }
+
+  /** Looks, for an instance that shares the events or has none, how far the others are. */
   async lookAround(): Promise<void> {
     const { coordination, metadata } = this.#parts
-    if (!coordination.leading || coordination.ownsAll || !this.#parts.replication.isOpen) return
+    if (coordination.ownsAll || !this.#parts.replication.isOpen) return
+    if (!coordination.leading && coordination.held.size > 0) return
     const positions = [...(await metadata.loadPartitions()).values()]
     if (positions.length > 0) this.#others = positions.map(({ time }) => time).reduce(earlierOf)
   }
@@ -61,11 +78,14 @@ export class WorkFigures {
     return this.#appliedBefore + current
   }
 
-  /** Of the partitions of this instance; one that has none is as far as the source. */
+  /** Of the partitions of this instance; one that has none is as far as the source, unless there are some that nobody has. */
   get appliedTime(): ClusterTime {
-    const events = this.#parts.replication.latest?.events
-    if (events && this.#parts.replication.isOpen) return events.appliedTime ?? this.#parts.source.latest
-    return laterOf(this.#appliedTime, this.#parts.startTime)
+    const { coordination, replication, source, startTime } = this.#parts
+    const known = laterOf(this.#appliedTime, startTime)
+    const events = replication.latest?.events
+    if (!events || !replication.isOpen) return known
+    if (events.appliedTime) return events.appliedTime
+    return coordination.othersHaveAll ? source.latest : laterOf(known, this.#others)
   }
 
   /** Everything up to this time is on the destination, whoever applied it. */

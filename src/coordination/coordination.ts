@@ -121,6 +121,16 @@ export class Coordination {
     return this.#parts.lease.held && this.#held.size === this.#parts.partitions
   }
 
+  /** Every partition is owned by another instance, one that is not dead. */
+  get othersHaveAll(): boolean {
+    const own = this.#parts.id
+    const isOthers = (partition: number): boolean => {
+      const owner = this.#seen.claims.get(partition)?.owner
+      return !!owner && !this.isDead(owner) && parseOwner(owner).id !== own
+    }
+    return Array.from({ length: this.#parts.partitions }, (_, partition) => partition).every(isOthers)
+  }
+
   /** mongosyncIDs of the others that own partitions. */
   get otherOwners(): string[] {
     const owners = [...this.#seen.claims].flatMap(([key, { owner }]) =>

@@ -29,6 +29,7 @@ export class Pulse {
   #beating: Promise<void> = Promise.resolve()
   #again = false
   #aside: Promise<void> | null = null
+  readonly #key = Symbol('beat')
   /** Bytes copied by instances that are lost: they count with the coordinator. */
   strandedBytes = 0
 
@@ -39,7 +40,10 @@ export class Pulse {
   /** Resolves when this instance is known to the others. */
   async start(): Promise<void> {
     if (this.#timer) return
-    this.#timer = setInterval(() => this.#beatSoon(), beatMS)
+    this.#timer = setInterval(() => {
+      this.#beatSoon()
+      this.#parts.work()?.figures.keepTime()
+    }, beatMS)
     this.#timer.unref()
     this.#beatSoon()
     await this.#beating
@@ -48,6 +52,7 @@ export class Pulse {
   stop(): void {
     if (this.#timer) clearInterval(this.#timer)
     this.#timer = null
+    this.#parts.context.monitor.end(this.#key)
   }
 
   /** The machine has come to another state: the others learn it now. */
@@ -133,9 +138,15 @@ export class Pulse {
     this.#again = true
     this.#beating = this.#beating.then(async () => {
       this.#again = false
-      await this.#beat().catch((error) =>
-        this.#parts.context.onRetry?.('telling the others how this instance is', error),
-      )
+      const { monitor, onRetry } = this.#parts.context
+      try {
+        await this.#beat()
+        monitor.end(this.#key)
+      } catch (error) {
+        const what = this.#parts.work()?.belief ? 'reaching Redis' : 'telling the others how this instance is'
+        monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
+        onRetry?.(what, error)
+      }
     })
   }
 

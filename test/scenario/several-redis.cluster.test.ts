@@ -72,6 +72,31 @@ async function figures(of: Team): Promise<{ applied: number; lag: number }> {
   }
 }
 
+it('while Redis is away from the first moment on, lag tells from second to second how long nothing was applied', async () => {
+  const workload = createWorkload({ uri: pair.source.uri, seed: 13, ddl: false, transactions: false })
+  const started = await begin('a', 'b')
+  expectAccepted(await started.post('start', body))
+  await redis.kill()
+  const seen = new Set<number>()
+  const written = async () => {
+    await workload.runSteps(2)
+    const { lag } = await figures(started)
+    seen.add(lag)
+    expect(lag).toBeGreaterThan(15)
+  }
+  try {
+    await vi.waitFor(written, { timeout: 60_000, interval: 500 })
+    for (const tandem of started.members.values()) {
+      expect((await tandem.progress()).retrying?.what).toBe('reaching Redis')
+    }
+  } finally {
+    await redis.restart()
+  }
+  // The no-op that is written to the source every ten seconds would show as well, but only these few.
+  expect(seen.size).toBeGreaterThan(5)
+  await commitAndCompare(started)
+})
+
 it('an instance that dies is replaced sooner than by its lease in the metadata database', async () => {
   await seedData(pair.source.uri, 12, 0.2)
   const workload = createWorkload({ uri: pair.source.uri, seed: 12, ddl: false, transactions: true })
