@@ -36,19 +36,16 @@ export function instancesTable(answers: readonly Answer[], width: number): strin
   const rows = freshest(
     answers.flatMap(({ reply }) => (reply['success'] === true ? (reply['instances'] as InstanceRow[]) : [])),
   )
-  const lines = rows.map((row): Line => {
-    const { mongosyncID: id, coordinator, status, lastSeenSeconds, progress, partitions } = row
-    return {
-      id,
-      coordinator,
-      status: status === 'lost' ? `lost, ${lastSeenSeconds} s` : status,
-      progress,
-      partitions,
-    }
-  })
+  const lines = rows.map(lineOf)
   // When nobody answered there is nothing to tabulate; the notes say why.
   const table = rows.length === 0 ? [] : statusTable(lines, totalsOf(rows), width)
   return [...table, ...notes(lines, answers)]
+}
+
+/** One row of an `instances` answer. */
+export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, progress, partitions }: InstanceRow): Line {
+  const shown = status === 'lost' ? `lost, ${lastSeenSeconds} s` : status
+  return { id: mongosyncID, coordinator, status: shown, progress, partitions }
 }
 
 /** Of a command that only succeeds or not. */

@@ -1,4 +1,4 @@
-import { inUnits, type Line, notes, statusTable } from './cli-answers.ts'
+import { inUnits, lineOf, notes, statusTable } from './cli-answers.ts'
 import type { Sample } from './cli-samples.ts'
 import { cut } from './cli-table.ts'
 import type { Progress } from './domain/progress.ts'
@@ -104,15 +104,7 @@ export function view(history: readonly Sample[], width: number): string[] {
     const rate = rates.events === null ? [] : [`${Math.round(rates.events).toLocaleString('en')}/s`]
     lines.push([`events  ${totals.totalEventsApplied.toLocaleString('en')} applied`, ...rate].join('  '))
   }
-  const table = rows.map(
-    ({ mongosyncID: id, coordinator, status, lastSeenSeconds, progress, partitions }): Line => ({
-      id,
-      coordinator,
-      status: status === 'lost' ? `lost, ${lastSeenSeconds} s` : status,
-      progress,
-      partitions,
-    }),
-  )
+  const table = rows.map(lineOf)
   const short = lines.map((line) => cut(line, width))
   const below = [...notes(table, []), ...sample.unanswered.map(({ why }) => why)]
   return [

@@ -1,11 +1,11 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
-import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
+import type { IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { decidingName, isConversion, isTemporary } from '../domain/namespace-filter.ts'
-import { fieldNamed, isTruthy, type RawFields } from '../domain/raw-bson.ts'
+import { isConversion, isTemporary } from '../domain/namespace-filter.ts'
+import type { RawFields } from '../domain/raw-bson.ts'
 import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -18,6 +18,7 @@ import { type Distribution, type Placement, readDistributions, readPlacements } 
 import { isFollowed, refuseCrossing, renamedOut } from './filter-edge.ts'
 import { refuseUndistributable, resharding, SourcePlacements } from './follow-sharding.ts'
 import { refuseTold, refuseUntold } from './frozen-definitions.ts'
+import { refuseExpiry, refuseUnsupported, unsupportedConversion } from './refuse-definitions.ts'
 
 /**
  * Definitions are reconciled like documents: a DDL event says *which* database and collection changed; what they are
@@ -357,52 +358,4 @@ function newEntry(
     planned: false,
     hasTombstones: false,
   }
-}
-
-/** Throws when a TTL index is among these: with buildIndexes never it is not built on the destination. */
-export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
-  if (!indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)) return
-  throw new FatalError(
-    'VerificationNotSupported',
-    `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +
-      'on the source only. Drop that index, or start anew with "beforeDataCopy" or with "verification": {"enabled": false}.',
-  )
-}
-
-/** What tandem cannot carry yet, by name, at start and whenever it appears later. */
-export function refuseUnsupported(database: string, listed: ListedCollection[]): void {
-  for (const { name, type, options } of listed) {
-    if (type === 'timeseries' || name.startsWith('system.buckets.')) {
-      const plain = name.replace(/^system\.buckets\./, '')
-      throw new FatalError(
-        'UnsupportedCollection',
-        `${namespace(database, plain)} is a time-series collection; change streams do not cover those. Drop it on the source to go on.`,
-      )
-    }
-    if (fieldNamed(options, 'encryptedFields')) {
-      throw new FatalError(
-        'UnsupportedCollection',
-        `${namespace(database, name)} uses Queryable Encryption, which cannot be copied. Drop it on the source to go on.`,
-      )
-    }
-    if (fieldNamed(options, 'clusteredIndex') && fieldNamed(options, 'expireAfterSeconds')) {
-      throw new FatalError(
-        'UnsupportedCollection',
-        `${namespace(database, name)} is a clustered collection with expireAfterSeconds, which cannot be held back until commit. ` +
-          'Turn it off on the source (collMod expireAfterSeconds: "off") to go on.',
-      )
-    }
-    if (isConversion(name) && isTruthy(fieldNamed(options, 'capped'))) {
-      throw unsupportedConversion(database, name)
-    }
-  }
-}
-
-/** convertToCapped writes its copy without change events. */
-function unsupportedConversion(database: string, name: string): FatalError {
-  return new FatalError(
-    'UnsupportedChange',
-    `convertToCapped of ${namespace(database, decidingName(name))} cannot be followed: the server ` +
-      'writes the converted collection without change events. Start over with an emptied destination.',
-  )
 }

@@ -1,4 +1,4 @@
-import { refuseUnsupported } from '../apply/reconcile-definitions.ts'
+import { refuseUnsupported } from '../apply/refuse-definitions.ts'
 import { refuseDistributions } from '../check-sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'

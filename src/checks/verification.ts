@@ -1,4 +1,4 @@
-import { refuseExpiry } from '../apply/reconcile-definitions.ts'
+import { refuseExpiry } from '../apply/refuse-definitions.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
 import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'

@@ -3,7 +3,7 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import type { SegmentStore } from './segment-store.ts'
-import type { StoredDocuments } from './stored-documents.ts'
+import { bytesOf, type StoredDocuments } from './stored-documents.ts'
 import type { TombstoneStore } from './tombstone-store.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
@@ -145,8 +145,4 @@ export class CollectionStore {
 /** Written since sharded clusters can be synced; what was stored before has none. */
 function shardKeyOf(stored: unknown): ShardKey | null {
   return (stored as ShardKey | null | undefined) ?? null
-}
-
-function bytesOf(value: unknown): Buffer {
-  return Buffer.from((value as Binary).buffer)
 }

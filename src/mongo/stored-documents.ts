@@ -1,4 +1,4 @@
-import { BSON, type Document } from 'mongodb'
+import { type Binary, BSON, type Document } from 'mongodb'
 import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
@@ -137,4 +137,9 @@ export class MetadataWriteError extends Error {
     this.name = 'MetadataWriteError'
     this.code = errorCode
   }
+}
+
+/** What was stored as binary. */
+export function bytesOf(value: unknown): Buffer {
+  return Buffer.from((value as Binary).buffer)
 }

@@ -2,7 +2,7 @@ import { Binary, Long } from 'mongodb'
 import { idOf } from '../domain/id-element.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
 import { RawValue } from './raw-values.ts'
-import type { StoredDocuments } from './stored-documents.ts'
+import { bytesOf, type StoredDocuments } from './stored-documents.ts'
 import { toUuid } from './uuid.ts'
 
 /** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
@@ -83,8 +83,4 @@ export class TombstoneStore {
 
 function tombstoneID(uuid: string, idElement: Buffer): Binary {
   return new Binary(Buffer.concat([Buffer.from(uuid, 'latin1'), idElement]))
-}
-
-function bytesOf(value: unknown): Buffer {
-  return Buffer.from((value as Binary).buffer)
 }

@@ -1,4 +1,4 @@
-import { refuseUnsupported } from '../apply/reconcile-definitions.ts'
+import { refuseUnsupported } from '../apply/refuse-definitions.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { refuseIrreversible } from '../domain/start-rules.ts'
