@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Barriers, Touched } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { StageStore } from '../coordination/stages.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
+import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -100,7 +100,8 @@ export class DefinitionFollower {
       }
       const positions = await metadata.loadPartitions()
       const all = Array.from({ length: partitionCount }, (_, partition) => partition)
-      const behind = all.filter((one) => !barrier.reached.has(one) && (positions.get(one)?.time ?? 0n) <= barrier.time)
+      const timeOf = (partition: number): ClusterTime => positions.get(partition)?.time ?? 0n
+      const behind = all.filter((one) => !barrier.reached.has(one) && timeOf(one) <= barrier.time)
       this.barrierWaitsFor = behind
       if (behind.length > 0) continue
       await this.#lookAnew()
@@ -109,6 +110,7 @@ export class DefinitionFollower {
       this.#parts.atStep('barrierDone')
       await barriers.done(barrier)
       coordination.nudge()
+      await barriers.forget(all.map(timeOf).reduce(earlierOf))
     }
   }
 

@@ -63,6 +63,11 @@ export class Barriers {
       { q: { _id: keyOf(time), touched: { $size: covered.length } }, u: { $set: { done: true, covered } } },
     ])
   }
+
+  /** Those that are done and that no partition will come to again, whoever gets it: all stored positions are beyond. */
+  async forget(before: ClusterTime): Promise<void> {
+    await this.#stored.delete('barriers', [{ q: { _id: { $lt: keyOf(before) }, done: true }, limit: 0 }])
+  }
 }
 
 /** In the order of the times. */

@@ -72,4 +72,20 @@ describe('a barrier', () => {
     await barriers().done({ time: clusterTime(8, 1), touched, reached: new Set() })
     expect(await barriers().isDone(clusterTime(8, 1), touched)).toBe(false)
   })
+
+  it('is forgotten once it is done and nobody will come to it again', async () => {
+    const times = [clusterTime(20, 1), clusterTime(20, 2), clusterTime(300, 1), clusterTime(4_000, 1)]
+    const [first, second, third, open] = times as [bigint, bigint, bigint, bigint]
+    for (const time of times) await barriers().reach(time, touched, [1])
+    for (const time of [first, third, open]) await barriers().done({ time, touched, reached: new Set() })
+    await barriers().reach(open, new Map([['more', new Set()]]), [2])
+    await barriers().forget(third)
+    expect(await barriers().isDone(first, touched)).toBe(false)
+    expect(await barriers().isDone(third, touched)).toBe(true)
+    // Not done: whatever the positions say, somebody waits there.
+    expect((await barriers().next())?.time).toBe(second)
+    await barriers().forget(clusterTime(5_000, 1))
+    const left = await one.client.db('tandem_internal').collection('barriers').find().toArray()
+    expect(left.map((barrier) => barrier['done'])).toEqual([false, false])
+  })
 })
