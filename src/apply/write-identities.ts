@@ -122,7 +122,7 @@ export class DocumentWriter {
   async #insertAnew(entry: CatalogueEntry, document: Buffer): Promise<void> {
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [document])
     if (!failed) return
-    if (failed.code === code.duplicateKey)
+    if (failed.code === code.duplicateKey && !failed.ofOtherIndex)
       throw new TransientReplyError('the copy re-inserted a document being replaced')
     throw moved(entry, failed) ?? refusal(entry, failed)
   }

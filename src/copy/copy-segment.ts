@@ -198,7 +198,7 @@ async function writeBatch(
   const refused: Buffer[] = []
   for (const error of failed) {
     // What stands under the same _id is as new or newer: it was copied before, or an event wrote it.
-    if (error.code === code.duplicateKey) continue
+    if (error.code === code.duplicateKey && !error.ofOtherIndex) continue
     if (error.code === code.collectionUUIDMismatch || error.code === code.namespaceNotFound) {
       if (!parts.isKnown(entry)) return // dropped by the events meanwhile
       // Perhaps by another instance, for events that this one has no part in.

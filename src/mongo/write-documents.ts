@@ -17,6 +17,8 @@ export interface StatementError {
   index: number
   code: number
   message: string
+  /** Of a duplicate key: the index that refused it is not that of `_id` (`keyPattern`, which servers tell since 4.4). */
+  ofOtherIndex: boolean
 }
 
 /** A command's statements: the server takes at most 100,000 in 48 MB; small ones keep latency and memory low. */
@@ -85,9 +87,21 @@ async function send(
     if (to - from > 1 && tooLarge.has(codeOf(error) ?? 0)) return await halves()
     throw error
   }
-  const errors = (reply['writeErrors'] ?? []) as { index: number; code: number; errmsg?: string }[]
+  const errors = (reply['writeErrors'] ?? []) as WriteError[]
   if (to - from > 1 && errors.some((error) => tooLarge.has(error.code))) return await halves()
-  return errors.map((error) => ({ index: from + error.index, code: error.code, message: error.errmsg ?? '' }))
+  return errors.map((error) => ({
+    index: from + error.index,
+    code: error.code,
+    message: error.errmsg ?? '',
+    ofOtherIndex: error.keyPattern !== undefined && Object.keys(error.keyPattern).join() !== '_id',
+  }))
+}
+
+interface WriteError {
+  index: number
+  code: number
+  errmsg?: string
+  keyPattern?: Document
 }
 
 /** The server ends a write by itself before the client gives up on it, so that none lives on unobserved. */

@@ -1,4 +1,4 @@
-import { Long } from 'mongodb'
+import { Int32, Long } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { idElementOf, idOf } from '../../src/apply/identity.ts'
 import { copySegment } from '../../src/copy/copy-segment.ts'
@@ -115,6 +115,24 @@ describe('a copy', () => {
       )
       await clusters.metadata.segments.remove([entry.uuid])
     }
+  })
+
+  it.each([
+    ['plain', {}],
+    ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
+  ])('of a %s collection takes a document for copied only where its _id stands', async (_, options) => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
+    await destination().collection('c').createIndex({ foreign: 1 }, { unique: true })
+    const documents = [1, 2, 3].map((_id) => ({ _id: new Int32(_id), foreign: _id === 3 ? 3 : 1 }))
+    await source().collection<{ _id: Int32 }>('c').insertMany(documents)
+    await destination()
+      .collection<{ _id: Int32 }>('c')
+      .insertOne(documents[0] as { _id: Int32 })
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    await copy(entry, segmentOf(entry, null, null))
+    const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
+    expect(recorded.map(({ idElement }) => idElement.at(-4))).toEqual([2])
+    expect(entry.hasTombstones).toBe(true)
   })
 
   it('goes on after the last _id that was acknowledged, whichever it is', async () => {
