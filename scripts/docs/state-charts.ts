@@ -27,7 +27,9 @@ export function renderMachine(machine: AnyStateMachine): string {
 
 function renderComposite(composite: AnyStateNode, edges: Edge[]): string {
   const heading = composite.parent ? `### ${composite.machine.id}: ${nameOf(composite)}` : `## ${composite.machine.id}`
-  return [heading, '', '```mermaid', ...chartOf(composite, edges), '```', '', ...tableOf(composite, edges), ''].join('\n')
+  return [heading, '', '```mermaid', ...chartOf(composite, edges), '```', '', ...tableOf(composite, edges), ''].join(
+    '\n',
+  )
 }
 
 function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {

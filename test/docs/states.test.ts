@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
-import { setup } from 'xstate'
 import { expect, test } from 'vitest'
+import { setup } from 'xstate'
 import { renderMachine } from '../../scripts/docs/state-charts.ts'
 import { statesPage, statesPath } from '../../scripts/docs/states-page.ts'
 
