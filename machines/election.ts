@@ -33,6 +33,7 @@ export const electionMachine = setup({
   guards: {
     isMine: ({ event }) => event.type === 'office.seen' && event.mine,
     isOthers: ({ event }) => event.type === 'office.seen' && !event.mine && !event.vacant,
+    isElected: ({ event }) => (event as unknown as { output: boolean }).output,
     isVacant: ({ event }) => event.type === 'office.seen' && event.vacant && event.eligible,
   },
   actions: {
@@ -71,7 +72,7 @@ export const electionMachine = setup({
         id: 'campaign',
         src: 'campaign',
         input: ({ context }) => ({ self: context.self }),
-        onDone: [{ guard: ({ event }) => event.output, target: 'leading' }, { target: 'unknown' }],
+        onDone: [{ guard: 'isElected', target: 'leading' }, { target: 'unknown' }],
         onError: 'unknown',
       },
     },

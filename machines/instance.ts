@@ -76,11 +76,17 @@ export const instanceMachine = setup({
   },
   guards: {
     wasIdle: ({ context }) => context.configuration === null,
+    hasFailed: ({ context }) => context.failure !== null,
+    isCommitted: ({ context }) => context.canWrite && !context.commitRequested,
+    isAdmitted: ({ context }) => context.canWrite,
+    isNotAdmitted: ({ context }) => !context.canWrite,
     notInitialised: ({ context }) => !context.initialised,
     isReached: ({ context }) => context.reached,
     isPauseRequested: ({ context }) => context.pauseRequested,
     isCommitRequested: ({ context }) => context.commitRequested,
     isReversing: ({ context }) => Boolean(context.reversing),
+    isMoved: ({ context }) => context.reversing === 'adapting',
+    hasCommitPoint: ({ context }) => context.commitPoint !== null,
     isCopyCompleted: ({ context }) => context.copyCompleted,
     isReadyToCommit: ({ context }) =>
       context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
@@ -110,10 +116,10 @@ export const instanceMachine = setup({
     booting: {
       always: [
         { guard: 'wasIdle', target: 'idle' },
-        { guard: ({ context }) => context.failure !== null, target: 'failed' },
+        { guard: 'hasFailed', target: 'failed' },
         { guard: 'isPauseRequested', target: 'paused' },
         { guard: 'isReversing', target: 'reversing' },
-        { guard: ({ context }) => context.canWrite && !context.commitRequested, target: 'committed' },
+        { guard: 'isCommitted', target: 'committed' },
         { target: 'syncing' },
       ],
     },
@@ -142,7 +148,7 @@ export const instanceMachine = setup({
         'lease.buried': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
         'commit.renewed': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
         'commit.passed': {
-          guard: ({ context }) => !context.canWrite,
+          guard: 'isNotAdmitted',
           target: '.finishing',
           actions: assign(({ context }) => commitPassed(context)),
         },
@@ -247,7 +253,7 @@ export const instanceMachine = setup({
               },
               on: {
                 'events.reached': {
-                  guard: ({ context }) => context.commitPoint !== null,
+                  guard: 'hasCommitPoint',
                   target: '#instance.syncing.finishing',
                   actions: assign({ reached: true }),
                 },
@@ -261,7 +267,7 @@ export const instanceMachine = setup({
           states: {
             choosing: {
               // Once writes are allowed on the destination, nothing there may be made equal to the source again.
-              always: [{ guard: ({ context }) => context.canWrite, target: 'converting' }, { target: 'preparing' }],
+              always: [{ guard: 'isAdmitted', target: 'converting' }, { target: 'preparing' }],
             },
             preparing: {
               invoke: {
@@ -323,10 +329,7 @@ export const instanceMachine = setup({
       },
       states: {
         choosing: {
-          always: [
-            { guard: ({ context }) => context.reversing === 'adapting', target: 'adapting' },
-            { target: 'moving' },
-          ],
+          always: [{ guard: 'isMoved', target: 'adapting' }, { target: 'moving' }],
         },
         moving: {
           invoke: {

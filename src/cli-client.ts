@@ -7,6 +7,9 @@ import { findingsText, hasError } from './cli-findings.ts'
 
 type Reply = Answer['reply']
 
+/** Names of what is not an instance's own answer. */
+export const clientErrors = ['InstanceUnreachable', 'NotTandem'] as const
+
 /** Of a table that goes into a file or a pipe. */
 const widthWithoutTerminal = 160
 
@@ -99,6 +102,6 @@ export async function send(
   return failed('NotTandem', `${url} answered ${response.status}, but not as tandem does; check --url`)
 }
 
-function failed(error: string, errorDescription: string): Reply {
+function failed(error: 'InvalidRequest' | (typeof clientErrors)[number], errorDescription: string): Reply {
   return { success: false, error, errorDescription }
 }

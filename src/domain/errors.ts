@@ -17,7 +17,6 @@ export const refusalStatus = {
   ShardingNotAllowed: 422,
   ReversibleNotSupported: 422,
   OplogWindowLost: 422,
-  IndexModeNotSupported: 422,
   WriteBlockingNotSupported: 422,
   VerificationNotSupported: 422,
   InsufficientMemory: 422,
@@ -44,26 +43,29 @@ export class RefusedError extends Error {
 }
 
 /** Names of the faults that end in state FAILED. Metadata is kept; after the cause is mended `resume` goes on. */
-export type FailureName =
-  | 'OplogWindowLost'
-  | 'UnsupportedCollection'
-  | 'UnsupportedChange'
-  | 'DestinationConflict'
-  | 'DuplicateKey'
-  | 'DuplicateDocumentId'
-  | 'IndexBuildFailed'
-  | 'ShardingFailed'
-  | 'MissingPrivileges'
-  | 'ClusterIdentityChanged'
-  | 'InstanceMismatch'
-  | 'ClusterUnreachable'
-  | 'MetadataVersion'
-  | 'LeaseLost'
-  | 'DocumentRefused'
-  | 'VerificationFailed'
-  | 'VerificationNotSupported'
-  | 'SourceWritten'
-  | 'InternalError'
+export const failureNames = [
+  'OplogWindowLost',
+  'UnsupportedCollection',
+  'UnsupportedChange',
+  'DestinationConflict',
+  'DuplicateKey',
+  'DuplicateDocumentId',
+  'IndexBuildFailed',
+  'ShardingFailed',
+  'MissingPrivileges',
+  'ClusterIdentityChanged',
+  'InstanceMismatch',
+  'ClusterUnreachable',
+  'MetadataVersion',
+  'LeaseLost',
+  'DocumentRefused',
+  'VerificationFailed',
+  'VerificationNotSupported',
+  'SourceWritten',
+  'InternalError',
+] as const
+
+export type FailureName = (typeof failureNames)[number]
 
 /** The operator must act: the instance goes to FAILED and says why. */
 export class FatalError extends Error {

@@ -10,8 +10,14 @@ afterEach(async () => {
   for (const close of closers.splice(0)) await close()
 })
 
-const info: Finding = { severity: 'info', name: 'Known', message: 'm1', remedy: 'r1' }
-const error: Finding = { severity: 'error', name: 'Bad', namespace: 'a.b', message: 'm2', remedy: 'r2' }
+const info: Finding = { severity: 'info', name: 'ClockSkew', message: 'm1', remedy: 'r1' }
+const error: Finding = {
+  severity: 'error',
+  name: 'UnsupportedCollection',
+  namespace: 'a.b',
+  message: 'm2',
+  remedy: 'r2',
+}
 
 async function check(findings: Finding[], terminalWidth: number | null = null) {
   const { api, instance } = apiUnderTest()
@@ -61,9 +67,9 @@ test('tandem check ends with 1 when there is an error, and with 0 when there is 
 
 test('on a terminal it prints a line for each finding and what to do', async () => {
   expect((await check([error, info], 80)).printed).toEqual([
-    'error    Bad: m2',
+    'error    UnsupportedCollection: m2',
     '         → r2',
-    'info     Known: m1',
+    'info     ClockSkew: m1',
     '         → r1',
   ])
   expect((await check([], 80)).printed).toEqual(['nothing found: start will be accepted'])

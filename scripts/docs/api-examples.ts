@@ -1,0 +1,29 @@
+/** What an OpenAPI document does not tell of an endpoint: the command of the command line for it, and a body worth showing. */
+export interface Example {
+  cli: string
+  body?: unknown
+}
+
+const sync = { source: 'cluster0', destination: 'cluster1' }
+
+const examples: Record<string, Example> = {
+  start: {
+    cli: '`tandem start`',
+    body: { ...sync, reversible: true, enableUserWriteBlocking: 'sourceAndDestination' },
+  },
+  check: { cli: '`tandem check`', body: sync },
+  pause: { cli: '`tandem pause`' },
+  resume: { cli: '`tandem resume`' },
+  commit: { cli: '`tandem commit`' },
+  reverse: { cli: '`tandem reverse`' },
+  progress: { cli: '`tandem progress`' },
+  instances: { cli: '`tandem instances`' },
+  limits: { cli: '`tandem limits`' },
+  limit: { cli: '`tandem limit`', body: { bytesPerSecond: 20_000_000, writeConcurrency: null } },
+  mismatches: { cli: '`tandem mismatches`' },
+  repair: { cli: '`tandem repair`' },
+}
+
+export function exampleOf(operationId: string): Example {
+  return examples[operationId] ?? { cli: '' }
+}

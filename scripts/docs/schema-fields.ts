@@ -1,0 +1,97 @@
+/** The part of JSON Schema that the API's document uses. */
+export interface Schema {
+  type?: string
+  properties?: Record<string, Schema>
+  required?: string[]
+  additionalProperties?: boolean | Schema
+  items?: Schema
+  anyOf?: Schema[]
+  enum?: unknown[]
+  const?: unknown
+  default?: unknown
+  minimum?: number
+  maximum?: number
+  minLength?: number
+  minItems?: number
+  minProperties?: number
+  maxProperties?: number
+  description?: string
+}
+
+export interface Field {
+  /** As in `sharding.shardingEntries[].database`. */
+  path: string
+  type: string
+  /** Of a request: must be sent. Of an answer: is always there. */
+  required: boolean
+  default: string
+  constraints: string
+  meaning: string
+  /** Its own schema, for who wants to show its fields elsewhere. */
+  schema: Schema
+}
+
+/**
+ * Fields of an object, each followed by its own ones. `within` tells what of a field is to be listed as well; what another
+ * endpoint shows already need not be told twice.
+ */
+export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () => true, prefix = ''): Field[] {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, own]) => {
+    const path = prefix + name
+    const required = schema.required?.includes(name) ?? false
+    const field = {
+      path,
+      type: typeOf(own),
+      required: required && own.default === undefined,
+      default: own.default === undefined ? '' : JSON.stringify(own.default),
+      constraints: constraintsOf(own).join('; '),
+      meaning: meaningOf(own),
+      schema: own,
+    }
+    const [inner, suffix] = innerOf(own)
+    return [field, ...(inner && within(field) ? fieldsOf(inner, within, `${path}${suffix}.`) : [])]
+  })
+}
+
+/** The object whose fields are a field's own, and what its path is then followed by. */
+export function innerOf(schema: Schema): [inner: Schema | null, suffix: string] {
+  const found = [schema, ...(schema.anyOf ?? [])].find(({ properties, items }) => properties ?? items)
+  if (found?.items) {
+    const [inner, suffix] = innerOf(found.items)
+    return [inner, `[]${suffix}`]
+  }
+  return [found ?? null, '']
+}
+
+function typeOf(schema: Schema): string {
+  if (schema.anyOf) return schema.anyOf.map(typeOf).join(' or ')
+  if (schema.type === 'array') return `array of ${plural(typeOf(schema.items ?? {}))}`
+  if (schema.const !== undefined) return typeof schema.const
+  return schema.type ?? 'any'
+}
+
+function plural(type: string): string {
+  return type
+    .split(' or ')
+    .map((one) => (one === 'any' ? 'any values' : `${one}s`))
+    .join(' or ')
+}
+
+function constraintsOf(schema: Schema): string[] {
+  const { minimum, maximum, minLength, minItems, minProperties, maxProperties } = schema
+  const said: string[] = []
+  if (schema.enum) said.push(schema.enum.map((value) => `\`${String(value)}\``).join(', '))
+  if (schema.const !== undefined) said.push(`\`${String(schema.const)}\``)
+  if (minimum !== undefined) said.push(`at least ${minimum.toLocaleString('en')}`)
+  if (maximum !== undefined && maximum !== Number.MAX_SAFE_INTEGER) said.push(`at most ${maximum.toLocaleString('en')}`)
+  if (minLength === 1) said.push('not empty')
+  if (minItems === 1) said.push('at least one element')
+  if (minProperties === 1 && maxProperties === 1) said.push('exactly one field')
+  return [...said, ...(schema.anyOf ?? []).flatMap(constraintsOf)]
+}
+
+function meaningOf(schema: Schema): string {
+  const own = schema.description ?? schema.anyOf?.find(({ description }) => description)?.description ?? ''
+  const inner = schema.items && !schema.items.properties ? schema.items.description : undefined
+  return [own, inner].filter(Boolean).join(' ')
+}

@@ -1,0 +1,119 @@
+import type { AnyStateMachine, AnyStateNode } from 'xstate'
+
+/**
+ * State machines as Mermaid charts (https://mermaid.js.org/syntax/stateDiagram.html). One chart for a machine and one for each
+ * state that has states of its own: a chart shows what goes on between the children of one state, and deeper ones as part of
+ * the child they are in. Mermaid cannot draw transitions between the insides of two states, and nobody could read them.
+ */
+
+interface Edge {
+  from: AnyStateNode
+  /** Null: taken without leaving the state. */
+  to: AnyStateNode | null
+  label: string
+}
+
+/** Stands in a chart for all of its states. */
+const anyState = 'anyState'
+
+/** Of a whole machine, one section for each chart. */
+export function renderMachine(machine: AnyStateMachine): string {
+  const edges = nodesOf(machine.root).flatMap(edgesOf)
+  return nodesOf(machine.root)
+    .filter((node) => childrenOf(node).length > 0)
+    .map((node) => renderComposite(node, edges))
+    .join('\n')
+}
+
+function renderComposite(composite: AnyStateNode, edges: Edge[]): string {
+  const heading = composite.parent ? `### ${composite.machine.id}: ${nameOf(composite)}` : `## ${composite.machine.id}`
+  return [heading, '', '```mermaid', ...chartOf(composite, edges), '```', '', ...tableOf(composite, edges), ''].join(
+    '\n',
+  )
+}
+
+function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {
+  const children = childrenOf(composite)
+  const outside = new Map<string, string>()
+  const labels = new Map<string, Set<string>>()
+  for (const { from, to, label } of edges) {
+    const start = childOver(from, composite)
+    const end = to && childOver(to, composite)
+    // What leaves the whole composite is drawn in its parent's chart.
+    if (!to || (!start && !(from === composite && end))) continue
+    // Within one child: drawn in that child's own chart.
+    if (end !== null && end === start && (from !== start || to !== start)) continue
+    if (!end) outside.set(idOf(to), nameOf(to))
+    if (!start) outside.set(anyState, 'any of these')
+    const arrow = `${start ? idOf(start) : anyState} --> ${idOf(end ?? to)}`
+    labels.set(arrow, (labels.get(arrow) ?? new Set()).add(label))
+  }
+  const initial = composite.initial.target[0]
+  return [
+    'stateDiagram-v2',
+    ...children.map((child) => `  state "${child.key}" as ${idOf(child)}`),
+    ...[...outside].map(([id, name]) => `  state "${name}" as ${id}`),
+    ...(initial ? [`  [*] --> ${idOf(initial)}`] : []),
+    ...[...labels].map(([arrow, texts]) => `  ${arrow}: ${[...texts].join('<br/>')}`),
+  ]
+}
+
+/** What a chart has no room for: what is shown to users, what is at work, what is taken without leaving. */
+function tableOf(composite: AnyStateNode, edges: Edge[]): string[] {
+  const rows = [composite, ...childrenOf(composite)].map((node) => {
+    const stays = edges.filter(({ from, to }) => from === node && to === null).map(({ label }) => label)
+    const works = node.invoke.map(({ id }) => id)
+    const name = node === composite ? `_${node.parent ? node.key : 'all'}_` : node.key
+    return [name, node.tags.join(', '), works.join(', '), stays.join(', ')]
+  })
+  return [
+    '| State | Shown as | At work there | Taken without leaving it |',
+    '| ----- | -------- | ------------- | ------------------------ |',
+    ...rows.map((cells) => `| ${cells.join(' | ')} |`),
+  ]
+}
+
+function edgesOf(node: AnyStateNode): Edge[] {
+  const transitions = [...node.transitions.values()].flat()
+  return [...transitions, ...(node.always ?? [])].flatMap(({ eventType, guard, target }) => {
+    const label = `${eventName(eventType)}${guardName(guard)}`.trim() || 'otherwise'
+    const targets: (AnyStateNode | null)[] = target && target.length > 0 ? [...target] : [null]
+    return targets.map((to) => ({ from: node, to, label }))
+  })
+}
+
+/** XState's own names for the end of an actor's work are long. */
+function eventName(eventType: string): string {
+  const [, end, actor] = /^xstate\.(done|error)\.actor\.(.+)$/.exec(eventType) ?? []
+  return actor === undefined ? eventType : `${actor} ${end === 'done' ? 'done' : 'failed'}`
+}
+
+function guardName(guard: unknown): string {
+  if (guard === undefined) return ''
+  const name = typeof guard === 'string' ? guard : (guard as { type?: unknown }).type
+  return ` [${typeof name === 'string' ? name : 'a condition without a name'}]`
+}
+
+function nodesOf(node: AnyStateNode): AnyStateNode[] {
+  return [node, ...childrenOf(node).flatMap(nodesOf)]
+}
+
+function childrenOf(node: AnyStateNode): AnyStateNode[] {
+  return Object.values(node.states)
+}
+
+/** The child of `composite` that is `node` or holds it; null when it is elsewhere. */
+function childOver(node: AnyStateNode, composite: AnyStateNode): AnyStateNode | null {
+  let at = node
+  while (at.parent && at.parent !== composite) at = at.parent
+  return at.parent === composite ? at : null
+}
+
+/** A key alone is not unique: several states have a child `choosing`. */
+function idOf(node: AnyStateNode): string {
+  return node.path.length > 0 ? node.path.join('_') : node.machine.id
+}
+
+function nameOf(node: AnyStateNode): string {
+  return node.path.join('.')
+}

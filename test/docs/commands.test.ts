@@ -1,0 +1,43 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { parseCommandLine } from '../../src/cli-options.ts'
+
+/** Commands in the pages' shell blocks are ones that the command line knows, with options that it takes. */
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const pages = ['README.md', ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter((name) =>
+  name.endsWith('.md'),
+)
+
+function commandsOf(page: string): string[] {
+  const text = readFileSync(path.join(root, page), 'utf8')
+  const blocks = [...text.matchAll(/^ *```sh\n([\s\S]*?)^ *```/gm)].map(([, block = '']) => block)
+  const lines = blocks.flatMap((block) => block.replaceAll(/\\\n\s*/g, ' ').split('\n'))
+  return lines
+    .flatMap((line) => line.replace(/\s#.*$/, '').split('&&'))
+    .map((line) => line.trim())
+    .filter((line) => line.startsWith('npx tandem'))
+}
+
+/** Enough of a shell: words, single quotes, and variables that stand for one word or for several addresses. */
+function wordsOf(command: string): string[] {
+  const known = command
+    .replaceAll('$all', '--url http://localhost:27182 --url http://localhost:27183')
+    .replaceAll(/"\$(SOURCE|DESTINATION)"/g, "'mongodb://h/?replicaSet=x'")
+    .replaceAll('mongodb://…', 'mongodb://h')
+  return [...known.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? '').slice(2)
+}
+
+const all = pages.flatMap((page) => commandsOf(page).map((command): [string, string] => [page, command]))
+
+test.each(all)('%s: %s', (_, command) => {
+  const env = { TANDEM_CLUSTER0: 'mongodb://a/', TANDEM_CLUSTER1: 'mongodb://b/' }
+  const parsed = parseCommandLine(wordsOf(command), env, '1.2.3')
+  expect(parsed).not.toMatchObject({ stream: 'stderr' })
+})
+
+test('there are such commands', () => {
+  expect(all.length).toBeGreaterThan(25)
+})

@@ -1,0 +1,71 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { clientErrors } from '../../src/cli-client.ts'
+import { failureNames, refusalStatus } from '../../src/domain/errors.ts'
+import { adviceNames } from '../../src/domain/finding.ts'
+
+/**
+ * docs/troubleshooting.md has an entry for every error name. The product's own lists are what the names are typed by, so a name
+ * that is thrown stands in one of them.
+ */
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const page = readFileSync(path.join(root, 'docs/troubleshooting.md'), 'utf8')
+
+const entries = new Map(
+  page
+    .split(/^### /m)
+    .slice(1)
+    .map((text): [string, string] => [text.slice(0, text.indexOf('\n')), text]),
+)
+
+const names = [...new Set([...Object.keys(refusalStatus), ...failureNames, ...adviceNames, ...clientErrors])].sort()
+
+test('every error name has an entry, and every entry a name', () => {
+  expect([...entries.keys()]).toEqual(names)
+})
+
+test.each(names)('%s says where it is shown, and what an operator wants to know', (name) => {
+  const entry = entries.get(name) ?? ''
+  const status = (refusalStatus as Record<string, number>)[name]
+  const shown = /^_(.+)_$/m.exec(entry)?.[1] ?? ''
+  expect(/Answer (\d+)\./.exec(shown)?.[1]).toBe(status?.toString())
+  expect(shown.includes('Failure.')).toBe((failureNames as readonly string[]).includes(name))
+  expect(/Finding \((warning|info)\)\./.test(shown)).toBe((adviceNames as readonly string[]).includes(name))
+  expect(shown.includes('Command line.')).toBe((clientErrors as readonly string[]).includes(name))
+  for (const part of ['Means', 'Comes about', 'Do', 'Lost'])
+    expect(entry).toMatch(new RegExp(`^- \\*\\*${part}:\\*\\* .{5}`, 'm'))
+})
+
+/** Where names are listed or told of, rather than given. */
+const lists = ['src/domain/errors.ts', 'src/domain/finding.ts']
+
+const sources = ['src', 'machines']
+  .flatMap((folder) =>
+    readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((file) => path.join(folder, file)),
+  )
+  .filter((file) => file.endsWith('.ts') && !lists.includes(file))
+  .map((file) => readFileSync(path.join(root, file), 'utf8'))
+  .join('\n')
+
+test.each(names)('%s is given somewhere in the product', (name) => {
+  if (name === 'InternalError') return // by toFailure, for whatever has no name
+  expect(sources.includes(`'${name}'`)).toBe(true)
+})
+
+test('every name that is given where errors are made is in the lists', () => {
+  const made = sources.matchAll(
+    /(?:FatalError|RefusedError|problem|unsupported|failed|failure)\(\s*(?:context, \d+, )?'([A-Z]\w+)'/g,
+  )
+  const given = new Set([...made].map(([, name]) => name))
+  expect(given.size).toBeGreaterThan(25)
+  expect([...given].filter((name) => name !== undefined && !names.includes(name))).toEqual([])
+})
+
+test('links within the page lead to entries', () => {
+  const headings = [...page.matchAll(/^##+ (.+)$/gm)].map(([, heading = '']) => heading.toLowerCase())
+  const links = [...page.matchAll(/\]\(#([^)]+)\)/g)].map(([, target]) => target)
+  expect(links.filter((target) => !headings.includes(target ?? ''))).toEqual([])
+})
