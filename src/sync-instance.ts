@@ -49,7 +49,7 @@ export class SyncInstance implements Instance {
       const rows = destination ? (await this.#parts.liveness(destination).instances()).map(rowOf) : []
       return { instances: rows, totals: totalsOf(rows) }
     } catch (error) {
-      throw asRefusal(error)
+      throw asRefusal(error, 'instances')
     }
   }
 
@@ -85,7 +85,7 @@ export class SyncInstance implements Instance {
     try {
       return await findEverything(configuration, clusters[configuration.source], clusters[configuration.destination])
     } catch (error) {
-      throw asRefusal(error)
+      throw asRefusal(error, 'check')
     }
   }
 
@@ -139,7 +139,7 @@ export class SyncInstance implements Instance {
       await this.#sync.leadAgain(work)
       this.#sync.actor.send({ type: 'sync.reverse' })
     } catch (error) {
-      throw asRefusal(error)
+      throw asRefusal(error, 'reverse')
     } finally {
       this.#reversing = false
     }
@@ -168,7 +168,7 @@ export class SyncInstance implements Instance {
     try {
       return await (work as SyncWork).commit.repair()
     } catch (error) {
-      throw asRefusal(error)
+      throw asRefusal(error, 'repair')
     } finally {
       this.#repairing = false
     }

@@ -66,11 +66,16 @@ const remedies: Partial<Record<RefusalName, string>> = {
   InvalidRequest: 'mend the field that the message names',
 }
 
-const refusedFailures = new Set<FailureName>(['UnsupportedCollection', 'MissingPrivileges', 'VerificationNotSupported'])
+const refusedFailures = new Set<FailureName>([
+  'UnsupportedCollection',
+  'MissingPrivileges',
+  'VerificationNotSupported',
+  'MetadataVersion',
+])
 
 /** What a command that met `error` is answered; anything unknown passes unchanged and becomes InternalError. */
-export function asRefusal(error: unknown): unknown {
-  const fatal = toFatal('start', error)
+export function asRefusal(error: unknown, command = 'start'): unknown {
+  const fatal = toFatal(command, error)
   if (fatal instanceof FatalError && refusedFailures.has(fatal.failure)) {
     return new RefusedError(fatal.failure as RefusalName, fatal.message, { cause: error })
   }
@@ -79,9 +84,8 @@ export function asRefusal(error: unknown): unknown {
     return new RefusedError('UnsupportedCollection', fatal.message, { cause: error })
   }
   if (isTransient(error) || error instanceof StoppedError) {
-    return new RefusedError('ClusterUnreachable', 'a cluster does not answer; check both and send start again', {
-      cause: error,
-    })
+    const description = `a cluster does not answer; check both and send ${command} again`
+    return new RefusedError('ClusterUnreachable', description, { cause: error })
   }
   return error
 }

@@ -23,6 +23,7 @@ export const refusalStatus = {
   DestinationNotEmpty: 422,
   MissingPrivileges: 422,
   ConfigurationMismatch: 422,
+  MetadataVersion: 422,
   ClusterUnreachable: 503,
   InternalError: 500,
 } as const

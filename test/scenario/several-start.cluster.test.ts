@@ -67,6 +67,18 @@ it('1: the same start sent to each instance is accepted, another body is Configu
   expect(await a.post('start', others[0])).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
+it('1: a sync that another version of tandem began meanwhile refuses start by name, and stays as it is', async () => {
+  await insert(0, 10)
+  await begin('a')
+  const sync = pair.destinationClient.db('tandem_internal').collection<{ _id: string; schemaVersion: number }>('sync')
+  await sync.insertOne({ _id: 'sync', schemaVersion: 99 })
+  const record = await stored()
+  const answer = await of('a').post('start', body)
+  expect(answer).toMatchObject({ status: 422, body: { success: false, error: 'MetadataVersion' } })
+  expect((await of('a').progress()).state).toBe('IDLE')
+  expect(await stored()).toEqual(record)
+})
+
 it('1: starts sent at the same moment make one sync, with one coordinator', async () => {
   await insert(0, 500)
   const started = await begin('a', 'b', 'c')
