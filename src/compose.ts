@@ -4,7 +4,7 @@ import type { Logger } from 'pino'
 import type { Instance } from './api/instance.ts'
 import type { Liveness } from './coordination/liveness.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
-import { FatalError, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
+import { FatalError, isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { InstancesReport } from './domain/instances.ts'
 import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
@@ -140,7 +140,11 @@ export class ComposedInstance implements Instance {
 
   #ready(): SyncInstance {
     if (this.#instance) return this.#instance
-    if (this.#bootFailure) throw new RefusedError('WrongState', toFailure(this.#bootFailure).errorDescription)
+    if (this.#bootFailure) {
+      const { error, errorDescription } = toFailure(this.#bootFailure)
+      const known = isRefusalName(error) && error !== 'InternalError'
+      throw new RefusedError(known ? error : 'WrongState', errorDescription)
+    }
     throw new RefusedError(
       'ClusterUnreachable',
       'connecting: a cluster does not answer yet, or another instance still holds the lease; try again',

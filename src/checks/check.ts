@@ -62,14 +62,17 @@ const remedies: Partial<Record<RefusalName, string>> = {
   VerificationNotSupported: 'drop the TTL index, set buildIndexes to beforeDataCopy, or switch verification off',
   InsufficientMemory: 'give tandem more memory, or switch verification off',
   DestinationNotEmpty: "drop the destination's user databases",
+  AuthenticationFailed: 'mend the user name or password in the connection string',
   MissingPrivileges: 'grant the roles that README lists',
   InvalidRequest: 'mend the field that the message names',
 }
 
 const refusedFailures = new Set<FailureName>([
   'UnsupportedCollection',
+  'AuthenticationFailed',
   'MissingPrivileges',
   'VerificationNotSupported',
+  'ClusterIdentityChanged',
   'MetadataVersion',
 ])
 

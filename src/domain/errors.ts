@@ -21,8 +21,10 @@ export const refusalStatus = {
   VerificationNotSupported: 422,
   InsufficientMemory: 422,
   DestinationNotEmpty: 422,
+  AuthenticationFailed: 422,
   MissingPrivileges: 422,
   ConfigurationMismatch: 422,
+  ClusterIdentityChanged: 422,
   MetadataVersion: 422,
   ClusterUnreachable: 503,
   InternalError: 500,
@@ -53,6 +55,7 @@ export const failureNames = [
   'DuplicateDocumentId',
   'IndexBuildFailed',
   'ShardingFailed',
+  'AuthenticationFailed',
   'MissingPrivileges',
   'ClusterIdentityChanged',
   'InstanceMismatch',
@@ -67,6 +70,11 @@ export const failureNames = [
 ] as const
 
 export type FailureName = (typeof failureNames)[number]
+
+/** A command is refused with the name of a fault where that says more than the state it leaves the instance in. */
+export function isRefusalName(name: string): name is RefusalName {
+  return Object.hasOwn(refusalStatus, name)
+}
 
 /** The operator must act: the instance goes to FAILED and says why. */
 export class FatalError extends Error {

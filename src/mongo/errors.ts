@@ -12,6 +12,7 @@ import { FatalError, StoppedError } from '../domain/errors.ts'
 export const code = {
   hostUnreachable: 6,
   unauthorized: 13,
+  authenticationFailed: 18,
   namespaceNotFound: 26,
   indexNotFound: 27,
   cursorNotFound: 43,
@@ -156,6 +157,13 @@ export function toFatal(what: string, error: unknown): unknown {
       return new FatalError(
         'MissingPrivileges',
         `${what}: the sync user lacks a privilege (${message}). Grant it and send resume.`,
+        { cause: error },
+      )
+    case code.authenticationFailed:
+      return new FatalError(
+        'AuthenticationFailed',
+        `${what}: the cluster refuses the user name or password of its connection string (${message}). Mend the string, or the ` +
+          'user on the cluster, then start this process again.',
         { cause: error },
       )
     case code.changeStreamHistoryLost:

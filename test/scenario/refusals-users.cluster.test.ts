@@ -35,6 +35,19 @@ describe('users', () => {
 
   const footprints = () => Promise.all([footprint(sourceClient), footprint(destinationClient)])
 
+  it('5.4: a wrong password is named at once, on progress and by every command, and is not told', async () => {
+    const wrong = new URL(source.uri)
+    wrong.password = 'mistyped-horse'
+    await using tandem = await startTandem({ cluster0: wrong.href, cluster1: destination.uri })
+    const failed = { state: 'FAILED', failure: { error: 'AuthenticationFailed' } }
+    await vi.waitFor(async () => expect(await tandem.progress()).toMatchObject(failed), patience)
+    for (const command of ['start', 'resume']) {
+      const answer = await tandem.post(command, command === 'start' ? start : {})
+      expectRefusal(answer, 422, 'AuthenticationFailed', /connecting to cluster0.*user name or password/)
+    }
+    expect(JSON.stringify(await tandem.progress())).not.toContain('mistyped-horse')
+  })
+
   const lacking: [what: string, side: 'source' | 'destination', roles: (string | Document)[]][] = [
     ['may do nothing on the source', 'source', []],
     ['may read only one database of the source', 'source', ['clusterMonitor', { role: 'read', db: 'app' }]],
