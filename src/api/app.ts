@@ -4,6 +4,8 @@ import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { auditCommands } from './audit-commands.ts'
+import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
@@ -51,6 +53,7 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       context.header('X-Content-Type-Options', 'nosniff')
       await next()
     })
+    .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
     .use(guardHost(boundAddresses))
 
     .post(
@@ -184,6 +187,13 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       },
     )
     .all('/api/v1/repair', (context) => wrongMethod(context, 'POST'))
+
+    .get(
+      '/api/v1/audit',
+      describeQuery('audit', 'Who sent which command, the newest first.', auditAnswerSchema),
+      async (context) => context.json(renderAudit(await instance.audit())),
+    )
+    .all('/api/v1/audit', (context) => wrongMethod(context, 'GET, HEAD'))
 
     .get('/healthz', describeQuery('health', 'The process answers.', healthSchema), (context) =>
       context.json({ ...success, version }),

@@ -1,9 +1,9 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import { getRequestListener } from '@hono/node-server'
+import { getRequestListener, type HttpBindings } from '@hono/node-server'
 
 export interface ServeOptions {
-  api: { fetch: (request: Request) => Response | Promise<Response> }
+  api: { fetch: (request: Request, env: Partial<HttpBindings>) => Response | Promise<Response> }
   port: number
   hostname?: string
   /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
@@ -29,7 +29,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
       // Node looks for late clients only this often; its default would let them stay half a minute longer.
       connectionsCheckingInterval: 500,
     },
-    getRequestListener((request) => api.fetch(request), {
+    getRequestListener((request, env) => api.fetch(request, env as HttpBindings), {
       overrideGlobalObjects: false,
       errorHandler: () => Response.json(failureBody('the request could not be understood'), { status: 400 }),
     }),

@@ -10,7 +10,7 @@ beforeAll(async () => {
 const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair'].map(
   (command) => `/api/v1/${command}`,
 )
-const getPaths = ['/api/v1/progress', '/api/v1/instances', '/api/v1/verification/mismatches']
+const getPaths = ['/api/v1/progress', '/api/v1/instances', '/api/v1/audit', '/api/v1/verification/mismatches']
 
 describe('the document', () => {
   test('is an OpenAPI 3.1 object with the required parts', () => {

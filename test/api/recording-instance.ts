@@ -1,5 +1,6 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
+import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
@@ -61,6 +62,13 @@ export class RecordingInstance implements Instance {
   found: Awaited<ReturnType<Instance['mismatches']>> = { mismatches: [], total: 0 }
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return Promise.resolve(this.found)
+  }
+  recorded: (CommandCall & { admitted: boolean })[] = []
+  recordCommand(call: CommandCall, admitted: boolean): void {
+    this.recorded.push({ ...call, admitted })
+  }
+  audit(): Promise<AuditEntry[]> {
+    return Promise.resolve(this.recorded.map(({ admitted: _, ...call }) => ({ ...call, mongosyncID: 'one' })).reverse())
   }
   async repair(): Promise<number> {
     await this.#record('repair')
