@@ -1,5 +1,6 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { addClusterOptions, readClusters } from './cli-cluster-options.ts'
+import { addListenOptions, type ListenOptions, readListenOptions } from './cli-listen-options.ts'
 import { addRedisOption, readRedis } from './cli-redis-option.ts'
 import { addConfigOption, type Environment, type Origin, settle } from './cli-settings.ts'
 import { redactUris } from './domain/uri-rules.ts'
@@ -7,7 +8,7 @@ import { redactUris } from './domain/uri-rules.ts'
 /** Names of the log levels as pino has them; mongosync's PANIC is our fatal. */
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal'
 
-export interface ServeCommandOptions {
+export interface ServeCommandOptions extends ListenOptions {
   cluster0: string
   cluster1: string
   port: number
@@ -46,13 +47,14 @@ const logLevels: Record<string, LogLevel> = {
 
 /** The options of an instance, in the order in which they are printed. */
 export function addServeOptions(command: Command): Command {
-  addRedisOption(addClusterOptions(command))
-    .option(
+  addListenOptions(
+    addRedisOption(addClusterOptions(command)).option(
       '--port <number>',
-      'port of the HTTP API on 127.0.0.1; 0 takes a free one',
+      'port of the HTTP API; 0 takes a free one',
       integerBetween(0, 65_535),
       27_182,
-    )
+    ),
+  )
     .option('--id <id>', 'name of this instance; needed when several share the work', nonEmpty, defaultId)
     .option('--loadLevel <level>', 'how hard to load the clusters, 1 to 4', integerBetween(1, 4), 3)
     .option('--logPath <directory>', 'write the log into this directory instead of standard output', nonEmpty)
@@ -69,8 +71,10 @@ export function addServeOptions(command: Command): Command {
 export function readServeOptions(command: Command, env: Environment): ServeCommandOptions {
   const { notices } = settle(command, env)
   const options = command.opts()
+  const { notices: listenNotices, ...listen } = readListenOptions(command)
   return {
     ...readClusters(command, options, env),
+    ...listen,
     redis: readRedis(command, options, env),
     port: options['port'],
     id: options['id'],
@@ -83,6 +87,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
         .filter(({ name }) => options[name] !== undefined)
         .map(({ name, why }) => `--${name} is ignored: ${why}`),
       ...notices,
+      ...listenNotices,
     ],
   }
 }

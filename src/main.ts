@@ -6,6 +6,7 @@ import { createApi } from './api/app.ts'
 import { serveApi } from './api/server.ts'
 import { runVerify } from './audit/run-verify.ts'
 import { runClient } from './cli-client.ts'
+import { isLoopback } from './cli-listen-options.ts'
 import { parseCommandLine } from './cli-options.ts'
 import type { ServeCommandOptions } from './cli-serve-options.ts'
 import { runWait } from './cli-wait.ts'
@@ -99,17 +100,20 @@ async function serve(options: ServeCommandOptions): Promise<void> {
   const api = createApi({
     instance,
     version,
+    token: options.token,
+    anyHost: !isLoopback(options.bind),
     onInternalError: (error) =>
       log.error(
         { error: redactUris(error instanceof Error ? (error.stack ?? error.message) : String(error)) },
         'request failed',
       ),
   })
-  const server = await serveApi({ api, port: options.port }).catch((error: Error) => {
+  const { port, bind, tls } = options
+  const server = await serveApi({ api, port, hostname: bind, tls }).catch((error: Error) => {
     log.fatal(error.message)
     process.exit(1)
   })
-  log.info({ port: server.port, version }, 'listening')
+  log.info({ bind, port: server.port, tls: tls !== null, token: options.token !== null, version }, 'listening')
 
   let stopping = false
   const stop = async (): Promise<void> => {

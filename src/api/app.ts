@@ -16,6 +16,7 @@ import { metricsContentType, renderMetrics } from './metrics.ts'
 import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
+import { requireToken } from './require-token.ts'
 import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
 import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
@@ -24,8 +25,10 @@ export interface ApiDependencies {
   instance: Instance
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
-  /** Addresses other than loopback that the server listens on; a Host header may name them. */
-  boundAddresses?: readonly string[]
+  /** What requests must show; null: nothing. */
+  token?: string | null
+  /** Other machines reach it, so a Host header may name anything. Only with a token. */
+  anyHost?: boolean
   /** Told of errors that are nobody's refusal; the client only learns that there was one. */
   onInternalError?: (error: unknown) => void
 }
@@ -33,7 +36,8 @@ export interface ApiDependencies {
 export type Api = ReturnType<typeof createApi>
 
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
-export function createApi({ instance, version, boundAddresses = [], onInternalError = () => {} }: ApiDependencies) {
+export function createApi(dependencies: ApiDependencies) {
+  const { instance, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
   const success = { success: true } as const
   const noBody = { schema: emptyBodySchema, required: false }
 
@@ -54,7 +58,8 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       await next()
     })
     .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
-    .use(guardHost(boundAddresses))
+    .use(guardHost(anyHost))
+    .use(token === null ? (_context, next) => next() : requireToken(token))
 
     .post(
       '/api/v1/start',
@@ -204,7 +209,13 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
     .get('/openapi.json', async (context) => {
       const description = "tandem's control interface, compatible with mongosync's."
       return context.json(
-        await generateSpecs(routes, { documentation: { info: { title: 'tandem', version, description } } }),
+        await generateSpecs(routes, {
+          documentation: {
+            info: { title: 'tandem', version, description },
+            components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
+            security: token === null ? [] : [{ token: [] }],
+          },
+        }),
       )
     })
     .all('/openapi.json', (context) => wrongMethod(context, 'GET, HEAD'))

@@ -96,11 +96,11 @@ export interface Reply {
   body: any
 }
 
-export function apiUnderTest(boundAddresses: string[] = []): ApiUnderTest {
+export function apiUnderTest(guards: { token?: string; anyHost?: boolean } = {}): ApiUnderTest {
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
-  const api = createApi({ instance, version: '1.2.3', boundAddresses, onInternalError })
+  const api = createApi({ instance, version: '1.2.3', ...guards, onInternalError })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }
