@@ -4,6 +4,7 @@ import { isIP, isIPv4 } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { type Command, InvalidArgumentError } from 'commander'
 import { openFileNotices, readToken } from './cli-token.ts'
+import { nonEmpty } from './cli-values.ts'
 
 /** Where an instance listens, and what keeps strangers out there. */
 export interface ListenOptions {
@@ -26,9 +27,9 @@ export function addListenOptions(command: Command): Command {
     .option(
       '--tlsCertificateKeyFile <file>',
       'PEM file with certificate and private key: the API is then served by HTTPS',
-      path,
+      nonEmpty,
     )
-    .option('--tokenFile <file>', 'file with a token that requests must show (Authorization: Bearer …)', path)
+    .option('--tokenFile <file>', 'file with a token that requests must show (Authorization: Bearer …)', nonEmpty)
 }
 
 /** Reads both files once. Ends the parsing with an error that names the option and the remedy. */
@@ -74,12 +75,6 @@ function expired(tls: { pem: string } | null): string[] {
   if (!tls) return []
   const { validTo } = new X509Certificate(tls.pem)
   return Date.parse(validTo) < Date.now() ? [`--tlsCertificateKeyFile: the certificate expired on ${validTo}`] : []
-}
-
-/** An empty one is a variable that was not set, and must not leave the API open. */
-function path(text: string): string {
-  if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.')
-  return text
 }
 
 function address(text: string): string {

@@ -129,7 +129,9 @@ export class ComposedInstance implements Instance {
   }
 
   recordCommand(call: CommandCall, admitted: boolean): void {
-    this.#options.log.info(call, 'audit')
+    const { time, ...rest } = call
+    // A line has a time of its own, of when the command was answered.
+    this.#options.log.info({ received: time, ...rest }, 'audit')
     if (admitted) this.#trail.add({ ...call, mongosyncID: this.#options.id })
   }
 

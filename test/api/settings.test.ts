@@ -98,6 +98,8 @@ describe('tandem config', () => {
       tokenFile: [null, 'default'],
       loadLevel: [3, 'default'],
       logPath: [null, 'default'],
+      logMaxMB: [100, 'default'],
+      logFiles: [10, 'default'],
       verbosity: ['error', 'environment'],
       exitOnFailure: [false, 'default'],
     })
