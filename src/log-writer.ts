@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, existsSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 
 /** A reader of a pipe that is full may come back within this many waits of so many milliseconds. */
@@ -58,7 +58,7 @@ export class LogFile {
   constructor(options: LogFileOptions) {
     this.#options = options
     this.#fullAt = options.bytesMax
-    mkdirSync(dirname(options.path), { recursive: true })
+    makeFolder(dirname(options.path))
     this.#opened()
   }
 
@@ -100,6 +100,18 @@ export class LogFile {
       // A log that grows is better than none.
       this.#fullAt = file.bytes + bytesMax
     }
+  }
+}
+
+/** Step by step: with `recursive` Node asks for ever where the system takes no folder, as in /proc. */
+function makeFolder(folder: string): void {
+  if (existsSync(folder)) return
+  makeFolder(dirname(folder))
+  try {
+    mkdirSync(folder)
+  } catch (error) {
+    // Another instance may have been quicker.
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   }
 }
 

@@ -130,6 +130,10 @@ describe('a log that cannot be written', () => {
     expect(() => opened(inTheWay)).toThrow(/^--logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR); give a directory/)
   })
 
+  test.skipIf(!existsSync('/proc/self'))('also where the system takes no folder', () => {
+    expect(() => opened('/proc/nowhere')).toThrow(/^--logPath: cannot write .*ENOENT/)
+  })
+
   test.skipIf(!existsSync('/dev/full'))('later costs its lines only, whose number is told afterwards', () => {
     const { log, reopen } = opened()
     log.info('before')
