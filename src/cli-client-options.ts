@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from 'commander'
+import type { Access } from './cli-access.ts'
 
 /** One command for the HTTP API of one or several instances. */
 export interface ClientRequest {
@@ -12,12 +13,14 @@ export interface ClientRequest {
     | 'reverse'
     | 'repair'
     | 'mismatches'
+    | 'audit'
     | 'instances'
     | 'limits'
     | 'limit'
   /** Base addresses without a trailing slash. */
   urls: string[]
   body: { inline: unknown } | { file: string }
+  access?: Access | undefined
   /** As the operator wants the answers; else a table where a person looks and there is more than one instance. */
   form?: 'table' | 'json'
 }

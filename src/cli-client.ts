@@ -1,7 +1,9 @@
 import { readFile } from 'node:fs/promises'
+import type { Access } from './cli-access.ts'
 import { type Answer, instancesTable, outcomeTable, progressTable } from './cli-answers.ts'
 import type { ClientRequest } from './cli-client-options.ts'
 import { findingsText, hasError } from './cli-findings.ts'
+import { ask } from './cli-request.ts'
 
 /** Sends a command to every instance at the same time: commit and reverse wait until all of them have got it. */
 
@@ -27,7 +29,9 @@ export async function runClient(
     print(JSON.stringify(failed('InvalidRequest', body.problem), null, 2))
     return 1
   }
-  const replies = await Promise.all(request.urls.map((url) => send(url, request.command, body.json)))
+  const replies = await Promise.all(
+    request.urls.map((url) => send(url, request.command, body.json, { access: request.access })),
+  )
   const answers = replies.map((reply, index): Answer => ({ url: request.urls[index] as string, reply }))
   if (asTable(request, terminalWidth !== null)) {
     const render = tables[request.command] ?? outcomeTable
@@ -50,8 +54,13 @@ const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
 
 function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): boolean {
   if (form !== undefined) return form === 'table'
-  // A list of mismatches has no row per instance.
-  return onTerminal && command !== 'mismatches' && (command === 'instances' || command === 'check' || urls.length > 1)
+  // These lists have no row per instance.
+  return (
+    onTerminal &&
+    command !== 'mismatches' &&
+    command !== 'audit' &&
+    (command === 'instances' || command === 'check' || urls.length > 1)
+  )
 }
 
 async function readBody(body: ClientRequest['body']): Promise<{ json: string } | { problem: string }> {
@@ -72,6 +81,7 @@ const queries: Partial<Record<ClientRequest['command'], string>> = {
   instances: 'instances',
   limits: 'limits',
   mismatches: 'verification/mismatches',
+  audit: 'audit',
 }
 
 /** One request; never throws: what keeps it from being answered is told as a refusal would be. */
@@ -79,27 +89,38 @@ export async function send(
   url: string,
   command: ClientRequest['command'],
   json: string,
-  timeoutMS?: number,
+  { access, timeoutMS }: { access?: Access | undefined; timeoutMS?: number } = {},
 ): Promise<Reply> {
-  let response: Response
+  let response: { status: number; text: string }
   try {
-    const limited = timeoutMS === undefined ? {} : { signal: AbortSignal.timeout(timeoutMS) }
-    const sent = { body: json, headers: { 'Content-Type': 'application/json' } }
-    if (command in queries) response = await fetch(`${url}/api/v1/${queries[command]}`, limited)
-    else if (command === 'limit') response = await fetch(`${url}/api/v1/limits`, { method: 'PATCH', ...sent })
-    else response = await fetch(`${url}/api/v1/${command}`, { method: 'POST', ...sent })
+    const [path, method] = routeOf(command)
+    const body = method === 'GET' ? null : json
+    response = await ask(`${url}/api/v1/${path}`, { method, body, access, timeoutMS })
   } catch (error) {
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error
-    const code = (cause as NodeJS.ErrnoException).code ?? 'no connection'
-    return failed('InstanceUnreachable', `no instance answers at ${url} (${code}); is it running there?`)
+    const code = (error as NodeJS.ErrnoException).code ?? 'no connection'
+    const remedy = isDistrust(code)
+      ? 'its certificate is not one to trust: give the authority that issued it by --tlsCAFile, and a name that it holds'
+      : 'is it running there, and is that http or https?'
+    return failed('InstanceUnreachable', `no instance answers at ${url} (${code}); ${remedy}`)
   }
   try {
-    const reply: unknown = await response.json()
+    const reply: unknown = JSON.parse(response.text)
     if (typeof reply === 'object' && reply !== null && 'success' in reply) return reply as Reply
   } catch {
     // Falls through: not an answer of ours.
   }
   return failed('NotTandem', `${url} answered ${response.status}, but not as tandem does; check --url`)
+}
+
+function routeOf(command: ClientRequest['command']): [path: string, method: 'GET' | 'POST' | 'PATCH'] {
+  const query = queries[command]
+  if (query !== undefined) return [query, 'GET']
+  return command === 'limit' ? ['limits', 'PATCH'] : [command, 'POST']
+}
+
+/** OpenSSL's names of what is wrong with a certificate. */
+function isDistrust(code: string): boolean {
+  return /CERT|SIGNATURE|ISSUER/.test(code)
 }
 
 function failed(error: 'InvalidRequest' | (typeof clientErrors)[number], errorDescription: string): Reply {

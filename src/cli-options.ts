@@ -1,6 +1,7 @@
 import { Command, CommanderError, Option } from 'commander'
 import { printable } from './audit/difference.ts'
 import type { VerifyOptions } from './audit/run-verify.ts'
+import { addAccessOptions, readAccess } from './cli-access.ts'
 import { type ClientRequest, collectUrl, defaultUrls, limitsBody, startBody } from './cli-client-options.ts'
 import {
   addServeOptions,
@@ -71,8 +72,8 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
     found({ kind: 'serve', options: readServeOptions(command, env) }),
   )
   addConfigCommand(program, env, found)
-  addClientCommands(program, found)
-  addWaitCommands(program, found)
+  addClientCommands(program, env, found)
+  addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   return program
 }
@@ -100,15 +101,14 @@ function settingsText(settings: readonly EffectiveSetting[]): string {
   return `${renderTable(columns, rows, Number.POSITIVE_INFINITY).join('\n')}\n`
 }
 
-function addClientCommands(program: Command, found: (parsed: CommandLine) => void): void {
+function addClientCommands(program: Command, env: Environment, found: (parsed: CommandLine) => void): void {
   const client = (name: ClientRequest['command'], description: string) => {
-    const command = program
-      .command(name)
+    const command = addAccessOptions(program.command(name))
       .description(description)
       .helpOption('-h, --help', 'print this help')
       .option('--url <url>', 'address of an instance; repeat it to send to several at the same time', collectUrl)
       .option('--json', 'print JSON also on a terminal; a line for each of several instances')
-    if (name === 'mismatches') return command
+    if (name === 'mismatches' || name === 'audit') return command
     return command.addOption(
       new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
     )
@@ -132,17 +132,17 @@ function addClientCommands(program: Command, found: (parsed: CommandLine) => voi
       .action((options, command: Command) => {
         const body = startBody(options)
         if (typeof body === 'string') command.error(`error: ${body}`)
-        else found({ kind: 'client', request: { command: name, ...clientOptions(options), body } })
+        else found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body } })
       })
   }
   client('limit', 'slow down, or speed up, what is done in bulk; at once and until changed')
     .option('--bytesPerSecond <number>', 'bytes of documents copied or first verified each second; none: no limit')
     .option('--readConcurrency <number>', 'ranges of documents read at a time; none: as --loadLevel has it')
     .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: as --loadLevel has it')
-    .action((options) =>
+    .action((options, command: Command) =>
       found({
         kind: 'client',
-        request: { command: 'limit', ...clientOptions(options), body: { inline: limitsBody(options) } },
+        request: { command: 'limit', ...clientOptions(command, env), body: { inline: limitsBody(options) } },
       }),
     )
   for (const [name, description] of [
@@ -154,20 +154,20 @@ function addClientCommands(program: Command, found: (parsed: CommandLine) => voi
     ['commit', 'end the sync: hand over to the destination'],
     ['reverse', 'turn a committed reversible sync around'],
     ['mismatches', 'print what a failed verification found different'],
+    ['audit', 'print who sent which command, and what became of it'],
     ['repair', 'reconcile from the source what a failed verification named; then resume'],
   ] as const) {
-    client(name, description).action((options) =>
-      found({ kind: 'client', request: { command: name, ...clientOptions(options), body: { inline: {} } } }),
+    client(name, description).action((_options, command: Command) =>
+      found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body: { inline: {} } } }),
     )
   }
 }
 
-/** What all client commands share: who is asked, and how the answers are shown. */
-function clientOptions(options: {
-  url?: string[]
-  table?: boolean
-  json?: boolean
-}): Pick<ClientRequest, 'urls' | 'form'> {
-  const form = options.table ? 'table' : options.json ? 'json' : null
-  return { urls: options.url ?? defaultUrls, ...(form && { form }) }
+/** What all client commands share: who is asked, by what they let in, and how the answers are shown. */
+function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'access' | 'form'> {
+  const { url, table, json } = command.opts<{ url?: string[]; table?: boolean; json?: boolean }>()
+  const urls = url ?? defaultUrls
+  const access = readAccess(command, urls, env)
+  const form = table ? 'table' : json ? 'json' : null
+  return { urls, ...(access && { access }), ...(form && { form }) }
 }

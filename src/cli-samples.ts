@@ -1,3 +1,4 @@
+import type { Access } from './cli-access.ts'
 import { send } from './cli-client.ts'
 import type { InstanceRow, InstancesTotals } from './domain/instances.ts'
 import { totalsOf } from './domain/instances.ts'
@@ -20,10 +21,16 @@ export interface Sample {
 const answerMS = 10_000
 
 /** Asks all of them at the same time how they are, and the first that answers for all of the sync's. */
-export async function takeSample(urls: readonly string[]): Promise<Sample> {
+export async function takeSample({
+  urls,
+  access,
+}: {
+  urls: readonly string[]
+  access?: Access | undefined
+}): Promise<Sample> {
   const at = Date.now()
   const replies = await Promise.all(
-    urls.map(async (url) => ({ url, reply: await send(url, 'progress', '{}', answerMS) })),
+    urls.map(async (url) => ({ url, reply: await send(url, 'progress', '{}', { access, timeoutMS: answerMS }) })),
   )
   const answered: Progress[] = []
   const unanswered: Sample['unanswered'] = []
@@ -34,7 +41,7 @@ export async function takeSample(urls: readonly string[]): Promise<Sample> {
       first ??= url
     } else unanswered.push({ url, why: String(reply['errorDescription'] ?? reply['error']) })
   }
-  const report = first === null ? {} : await send(first, 'instances', '{}', answerMS)
+  const report = first === null ? {} : await send(first, 'instances', '{}', { access, timeoutMS: answerMS })
   const rows = report['success'] === true ? (report['instances'] as InstanceRow[]) : []
   return { at, answered, unanswered, rows, totals: totalsOf(rows) }
 }

@@ -1,13 +1,13 @@
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { addClusterOptions, readClusters } from './cli-cluster-options.ts'
+import { addListenOptions, type ListenOptions, readListenOptions } from './cli-listen-options.ts'
+import { addLogOptions, type LogOptions, readLogOptions } from './cli-log-options.ts'
 import { addRedisOption, readRedis } from './cli-redis-option.ts'
 import { addConfigOption, type Environment, type Origin, settle } from './cli-settings.ts'
+import { integerBetween, nonEmpty } from './cli-values.ts'
 import { redactUris } from './domain/uri-rules.ts'
 
-/** Names of the log levels as pino has them; mongosync's PANIC is our fatal. */
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal'
-
-export interface ServeCommandOptions {
+export interface ServeCommandOptions extends ListenOptions, LogOptions {
   cluster0: string
   cluster1: string
   port: number
@@ -15,9 +15,6 @@ export interface ServeCommandOptions {
   loadLevel: 1 | 2 | 3 | 4
   /** URL of the Redis by which instances notice each other; null means the destination cluster does. */
   redis: string | null
-  /** Directory for the log; null means standard output. */
-  logPath: string | null
-  logLevel: LogLevel
   exitOnFailure: boolean
   /** Sentences to print: options that were accepted and ignored. */
   notices: string[]
@@ -34,34 +31,23 @@ const ignoredOptions = [
   { flags: '--disableMetricsLogging [boolean]', name: 'disableMetricsLogging', why: 'tandem writes no metrics file' },
 ]
 
-const logLevels: Record<string, LogLevel> = {
-  TRACE: 'trace',
-  DEBUG: 'debug',
-  INFO: 'info',
-  WARN: 'warn',
-  ERROR: 'error',
-  FATAL: 'fatal',
-  PANIC: 'fatal',
-}
-
 /** The options of an instance, in the order in which they are printed. */
 export function addServeOptions(command: Command): Command {
-  addRedisOption(addClusterOptions(command))
-    .option(
+  addListenOptions(
+    addRedisOption(addClusterOptions(command)).option(
       '--port <number>',
-      'port of the HTTP API on 127.0.0.1; 0 takes a free one',
+      'port of the HTTP API; 0 takes a free one',
       integerBetween(0, 65_535),
       27_182,
-    )
+    ),
+  )
     .option('--id <id>', 'name of this instance; needed when several share the work', nonEmpty, defaultId)
     .option('--loadLevel <level>', 'how hard to load the clusters, 1 to 4', integerBetween(1, 4), 3)
-    .option('--logPath <directory>', 'write the log into this directory instead of standard output', nonEmpty)
-    .option('--verbosity <level>', `log level: ${Object.keys(logLevels).join(', ')}`, logLevel, 'debug')
-    .option(
-      '--exitOnFailure',
-      'exit when the sync fails, as mongosync does, instead of staying to answer progress',
-      false,
-    )
+  addLogOptions(command).option(
+    '--exitOnFailure',
+    'exit when the sync fails, as mongosync does, instead of staying to answer progress',
+    false,
+  )
   for (const { flags, why } of ignoredOptions) command.option(flags, `accepted for mongosync and ignored: ${why}`)
   return addConfigOption(command)
 }
@@ -69,20 +55,22 @@ export function addServeOptions(command: Command): Command {
 export function readServeOptions(command: Command, env: Environment): ServeCommandOptions {
   const { notices } = settle(command, env)
   const options = command.opts()
+  const { notices: listenNotices, ...listen } = readListenOptions(command)
   return {
     ...readClusters(command, options, env),
+    ...listen,
     redis: readRedis(command, options, env),
     port: options['port'],
     id: options['id'],
     loadLevel: options['loadLevel'],
-    logPath: options['logPath'] ?? null,
-    logLevel: options['verbosity'],
+    ...readLogOptions(command),
     exitOnFailure: options['exitOnFailure'],
     notices: [
       ...ignoredOptions
         .filter(({ name }) => options[name] !== undefined)
         .map(({ name, why }) => `--${name} is ignored: ${why}`),
       ...notices,
+      ...listenNotices,
     ],
   }
 }
@@ -104,23 +92,4 @@ export function effectiveSettings(command: Command, env: Environment): Effective
     const value: unknown = options[name] ?? null
     return [{ name, value: typeof value === 'string' ? redactUris(value) : value, origin }]
   })
-}
-
-function integerBetween(lowest: number, highest: number) {
-  return (text: string): number => {
-    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
-    if (value >= lowest && value <= highest) return value
-    throw new InvalidArgumentError(`It must be an integer from ${lowest} to ${highest}.`)
-  }
-}
-
-function nonEmpty(text: string): string {
-  if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.')
-  return text
-}
-
-function logLevel(text: string): LogLevel {
-  const level = logLevels[text.toUpperCase()]
-  if (level === undefined) throw new InvalidArgumentError(`It must be one of ${Object.keys(logLevels).join(', ')}.`)
-  return level
 }

@@ -1,7 +1,8 @@
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError, type Option } from 'commander'
 import { distance } from 'fastest-levenshtein'
 import { parseDocument } from 'yaml'
+import { openFileNotices } from './cli-token.ts'
 
 /**
  * Where the options of an instance come from, each under one name: the command line (`--loadLevel 4`), the environment
@@ -11,8 +12,6 @@ import { parseDocument } from 'yaml'
 export type Environment = Readonly<Record<string, string | undefined>>
 export type Origin = 'command line' | 'environment' | 'file' | 'default'
 
-/** Connection strings are in it, and other users of the machine have no business with those. */
-const othersMayRead = 0o044
 /** A misspelt name is as near as this to the right one. */
 const nearestMax = 3
 
@@ -97,10 +96,9 @@ function readFile(
         .join('\n'),
     )
   }
-  const isOpen = (statSync(path).mode & othersMayRead) !== 0
+  // Connection strings are in it, and other users of the machine have no business with those.
   const holdsSecrets = ['cluster0', 'cluster1', 'redis'].some((name) => name in content)
-  const notices =
-    isOpen && holdsSecrets ? [`${path} can be read by other users of this machine; chmod 600 keeps them out`] : []
+  const notices = holdsSecrets ? openFileNotices(path) : []
   return { values: new Map(Object.entries(content)), notices }
 }
 

@@ -1,15 +1,21 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { addAccessOptions, readAccess } from './cli-access.ts'
 import { collectUrl, defaultUrls } from './cli-client-options.ts'
+import type { Environment } from './cli-settings.ts'
 import { conditions, exitCodes, type WaitRequest } from './cli-wait.ts'
 import type { WatchRequest } from './cli-watch.ts'
 
 type Found = (parsed: { kind: 'wait'; request: WaitRequest } | { kind: 'watch'; request: WatchRequest }) => void
 
 /** Commands that ask for as long as something lasts. */
-export function addWaitCommands(program: Command, found: Found): void {
+export function addWaitCommands(program: Command, env: Environment, found: Found): void {
   const names = Object.keys(conditions)
-  program
-    .command('wait')
+  const asked = (command: Command) => {
+    const urls: string[] = command.getOptionValue('url') ?? defaultUrls
+    const access = readAccess(command, urls, env)
+    return { urls, ...(access && { access }) }
+  }
+  addAccessOptions(program.command('wait'))
     .description(
       `wait until all instances are that far; exit code ${exitCodes.reached}: they are, ${exitCodes.failed}: one is FAILED, ` +
         `${exitCodes.timedOut}: not in time`,
@@ -19,18 +25,17 @@ export function addWaitCommands(program: Command, found: Found): void {
     .addOption(new Option('--until <condition>', 'what to wait for').choices(names).makeOptionMandatory())
     .option('--timeout <seconds>', 'give up after this long; without it never', positive)
     .option('--json', 'print the outcome, and what the instances said last, as JSON', false)
-    .action(({ url, until, timeout, json }) =>
-      found({ kind: 'wait', request: { urls: url ?? defaultUrls, until, timeoutSeconds: timeout ?? null, json } }),
+    .action(({ until, timeout, json }, command: Command) =>
+      found({ kind: 'wait', request: { ...asked(command), until, timeoutSeconds: timeout ?? null, json } }),
     )
-  program
-    .command('watch')
+  addAccessOptions(program.command('watch'))
     .description('show how the sync is, until Ctrl-C: live on a terminal, a line now and then elsewhere')
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
     .option('--interval <seconds>', 'ask this often; default 1 on a terminal, else 10', positive)
     .option('--json', 'print everything that is known as a line of JSON each time', false)
-    .action(({ url, interval, json }) =>
-      found({ kind: 'watch', request: { urls: url ?? defaultUrls, intervalSeconds: interval ?? null, json } }),
+    .action(({ interval, json }, command: Command) =>
+      found({ kind: 'watch', request: { ...asked(command), intervalSeconds: interval ?? null, json } }),
     )
 }
 

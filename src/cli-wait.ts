@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { printable } from './audit/difference.ts'
+import type { Access } from './cli-access.ts'
 import { type Sample, takeSample } from './cli-samples.ts'
 import { headline } from './cli-view.ts'
 import type { Progress } from './domain/progress.ts'
@@ -15,6 +16,7 @@ export const conditions = {
 
 export interface WaitRequest {
   urls: string[]
+  access?: Access | undefined
   until: keyof typeof conditions
   /** Null waits for as long as it takes. */
   timeoutSeconds: number | null
@@ -40,7 +42,7 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
   const elapsed = (): number => (performance.now() - begun) / 1_000
   let notedAt = Number.NEGATIVE_INFINITY
   for (;;) {
-    const sample = await takeSample(request.urls)
+    const sample = await takeSample(request)
     const failed = sample.answered.find(({ state }) => state === 'FAILED')
     const isReached = sample.unanswered.length === 0 && sample.answered.every(conditions[request.until])
     if (isReached) return conclude('reached', sample)

@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { printable } from './audit/difference.ts'
+import type { Access } from './cli-access.ts'
 import { type Sample, takeSample } from './cli-samples.ts'
 import { headline, ratesOf, view } from './cli-view.ts'
 
 export interface WatchRequest {
   urls: string[]
+  access?: Access | undefined
   /** Null: as suits where it is printed to. */
   intervalSeconds: number | null
   json: boolean
@@ -27,7 +29,7 @@ const control = '\u001b['
 export async function runWatch(request: WatchRequest, output: WatchOutput): Promise<number> {
   const history: Sample[] = []
   while (!output.signal.aborted) {
-    const sample = await takeSample(request.urls)
+    const sample = await takeSample(request)
     history.push(sample)
     if (history.length > keptMax) history.shift()
     const width = output.width()

@@ -2,8 +2,10 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Instance } from './api/instance.ts'
+import { CommandTrail } from './command-trail.ts'
 import type { Liveness } from './coordination/liveness.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
+import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
 import { FatalError, isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { InstancesReport } from './domain/instances.ts'
@@ -54,6 +56,7 @@ export class ComposedInstance implements Instance {
   #bootFailure: unknown = null
   #lastState = ''
   #redis: RedisLiveness | null = null
+  readonly #trail: CommandTrail
 
   constructor(options: ComposeOptions) {
     this.#options = options
@@ -63,6 +66,10 @@ export class ComposedInstance implements Instance {
       cluster0: new Cluster('cluster0', options.cluster0, appName),
       cluster1: new Cluster('cluster1', options.cluster1, appName),
     }
+    this.#trail = new CommandTrail(
+      () => this.#instance?.audit ?? null,
+      (error) => options.log.warn({ error: describe(error) }, 'audit not stored'),
+    )
     this.#booted = this.#boot(incarnation).catch((error) => {
       if (error instanceof StoppedError) return
       this.#bootFailure = error
@@ -112,6 +119,22 @@ export class ComposedInstance implements Instance {
     await (await this.#whenReady()).reverse()
   }
 
+  async audit(): Promise<AuditEntry[]> {
+    try {
+      return await this.#trail.read()
+    } catch (error) {
+      if (!isTransient(error)) throw error
+      throw new RefusedError('ClusterUnreachable', 'the destination, where the trail is, does not answer; ask again')
+    }
+  }
+
+  recordCommand(call: CommandCall, admitted: boolean): void {
+    const { time, ...rest } = call
+    // A line has a time of its own, of when the command was answered.
+    this.#options.log.info({ received: time, ...rest }, 'audit')
+    if (admitted) this.#trail.add({ ...call, mongosyncID: this.#options.id })
+  }
+
   async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return await (await this.#whenReady()).mismatches()
   }
@@ -122,6 +145,7 @@ export class ComposedInstance implements Instance {
 
   /** Drains for a moment; what does not end by then (a cluster that does not answer) is given up. */
   async close(): Promise<void> {
+    this.#trail.close()
     const givingUp = setTimeout(() => this.#stop.abort(), closePatienceMS)
     if (!this.#instance) this.#stop.abort()
     await this.#instance?.close()

@@ -9,6 +9,7 @@ import { type LoadLevel, noLimits } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import { withActors } from './instance-actors.ts'
+import type { AuditStore } from './mongo/audit-store.ts'
 import type { ClusterName } from './mongo/cluster.ts'
 import type { LeaseLoss } from './mongo/lease.ts'
 import { Metadata, type SyncRecord } from './mongo/metadata.ts'
@@ -74,6 +75,11 @@ export class DrivenSync {
   /** Null before there is a sync. */
   get work(): SyncWork | null {
     return this.#work
+  }
+
+  /** Where the commands of the present direction are written down; null before there is a sync. */
+  get audit(): AuditStore | null {
+    return this.#metadata?.audit ?? null
   }
 
   /** Resolves when what the machine has come to is stored. */

@@ -6,14 +6,14 @@ import { createApi } from './api/app.ts'
 import { serveApi } from './api/server.ts'
 import { runVerify } from './audit/run-verify.ts'
 import { runClient } from './cli-client.ts'
+import { isLoopback } from './cli-listen-options.ts'
 import { parseCommandLine } from './cli-options.ts'
 import type { ServeCommandOptions } from './cli-serve-options.ts'
 import { runWait } from './cli-wait.ts'
 import { runWatch, type WatchRequest } from './cli-watch.ts'
 import { collectInOneGo } from './collect-garbage.ts'
 import { ComposedInstance } from './compose.ts'
-import { redactUris } from './domain/uri-rules.ts'
-import { createLog } from './log.ts'
+import { createLog, type OpenLog } from './log.ts'
 
 // Many wait for the same signal to stop: Node warns of more than ten, as of a leak.
 setMaxListeners(200)
@@ -76,8 +76,14 @@ async function watch(request: WatchRequest): Promise<void> {
 }
 
 async function serve(options: ServeCommandOptions): Promise<void> {
-  const log = createLog({ level: options.logLevel, mongosyncID: options.id, logPath: options.logPath })
-  for (const notice of options.notices) log.warn(notice)
+  const { log, reopen } = openLog(options)
+  if (options.logPath !== null) {
+    process.on('SIGHUP', () => {
+      reopen()
+      log.info('log reopened')
+    })
+  }
+  for (const notice of options.notices) log.warn({ notice }, 'notice')
   const crashAt = process.env['TANDEM_CRASH_AT']
   const instance = new ComposedInstance({
     cluster0: options.cluster0,
@@ -99,17 +105,18 @@ async function serve(options: ServeCommandOptions): Promise<void> {
   const api = createApi({
     instance,
     version,
+    token: options.token,
+    anyHost: !isLoopback(options.bind),
     onInternalError: (error) =>
-      log.error(
-        { error: redactUris(error instanceof Error ? (error.stack ?? error.message) : String(error)) },
-        'request failed',
-      ),
+      log.error({ error: error instanceof Error ? (error.stack ?? error.message) : String(error) }, 'request failed'),
   })
-  const server = await serveApi({ api, port: options.port }).catch((error: Error) => {
-    log.fatal(error.message)
+  const { port, bind, tls } = options
+  const server = await serveApi({ api, port, hostname: bind, tls }).catch((error: Error) => {
+    log.fatal({ error: error.message }, 'cannot listen')
+    if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
     process.exit(1)
   })
-  log.info({ port: server.port, version }, 'listening')
+  log.info({ bind, port: server.port, tls: tls !== null, token: options.token !== null, version }, 'listening')
 
   let stopping = false
   const stop = async (): Promise<void> => {
@@ -122,6 +129,17 @@ async function serve(options: ServeCommandOptions): Promise<void> {
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())
   process.on('SIGPIPE', () => {})
+}
+
+function openLog(options: ServeCommandOptions): OpenLog {
+  const isTerminal = process.stdout.isTTY === true
+  try {
+    const inColour = isTerminal && !process.env['NO_COLOR']
+    return createLog({ ...options, mongosyncID: options.id }, { isTerminal, inColour })
+  } catch (error) {
+    process.stderr.write(`error: ${(error as Error).message}\n`)
+    process.exit(2)
+  }
 }
 
 function readVersion(): string {

@@ -10,6 +10,7 @@ import type { Limits, LimitsReport } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import { DrivenSync, type DrivenSyncParts } from './driven-sync.ts'
+import type { AuditStore } from './mongo/audit-store.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
 import { publicState } from './report-progress.ts'
 import { checkReverse } from './reverse/check-reverse.ts'
@@ -18,7 +19,7 @@ import type { SyncWork } from './sync-work.ts'
 import type { Mismatch } from './verify/difference.ts'
 
 /** The instance behind the API: in which state each command is accepted, and what it refuses. */
-export class SyncInstance implements Instance {
+export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   readonly #parts: DrivenSyncParts
   readonly #sync: DrivenSync
   #starting = false
@@ -33,6 +34,11 @@ export class SyncInstance implements Instance {
   /** Goes on with the sync that a predecessor of this instance began. */
   restore(record: SyncRecord): Promise<void> {
     return this.#sync.restore(record)
+  }
+
+  /** Where commands are written down; null before there is a sync. */
+  get audit(): AuditStore | null {
+    return this.#sync.audit
   }
 
   progress(): Progress {

@@ -4,6 +4,8 @@ import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { auditCommands } from './audit-commands.ts'
+import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
@@ -14,6 +16,7 @@ import { metricsContentType, renderMetrics } from './metrics.ts'
 import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
+import { requireToken } from './require-token.ts'
 import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
 import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
@@ -22,8 +25,10 @@ export interface ApiDependencies {
   instance: Instance
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
-  /** Addresses other than loopback that the server listens on; a Host header may name them. */
-  boundAddresses?: readonly string[]
+  /** What requests must show; null: nothing. */
+  token?: string | null
+  /** Other machines reach it, so a Host header may name anything. Only with a token. */
+  anyHost?: boolean
   /** Told of errors that are nobody's refusal; the client only learns that there was one. */
   onInternalError?: (error: unknown) => void
 }
@@ -31,7 +36,8 @@ export interface ApiDependencies {
 export type Api = ReturnType<typeof createApi>
 
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
-export function createApi({ instance, version, boundAddresses = [], onInternalError = () => {} }: ApiDependencies) {
+export function createApi(dependencies: ApiDependencies) {
+  const { instance, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
   const success = { success: true } as const
   const noBody = { schema: emptyBodySchema, required: false }
 
@@ -51,7 +57,9 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       context.header('X-Content-Type-Options', 'nosniff')
       await next()
     })
-    .use(guardHost(boundAddresses))
+    .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
+    .use(guardHost(anyHost))
+    .use(token === null ? (_context, next) => next() : requireToken(token))
 
     .post(
       '/api/v1/start',
@@ -185,6 +193,13 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
     )
     .all('/api/v1/repair', (context) => wrongMethod(context, 'POST'))
 
+    .get(
+      '/api/v1/audit',
+      describeQuery('audit', 'Who sent which command, the newest first.', auditAnswerSchema),
+      async (context) => context.json(renderAudit(await instance.audit())),
+    )
+    .all('/api/v1/audit', (context) => wrongMethod(context, 'GET, HEAD'))
+
     .get('/healthz', describeQuery('health', 'The process answers.', healthSchema), (context) =>
       context.json({ ...success, version }),
     )
@@ -194,7 +209,13 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
     .get('/openapi.json', async (context) => {
       const description = "tandem's control interface, compatible with mongosync's."
       return context.json(
-        await generateSpecs(routes, { documentation: { info: { title: 'tandem', version, description } } }),
+        await generateSpecs(routes, {
+          documentation: {
+            info: { title: 'tandem', version, description },
+            components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
+            security: token === null ? [] : [{ token: [] }],
+          },
+        }),
       )
     })
     .all('/openapi.json', (context) => wrongMethod(context, 'GET, HEAD'))

@@ -11,6 +11,7 @@ const answer = (description: string, schema: GenericSchema) => ({
 
 /** Refusals that any request may meet. */
 const commonFailures = {
+  401: answer('Unauthorized: the token of --tokenFile is missing or another one.', failureSchema),
   403: answer('Foreign Host or Origin.', failureSchema),
   500: answer('InternalError.', failureSchema),
 }

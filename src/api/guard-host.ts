@@ -3,23 +3,20 @@ import type { MiddlewareHandler } from 'hono'
 import type { FailureAnswer } from './schemas.ts'
 
 /**
- * Keeps web pages out. The API has no credentials: its guard is that it is reached from this machine only. A browser
+ * Keeps web pages out. Without a token the API's guard is that it is reached from this machine only. A browser
  * on this machine would carry a foreign page's requests here, so a request must name a host that only local programs
  * know it by (a rebound DNS name shows in Host), and a page's request (it has an Origin) must come from this very
- * host. No CORS header is ever sent.
+ * host. No CORS header is ever sent. With `anyHost` other machines reach it, by whatever names they have for it: the
+ * token, which no page knows, is the guard then.
  */
-export function guardHost(boundAddresses: readonly string[]): MiddlewareHandler {
-  const bound = new Set(boundAddresses.map((address) => hostName(bracketed(address)) ?? address))
+export function guardHost(anyHost: boolean): MiddlewareHandler {
   return async (context, next) => {
     const url = new URL(context.req.url)
     // Node refuses an HTTP/1.1 request without Host; a Request built in-process has it in its URL only.
     const host = context.req.header('host') ?? url.host
     const name = hostName(host)
-    if (name === null || !(isLoopback(name) || bound.has(name))) {
-      return context.json(
-        forbidden('Host: must be localhost, a loopback address or the address tandem is bound to'),
-        403,
-      )
+    if (name === null || !(anyHost || isLoopback(name))) {
+      return context.json(forbidden('Host: must be localhost or a loopback address'), 403)
     }
     const origin = context.req.header('origin')
     if (origin !== undefined && !isSameOrigin(origin, `${url.protocol}//${host}`)) {
@@ -42,10 +39,6 @@ function hostName(host: string): string | null {
   } catch {
     return null
   }
-}
-
-function bracketed(address: string): string {
-  return address.includes(':') && !address.startsWith('[') ? `[${address}]` : address
 }
 
 function isLoopback(name: string): boolean {

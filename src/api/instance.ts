@@ -1,3 +1,4 @@
+import type { AuditEntry, CommandCall } from '../domain/audit-entry.ts'
 import type { Finding } from '../domain/finding.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
@@ -24,6 +25,10 @@ export interface Instance {
   resume(): Promise<void>
   commit(): Promise<void>
   reverse(): Promise<void>
+  /** Who sent which command, the newest first. */
+  audit(): Promise<AuditEntry[]>
+  /** Writes a command down. Never fails and is never waited for. `admitted`: it was not kept out by the API's guards. */
+  recordCommand(call: CommandCall, admitted: boolean): void
   /** What the last verdict found different, the first thousand of `total`. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /** Makes what it named equal again from the source; resolves with the number of documents looked at. */

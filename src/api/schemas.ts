@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { refusalStatus } from '../domain/errors.ts'
+import { refusalNames } from '../domain/errors.ts'
 import { objectOf } from './strict-schema.ts'
 
 /** Bodies that every endpoint shares. Those of start and progress stand in start-schema.ts and progress-schema.ts. */
@@ -16,10 +16,7 @@ export const healthSchema = objectOf({
 
 export const failureSchema = objectOf({
   success: v.literal(false),
-  error: v.pipe(
-    v.picklist(Object.keys(refusalStatus) as (keyof typeof refusalStatus)[]),
-    v.description('Name of the error.'),
-  ),
+  error: v.pipe(v.picklist(refusalNames), v.description('Name of the error.')),
   errorDescription: v.pipe(v.string(), v.description('What was refused, the field it is about, and the remedy.')),
 })
 

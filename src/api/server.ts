@@ -1,11 +1,14 @@
-import { createServer, type Server } from 'node:http'
+import { createServer as createHttpServer, type Server } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
-import { getRequestListener } from '@hono/node-server'
+import { getRequestListener, type HttpBindings } from '@hono/node-server'
 
 export interface ServeOptions {
-  api: { fetch: (request: Request) => Response | Promise<Response> }
+  api: { fetch: (request: Request, env: Partial<HttpBindings>) => Response | Promise<Response> }
   port: number
   hostname?: string
+  /** Certificate and key, both in it as PEM: HTTPS alone is spoken then. */
+  tls?: { pem: string } | null
   /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
   headersTimeoutSeconds?: number
   requestTimeoutSeconds?: number
@@ -21,19 +24,30 @@ const closeGraceMilliseconds = 2_000
 
 /** Listens for the API. Port 0 takes a free one. */
 export async function serveApi(options: ServeOptions): Promise<ServedApi> {
-  const { api, port, hostname = '127.0.0.1', headersTimeoutSeconds = 10, requestTimeoutSeconds = 30 } = options
-  const server = createServer(
-    {
-      headersTimeout: headersTimeoutSeconds * 1000,
-      requestTimeout: requestTimeoutSeconds * 1000,
-      // Node looks for late clients only this often; its default would let them stay half a minute longer.
-      connectionsCheckingInterval: 500,
-    },
-    getRequestListener((request) => api.fetch(request), {
-      overrideGlobalObjects: false,
-      errorHandler: () => Response.json(failureBody('the request could not be understood'), { status: 400 }),
-    }),
-  )
+  const {
+    api,
+    port,
+    hostname = '127.0.0.1',
+    tls = null,
+    headersTimeoutSeconds = 10,
+    requestTimeoutSeconds = 30,
+  } = options
+  const limits = {
+    headersTimeout: headersTimeoutSeconds * 1000,
+    requestTimeout: requestTimeoutSeconds * 1000,
+    // Node looks for late clients only this often; its default would let them stay half a minute longer.
+    connectionsCheckingInterval: 500,
+  }
+  const listener = getRequestListener((request, env) => api.fetch(request, env as HttpBindings), {
+    overrideGlobalObjects: false,
+    errorHandler: () => Response.json(failureBody('the request could not be understood'), { status: 400 }),
+  })
+  const server = tls
+    ? createHttpsServer(
+        { ...limits, handshakeTimeout: limits.headersTimeout, cert: tls.pem, key: tls.pem, minVersion: 'TLSv1.2' },
+        listener,
+      )
+    : createHttpServer(limits, listener)
   server.on('clientError', answerBadClient)
   await listen(server, port, hostname)
   return { port: (server.address() as AddressInfo).port, close: () => close(server) }
@@ -54,6 +68,9 @@ function listenError(cause: NodeJS.ErrnoException, port: number, hostname: strin
   }
   if (cause.code === 'EACCES') {
     return new Error(`port ${port} on ${hostname} needs privileges; give a --port above 1023`, { cause })
+  }
+  if (cause.code === 'EADDRNOTAVAIL') {
+    return new Error(`${hostname} is no address of this machine; give another --bind`, { cause })
   }
   return new Error(`cannot listen on ${hostname} port ${port}: ${cause.message}`, { cause })
 }

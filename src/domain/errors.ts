@@ -6,6 +6,7 @@
 /** Names of the refusals that a command may be answered with, and the HTTP status of each. */
 export const refusalStatus = {
   InvalidRequest: 400,
+  Unauthorized: 401,
   WrongState: 409,
   CannotCommit: 409,
   FormerSourceChanged: 409,
@@ -31,6 +32,8 @@ export const refusalStatus = {
 } as const
 
 export type RefusalName = keyof typeof refusalStatus
+
+export const refusalNames = Object.keys(refusalStatus) as RefusalName[]
 
 /** A command that is refused. Nothing was changed; the same command may be sent again once the cause is mended. */
 export class RefusedError extends Error {

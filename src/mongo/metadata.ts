@@ -1,6 +1,7 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
 import { type Cluster, fromTimestamp, toTimestamp } from './cluster.ts'
 import { CollectionStore } from './collection-store.ts'
@@ -40,6 +41,7 @@ export class Metadata {
   readonly tombstones: TombstoneStore
   readonly segments: SegmentStore
   readonly sharding: ShardingStore
+  readonly audit: AuditStore
   /** The coordinator's tenure: what a later one has written about collections, an earlier one does not overwrite. */
   tenure: () => number = () => 0
   readonly #stored: StoredDocuments
@@ -49,6 +51,7 @@ export class Metadata {
     this.tombstones = new TombstoneStore(this.#stored)
     this.collections = new CollectionStore(this.#stored, this, () => this.tenure())
     this.sharding = new ShardingStore(this.#stored)
+    this.audit = new AuditStore(destination)
   }
 
   async loadSync(): Promise<SyncRecord | null> {
@@ -95,7 +98,17 @@ export class Metadata {
   async clear(): Promise<void> {
     const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']
     const shared = ['ownership', 'ownershipHistory', 'stages', 'barriers', 'members']
-    const own = ['sync', 'instances', 'positions', 'collections', 'segments', 'tombstones', 'placements', 'balancer']
+    const own = [
+      'sync',
+      'instances',
+      'positions',
+      'collections',
+      'segments',
+      'tombstones',
+      'placements',
+      'balancer',
+      'audit',
+    ]
     for (const collection of [...own, ...shared, ...verifier]) {
       await this.#stored.clear(collection)
     }

@@ -7,7 +7,7 @@ import { code } from './errors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
 /** Version of everything stored. A document of another version is refused by name, never guessed at. */
-const metadataVersion = 1
+export const metadataVersion = 1
 /** Statements in one command, and their bytes: an `_id` alone may have megabytes. */
 const statementsMax = 500
 const bytesMax = 8 * 1024 * 1024

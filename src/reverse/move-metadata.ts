@@ -59,6 +59,11 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   const instances = new Set([id, ...(await from.loadInstances()).keys()])
   for (const instance of instances) await to.saveInstance(instance, turnedContext(parts.context))
   await to.saveReversed()
+  // Of earlier processes and of others; each adds what it knows itself. Not worth a reversal.
+  await from.audit
+    .read()
+    .then((entries) => to.audit.add(entries))
+    .catch(() => {})
   atStep('reverseSwitch')
   await to.saveSync(turned)
 }

@@ -56,12 +56,13 @@ describe('Host', () => {
     expect(instance.calls).toEqual([])
   })
 
-  test('the bound address is accepted', async () => {
-    const { get } = apiUnderTest(['10.0.0.5', 'sync.internal', 'fe80::5'])
+  test('where other machines may ask any name is accepted, but only a name', async () => {
+    const { get } = apiUnderTest({ anyHost: true })
     for (const host of ['10.0.0.5:27182', 'sync.internal', '[fe80::5]:1', 'localhost']) {
       expect((await get(progress, { Host: host })).status, host).toBe(200)
     }
-    expect((await get(progress, { Host: '10.0.0.6:27182' })).status).toBe(403)
+    expect((await get(progress, { Host: 'a b' })).status).toBe(403)
+    expect((await get(progress, { Host: 'sync.internal', Origin: 'http://evil.test' })).status).toBe(403)
   })
 })
 

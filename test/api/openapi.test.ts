@@ -10,7 +10,7 @@ beforeAll(async () => {
 const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair'].map(
   (command) => `/api/v1/${command}`,
 )
-const getPaths = ['/api/v1/progress', '/api/v1/instances', '/api/v1/verification/mismatches']
+const getPaths = ['/api/v1/progress', '/api/v1/instances', '/api/v1/audit', '/api/v1/verification/mismatches']
 
 describe('the document', () => {
   test('is an OpenAPI 3.1 object with the required parts', () => {
@@ -47,7 +47,7 @@ describe('the document', () => {
   test('describes success and every failure status', () => {
     for (const path of postPaths) {
       const { responses } = document.paths[path].post
-      expect(Object.keys(responses).sort()).toEqual(['200', '400', '403', '409', '413', '422', '500', '503'])
+      expect(Object.keys(responses).sort()).toEqual(['200', '400', '401', '403', '409', '413', '422', '500', '503'])
       expect(schemaOf(responses['200']).properties.success).toMatchObject({ const: true })
       const failure = schemaOf(responses['400'])
       expect(failure.required).toEqual(['success', 'error', 'errorDescription'])

@@ -1,5 +1,6 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
+import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
@@ -62,6 +63,13 @@ export class RecordingInstance implements Instance {
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return Promise.resolve(this.found)
   }
+  recorded: (CommandCall & { admitted: boolean })[] = []
+  recordCommand(call: CommandCall, admitted: boolean): void {
+    this.recorded.push({ ...call, admitted })
+  }
+  audit(): Promise<AuditEntry[]> {
+    return Promise.resolve(this.recorded.map(({ admitted: _, ...call }) => ({ ...call, mongosyncID: 'one' })).reverse())
+  }
   async repair(): Promise<number> {
     await this.#record('repair')
     return 0
@@ -88,11 +96,11 @@ export interface Reply {
   body: any
 }
 
-export function apiUnderTest(boundAddresses: string[] = []): ApiUnderTest {
+export function apiUnderTest(guards: { token?: string; anyHost?: boolean } = {}): ApiUnderTest {
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
-  const api = createApi({ instance, version: '1.2.3', boundAddresses, onInternalError })
+  const api = createApi({ instance, version: '1.2.3', ...guards, onInternalError })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }

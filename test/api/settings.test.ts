@@ -93,8 +93,13 @@ describe('tandem config', () => {
       redis: [null, 'default'],
       port: [5, 'command line'],
       id: ['x', 'file'],
+      bind: ['127.0.0.1', 'default'],
+      tlsCertificateKeyFile: [null, 'default'],
+      tokenFile: [null, 'default'],
       loadLevel: [3, 'default'],
       logPath: [null, 'default'],
+      logMaxMB: [100, 'default'],
+      logFiles: [10, 'default'],
       verbosity: ['error', 'environment'],
       exitOnFailure: [false, 'default'],
     })

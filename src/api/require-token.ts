@@ -1,0 +1,29 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import type { MiddlewareHandler } from 'hono'
+import { RefusedError } from '../domain/errors.ts'
+
+/** Whether the process answers is for load balancers and supervisors to ask, and tells nothing of the clusters. */
+const openPath = '/healthz'
+
+/** Lets pass who shows the token (`Authorization: Bearer …`). Everything else is answered 401, unknown paths as well. */
+export function requireToken(token: string): MiddlewareHandler {
+  const expected = digestOf(token)
+  return async (context, next) => {
+    if (context.req.path !== openPath) {
+      const [, given] = /^Bearer +(\S+)$/i.exec(context.req.header('authorization') ?? '') ?? []
+      // Digests have one length: how long the comparison takes tells nothing of the token, nor of its length.
+      if (given === undefined || !timingSafeEqual(digestOf(given), expected)) {
+        context.header('WWW-Authenticate', 'Bearer')
+        throw new RefusedError(
+          'Unauthorized',
+          `Authorization: ${given === undefined ? 'is missing' : 'the token is not the right one'}; send Bearer and the token that tandem was started with (--tokenFile)`,
+        )
+      }
+    }
+    await next()
+  }
+}
+
+function digestOf(text: string): Buffer {
+  return createHash('sha256').update(text).digest()
+}

@@ -1,0 +1,69 @@
+import * as v from 'valibot'
+import { afterEach, expect, test } from 'vitest'
+import { auditAnswerSchema } from '../../src/api/audit-schema.ts'
+import { type ServedApi, serveApi } from '../../src/api/server.ts'
+import { RefusedError } from '../../src/domain/errors.ts'
+import { apiUnderTest, minimalStart } from './recording-instance.ts'
+
+const open: ServedApi[] = []
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((server) => server.close()))
+})
+
+test('every command that changes something is written down, accepted or refused, without its body', async () => {
+  const { api, post, instance } = apiUnderTest()
+  await post('/api/v1/start', { ...minimalStart, includeNamespaces: [{ database: 'hidden' }] })
+  for (const command of ['pause', 'resume', 'commit', 'reverse', 'repair']) await post(`/api/v1/${command}`)
+  await api.request('/api/v1/limits', { method: 'PATCH', body: '{"readConcurrency":2}' })
+  const commands = ['start', 'pause', 'resume', 'commit', 'reverse', 'repair', 'limit']
+  expect(instance.recorded).toMatchObject(
+    commands.map((command) => ({ command, outcome: 'accepted', error: null, admitted: true })),
+  )
+  expect(JSON.stringify(instance.recorded)).not.toContain('hidden')
+})
+
+test('a refusal is written down by name, and so is what tandem could not do', async () => {
+  const { post, instance } = apiUnderTest()
+  await post('/api/v1/start', { password: 'hunter2' })
+  instance.answer = () => Promise.reject(new RefusedError('CannotCommit', 'not yet'))
+  await post('/api/v1/commit')
+  instance.answer = () => Promise.reject(new Error('hunter2'))
+  await post('/api/v1/pause')
+  expect(instance.recorded).toMatchObject([
+    { command: 'start', outcome: 'refused', error: 'InvalidRequest', admitted: true },
+    { command: 'commit', outcome: 'refused', error: 'CannotCommit', admitted: true },
+    { command: 'pause', outcome: 'refused', error: 'InternalError', admitted: true },
+  ])
+  expect(JSON.stringify(instance.recorded)).not.toContain('hunter2')
+})
+
+test('who is kept out by the guard is told of, but not admitted to the trail', async () => {
+  const { post, instance } = apiUnderTest()
+  await post('/api/v1/commit', {}, { Host: 'evil.test' })
+  await post('/api/v1/commit', {}, { Origin: 'http://evil.test' })
+  expect(instance.recorded).toMatchObject([
+    { command: 'commit', outcome: 'refused', error: 'InvalidRequest', admitted: false },
+    { command: 'commit', outcome: 'refused', error: 'InvalidRequest', admitted: false },
+  ])
+})
+
+test('what asks, and what is no command, is not written down', async () => {
+  const { get, post, instance } = apiUnderTest()
+  for (const path of ['progress', 'audit', 'limits', 'start', 'commit']) await get(`/api/v1/${path}`)
+  for (const path of ['check', 'limit', 'nowhere', 'commit/']) await post(`/api/v1/${path}`, minimalStart)
+  expect(instance.recorded).toEqual([])
+})
+
+test('it has the address of the connection, and GET /api/v1/audit answers the newest first', async () => {
+  const { api, instance } = apiUnderTest()
+  const server = await serveApi({ api, port: 0 })
+  open.push(server)
+  const url = `http://127.0.0.1:${server.port}/api/v1`
+  // What a client says of itself counts for nothing.
+  await fetch(`${url}/pause`, { method: 'POST', headers: { 'X-Forwarded-For': '9.9.9.9', Forwarded: 'for=9.9.9.9' } })
+  await fetch(`${url}/resume`, { method: 'POST' })
+  expect(instance.recorded.map(({ remoteAddress }) => remoteAddress)).toEqual(['127.0.0.1', '127.0.0.1'])
+  const answer = (await (await fetch(`${url}/audit`)).json()) as { entries: { command: string }[] }
+  expect(v.safeParse(auditAnswerSchema, answer).issues).toBeUndefined()
+  expect(answer.entries.map(({ command }) => command)).toEqual(['resume', 'pause'])
+})

@@ -1,0 +1,144 @@
+import { generateKeyPairSync } from 'node:crypto'
+import { chmodSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { parseCommandLine } from '../../src/cli-options.ts'
+import { tlsFiles, tlsPem } from '../support/tls/files.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'tandem-listen-'))
+function file(name: string, text: string, mode = 0o600): string {
+  const path = join(folder, name)
+  writeFileSync(path, text)
+  chmodSync(path, mode)
+  return path
+}
+const token = 'secret-token-of-more-than-32-characters'
+const tokenFile = file('token', `${token}\n`)
+const certificate = file('server.pem', tlsPem.server)
+const uris = ['--cluster0', 'mongodb://a', '--cluster1', 'mongodb://b']
+
+function served(argv: string[], env: Record<string, string> = {}) {
+  const parsed = parseCommandLine([...uris, ...argv], env)
+  if (parsed.kind !== 'serve') throw new Error(JSON.stringify(parsed))
+  return parsed.options
+}
+function refused(argv: string[], env: Record<string, string> = {}): string {
+  const parsed = parseCommandLine(argv, env)
+  if (parsed.kind !== 'print' || parsed.exitCode !== 2) throw new Error(JSON.stringify(parsed))
+  return parsed.text
+}
+
+describe('an instance', () => {
+  test('listens beyond loopback with a certificate and a token', () => {
+    const given = ['--bind', '0.0.0.0', '--tlsCertificateKeyFile', certificate, '--tokenFile', tokenFile]
+    expect(served(given)).toMatchObject({ bind: '0.0.0.0', tls: { pem: tlsPem.server }, token, notices: [] })
+    const env = { TANDEM_BIND: '::', TANDEM_TLS_CERTIFICATE_KEY_FILE: certificate, TANDEM_TOKEN_FILE: tokenFile }
+    expect(served([], env)).toMatchObject({ bind: '::', token })
+  })
+
+  test.each([
+    [[], /--bind: 10.0.0.5 .*give --tlsCertificateKeyFile PEM and --tokenFile FILE/],
+    [['--tokenFile', tokenFile], /--bind: .*give --tlsCertificateKeyFile PEM as well/],
+    [['--tlsCertificateKeyFile', certificate], /--bind: .*give --tokenFile FILE as well/],
+  ])('without both it does not: %j', (given, message) => {
+    expect(refused([...uris, '--bind', '10.0.0.5', ...given])).toMatch(message)
+    expect(refused([...uris, ...given], { TANDEM_BIND: '10.0.0.5' })).toMatch(message)
+  })
+
+  test.each(['127.0.0.1', '127.0.0.2', '::1'])('on %s takes a token, or a certificate, or neither', (bind) => {
+    expect(served(['--bind', bind])).toMatchObject({ bind, tls: null, token: null })
+    expect(served(['--bind', bind, '--tokenFile', tokenFile])).toMatchObject({ tls: null, token })
+    expect(served(['--bind', bind, '--tlsCertificateKeyFile', certificate])).toMatchObject({ token: null })
+  })
+
+  test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])('does not take %j for loopback', (bind) => {
+    expect(refused([...uris, `--bind=${bind}`])).toMatch(/--bind/)
+  })
+
+  const otherKey = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey
+  const onlyCertificate = tlsPem.server.slice(0, tlsPem.server.indexOf('-----BEGIN PRIVATE'))
+  test.each([
+    ['tokenFile', '', /not be empty/],
+    ['tokenFile', join(folder, 'none'), /--tokenFile: cannot read .*none: ENOENT/],
+    ['tokenFile', file('short', token.slice(0, 31)), /must hold 32 or more printable characters; make one with/],
+    ['tokenFile', file('two', `${token}\n${token}`), /must hold 32 or more printable characters/],
+    ['tlsCertificateKeyFile', '', /not be empty/],
+    ['tlsCertificateKeyFile', folder, /--tlsCertificateKeyFile: cannot read .*EISDIR/],
+    ['tlsCertificateKeyFile', file('no-key', onlyCertificate), /must hold a certificate and its private key/],
+    ['tlsCertificateKeyFile', tokenFile, /must hold a certificate and its private key/],
+    [
+      'tlsCertificateKeyFile',
+      file('other', onlyCertificate + otherKey.export({ type: 'pkcs8', format: 'pem' })),
+      /must hold a certificate and its private key.*MISMATCH/,
+    ],
+    [
+      'tlsCertificateKeyFile',
+      file(
+        'locked',
+        onlyCertificate + otherKey.export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'x' }),
+      ),
+      /its private key, not encrypted/,
+    ],
+  ])('refuses --%s %s by name', (option, given, message) => {
+    const text = refused([...uris, `--${option}`, given])
+    expect(text).toMatch(message)
+    expect(text).not.toContain(token.slice(0, 20))
+  })
+
+  test('says that others can read its secrets, and shows none of them', () => {
+    const readable = file('readable', token, 0o644)
+    expect(served(['--tokenFile', readable]).notices).toEqual([expect.stringMatching(/readable.*chmod 600/)])
+    const shown = parseCommandLine(['config', '--json', ...uris, '--tokenFile', tokenFile], {})
+    expect(shown).toMatchObject({ kind: 'print', text: expect.stringContaining(tokenFile) })
+    expect(JSON.stringify(shown)).not.toContain(token)
+  })
+})
+
+describe('a client', () => {
+  const access = { token, ca: tlsPem.authority }
+  const request = (argv: string[], env: Record<string, string> = {}) => {
+    const parsed = parseCommandLine(argv, env)
+    if (parsed.kind === 'client' || parsed.kind === 'wait' || parsed.kind === 'watch') return parsed.request
+    throw new Error(JSON.stringify(parsed))
+  }
+  const urls = ['--url', 'https://sync.test:1']
+  const commands = [
+    ['progress'],
+    ['start', '--source', 'cluster0'],
+    ['limit', '--readConcurrency', '1'],
+    ['audit'],
+    ['watch'],
+    ['wait', '--until', 'paused'],
+  ]
+
+  test.each(commands)('%s takes token and authority, as options or from the environment', (...argv) => {
+    const options = ['--tokenFile', tokenFile, '--tlsCAFile', tlsFiles.authority]
+    expect(request([...argv, ...urls, ...options]).access).toEqual(access)
+    const env = { TANDEM_TOKEN_FILE: tokenFile, TANDEM_TLS_CA_FILE: tlsFiles.authority }
+    expect(request([...argv, ...urls], env).access).toEqual(access)
+    expect(request([...argv, ...urls])).not.toHaveProperty('access')
+  })
+
+  test('shows its token over https or within this machine only', () => {
+    const text = refused([
+      'progress',
+      '--url',
+      'http://127.0.0.1:1',
+      '--url',
+      'http://sync.test:1',
+      '--tokenFile',
+      tokenFile,
+    ])
+    expect(text).toMatch(/--url: the token would be readable on the way to http:\/\/sync\.test:1; give its https/)
+    expect(request(['progress', '--url', 'http://localhost:1', '--tokenFile', tokenFile]).access?.token).toBe(token)
+    expect(refused(['progress', '--url', 'http://127.evil.test', '--tokenFile', tokenFile])).toMatch(
+      /readable on the way/,
+    )
+  })
+
+  test('refuses files it cannot read by name', () => {
+    expect(refused(['progress', '--tokenFile', join(folder, 'none')])).toMatch(/--tokenFile: cannot read/)
+    expect(refused(['wait', '--until', 'paused', '--tlsCAFile', folder])).toMatch(/--tlsCAFile: cannot read .*EISDIR/)
+  })
+})

@@ -1,0 +1,120 @@
+import { connect } from 'node:tls'
+import { afterEach, describe, expect, test } from 'vitest'
+import { type ServedApi, serveApi } from '../../src/api/server.ts'
+import type { Access } from '../../src/cli-access.ts'
+import { runClient } from '../../src/cli-client.ts'
+import type { ClientRequest } from '../../src/cli-client-options.ts'
+import { ask } from '../../src/cli-request.ts'
+import { runWait } from '../../src/cli-wait.ts'
+import { idleProgress } from '../../src/report-progress.ts'
+import { tlsPem } from '../support/tls/files.ts'
+import { apiUnderTest } from './recording-instance.ts'
+
+const token = 'a1'.repeat(20)
+const bearer = { Authorization: `Bearer ${token}` }
+const open: ServedApi[] = []
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((server) => server.close()))
+})
+
+describe('with a token', () => {
+  const paths = ['/', '/api/v1/progress', '/api/v1/audit', '/metrics', '/openapi.json', '/nowhere', '/healthz/x']
+
+  test.each([
+    ['none', {}],
+    ['another', { Authorization: `Bearer ${token.slice(1)}1` }],
+    ['its beginning', { Authorization: `Bearer ${token.slice(0, -1)}` }],
+    ['more than it', { Authorization: `Bearer ${token}a` }],
+    ['an empty one', { Authorization: 'Bearer ' }],
+    ['another scheme', { Authorization: `Basic ${token}` }],
+    ['the token alone', { Authorization: token }],
+  ])('%s is refused everywhere, by name and without a hint of the right one', async (_what, headers) => {
+    const { get, post, instance } = apiUnderTest({ token })
+    for (const reply of [
+      ...(await Promise.all(paths.map((path) => get(path, headers)))),
+      await post('/api/v1/commit', {}, headers),
+    ]) {
+      expect(reply.status).toBe(401)
+      expect(reply.headers.get('WWW-Authenticate')).toBe('Bearer')
+      expect(reply.body).toMatchObject({
+        success: false,
+        error: 'Unauthorized',
+        errorDescription: expect.stringMatching(/^Authorization: .*--tokenFile/),
+      })
+      expect(JSON.stringify(reply.body)).not.toContain('a1a1')
+    }
+    expect(instance.calls).toEqual([])
+    expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
+  })
+
+  test('the right one is let in, and health is told to anybody', async () => {
+    const { get, post, instance } = apiUnderTest({ token })
+    expect((await get('/api/v1/progress', bearer)).status).toBe(200)
+    expect((await post('/api/v1/commit', {}, { authorization: `bearer ${token}` })).status).toBe(200)
+    expect((await get('/healthz')).status).toBe(200)
+    expect(instance.calls).toEqual([{ command: 'commit' }])
+    expect((await get('/openapi.json', bearer)).body.security).toEqual([{ token: [] }])
+  })
+
+  test('a foreign page is refused although it has the token', async () => {
+    const { get } = apiUnderTest({ token })
+    expect((await get('/api/v1/progress', { ...bearer, Host: 'evil.test' })).status).toBe(403)
+    expect((await get('/api/v1/progress', { ...bearer, Origin: 'http://evil.test' })).status).toBe(403)
+  })
+})
+
+describe('over TLS', () => {
+  async function served() {
+    const { api, instance } = apiUnderTest({ token, anyHost: true })
+    const server = await serveApi({ api, port: 0, tls: { pem: tlsPem.server }, headersTimeoutSeconds: 0.3 })
+    open.push(server)
+    return { instance, port: server.port, url: `https://localhost:${server.port}` }
+  }
+  const trusted: Access = { token, ca: tlsPem.authority }
+  async function run(command: ClientRequest['command'], url: string, access: Access) {
+    const printed: string[] = []
+    const exitCode = await runClient({ command, urls: [url], body: { inline: {} }, access }, (line) =>
+      printed.push(line),
+    )
+    return { exitCode, reply: JSON.parse(printed.join('')) as Record<string, unknown> }
+  }
+
+  test('commands are let in by the token, and wait and watch ask alike', async () => {
+    const { instance, url } = await served()
+    expect(await run('commit', url, trusted)).toEqual({ exitCode: 0, reply: { success: true } })
+    expect(instance.recorded).toMatchObject([{ command: 'commit', outcome: 'accepted', admitted: true }])
+    instance.shown = { ...idleProgress, state: 'PAUSED' }
+    const output = { out: () => {}, note: () => {}, interactive: false }
+    const request = { urls: [url], access: trusted, until: 'paused', timeoutSeconds: 5, json: false } as const
+    expect(await runWait({ ...request, urls: [url] }, output)).toBe(0)
+    expect(await run('commit', url, { ...trusted, token: `${token}a` })).toMatchObject({
+      exitCode: 1,
+      reply: { error: 'Unauthorized' },
+    })
+  })
+
+  test('an authority that is not trusted is named as the trouble, and nothing is sent to it', async () => {
+    const { instance, url } = await served()
+    const { exitCode, reply } = await run('commit', url, { token, ca: null })
+    expect(exitCode).toBe(1)
+    expect(reply).toMatchObject({
+      error: 'InstanceUnreachable',
+      errorDescription: expect.stringMatching(/--tlsCAFile/),
+    })
+    expect(instance.recorded).toEqual([])
+  })
+
+  test('plain HTTP, TLS 1.1 and silence are ended, and others are still answered', async () => {
+    const { port, url } = await served()
+    await expect(ask(`http://localhost:${port}/healthz`, { method: 'GET', body: null })).rejects.toThrow()
+    const old = { port, host: 'localhost', ca: tlsPem.authority, maxVersion: 'TLSv1.1', minVersion: 'TLSv1' } as const
+    const refused = await new Promise((resolve) => {
+      connect({ ...old, ciphers: 'DEFAULT@SECLEVEL=0' })
+        .on('error', resolve)
+        .on('secureConnect', () => resolve(null))
+    })
+    expect(refused).toMatchObject({ code: expect.stringMatching(/PROTOCOL_VERSION|NO_PROTOCOLS/) })
+    const answer = await ask(`${url}/healthz`, { method: 'GET', body: null, access: { ...trusted, token: null } })
+    expect(answer.status).toBe(200)
+  })
+})

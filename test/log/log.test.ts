@@ -1,0 +1,152 @@
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { createLog } from '../../src/log.ts'
+import { prettyLine } from '../../src/log-line.ts'
+import { LogFile } from '../../src/log-writer.ts'
+
+let folder: string
+let file: string
+beforeEach(() => {
+  folder = mkdtempSync(path.join(tmpdir(), 'tandem-log-'))
+  file = path.join(folder, 'tandem.log')
+  return () => rmSync(folder, { recursive: true, force: true })
+})
+
+const noTerminal = { isTerminal: false, inColour: false }
+const opened = (logPath = folder) =>
+  createLog({ logPath, logMaxMB: 1, logFiles: 3, logLevel: 'info', mongosyncID: 'one' }, noTerminal)
+const linesOf = (text: string): Record<string, unknown>[] =>
+  text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+
+describe('a line', () => {
+  test('has time, level, mongosyncID and message, and no credentials wherever a connection string stands in it', () => {
+    const { log } = opened(path.join(folder, 'made', 'for it'))
+    const uri = 'mongodb://root:hunter2@h/?password=hunter2'
+    log.warn({ error: `cannot reach ${uri}`, deep: { in: [uri] }, kept: 'a@b' }, 'retrying')
+    log.debug('too fine')
+    const text = readFileSync(path.join(folder, 'made', 'for it', 'tandem.log'), 'utf8')
+    expect(linesOf(text)).toEqual([
+      {
+        level: 'warn',
+        time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+        mongosyncID: 'one',
+        message: 'retrying',
+        error: expect.stringMatching(/^cannot reach mongodb:\/\/\*\*\*@h/),
+        deep: { in: [expect.stringContaining('***')] },
+        kept: 'a@b',
+      },
+    ])
+    expect(text).not.toContain('hunter2')
+  })
+
+  test('is for people on a terminal, who are shown no control characters', () => {
+    const json = {
+      level: 'warn',
+      time: '2026-01-31T09:00:01.234Z',
+      mongosyncID: 'one',
+      state: 'X\u001b[2J',
+      message: 'state',
+    }
+    const shown = prettyLine(JSON.stringify({ ...json, versions: ['6.0'] }), false)
+    expect(shown).toBe('09:00:01.234 WARN  state: state=X\\u001b[2J versions=["6.0"]\n')
+    expect(prettyLine(JSON.stringify(json), true)).toBe(
+      '\u001b[33m09:00:01.234 WARN  state: state=X\\u001b[2J\u001b[0m\n',
+    )
+  })
+})
+
+describe('the file', () => {
+  const names = () => readdirSync(folder).sort()
+
+  test('is put aside before it is too large, and the oldest goes', () => {
+    const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
+    for (let line = 0; line < 10; line += 1) log.write(`${String(line).padEnd(39)}\n`)
+    expect(names()).toEqual(['tandem.log', 'tandem.log.1', 'tandem.log.2'])
+    const read = names().map((name) => readFileSync(path.join(folder, name), 'utf8').replaceAll(/\s+/g, ' ').trim())
+    expect(read).toEqual(['8 9', '6 7', '4 5'])
+  })
+
+  test('is gone on with by the next process, and one line that is too large stands alone', () => {
+    writeFileSync(file, `${'x'.repeat(89)}\n`)
+    const log = new LogFile({ path: file, bytesMax: 100, files: 2 })
+    log.write('short\n')
+    log.write(`${'y'.repeat(200)}\n`)
+    log.write('last\n')
+    expect(readFileSync(file, 'utf8')).toBe('last\n')
+    expect(readFileSync(`${file}.1`, 'utf8')).toBe(`${'y'.repeat(200)}\n`)
+  })
+
+  test('of one file alone is begun anew', () => {
+    const log = new LogFile({ path: file, bytesMax: 10, files: 1 })
+    for (const line of ['one one\n', 'two two\n']) log.write(line)
+    expect([names(), readFileSync(file, 'utf8')]).toEqual([['tandem.log'], 'two two\n'])
+  })
+
+  test('may be truncated by others, or put aside by them and opened anew', () => {
+    const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
+    log.write(`${'a'.repeat(79)}\n`)
+    truncateSync(file)
+    log.write(`${'b'.repeat(79)}\n`)
+    expect(names()).toEqual(['tandem.log'])
+    expect(statSync(file).size).toBe(80)
+    renameSync(file, `${file}-today`)
+    log.reopen()
+    log.write('c\n')
+    expect(readFileSync(file, 'utf8')).toBe('c\n')
+  })
+
+  // Root may write anywhere.
+  test.skipIf(process.getuid?.() === 0)('grows where it cannot be put aside', () => {
+    const log = new LogFile({ path: file, bytesMax: 10, files: 3 })
+    log.write('12345678\n')
+    chmodSync(folder, 0o500)
+    for (const line of ['one\n', 'two\n']) log.write(line)
+    chmodSync(folder, 0o700)
+    expect(readFileSync(file, 'utf8')).toBe('12345678\none\ntwo\n')
+  })
+})
+
+describe('a log that cannot be written', () => {
+  test('is told of at start, by the name of the option', () => {
+    const inTheWay = path.join(folder, 'file')
+    writeFileSync(inTheWay, '')
+    expect(() => opened(inTheWay)).toThrow(/^--logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR); give a directory/)
+  })
+
+  test.skipIf(!existsSync('/proc/self'))('also where the system takes no folder', () => {
+    expect(() => opened('/proc/nowhere')).toThrow(/^--logPath: cannot write .*ENOENT/)
+  })
+
+  test.skipIf(!existsSync('/dev/full'))('later costs its lines only, whose number is told afterwards', () => {
+    const { log, reopen } = opened()
+    log.info('before')
+    rmSync(file)
+    symlinkSync('/dev/full', file)
+    reopen()
+    for (let line = 0; line < 3; line += 1) log.info('lost: no space is left')
+    rmSync(file)
+    reopen()
+    log.info('after')
+    expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([
+      { message: 'after' },
+      { message: 'log lines lost', lines: 3, level: 'warn' },
+    ])
+  })
+})

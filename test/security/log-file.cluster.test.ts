@@ -1,0 +1,47 @@
+import { readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import path from 'node:path'
+import { expect, it, vi } from 'vitest'
+import { pairedSets } from '../support/paired-sets.ts'
+import { commit, patience } from '../support/reversible-pair.ts'
+import { startSync, startTandem } from '../support/tandem-process.ts'
+
+/** docs/logs.md: what becomes of the log file does not become of the sync. */
+
+const pair = pairedSets()
+const withLog = (folder: string) =>
+  startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, extraArgs: ['--logPath', folder] })
+
+it('a migration goes on and commits while the disk of the log is full, and SIGHUP opens it anew', async () => {
+  await pair.sourceClient
+    .db('app')
+    .collection('things')
+    .insertMany([{ a: 1 }, { a: 2 }])
+  const folder = path.join(pair.source.folder, 'log')
+  const file = path.join(folder, 'tandem.log')
+  await using tandem = await withLog(folder)
+  await vi.waitFor(() => tandem.progress(), patience)
+  renameSync(file, `${file}-before`)
+  symlinkSync('/dev/full', file)
+  process.kill(tandem.pid, 'SIGHUP')
+  await vi.waitFor(() => expect(tandem.output()).toMatch(/the log cannot be written \(ENOSPC\)/), patience)
+  await startSync(tandem)
+  await commit(tandem)
+  rmSync(file)
+  process.kill(tandem.pid, 'SIGHUP')
+  const messages = await vi.waitFor(() => {
+    const lines = readFileSync(file, 'utf8').trimEnd().split('\n')
+    const read = lines.map((line) => (JSON.parse(line) as { message: string }).message)
+    expect(read).toContain('log lines lost')
+    return read
+  }, patience)
+  expect(messages.slice(0, 2)).toEqual(['log reopened', 'log lines lost'])
+  expect(tandem.output().match(/cannot be written/g)).toHaveLength(1)
+})
+
+it('a log that cannot be opened is said on standard error, and nothing starts', async () => {
+  const inTheWay = path.join(pair.source.folder, 'in-the-way')
+  writeFileSync(inTheWay, '')
+  await expect(withLog(inTheWay)).rejects.toThrow(
+    /ended with 2 before it listened[\s\S]*error: --logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR)/,
+  )
+})
