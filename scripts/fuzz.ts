@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 import { serveApi } from '../src/api/server.ts'
 import { apiUnderTest } from '../test/api/recording-instance.ts'
 import { fuzzedRequest, sendFuzzed } from '../test/support/fuzz.ts'

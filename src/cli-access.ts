@@ -13,7 +13,8 @@ export interface Access {
 
 export function addAccessOptions(command: Command): Command {
   return command
-    .option('--tokenFile <file>', 'file with the token that the instances ask for (or TANDEM_TOKEN_FILE)')
+    .option('--token <token>', 'the token that the instances ask for (or TANDEM_TOKEN)')
+    .option('--tokenFile <file>', 'file with that token, which others cannot see (or TANDEM_TOKEN_FILE)')
     .option(
       '--tlsCAFile <file>',
       'PEM file of the authorities that https addresses are checked by (or TANDEM_TLS_CA_FILE)',
@@ -23,11 +24,13 @@ export function addAccessOptions(command: Command): Command {
 /** Undefined when neither is given. Ends the parsing with an error when a file, or an address, is of no use for it. */
 export function readAccess(command: Command, urls: readonly string[], env: Environment): Access | undefined {
   const options = command.opts()
-  const tokenFile: string = options['tokenFile'] ?? env['TANDEM_TOKEN_FILE'] ?? ''
+  const isGiven = options['token'] !== undefined || options['tokenFile'] !== undefined
+  const read = readToken(
+    isGiven ? options : { token: env['TANDEM_TOKEN'] ?? '', tokenFile: env['TANDEM_TOKEN_FILE'] ?? '' },
+  )
   const caFile: string = options['tlsCAFile'] ?? env['TANDEM_TLS_CA_FILE'] ?? ''
-  if (tokenFile === '' && caFile === '') return undefined
-  const read = tokenFile === '' ? { token: null } : readToken(tokenFile)
   if ('problem' in read) return command.error(`error: ${read.problem}`)
+  if (read.token === null && caFile === '') return undefined
   const plain = urls.find((url) => read.token !== null && !isConfidential(url))
   if (plain)
     command.error(`error: --url: the token would be readable on the way to ${plain}; give its https:// address`)

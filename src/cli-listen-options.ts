@@ -10,8 +10,8 @@ import { nonEmpty } from './cli-values.ts'
 export interface ListenOptions {
   /** An IP address. */
   bind: string
-  /** Certificate (with those between it and its authority) and key, as PEM; null: without TLS. */
-  tls: { pem: string } | null
+  /** As PEM, the certificate with those between it and its authority; null: without TLS. */
+  tls: { cert: string; key: string } | null
   /** What requests have to show; null: nothing. */
   token: string | null
 }
@@ -20,34 +20,33 @@ export function addListenOptions(command: Command): Command {
   return command
     .option(
       '--bind <address>',
-      'IP address to listen on; other than loopback only with --tlsCertificateKeyFile and --tokenFile',
+      'IP address to listen on; other than loopback only with --tlsCert and a token',
       address,
       '127.0.0.1',
     )
-    .option(
-      '--tlsCertificateKeyFile <file>',
-      'PEM file with certificate and private key: the API is then served by HTTPS',
-      nonEmpty,
-    )
-    .option('--tokenFile <file>', 'file with a token that requests must show (Authorization: Bearer …)', nonEmpty)
+    .option('--tlsCert <file>', 'PEM file with the certificate: the API is then served by HTTPS', nonEmpty)
+    .option('--tlsKey <file>', 'PEM file with its private key; left out, the file of --tlsCert holds it', nonEmpty)
+    .option('--token <token>', 'what requests must show (Authorization: Bearer …)', nonEmpty)
+    .option('--tokenFile <file>', 'file with that token, which ps and the environment do not show', nonEmpty)
 }
 
-/** Reads both files once. Ends the parsing with an error that names the option and the remedy. */
+/** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
 export function readListenOptions(command: Command): ListenOptions & { notices: string[] } {
-  const { bind, tlsCertificateKeyFile, tokenFile } = command.opts()
+  const { bind, tlsCert, tlsKey, token, tokenFile } = command.opts()
   const missing = [
-    ...(tlsCertificateKeyFile ? [] : ['--tlsCertificateKeyFile PEM']),
-    ...(tokenFile ? [] : ['--tokenFile FILE']),
+    ...(tlsCert ? [] : ['--tlsCert FILE (with --tlsKey FILE)']),
+    ...(token || tokenFile ? [] : ['--tokenFile FILE']),
   ]
   if (!isLoopback(bind) && missing.length > 0) {
     command.error(
       `error: --bind: ${bind} can be reached from other machines; give ${missing.join(' and ')} as well, or bind 127.0.0.1`,
     )
   }
-  const read = tokenFile ? readToken(tokenFile) : { token: null }
+  if (tlsKey && !tlsCert) command.error('error: --tlsKey: give its certificate by --tlsCert as well')
+  const read = readToken({ token, tokenFile })
   if ('problem' in read) return command.error(`error: ${read.problem}`)
-  const tls = tlsCertificateKeyFile ? readCertificate(command, tlsCertificateKeyFile) : null
-  const notices = [tokenFile, tlsCertificateKeyFile].flatMap((file) => (file ? openFileNotices(file) : []))
+  const tls = tlsCert ? readCertificate(command, tlsCert, tlsKey ?? tlsCert) : null
+  const notices = [tokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
   return { bind, tls, token: read.token, notices: [...notices, ...expired(tls)] }
 }
 
@@ -56,25 +55,32 @@ export function isLoopback(address: string): boolean {
   return address === '::1' || (isIPv4(address) && address.startsWith('127.'))
 }
 
-function readCertificate(command: Command, file: string): { pem: string } {
+function readCertificate(command: Command, certFile: string, keyFile: string): { cert: string; key: string } {
+  const [cert, key] = [readPem(command, '--tlsCert', certFile), readPem(command, '--tlsKey', keyFile)]
   try {
-    const pem = readFileSync(file, 'utf8')
     // Without both it throws; so it does when they do not belong together.
-    createSecureContext({ cert: pem, key: pem })
-    return { pem }
+    createSecureContext({ cert, key })
+    return { cert, key }
   } catch (error) {
-    const { code, syscall } = error as NodeJS.ErrnoException
-    if (syscall !== undefined) return command.error(`error: --tlsCertificateKeyFile: cannot read ${file}: ${code}`)
+    const { code } = error as NodeJS.ErrnoException
     return command.error(
-      `error: --tlsCertificateKeyFile: ${file} must hold a certificate and its private key, not encrypted, both as PEM (${code})`,
+      `error: --tlsCert: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, as PEM (${code})`,
     )
   }
 }
 
-function expired(tls: { pem: string } | null): string[] {
+function readPem(command: Command, option: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (error) {
+    return command.error(`error: ${option}: cannot read ${file}: ${(error as NodeJS.ErrnoException).code}`)
+  }
+}
+
+function expired(tls: ListenOptions['tls']): string[] {
   if (!tls) return []
-  const { validTo } = new X509Certificate(tls.pem)
-  return Date.parse(validTo) < Date.now() ? [`--tlsCertificateKeyFile: the certificate expired on ${validTo}`] : []
+  const { validTo } = new X509Certificate(tls.cert)
+  return Date.parse(validTo) < Date.now() ? [`--tlsCert: the certificate expired on ${validTo}`] : []
 }
 
 function address(text: string): string {

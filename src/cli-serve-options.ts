@@ -90,6 +90,7 @@ export function effectiveSettings(command: Command, env: Environment): Effective
   return [...origins].flatMap(([name, origin]) => {
     if (ignored.has(name)) return []
     const value: unknown = options[name] ?? null
-    return [{ name, value: typeof value === 'string' ? redactUris(value) : value, origin }]
+    const shown = name === 'token' && value !== null ? '***' : value
+    return [{ name, value: typeof shown === 'string' ? redactUris(shown) : shown, origin }]
   })
 }

@@ -97,7 +97,7 @@ function readFile(
     )
   }
   // Connection strings are in it, and other users of the machine have no business with those.
-  const holdsSecrets = ['cluster0', 'cluster1', 'redis'].some((name) => name in content)
+  const holdsSecrets = ['cluster0', 'cluster1', 'redis', 'token'].some((name) => name in content)
   const notices = holdsSecrets ? openFileNotices(path) : []
   return { values: new Map(Object.entries(content)), notices }
 }

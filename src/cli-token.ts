@@ -4,20 +4,28 @@ import { readFileSync, statSync } from 'node:fs'
 const charactersMin = 32
 const othersMayRead = 0o044
 
-/** The token in a file, or what is wrong with it; never the token itself. */
-export function readToken(path: string): { token: string } | { problem: string } {
-  let text: string
+/** Null: none is given. What is wrong with one is told, never the token itself. */
+export function readToken({
+  token,
+  tokenFile,
+}: {
+  token?: string
+  tokenFile?: string
+}): { token: string | null } | { problem: string } {
+  if (token && tokenFile) return { problem: '--token: give either --token or --tokenFile' }
+  if (token) return checked(token, '--token: it')
+  if (!tokenFile) return { token: null }
   try {
-    text = readFileSync(path, 'utf8')
+    return checked(readFileSync(tokenFile, 'utf8').trim(), `--tokenFile: ${tokenFile}`)
   } catch (error) {
-    return { problem: `--tokenFile: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}` }
+    return { problem: `--tokenFile: cannot read ${tokenFile}: ${(error as NodeJS.ErrnoException).code}` }
   }
-  const token = text.trim()
-  if (!/^[\x21-\x7e]*$/.test(token) || token.length < charactersMin) {
-    const remedy = 'make one with "openssl rand -hex 32"'
-    return { problem: `--tokenFile: ${path} must hold ${charactersMin} or more printable characters; ${remedy}` }
-  }
-  return { token }
+}
+
+function checked(token: string, where: string): { token: string } | { problem: string } {
+  if (/^[\x21-\x7e]*$/.test(token) && token.length >= charactersMin) return { token }
+  const remedy = 'make one with "openssl rand -hex 32"'
+  return { problem: `${where} must hold ${charactersMin} or more printable characters; ${remedy}` }
 }
 
 /** A notice for a file of secrets that other users of the machine can read. */

@@ -8,7 +8,7 @@ export interface ServeOptions {
   port: number
   hostname?: string
   /** Certificate and key, both in it as PEM: HTTPS alone is spoken then. */
-  tls?: { pem: string } | null
+  tls?: { cert: string; key: string } | null
   /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
   headersTimeoutSeconds?: number
   requestTimeoutSeconds?: number
@@ -43,10 +43,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     errorHandler: () => Response.json(failureBody('the request could not be understood'), { status: 400 }),
   })
   const server = tls
-    ? createHttpsServer(
-        { ...limits, handshakeTimeout: limits.headersTimeout, cert: tls.pem, key: tls.pem, minVersion: 'TLSv1.2' },
-        listener,
-      )
+    ? createHttpsServer({ ...limits, handshakeTimeout: limits.headersTimeout, ...tls, minVersion: 'TLSv1.2' }, listener)
     : createHttpServer(limits, listener)
   server.on('clientError', answerBadClient)
   await listen(server, port, hostname)

@@ -1,4 +1,4 @@
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { apiUnderTest, minimalStart } from './recording-instance.ts'
 

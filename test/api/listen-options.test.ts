@@ -31,16 +31,21 @@ function refused(argv: string[], env: Record<string, string> = {}): string {
 
 describe('an instance', () => {
   test('listens beyond loopback with a certificate and a token', () => {
-    const given = ['--bind', '0.0.0.0', '--tlsCertificateKeyFile', certificate, '--tokenFile', tokenFile]
-    expect(served(given)).toMatchObject({ bind: '0.0.0.0', tls: { pem: tlsPem.server }, token, notices: [] })
-    const env = { TANDEM_BIND: '::', TANDEM_TLS_CERTIFICATE_KEY_FILE: certificate, TANDEM_TOKEN_FILE: tokenFile }
+    const given = ['--bind', '0.0.0.0', '--tlsCert', certificate, '--tokenFile', tokenFile]
+    expect(served(given)).toMatchObject({
+      bind: '0.0.0.0',
+      tls: { cert: tlsPem.server, key: tlsPem.server },
+      token,
+      notices: [],
+    })
+    const env = { TANDEM_BIND: '::', TANDEM_TLS_CERT: certificate, TANDEM_TOKEN_FILE: tokenFile }
     expect(served([], env)).toMatchObject({ bind: '::', token })
   })
 
   test.each([
-    [[], /--bind: 10.0.0.5 .*give --tlsCertificateKeyFile PEM and --tokenFile FILE/],
-    [['--tokenFile', tokenFile], /--bind: .*give --tlsCertificateKeyFile PEM as well/],
-    [['--tlsCertificateKeyFile', certificate], /--bind: .*give --tokenFile FILE as well/],
+    [[], /--bind: 10.0.0.5 .*give --tlsCert FILE .* and --tokenFile FILE/],
+    [['--tokenFile', tokenFile], /--bind: .*give --tlsCert FILE .*as well/],
+    [['--tlsCert', certificate], /--bind: .*give --tokenFile FILE as well/],
   ])('without both it does not: %j', (given, message) => {
     expect(refused([...uris, '--bind', '10.0.0.5', ...given])).toMatch(message)
     expect(refused([...uris, ...given], { TANDEM_BIND: '10.0.0.5' })).toMatch(message)
@@ -49,7 +54,7 @@ describe('an instance', () => {
   test.each(['127.0.0.1', '127.0.0.2', '::1'])('on %s takes a token, or a certificate, or neither', (bind) => {
     expect(served(['--bind', bind])).toMatchObject({ bind, tls: null, token: null })
     expect(served(['--bind', bind, '--tokenFile', tokenFile])).toMatchObject({ tls: null, token })
-    expect(served(['--bind', bind, '--tlsCertificateKeyFile', certificate])).toMatchObject({ token: null })
+    expect(served(['--bind', bind, '--tlsCert', certificate])).toMatchObject({ token: null })
   })
 
   test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])('does not take %j for loopback', (bind) => {
@@ -63,17 +68,17 @@ describe('an instance', () => {
     ['tokenFile', join(folder, 'none'), /--tokenFile: cannot read .*none: ENOENT/],
     ['tokenFile', file('short', token.slice(0, 31)), /must hold 32 or more printable characters; make one with/],
     ['tokenFile', file('two', `${token}\n${token}`), /must hold 32 or more printable characters/],
-    ['tlsCertificateKeyFile', '', /not be empty/],
-    ['tlsCertificateKeyFile', folder, /--tlsCertificateKeyFile: cannot read .*EISDIR/],
-    ['tlsCertificateKeyFile', file('no-key', onlyCertificate), /must hold a certificate and its private key/],
-    ['tlsCertificateKeyFile', tokenFile, /must hold a certificate and its private key/],
+    ['tlsCert', '', /not be empty/],
+    ['tlsCert', folder, /--tlsCert: cannot read .*EISDIR/],
+    ['tlsCert', file('no-key', onlyCertificate), /must hold a certificate, and .* its private key/],
+    ['tlsCert', tokenFile, /must hold a certificate, and .* its private key/],
     [
-      'tlsCertificateKeyFile',
+      'tlsCert',
       file('other', onlyCertificate + otherKey.export({ type: 'pkcs8', format: 'pem' })),
-      /must hold a certificate and its private key.*MISMATCH/,
+      /must hold a certificate, and .*MISMATCH/,
     ],
     [
-      'tlsCertificateKeyFile',
+      'tlsCert',
       file(
         'locked',
         onlyCertificate + otherKey.export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'x' }),
@@ -84,6 +89,26 @@ describe('an instance', () => {
     const text = refused([...uris, `--${option}`, given])
     expect(text).toMatch(message)
     expect(text).not.toContain(token.slice(0, 20))
+  })
+
+  test('takes certificate and key from a file each', () => {
+    const at = tlsPem.server.indexOf('-----BEGIN PRIVATE')
+    const [cert, key] = [tlsPem.server.slice(0, at), tlsPem.server.slice(at)]
+    const tls = ['--tlsCert', file('cert.pem', cert, 0o644), '--tlsKey', file('key.pem', key)]
+    expect(served(tls)).toMatchObject({ tls: { cert, key }, notices: [] })
+    expect(refused([...uris, ...tls.slice(2)])).toMatch(/--tlsKey: give its certificate by --tlsCert as well/)
+    expect(refused([...uris, ...tls.slice(0, 2), '--tlsKey', folder])).toMatch(/--tlsKey: cannot read .*EISDIR/)
+  })
+
+  test('takes the token itself as well, and never shows it', () => {
+    expect(served(['--token', token])).toMatchObject({ token })
+    expect(served([], { TANDEM_TOKEN: token })).toMatchObject({ token })
+    expect(refused([...uris, '--token', token, '--tokenFile', tokenFile])).toMatch(/either --token or --tokenFile/)
+    const short = refused([...uris, '--token', token.slice(0, 31)])
+    expect(short).toMatch(/--token: it must hold 32 or more/)
+    const shown = parseCommandLine(['config', '--json', ...uris, '--token', token], {})
+    expect(shown).toMatchObject({ kind: 'print', text: expect.stringContaining('***') })
+    for (const said of [short, JSON.stringify(shown)]) expect(said).not.toContain(token.slice(0, 20))
   })
 
   test('says that others can read its secrets, and shows none of them', () => {
@@ -117,6 +142,8 @@ describe('a client', () => {
     expect(request([...argv, ...urls, ...options]).access).toEqual(access)
     const env = { TANDEM_TOKEN_FILE: tokenFile, TANDEM_TLS_CA_FILE: tlsFiles.authority }
     expect(request([...argv, ...urls], env).access).toEqual(access)
+    expect(request([...argv, ...urls], { ...env, TANDEM_TOKEN_FILE: '', TANDEM_TOKEN: token }).access).toEqual(access)
+    expect(request([...argv, ...urls, ...options.slice(0, 2)], { ...env, TANDEM_TOKEN: 'x' }).access).toEqual(access)
     expect(request([...argv, ...urls])).not.toHaveProperty('access')
   })
 

@@ -66,7 +66,12 @@ describe('with a token', () => {
 describe('over TLS', () => {
   async function served() {
     const { api, instance } = apiUnderTest({ token, anyHost: true })
-    const server = await serveApi({ api, port: 0, tls: { pem: tlsPem.server }, headersTimeoutSeconds: 0.3 })
+    const server = await serveApi({
+      api,
+      port: 0,
+      tls: { cert: tlsPem.server, key: tlsPem.server },
+      headersTimeoutSeconds: 0.3,
+    })
     open.push(server)
     return { instance, port: server.port, url: `https://localhost:${server.port}` }
   }

@@ -1,4 +1,4 @@
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { checkUri, redactUri, redactUris } from '../../src/domain/uri-rules.ts'
 

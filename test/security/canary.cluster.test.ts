@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 import type { MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { pairedSets } from '../support/paired-sets.ts'

@@ -1,4 +1,4 @@
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 
 /** Letters that no program says by itself, so that also a part of a secret that shows is found. */
 const core = fc.stringMatching(/^[a-z0-9]{16}$/).map((text) => `CaNaRy${text}`)

@@ -1,4 +1,4 @@
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { serveApi } from '../../src/api/server.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'

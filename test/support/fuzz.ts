@@ -1,6 +1,6 @@
 import { request as requestHttp } from 'node:http'
 import { createConnection } from 'node:net'
-import * as fc from 'fast-check'
+import fc from 'fast-check'
 
 /** Arbitrary requests to a served API, and what must hold of every answer. */
 
