@@ -3,6 +3,7 @@ import type { InstancesReport } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import type { TeamAnswers, TeamCommand } from '../domain/team-command.ts'
 import type { Mismatch } from '../verify/difference.ts'
 
 /**
@@ -24,6 +25,8 @@ export interface Instance {
   resume(): Promise<void>
   commit(): Promise<void>
   reverse(): Promise<void>
+  /** Passes the command on to every living instance; resolves with what each answered, this one among them. */
+  sendToAll(command: TeamCommand): Promise<TeamAnswers>
   /** What the last verdict found different, the first thousand of `total`. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /** Makes what it named equal again from the source; resolves with the number of documents looked at. */

@@ -25,6 +25,7 @@ export const refusalStatus = {
   MissingPrivileges: 422,
   ConfigurationMismatch: 422,
   ClusterUnreachable: 503,
+  NoAnswer: 503,
   InternalError: 500,
 } as const
 
