@@ -3,6 +3,7 @@ import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
 import { createApi } from './api/app.ts'
+import { Sampler } from './api/sampler.ts'
 import { serveApi } from './api/server.ts'
 import { runVerify } from './audit/run-verify.ts'
 import { runClient } from './cli-client.ts'
@@ -96,16 +97,14 @@ async function serve(options: ServeCommandOptions): Promise<void> {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
     },
   })
-  const api = createApi({
-    instance,
-    version,
-    onInternalError: (error) =>
-      log.error(
-        { error: redactUris(error instanceof Error ? (error.stack ?? error.message) : String(error)) },
-        'request failed',
-      ),
-  })
-  const server = await serveApi({ api, port: options.port }).catch((error: Error) => {
+  const onInternalError = (error: unknown): void =>
+    log.error(
+      { error: redactUris(error instanceof Error ? (error.stack ?? error.message) : String(error)) },
+      'request failed',
+    )
+  const sampler = new Sampler(instance, { onInternalError })
+  const api = createApi({ instance, sampler, version, onInternalError })
+  const server = await serveApi({ api, port: options.port, onClosing: () => sampler.close() }).catch((error: Error) => {
     log.fatal(error.message)
     process.exit(1)
   })

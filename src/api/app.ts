@@ -1,10 +1,12 @@
-import { type Context, Hono } from 'hono'
-import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { Hono } from 'hono'
 import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { failure, wrongMethod } from './answers.ts'
+import { dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
+import { eventRoutes } from './events.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
 import type { Instance } from './instance.ts'
@@ -14,12 +16,16 @@ import { metricsContentType, renderMetrics } from './metrics.ts'
 import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
-import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
+import type { Sampler } from './sampler.ts'
+import { emptyBodySchema, healthSchema, successSchema } from './schemas.ts'
+import { sendToAllRoutes } from './send-to-all.ts'
 import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
 
 export interface ApiDependencies {
   instance: Instance
+  /** What `/api/v1/events` tells. */
+  sampler: Sampler
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
   /** Addresses other than loopback that the server listens on; a Host header may name them. */
@@ -31,7 +37,13 @@ export interface ApiDependencies {
 export type Api = ReturnType<typeof createApi>
 
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
-export function createApi({ instance, version, boundAddresses = [], onInternalError = () => {} }: ApiDependencies) {
+export function createApi({
+  instance,
+  sampler,
+  version,
+  boundAddresses = [],
+  onInternalError = () => {},
+}: ApiDependencies) {
   const success = { success: true } as const
   const noBody = { schema: emptyBodySchema, required: false }
 
@@ -125,6 +137,8 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
     )
     .all('/api/v1/reverse', (context) => wrongMethod(context, 'POST'))
 
+    .route('/', sendToAllRoutes(instance))
+
     .get(
       '/api/v1/progress',
       describeQuery('progress', 'Current status of the sync.', progressAnswerSchema),
@@ -138,6 +152,8 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       async (context) => context.json(renderInstances(await instance.instances())),
     )
     .all('/api/v1/instances', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .route('/', eventRoutes(sampler))
 
     .get(
       '/api/v1/limits',
@@ -191,6 +207,7 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
     .all('/healthz', (context) => wrongMethod(context, 'GET, HEAD'))
 
   return routes
+    .route('/', dashboardRoutes())
     .get('/openapi.json', async (context) => {
       const description = "tandem's control interface, compatible with mongosync's."
       return context.json(
@@ -218,19 +235,4 @@ export function createApi({ instance, version, boundAddresses = [], onInternalEr
       onInternalError(error)
       return failure(context, 500, 'InternalError', 'tandem met an unexpected error; its log tells which')
     })
-}
-
-function wrongMethod(context: Context, allow: string): Response {
-  context.header('Allow', allow)
-  return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} takes ${allow}`)
-}
-
-function failure(
-  context: Context,
-  status: ContentfulStatusCode,
-  error: FailureAnswer['error'],
-  errorDescription: string,
-) {
-  const body: FailureAnswer = { success: false, error, errorDescription }
-  return context.json(body, status)
 }

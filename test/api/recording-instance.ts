@@ -1,10 +1,12 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
+import { Sampler } from '../../src/api/sampler.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import type { TeamAnswer, TeamAnswers, TeamCommand } from '../../src/domain/team-command.ts'
 import { idleProgress } from '../../src/report-progress.ts'
 import type { Mismatch } from '../../src/verify/difference.ts'
 
@@ -58,6 +60,11 @@ export class RecordingInstance implements Instance {
   reverse(): Promise<void> {
     return this.#record('reverse')
   }
+  teamAnswers: [id: string, answer: TeamAnswer][] = []
+  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
+    await this.#record(`all ${command}`)
+    return new Map(this.teamAnswers)
+  }
   found: Awaited<ReturnType<Instance['mismatches']>> = { mismatches: [], total: 0 }
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return Promise.resolve(this.found)
@@ -74,6 +81,7 @@ export class RecordingInstance implements Instance {
 
 export interface ApiUnderTest {
   api: Api
+  sampler: Sampler
   instance: RecordingInstance
   internalErrors: unknown[]
   /** Sends a POST with this body: text as it is, anything else as JSON. */
@@ -92,13 +100,15 @@ export function apiUnderTest(boundAddresses: string[] = []): ApiUnderTest {
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
-  const api = createApi({ instance, version: '1.2.3', boundAddresses, onInternalError })
+  const sampler = new Sampler(instance, { onInternalError })
+  const api = createApi({ instance, sampler, version: '1.2.3', boundAddresses, onInternalError })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }
   }
   return {
     api,
+    sampler,
     instance,
     internalErrors,
     post: (path, body, headers = {}) =>
