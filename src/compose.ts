@@ -12,6 +12,7 @@ import type { InstancesReport } from './domain/instances.ts'
 import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
+import type { TeamAnswers, TeamCommand } from './domain/team-command.ts'
 import { redactUris } from './domain/uri-rules.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { codeOf, isTransient, toFatal } from './mongo/errors.ts'
@@ -117,6 +118,10 @@ export class ComposedInstance implements Instance {
 
   async reverse(): Promise<void> {
     await (await this.#whenReady()).reverse()
+  }
+
+  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
+    return await (await this.#whenReady()).sendToAll(command)
   }
 
   async audit(): Promise<AuditEntry[]> {

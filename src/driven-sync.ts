@@ -3,11 +3,13 @@ import { instanceMachine } from '../machines/instance.ts'
 import type { InstanceContext } from '../machines/instance-context.ts'
 import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
 import { Pulse } from './coordination/pulse.ts'
+import { TeamCommands } from './coordination/team-commands.ts'
 import { FatalError, RefusedError } from './domain/errors.ts'
 import type { InstancesReport } from './domain/instances.ts'
 import { type LoadLevel, noLimits } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
+import type { TeamCommand } from './domain/team-command.ts'
 import { withActors } from './instance-actors.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
 import type { ClusterName } from './mongo/cluster.ts'
@@ -34,6 +36,8 @@ export interface DrivenSyncParts extends BeginSyncParts {
 export class DrivenSync {
   readonly #parts: DrivenSyncParts
   readonly throttle: Throttle
+  /** What one instance passes on to all. */
+  readonly commands: TeamCommands
   readonly #pulse: Pulse
   readonly #stored: StoredContext
   #actor: Actor<typeof instanceMachine>
@@ -43,15 +47,24 @@ export class DrivenSync {
   readonly #resting = new RestingLease({ state: () => this.state, ended: () => this.#ended() })
   #inherited: StartConfiguration | null = null
 
-  constructor(parts: DrivenSyncParts) {
+  /** @param perform what was passed on to this instance, as if it had come by its own API */
+  constructor(parts: DrivenSyncParts, perform: (command: TeamCommand) => Promise<void>) {
     this.#parts = parts
     this.throttle = new Throttle(parts.loadLevel)
+    this.commands = new TeamCommands({
+      id: parts.mongosyncID,
+      incarnation: parts.incarnation,
+      work: () => this.#work,
+      perform,
+      context: parts.context,
+    })
     this.#pulse = new Pulse({
       id: parts.mongosyncID,
       incarnation: parts.incarnation,
       work: () => this.#work,
       progress: () => this.progress(),
       receive: (event) => this.#actor.send(event),
+      look: () => this.commands.look(),
       context: parts.context,
     })
     this.#stored = new StoredContext({

@@ -3,6 +3,7 @@ import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
 import { createApi } from './api/app.ts'
+import { Sampler } from './api/sampler.ts'
 import { serveApi } from './api/server.ts'
 import { runVerify } from './audit/run-verify.ts'
 import { runClient } from './cli-client.ts'
@@ -102,16 +103,13 @@ async function serve(options: ServeCommandOptions): Promise<void> {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
     },
   })
-  const api = createApi({
-    instance,
-    version,
-    token: options.token,
-    anyHost: !isLoopback(options.bind),
-    onInternalError: (error) =>
-      log.error({ error: error instanceof Error ? (error.stack ?? error.message) : String(error) }, 'request failed'),
-  })
-  const { port, bind, tls } = options
-  const server = await serveApi({ api, port, hostname: bind, tls }).catch((error: Error) => {
+  const onInternalError = (error: unknown): void =>
+    log.error({ error: error instanceof Error ? (error.stack ?? error.message) : String(error) }, 'request failed')
+  const sampler = new Sampler(instance, { onInternalError })
+  const { port, bind, tls, token } = options
+  const api = createApi({ instance, sampler, version, token, anyHost: !isLoopback(bind), onInternalError })
+  const onClosing = (): void => sampler.close()
+  const server = await serveApi({ api, port, hostname: bind, tls, onClosing }).catch((error: Error) => {
     log.fatal({ error: error.message }, 'cannot listen')
     if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
     process.exit(1)

@@ -9,6 +9,7 @@ import { type InstancesReport, totalsOf } from './domain/instances.ts'
 import type { Limits, LimitsReport } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
+import type { TeamAnswers, TeamCommand } from './domain/team-command.ts'
 import { DrivenSync, type DrivenSyncParts } from './driven-sync.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
@@ -28,7 +29,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
 
   constructor(parts: DrivenSyncParts) {
     this.#parts = parts
-    this.#sync = new DrivenSync(parts)
+    this.#sync = new DrivenSync(parts, (command) => this[command]())
   }
 
   /** Goes on with the sync that a predecessor of this instance began. */
@@ -150,6 +151,14 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
       this.#reversing = false
     }
     await this.#sync.storing
+  }
+
+  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
+    try {
+      return await this.#sync.commands.give(command)
+    } catch (error) {
+      throw asRefusal(error)
+    }
   }
 
   /** What the last verdict found different; empty before the first and after one without differences. */

@@ -8,6 +8,7 @@ import { StageStore } from './coordination/stages.ts'
 import { Team } from './coordination/team.ts'
 import { FatalError } from './domain/errors.ts'
 import type { Cluster } from './mongo/cluster.ts'
+import { CommandStore } from './mongo/command-store.ts'
 import { Lease, type LeaseLoss, type LeaseOwner } from './mongo/lease.ts'
 import { Metadata, type SyncRecord } from './mongo/metadata.ts'
 import { OplogWatch } from './mongo/oplog-window.ts'
@@ -48,6 +49,8 @@ export class SyncWork {
   readonly replication: SharedReplication
   readonly commit: CommitSteps
   readonly figures: WorkFigures
+  /** Commands that one instance passes on to all. */
+  readonly commands: CommandStore
   readonly #stages: StageStore
   readonly #parts: SyncWorkParts
   /**
@@ -76,6 +79,7 @@ export class SyncWork {
     this.#metadata = new Metadata(destination, this.#lifeContext)
     this.#metadata.tenure = () => this.coordination.tenure
     this.#runs = new WorkRuns(context.signal)
+    this.commands = new CommandStore(destination)
     const selection = new Selection(source, record.configuration)
     this.oplog = new OplogWatch(source)
     this.belief = parts.storeDecides ? new StoreBelief(liveness) : null

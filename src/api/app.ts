@@ -1,12 +1,14 @@
-import { type Context, Hono } from 'hono'
-import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { Hono } from 'hono'
 import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { failure, wrongMethod } from './answers.ts'
 import { auditCommands } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
+import { dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
+import { eventRoutes } from './events.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
 import type { Instance } from './instance.ts'
@@ -17,12 +19,16 @@ import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mism
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { requireToken } from './require-token.ts'
-import { emptyBodySchema, type FailureAnswer, healthSchema, successSchema } from './schemas.ts'
+import type { Sampler } from './sampler.ts'
+import { emptyBodySchema, healthSchema, successSchema } from './schemas.ts'
+import { sendToAllRoutes } from './send-to-all.ts'
 import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
 
 export interface ApiDependencies {
   instance: Instance
+  /** What `/api/v1/events` tells. */
+  sampler: Sampler
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
   /** What requests must show; null: nothing. */
@@ -37,7 +43,7 @@ export type Api = ReturnType<typeof createApi>
 
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
 export function createApi(dependencies: ApiDependencies) {
-  const { instance, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
+  const { instance, sampler, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
   const success = { success: true } as const
   const noBody = { schema: emptyBodySchema, required: false }
 
@@ -133,6 +139,8 @@ export function createApi(dependencies: ApiDependencies) {
     )
     .all('/api/v1/reverse', (context) => wrongMethod(context, 'POST'))
 
+    .route('/', sendToAllRoutes(instance))
+
     .get(
       '/api/v1/progress',
       describeQuery('progress', 'Current status of the sync.', progressAnswerSchema),
@@ -146,6 +154,8 @@ export function createApi(dependencies: ApiDependencies) {
       async (context) => context.json(renderInstances(await instance.instances())),
     )
     .all('/api/v1/instances', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .route('/', eventRoutes(sampler))
 
     .get(
       '/api/v1/limits',
@@ -206,6 +216,7 @@ export function createApi(dependencies: ApiDependencies) {
     .all('/healthz', (context) => wrongMethod(context, 'GET, HEAD'))
 
   return routes
+    .route('/', dashboardRoutes())
     .get('/openapi.json', async (context) => {
       const description = "tandem's control interface, compatible with mongosync's."
       return context.json(
@@ -239,19 +250,4 @@ export function createApi(dependencies: ApiDependencies) {
       onInternalError(error)
       return failure(context, 500, 'InternalError', 'tandem met an unexpected error; its log tells which')
     })
-}
-
-function wrongMethod(context: Context, allow: string): Response {
-  context.header('Allow', allow)
-  return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} takes ${allow}`)
-}
-
-function failure(
-  context: Context,
-  status: ContentfulStatusCode,
-  error: FailureAnswer['error'],
-  errorDescription: string,
-) {
-  const body: FailureAnswer = { success: false, error, errorDescription }
-  return context.json(body, status)
 }

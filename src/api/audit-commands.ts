@@ -1,13 +1,18 @@
 import type { HttpBindings } from '@hono/node-server'
 import type { Context, MiddlewareHandler } from 'hono'
 import { type AuditedCommand, auditedCommands, type CommandCall } from '../domain/audit-entry.ts'
-import { RefusedError } from '../domain/errors.ts'
+import { type RefusalName, RefusedError } from '../domain/errors.ts'
 
 /**
  * Told of every command once it is answered. `admitted` is false when Host, Origin or token kept it out: a stranger who
  * is refused a thousand times must not push the sync's own trail out.
  */
 export type OnCommand = (call: CommandCall, admitted: boolean) => void
+
+/** Set by what answers with a refusal without throwing it. */
+export interface RefusalVariables {
+  refusedWith?: RefusalName
+}
 
 /** Tells who sent which command and what became of it. It stands before every guard, and never looks at a body. */
 export function auditCommands(onCommand: OnCommand): MiddlewareHandler {
@@ -30,9 +35,12 @@ function commandOf(method: string, path: string): AuditedCommand | null {
   return auditedCommands.find((command) => command !== 'limit' && path === `/api/v1/${command}`) ?? null
 }
 
-function errorOf({ error, res }: Context): CommandCall['error'] {
+function errorOf(context: Context<{ Variables: RefusalVariables }>): CommandCall['error'] {
+  const { error, res } = context
   if (error instanceof RefusedError) return error.refusal
   if (res.ok) return null
+  const refusedWith = context.get('refusedWith')
+  if (refusedWith) return refusedWith
   // The guard of the host answers by itself.
   return res.status === 403 ? 'InvalidRequest' : 'InternalError'
 }

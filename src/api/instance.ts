@@ -4,6 +4,7 @@ import type { InstancesReport } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import type { TeamAnswers, TeamCommand } from '../domain/team-command.ts'
 import type { Mismatch } from '../verify/difference.ts'
 
 /**
@@ -25,6 +26,8 @@ export interface Instance {
   resume(): Promise<void>
   commit(): Promise<void>
   reverse(): Promise<void>
+  /** Passes the command on to every living instance; resolves with what each answered, this one among them. */
+  sendToAll(command: TeamCommand): Promise<TeamAnswers>
   /** Who sent which command, the newest first. */
   audit(): Promise<AuditEntry[]>
   /** Writes a command down. Never fails and is never waited for. `admitted`: it was not kept out by the API's guards. */

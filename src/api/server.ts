@@ -12,6 +12,8 @@ export interface ServeOptions {
   /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
   headersTimeoutSeconds?: number
   requestTimeoutSeconds?: number
+  /** Called when closing begins: ends the answers that would go on for ever. */
+  onClosing?: () => void
 }
 
 export interface ServedApi {
@@ -31,6 +33,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     tls = null,
     headersTimeoutSeconds = 10,
     requestTimeoutSeconds = 30,
+    onClosing = () => {},
   } = options
   const limits = {
     headersTimeout: headersTimeoutSeconds * 1000,
@@ -47,7 +50,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     : createHttpServer(limits, listener)
   server.on('clientError', answerBadClient)
   await listen(server, port, hostname)
-  return { port: (server.address() as AddressInfo).port, close: () => close(server) }
+  return { port: (server.address() as AddressInfo).port, close: () => close(server, onClosing) }
 }
 
 function listen(server: Server, port: number, hostname: string): Promise<void> {
@@ -72,8 +75,9 @@ function listenError(cause: NodeJS.ErrnoException, port: number, hostname: strin
   return new Error(`cannot listen on ${hostname} port ${port}: ${cause.message}`, { cause })
 }
 
-async function close(server: Server): Promise<void> {
+async function close(server: Server, onClosing: () => void): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+  onClosing()
   // Node closes the connections that are idle now; one that is answered later would stay open for its client's next request.
   const whenIdle = setInterval(() => server.closeIdleConnections(), 20)
   const whenLate = setTimeout(() => server.closeAllConnections(), closeGraceMilliseconds)

@@ -13,6 +13,8 @@ export interface PulseParts {
   work: () => SyncWork | null
   progress: () => Progress
   receive: (command: SyncCommand) => void
+  /** Looks for what was passed on to this instance. */
+  look: () => void
   context: RetryContext
 }
 
@@ -42,6 +44,7 @@ export class Pulse {
     if (this.#timer) return
     this.#timer = setInterval(() => {
       this.#beatSoon()
+      this.#parts.look()
       this.#parts.work()?.figures.keepTime()
     }, beatMS)
     this.#timer.unref()

@@ -1,7 +1,11 @@
 import type { RefusalName } from './errors.ts'
+import { teamCommands } from './team-command.ts'
 
 /** Commands that change what a sync does; whoever sends one is written down. */
-export const auditedCommands = ['start', 'pause', 'resume', 'commit', 'reverse', 'limit', 'repair'] as const
+export const auditedCommands = [
+  ...(['start', 'pause', 'resume', 'commit', 'reverse', 'limit', 'repair'] as const),
+  ...teamCommands.map((command) => `all/${command}` as const),
+]
 export type AuditedCommand = (typeof auditedCommands)[number]
 
 /** One command as it came to the API of an instance. Never what its body said. */

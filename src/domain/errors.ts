@@ -28,6 +28,7 @@ export const refusalStatus = {
   ClusterIdentityChanged: 422,
   MetadataVersion: 422,
   ClusterUnreachable: 503,
+  NoAnswer: 503,
   InternalError: 500,
 } as const
 

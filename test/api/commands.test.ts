@@ -174,7 +174,7 @@ describe('failures', () => {
     expect(reply.body.errorDescription).toBe('cannot reach mongodb://***@db.test:27017/?replicaSet=a; start it')
   })
 
-  test.each(['/', '/api/v1', '/api/v2/start', '/api/v1/Start', '/api/v1/start/', '/api/v1/unknown'])(
+  test.each(['/api', '/api/v1', '/api/v2/start', '/api/v1/Start', '/api/v1/start/', '/api/v1/unknown'])(
     '%s does not exist: 404 in the failure shape, naming the path',
     async (path) => {
       const { post, get } = apiUnderTest()

@@ -7,10 +7,12 @@ beforeAll(async () => {
   document = (await apiUnderTest().get('/openapi.json')).body
 })
 
-const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair'].map(
+const toAll = ['all/pause', 'all/resume', 'all/commit', 'all/reverse']
+const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair', ...toAll].map(
   (command) => `/api/v1/${command}`,
 )
-const getPaths = ['/api/v1/progress', '/api/v1/instances', '/api/v1/audit', '/api/v1/verification/mismatches']
+const queries = ['progress', 'instances', 'events', 'audit', 'verification/mismatches']
+const getPaths = queries.map((query) => `/api/v1/${query}`)
 
 describe('the document', () => {
   test('is an OpenAPI 3.1 object with the required parts', () => {

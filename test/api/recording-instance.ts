@@ -1,11 +1,13 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
+import { Sampler } from '../../src/api/sampler.ts'
 import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import type { TeamAnswer, TeamAnswers, TeamCommand } from '../../src/domain/team-command.ts'
 import { idleProgress } from '../../src/report-progress.ts'
 import type { Mismatch } from '../../src/verify/difference.ts'
 
@@ -59,6 +61,11 @@ export class RecordingInstance implements Instance {
   reverse(): Promise<void> {
     return this.#record('reverse')
   }
+  teamAnswers: [id: string, answer: TeamAnswer][] = []
+  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
+    await this.#record(`all ${command}`)
+    return new Map(this.teamAnswers)
+  }
   found: Awaited<ReturnType<Instance['mismatches']>> = { mismatches: [], total: 0 }
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return Promise.resolve(this.found)
@@ -82,6 +89,7 @@ export class RecordingInstance implements Instance {
 
 export interface ApiUnderTest {
   api: Api
+  sampler: Sampler
   instance: RecordingInstance
   internalErrors: unknown[]
   /** Sends a POST with this body: text as it is, anything else as JSON. */
@@ -100,13 +108,15 @@ export function apiUnderTest(guards: { token?: string; anyHost?: boolean } = {})
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
-  const api = createApi({ instance, version: '1.2.3', ...guards, onInternalError })
+  const sampler = new Sampler(instance, { onInternalError })
+  const api = createApi({ instance, sampler, version: '1.2.3', ...guards, onInternalError })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }
   }
   return {
     api,
+    sampler,
     instance,
     internalErrors,
     post: (path, body, headers = {}) =>

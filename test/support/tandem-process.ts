@@ -19,6 +19,8 @@ export interface TandemOptions {
   cluster1: string
   id?: string
   extraArgs?: string[]
+  /** Default: a free one. */
+  port?: number
   env?: Record<string, string>
   /** The program to run, from the repository's root. */
   entry?: string
@@ -53,8 +55,8 @@ export interface Tandem extends AsyncDisposable {
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
   const entry = path.resolve(repositoryRoot, options.entry ?? 'dist/src/main.js')
   if (!existsSync(entry)) throw new Error(`${entry} does not exist: run \`npm run build\` first`)
-  const claimed = await claimPorts(1)
-  const port = claimed.ports[0] as number
+  const claimed = options.port === undefined ? await claimPorts(1) : null
+  const port = options.port ?? (claimed?.ports[0] as number)
   const url = `http://127.0.0.1:${port}`
   const args = [
     ...['--cluster0', options.cluster0, '--cluster1', options.cluster1, '--port', String(port)],
@@ -66,7 +68,7 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     env: { ...process.env, ...options.env },
     output: 'pipe',
   })
-  void ended.then(() => claimed.release())
+  void ended.then(() => claimed?.release())
 
   const lines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {

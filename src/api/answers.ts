@@ -1,0 +1,20 @@
+import type { Context } from 'hono'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import type { FailureAnswer } from './schemas.ts'
+
+/** The one shape in which everything is refused. */
+export function failure(
+  context: Context,
+  status: ContentfulStatusCode,
+  error: FailureAnswer['error'],
+  errorDescription: string,
+): Response {
+  const body: FailureAnswer = { success: false, error, errorDescription }
+  return context.json(body, status)
+}
+
+/** @param allow the methods that the path takes */
+export function wrongMethod(context: Context, allow: string): Response {
+  context.header('Allow', allow)
+  return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} takes ${allow}`)
+}

@@ -1,0 +1,57 @@
+import { readFileSync } from 'node:fs'
+import { Hono } from 'hono'
+import { wrongMethod } from './answers.ts'
+
+/** The dashboard's files, served as they lie in `src/dashboard`. Everything they show comes from `/api/v1/events`. */
+
+const directory = new URL('../dashboard/', import.meta.url)
+
+const contentTypes = {
+  html: 'text/html; charset=utf-8',
+  css: 'text/css; charset=utf-8',
+  js: 'text/javascript; charset=utf-8',
+}
+
+/** By path. Named one by one, so that no path of a request ever becomes a path of a file. */
+const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
+  '/': 'page.html',
+  '/dashboard/style.css': 'style.css',
+  '/dashboard/main.js': 'main.js',
+  '/dashboard/actions.js': 'actions.js',
+  '/dashboard/chart.js': 'chart.js',
+  '/dashboard/commands.js': 'commands.js',
+  '/dashboard/format.js': 'format.js',
+  '/dashboard/history.js': 'history.js',
+  '/dashboard/instances.js': 'instances.js',
+  '/dashboard/overview.js': 'overview.js',
+  '/dashboard/page.js': 'page.js',
+  '/dashboard/phases.js': 'phases.js',
+}
+
+/** Nothing from elsewhere, nothing inline, in nobody's frame. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self' data:",
+  "frame-ancestors 'none'",
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ')
+
+export function dashboardRoutes(): Hono {
+  const routes = new Hono()
+  for (const [path, file] of Object.entries(files)) {
+    const text = readFileSync(new URL(file, directory), 'utf8')
+    const extension = file.slice(file.lastIndexOf('.') + 1) as keyof typeof contentTypes
+    routes.get(path, (context) => {
+      context.header('Content-Type', contentTypes[extension])
+      context.header('Content-Security-Policy', policy)
+      context.header('Referrer-Policy', 'no-referrer')
+      return context.body(text)
+    })
+    routes.all(path, (context) => wrongMethod(context, 'GET, HEAD'))
+  }
+  return routes
+}

@@ -1,0 +1,28 @@
+import * as v from 'valibot'
+import { instancesAnswerSchema } from './instances-schema.ts'
+import { progressSchema } from './progress-schema.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** What `GET /api/v1/events` sends: once the history, then a sample each second. */
+
+const { instances, totals } = instancesAnswerSchema.entries
+
+export const sampleSchema = objectOf({
+  at: v.pipe(v.number(), v.integer(), v.description('When it was taken, milliseconds of the epoch.')),
+  self: v.pipe(v.nullable(v.string()), v.description('mongosyncID of the instance that tells; null before a start.')),
+  problem: v.pipe(
+    v.nullable(v.string()),
+    v.description('Why there is nothing to tell, or not all: a cluster does not answer yet.'),
+  ),
+  progress: v.pipe(v.nullable(progressSchema), v.description('Of the instance that tells; null while it connects.')),
+  instances,
+  totals,
+})
+
+export type Sample = v.InferOutput<typeof sampleSchema>
+
+/**
+ * Totals of one moment: milliseconds of the epoch, bytes copied, bytes in all, events applied, lag in seconds. An array,
+ * because six hundred of them are sent to whoever connects.
+ */
+export type HistoryPoint = [at: number, copied: number, total: number, events: number, lag: number | null]

@@ -1,0 +1,57 @@
+import { Hono } from 'hono'
+import * as v from 'valibot'
+import { refusalStatus } from '../domain/errors.ts'
+import { type TeamAnswers, type TeamCommand, teamCommands } from '../domain/team-command.ts'
+import { wrongMethod } from './answers.ts'
+import type { RefusalVariables } from './audit-commands.ts'
+import { describeCommand } from './describe-endpoint.ts'
+import type { Instance } from './instance.ts'
+import { readEmptyBody } from './read-body.ts'
+import { emptyBodySchema, failureSchema, successSchema } from './schemas.ts'
+import { objectOf } from './strict-schema.ts'
+
+/** `POST /api/v1/all/<command>`: one instance passes the command on to all, for those who reach only one of them. */
+
+const answers = v.pipe(
+  v.record(v.string(), v.union([successSchema, failureSchema])),
+  v.description('What each living instance answered, by mongosyncID.'),
+)
+const allAcceptedSchema = objectOf({ success: v.literal(true), answers })
+
+const summaries: Record<TeamCommand, string> = {
+  pause: 'Sends pause to every living instance.',
+  resume: 'Sends resume to every living instance.',
+  commit: 'Sends commit to every living instance.',
+  reverse: 'Sends reverse to every living instance.',
+}
+
+export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVariables }> {
+  const routes = new Hono<{ Variables: RefusalVariables }>()
+  for (const command of teamCommands) {
+    const path = `/api/v1/all/${command}`
+    const description = describeCommand(
+      `${command}All`,
+      summaries[command],
+      { schema: emptyBodySchema, required: false },
+      allAcceptedSchema,
+    )
+    routes.post(path, description, async (context) => {
+      await readEmptyBody(context.req.raw)
+      const { status, body } = renderAnswers(await instance.sendToAll(command))
+      if ('error' in body) context.set('refusedWith', body.error)
+      return context.json(body, status)
+    })
+    routes.all(path, (context) => wrongMethod(context, 'POST'))
+  }
+  return routes
+}
+
+/** The first refusal speaks for all of them; `answers` has each. */
+function renderAnswers(given: TeamAnswers) {
+  const answers = Object.fromEntries(given)
+  const [refused] = [...given].flatMap(([id, answer]) => (answer.success ? [] : [{ id, ...answer }]))
+  if (!refused) return { status: 200 as const, body: { success: true, answers } }
+  const { id, error, errorDescription } = refused
+  const body = { success: false, error, errorDescription: `${id}: ${errorDescription}`, answers }
+  return { status: refusalStatus[error], body }
+}

@@ -1,0 +1,129 @@
+/** @import { Sample } from '../api/sample-schema.ts' */
+/** @import { Command } from './commands.js' */
+import { allOf, commands, effect, obstacle } from './commands.js'
+import { enumerated } from './format.js'
+import { byId, create, setList, setText, tell } from './page.js'
+
+/** The buttons, the question before each command, and what the instances answered. */
+
+/** @typedef {{ success: boolean, errorDescription?: string }} Answer */
+/** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
+
+const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', reverse: 'Reverse' }
+
+export class Actions {
+  /** @type {Sample['instances']} */
+  #instances = []
+  #connected = false
+  /** @type {Command | null} */
+  #sending = null
+  /** @type {Command | null} */
+  #asked = null
+  #dialog = /** @type {HTMLDialogElement} */ (byId('dialog'))
+  /** @type {Map<Command, { button: HTMLButtonElement, reason: HTMLElement }>} */
+  #controls = new Map()
+
+  constructor() {
+    for (const command of commands) {
+      const reasonID = `why-not-${command}`
+      const attributes = { type: 'button', id: command, 'aria-describedby': reasonID }
+      const button = create('button', { text: label[command], attributes })
+      const reason = create('span', { className: 'detail', attributes: { id: reasonID } })
+      const item = create('li')
+      item.append(button, reason)
+      byId('commands').append(item)
+      button.addEventListener('click', () => this.#ask(command))
+      this.#controls.set(command, { button, reason })
+    }
+    byId('dialog-cancel').addEventListener('click', () => this.#dialog.close())
+    byId('dialog-confirm').addEventListener('click', () => {
+      this.#dialog.close()
+      if (this.#asked) void this.#send(this.#asked)
+    })
+    this.#update()
+  }
+
+  /** @param {Sample} sample */
+  show({ instances }) {
+    this.#instances = instances
+    this.#connected = true
+    this.#update()
+  }
+
+  disconnected() {
+    this.#connected = false
+    this.#update()
+  }
+
+  /**
+   * @param {Command} command
+   * @returns {string | null}
+   */
+  #obstacle(command) {
+    if (this.#sending) return this.#sending === command ? 'waiting for the answers' : `${this.#sending} is being sent`
+    return this.#connected ? obstacle(command, this.#instances) : 'no connection to tandem'
+  }
+
+  /** A button that cannot be used keeps its place in the order of focus, so that its reason can be read. */
+  #update() {
+    for (const [command, { button, reason }] of this.#controls) {
+      const why = this.#obstacle(command)
+      if (button.getAttribute('aria-disabled') !== String(why !== null)) {
+        button.setAttribute('aria-disabled', String(why !== null))
+      }
+      setText(reason, why ?? '')
+    }
+  }
+
+  /** @param {Command} command */
+  #ask(command) {
+    if (this.#obstacle(command) !== null) return
+    const living = this.#instances.filter(({ status }) => status === 'alive')
+    this.#asked = command
+    tell('dialog-title', `${label[command]} on ${allOf(living.length)}?`)
+    tell('dialog-effect', effect(command, this.#instances))
+    tell('dialog-to', `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`)
+    tell('dialog-confirm', `${label[command]} on ${allOf(living.length)}`)
+    this.#dialog.showModal()
+  }
+
+  /** @param {Command} command */
+  async #send(command) {
+    this.#sending = command
+    this.#update()
+    showOutcome([{ text: `Sending ${command} to all instances …`, className: 'pending' }])
+    try {
+      const response = await fetch(`/api/v1/all/${command}`, { method: 'POST', body: '{}' })
+      showOutcome(outcomeOf(command, /** @type {Reply} */ (await response.json())))
+    } catch {
+      const text = `${command}: tandem did not answer. Some instances may have got it; see their states.`
+      showOutcome([{ text, className: 'refused' }])
+    } finally {
+      this.#sending = null
+      this.#update()
+    }
+  }
+}
+
+/**
+ * @param {Command} command
+ * @param {Reply} reply
+ */
+function outcomeOf(command, { answers, errorDescription }) {
+  if (!answers) return [{ text: `${command}: ${errorDescription}`, className: 'refused' }]
+  const all = Object.entries(answers)
+  const accepted = all.filter(([, { success }]) => success).map(([id]) => id)
+  const refused = all.filter(([, { success }]) => !success)
+  return [
+    ...(accepted.length > 0 ? [{ text: `${command} accepted by ${enumerated(accepted)}`, className: 'accepted' }] : []),
+    ...refused.map(([id, answer]) => ({ text: `${id}: ${answer.errorDescription}`, className: 'refused' })),
+  ]
+}
+
+/** @param {{ text: string, className: string }[]} lines */
+function showOutcome(lines) {
+  const place = byId('outcome')
+  const list = place.querySelector('ul') ?? create('ul')
+  setList(list, lines)
+  if (!list.isConnected) place.append(list)
+}

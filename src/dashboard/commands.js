@@ -1,0 +1,118 @@
+/** @import { Sample } from '../api/sample-schema.ts' */
+import { count, duration, enumerated, percent } from './format.js'
+
+/** Which commands make sense now, why the others do not, and what each does. */
+
+/** @typedef {'pause' | 'resume' | 'commit' | 'reverse'} Command */
+/** @typedef {Sample['instances'][number]} Row */
+
+/** @type {readonly Command[]} */
+export const commands = ['pause', 'resume', 'commit', 'reverse']
+
+/**
+ * Null where the command would be taken; else what it waits for.
+ * @param {Command} command
+ * @param {readonly Row[]} instances
+ * @returns {string | null}
+ */
+export function obstacle(command, instances) {
+  const living = instances.filter(({ status }) => status === 'alive')
+  if (living.length === 0) return 'no sync has been started'
+  const inState = (/** @type {string[]} */ ...states) =>
+    living.filter(({ progress }) => states.includes(progress.state))
+  switch (command) {
+    case 'pause':
+      return inState('RUNNING').length > 0 ? null : 'no instance is RUNNING'
+    case 'resume':
+      return inState('PAUSED', 'FAILED').length > 0 ? null : 'no instance is PAUSED or FAILED'
+    case 'commit':
+      return commitObstacle(living)
+    case 'reverse':
+      return inState('COMMITTED').length === living.length ? null : 'waits for COMMITTED on every instance'
+  }
+}
+
+/**
+ * @param {readonly Row[]} living
+ * @returns {string | null}
+ */
+function commitObstacle(living) {
+  const others = living.filter(({ progress }) => progress.state !== 'RUNNING')
+  if (others.every(({ progress }) => progress.state === 'COMMITTED') && others.length === living.length) {
+    return 'the sync is committed'
+  }
+  if (others.some(({ progress }) => progress.state === 'COMMITTING')) return 'the commit is under way'
+  const [other] = others
+  if (other) return `instance ${other.mongosyncID} is ${other.progress.state}`
+  const unready = living.filter(({ progress }) => !progress.canCommit)
+  if (unready.length === 0) return null
+  const copying = unready.filter(({ progress }) => progress.info === 'collection copy')
+  if (copying.length > 0) {
+    const copied = living.reduce((sum, { progress }) => sum + (progress.collectionCopy?.estimatedCopiedBytes ?? 0), 0)
+    const total = Math.max(...living.map(({ progress }) => progress.collectionCopy?.estimatedTotalBytes ?? 0))
+    return `the copy has not ended (${Math.min(99, Math.floor(percent(copied, total)))} %)`
+  }
+  const side = unready.find(({ progress }) => progress.verification)?.progress.verification?.source
+  if (side && side.phase !== 'stream hashing') {
+    const { hashedDocumentCount: hashed, estimatedDocumentCount: all } = side
+    return `the first verification has not ended (${count(hashed)} of ${count(all)} documents)`
+  }
+  return `${enumerated(unready.map(({ mongosyncID }) => mongosyncID))} cannot commit yet`
+}
+
+/**
+ * @param {number} instances how many
+ * @returns {string}
+ */
+export function allOf(instances) {
+  return instances === 1 ? 'the one instance' : `all ${instances} instances`
+}
+
+/**
+ * What comes of it, for whoever is about to send it.
+ * @param {Command} command
+ * @param {readonly Row[]} instances
+ * @returns {string}
+ */
+export function effect(command, instances) {
+  const living = instances.filter(({ status }) => status === 'alive')
+  const all = allOf(living.length)
+  const mapping = living.find(({ progress }) => progress.directionMapping)?.progress.directionMapping
+  const destination = mapping?.Destination ?? 'the destination'
+  const source = mapping?.Source ?? 'the source'
+  switch (command) {
+    case 'pause': {
+      const left = living.find(({ progress }) => progress.estimatedOplogTimeRemaining)
+      const oplog = left?.progress.estimatedOplogTimeRemaining
+      const until = oplog
+        ? `The oplog of the source reaches back ${oplog}: resume before that.`
+        : 'Resume while the oplog of the source still reaches back to the pause.'
+      return `Pauses ${all}: nothing is copied or applied until resume, and ${destination} falls behind. ${until}`
+    }
+    case 'resume': {
+      const failed = living.filter(({ progress }) => progress.state === 'FAILED')
+      const names = enumerated(failed.map(({ mongosyncID }) => mongosyncID))
+      const mended = failed.length > 0 ? ` Only once the cause of the failure of ${names} is mended.` : ''
+      return `${upper(all)} that ${living.length === 1 ? 'is' : 'are'} PAUSED or FAILED go${living.length === 1 ? 'es' : ''} on from there.${mended}`
+    }
+    case 'commit': {
+      const lag = Math.max(0, ...living.map(({ progress }) => progress.lagTimeSeconds ?? 0))
+      const verified = living.some(({ progress }) => progress.verification !== null)
+      return (
+        `Ends the migration on ${all}. Stop all writes on ${source} first. What is left is applied (lag ${duration(lag)})` +
+        `${verified ? ', both clusters are compared a last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
+        'This cannot be taken back; a sync that was started as reversible can be reversed.'
+      )
+    }
+    case 'reverse':
+      return (
+        `Turns the sync around on ${all}: ${destination} becomes the source, and what is changed there since the commit is ` +
+        `applied to ${source}, which must not have been written since.`
+      )
+  }
+}
+
+/** @param {string} text */
+function upper(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1)
+}

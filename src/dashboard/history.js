@@ -1,0 +1,81 @@
+/** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
+
+/**
+ * One moment of a chart; null where nothing is known.
+ * @typedef {{ at: number, value: number | null }} Moment
+ */
+
+const keptMS = 10 * 60_000
+/** A rate is told of what happened in this time: shorter, and it would show when instances were heard of rather than what they do. */
+const rateMS = 10_000
+/** Longer without a sample, and the line is broken. */
+const gapMS = 5_000
+
+/** The totals of the last ten minutes: what tandem remembered, and what came since. */
+export class History {
+  /** @type {HistoryPoint[]} */
+  #points = []
+
+  /**
+   * What an instance remembers; one that was started again remembers nothing, so what this page knows is kept.
+   * @param {HistoryPoint[]} points
+   */
+  merge(points) {
+    const first = points[0]?.[0] ?? Number.POSITIVE_INFINITY
+    this.#points = [...this.#points.filter(([at]) => at < first), ...points]
+  }
+
+  /** @param {Sample} sample */
+  add({ at, instances, totals }) {
+    if (instances.length > 0 && at > (this.#points.at(-1)?.[0] ?? 0)) {
+      const { estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds } = totals
+      this.#points.push([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
+    }
+    const first = this.#points.findIndex((point) => point[0] >= at - keptMS)
+    this.#points.splice(0, first === -1 ? this.#points.length : first)
+  }
+
+  /** @returns {Moment[]} seconds */
+  lag() {
+    return this.#withGaps(([at, , , , lag]) => ({ at, value: lag }))
+  }
+
+  /** @returns {Moment[]} bytes copied in a second */
+  bytesPerSecond() {
+    return this.#rates(1)
+  }
+
+  /** @returns {Moment[]} events applied in a second */
+  eventsPerSecond() {
+    return this.#rates(3)
+  }
+
+  /** @param {1 | 3} field of a point */
+  #rates(field) {
+    let from = 0
+    return this.#withGaps((point, index) => {
+      const [at] = point
+      const before = this.#points[index - 1]
+      if (!before || at - before[0] > gapMS) from = index
+      while ((this.#points[from]?.[0] ?? at) < at - rateMS) from += 1
+      const first = this.#points[from] ?? point
+      // Less than before: an instance was started again and counts anew.
+      if (before && point[field] < before[field]) from = index
+      const seconds = (at - first[0]) / 1_000
+      const value = seconds > 0 && point[field] >= first[field] ? (point[field] - first[field]) / seconds : null
+      return { at, value }
+    })
+  }
+
+  /**
+   * @param {(point: HistoryPoint, index: number) => Moment} momentOf
+   * @returns {Moment[]}
+   */
+  #withGaps(momentOf) {
+    return this.#points.flatMap((point, index) => {
+      const before = this.#points[index - 1]
+      const moment = momentOf(point, index)
+      return before && point[0] - before[0] > gapMS ? [{ at: before[0] + 1, value: null }, moment] : [moment]
+    })
+  }
+}

@@ -1,0 +1,98 @@
+/** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
+import { Actions } from './actions.js'
+import { Chart } from './chart.js'
+import { bytes, count, duration } from './format.js'
+import { History } from './history.js'
+import { showInstances } from './instances.js'
+import { showFigures, showState, stateOf } from './overview.js'
+import { byId, tell } from './page.js'
+import { leadingProgress, phasesOf, showPhases } from './phases.js'
+
+/** Listens to tandem and shows what it says, for as long as the page is open. */
+
+/** Nothing heard for so long although one comes each second: the connection is dead, whatever the browser thinks. */
+const silenceMS = 20_000
+/** An EventSource that gave up is replaced. */
+const renewMS = 2_000
+
+const actions = new Actions()
+const history = new History()
+const lagChart = new Chart(byId('lag-chart'), { title: 'Lag', format: duration })
+const eventsChart = new Chart(byId('events-chart'), { title: 'Events applied', format: (rate) => `${count(rate)}/s` })
+const bytesChart = new Chart(byId('bytes-chart'), { title: 'Copied', format: (rate) => `${bytes(rate)}/s` })
+let announced = ''
+
+/** @param {Sample} sample */
+function show(sample) {
+  history.add(sample)
+  const [events, copied] = [history.eventsPerSecond(), history.bytesPerSecond()]
+  lagChart.show(history.lag(), sample.at)
+  eventsChart.show(events, sample.at)
+  bytesChart.show(copied, sample.at)
+  showState(sample)
+  showPhases(phasesOf(leadingProgress(sample)))
+  showFigures(sample, { events: events.at(-1)?.value ?? null, bytes: copied.at(-1)?.value ?? null })
+  showInstances(sample)
+  actions.show(sample)
+  announce(sample)
+}
+
+/**
+ * Only what somebody should be told of who does not look: a state, and a failure.
+ * @param {Sample} sample
+ */
+function announce(sample) {
+  const failures = sample.instances.flatMap(({ mongosyncID, status, progress: { failure } }) =>
+    failure && status === 'alive' ? [` ${mongosyncID}: ${failure.error}.`] : [],
+  )
+  const state = `The sync is ${stateOf(sample)}.${failures.join('')}`
+  if (announced !== '' && announced !== state) tell('announcer', state)
+  announced = state
+}
+
+/**
+ * @param {'connecting' | 'live' | 'reconnecting'} status
+ */
+function connection(status) {
+  const place = byId('connection')
+  if (place.dataset['status'] === status) return
+  place.dataset['status'] = status
+  tell('connection-text', status)
+  document.body.dataset['connection'] = status
+  if (status !== 'reconnecting') return
+  actions.disconnected()
+  tell('announcer', 'The connection to tandem is lost. Reconnecting.')
+}
+
+function listen() {
+  const source = new EventSource('/api/v1/events')
+  let silence = 0
+  const renew = (/** @type {number} */ afterMS) => {
+    clearTimeout(silence)
+    source.close()
+    setTimeout(listen, afterMS)
+  }
+  const heard = () => {
+    clearTimeout(silence)
+    silence = setTimeout(() => {
+      connection('reconnecting')
+      renew(0)
+    }, silenceMS)
+  }
+  source.addEventListener('history', ({ data }) => {
+    heard()
+    history.merge(/** @type {{ points: HistoryPoint[] }} */ (JSON.parse(data)).points)
+  })
+  source.addEventListener('sample', ({ data }) => {
+    heard()
+    connection('live')
+    show(/** @type {Sample} */ (JSON.parse(data)))
+  })
+  source.addEventListener('error', () => {
+    connection('reconnecting')
+    // A browser comes back by itself, unless it was answered something else than events.
+    if (source.readyState === EventSource.CLOSED) renew(renewMS)
+  })
+}
+
+listen()

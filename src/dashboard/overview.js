@@ -1,0 +1,134 @@
+/** @import { Sample } from '../api/sample-schema.ts' */
+/** @import { Progress } from './phases.js' */
+import { bytes, count, duration, percent } from './format.js'
+import { byId, setList, setText, tell } from './page.js'
+import { leadingProgress } from './phases.js'
+
+/** State, notices and figures of the sync as a whole. */
+
+/** Worst first: the one that a glance is for. */
+const states = /** @type {const} */ (['FAILED', 'PAUSED', 'REVERSING', 'COMMITTING', 'RUNNING', 'COMMITTED', 'IDLE'])
+
+/**
+ * @param {Sample} sample
+ * @returns {string}
+ */
+export function stateOf({ instances, progress }) {
+  const living = instances.filter(({ status }) => status === 'alive').map((row) => row.progress.state)
+  const all = living.length > 0 ? living : progress ? [progress.state] : []
+  return states.find((state) => all.includes(state)) ?? 'CONNECTING'
+}
+
+/** @param {Sample} sample */
+export function showState(sample) {
+  const leading = leadingProgress(sample)
+  const state = stateOf(sample)
+  const badge = byId('state')
+  setText(badge, state)
+  badge.dataset['state'] = state
+  tell('info', infoOf(sample, leading))
+  const mapping = leading?.directionMapping
+  tell('direction', mapping ? `${mapping.Source}  →  ${mapping.Destination}` : '')
+  document.title = mapping ? `${state} · tandem` : 'tandem'
+  const notices = noticesOf(sample)
+  const list = byId('notices')
+  list.hidden = notices.length === 0
+  setList(list, notices)
+}
+
+/**
+ * @param {Sample} sample
+ * @param {Progress | null} leading
+ */
+function infoOf({ instances, problem }, leading) {
+  if (!leading) return 'The instance is not connected to its clusters yet.'
+  if (leading.state === 'IDLE' && problem === null) {
+    return 'No sync has been started. Begin with: tandem start --source cluster0 --destination cluster1'
+  }
+  const living = instances.filter(({ status }) => status === 'alive')
+  const apart = new Set(living.map(({ progress }) => progress.state)).size > 1
+  const each = living.map(({ mongosyncID, progress }) => `${mongosyncID} ${progress.state}`).join(', ')
+  return apart ? each : (leading.info ?? '')
+}
+
+/**
+ * Who has something to say; what several say alike is said once.
+ * @param {Sample} sample
+ */
+function noticesOf({ instances, progress, problem }) {
+  /** @type {Map<string, { className: string, by: string[] }>} */
+  const said = new Map()
+  const say = (/** @type {string} */ className, /** @type {string} */ text, /** @type {string} */ by) => {
+    const known = said.get(text)
+    if (known) known.by.push(by)
+    else said.set(text, { className, by: [by] })
+  }
+  if (problem !== null) say('warning', problem, '')
+  const rows = instances.map((row) => ({ id: row.mongosyncID, of: row.progress, lost: row.status === 'lost', row }))
+  const all = rows.length > 0 ? rows : progress ? [{ id: '', of: progress, lost: false, row: null }] : []
+  for (const { id, of, lost, row } of all) {
+    if (lost && row) say('warning', `lost: not heard of for ${duration(row.lastSeenSeconds)}`, id)
+    else {
+      if (of.failure) say('failure', `${of.failure.error}: ${of.failure.errorDescription}`, id)
+      if (of.retrying) say('retrying', `retrying since ${of.retrying.since}: ${of.retrying.what}`, id)
+      for (const warning of of.warnings ?? []) say('warning', warning, id)
+    }
+  }
+  return [...said].map(([text, { className, by }]) => {
+    const who = by.filter((id) => id !== '')
+    const speaker = who.length > 0 && (rows.length > 1 || who.length > 1) ? `${who.join(', ')}: ` : ''
+    return { text: `${speaker}${text}`, className }
+  })
+}
+
+/**
+ * @param {Sample} sample
+ * @param {{ bytes: number | null, events: number | null }} rates in a second
+ */
+export function showFigures(sample, rates) {
+  const { totals, instances } = sample
+  const leading = leadingProgress(sample)
+  showCopy(totals, leading, rates.bytes)
+  showVerification(leading)
+  const perSecond = rates.events === null ? '' : ` (${count(rates.events)}/s)`
+  tell('events', instances.length === 0 ? '–' : `${count(totals.totalEventsApplied)}${perSecond}`)
+  const left = instances.find(({ progress }) => progress.estimatedOplogTimeRemaining)
+  tell('oplog', left?.progress.estimatedOplogTimeRemaining ?? '–')
+  const living = instances.filter(({ status }) => status === 'alive')
+  const ready = living.filter(({ progress }) => progress.canCommit).length
+  tell('can-commit', living.length === 0 ? '–' : ready === living.length ? 'yes' : 'no')
+  tell('can-write', leading?.canWrite === true ? 'allowed' : leading?.canWrite === false ? 'not allowed' : '–')
+}
+
+/**
+ * @param {Sample['totals']} totals
+ * @param {Progress | null} leading
+ * @param {number | null} rate bytes in a second
+ */
+function showCopy({ estimatedCopiedBytes: copied, estimatedTotalBytes: total, percent: share }, leading, rate) {
+  const bar = /** @type {HTMLProgressElement} */ (byId('copy-bar'))
+  bar.value = share
+  // 0 of 1 is what is reported before the copy.
+  const begun = total > 1
+  tell('copy-share', begun ? `${share.toFixed(2)} %` : '–')
+  const copying = leading?.info === 'collection copy'
+  const left = rate && total > copied ? [`${duration((total - copied) / rate)} left`] : []
+  const course = copying && rate !== null ? [`${bytes(rate)}/s`, ...left] : []
+  tell('copy-detail', begun ? [`${bytes(copied)} of ${bytes(total)}`, ...course].join(' · ') : 'not begun')
+}
+
+/** @param {Progress | null} leading */
+function showVerification(leading) {
+  const side = leading?.verification?.source
+  byId('verification').hidden = leading !== null && leading.state !== 'IDLE' && !side
+  const hashed = side?.hashedDocumentCount ?? 0
+  const all = side?.estimatedDocumentCount ?? 0
+  const ended = side?.phase === 'stream hashing'
+  const begun = side !== undefined && side.phase !== 'not started'
+  const share = ended ? 100 : percent(hashed, all)
+  const bar = /** @type {HTMLProgressElement} */ (byId('verification-bar'))
+  bar.value = begun ? share : 0
+  tell('verification-share', begun ? `${share.toFixed(1)} %` : '–')
+  const documents = `${count(hashed)} of ${count(all)} documents`
+  tell('verification-detail', begun ? `${side.phase} · ${documents}` : 'not begun')
+}

@@ -1,0 +1,115 @@
+import type { Document } from 'mongodb'
+import { metadataDatabase } from '../domain/namespace.ts'
+import type { TeamAnswer, TeamCommand } from '../domain/team-command.ts'
+import type { Cluster } from './cluster.ts'
+
+const collection = 'commands'
+const schemaVersion = 1
+/** Of a database command, by the client's clock. */
+const timeoutMS = 5_000
+/** What a giver that died has left behind is removed by the next one. */
+const keepMS = 10 * 60_000
+
+/** One process that a command is for. */
+export interface Addressee {
+  /** mongosyncID. */
+  id: string
+  /** Of that process: hexadecimal digits, so it may be the name of a field. */
+  incarnation: string
+}
+
+export interface CommandRecord {
+  /** Incarnations that have begun to perform it. */
+  taken: ReadonlySet<string>
+  /** By incarnation. */
+  answers: ReadonlyMap<string, TeamAnswer>
+}
+
+/**
+ * Commands passed on to all instances: collection `commands` of the metadata database. Ages are told by the server's
+ * clock. Nothing here is fenced: a committed instance has no lease, and is to be reversed.
+ *
+ * All methods reject when the cluster does not answer within a few seconds.
+ */
+export class CommandStore {
+  readonly #cluster: Cluster
+
+  constructor(destination: Cluster) {
+    this.#cluster = destination
+  }
+
+  /** @param generation of the sync: instances of another one do not see the command */
+  async give(id: string, command: TeamCommand, generation: number, to: readonly Addressee[]): Promise<void> {
+    const expired = { $expr: { $gt: [ageMS, keepMS] } }
+    await this.#write({ delete: collection, deletes: [{ q: expired, limit: 0 }] })
+    const fields = { _id: id, schemaVersion, command, generation, to, closed: false, taken: {}, answers: {} }
+    // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
+    const u = [{ $replaceWith: { $literal: fields } }, { $set: { givenAt: '$$NOW' } }]
+    await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
+  }
+
+  /** Those for this process that it has not taken, the oldest first. */
+  async waiting(incarnation: string, generation: number): Promise<{ id: string; command: TeamCommand }[]> {
+    const filter = {
+      schemaVersion,
+      generation,
+      closed: false,
+      'to.incarnation': incarnation,
+      [`taken.${incarnation}`]: { $exists: false },
+    }
+    const found = await this.#find(filter, { sort: { givenAt: 1 } })
+    return found.map(({ _id, command }) => ({ id: _id as string, command: command as TeamCommand }))
+  }
+
+  /**
+   * True for one caller per process, once, and only while the command is open and no older than that. After an error it
+   * may be taken nevertheless: it is not to be performed then.
+   */
+  async take(id: string, incarnation: string, withinMS: number): Promise<boolean> {
+    const taken = `taken.${incarnation}`
+    const q = { _id: id, closed: false, [taken]: { $exists: false }, $expr: { $lt: [ageMS, withinMS] } }
+    return (await this.#update(q, { $set: { [taken]: true } })) === 1
+  }
+
+  async answer(id: string, incarnation: string, answer: TeamAnswer): Promise<void> {
+    await this.#update({ _id: id }, { $set: { [`answers.${incarnation}`]: answer } })
+  }
+
+  /** From now on nobody takes it. */
+  async close(id: string): Promise<void> {
+    await this.#update({ _id: id }, { $set: { closed: true } })
+  }
+
+  async read(id: string): Promise<CommandRecord> {
+    const [found] = await this.#find({ _id: id }, { limit: 1 })
+    return {
+      taken: new Set(Object.keys(found?.['taken'] ?? {})),
+      answers: new Map(Object.entries(found?.['answers'] ?? {})) as Map<string, TeamAnswer>,
+    }
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.#write({ delete: collection, deletes: [{ q: { _id: id }, limit: 1 }] })
+  }
+
+  /** Commands are few: all come in one batch. */
+  async #find(filter: Document, extra: Document): Promise<Document[]> {
+    const command = { find: collection, filter, ...extra, singleBatch: true, readConcern: { level: 'majority' } }
+    const reply = await this.#cluster.read(metadataDatabase, command, { timeoutMS })
+    return reply['cursor'].firstBatch as Document[]
+  }
+
+  /** How many documents were changed. */
+  async #update(q: Document, u: Document): Promise<number> {
+    return (await this.#write({ update: collection, updates: [{ q, u }] }))['nModified'] as number
+  }
+
+  async #write(command: Document): Promise<Document> {
+    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, timeoutMS })
+    const [failed] = (reply['writeErrors'] ?? []) as { errmsg: string }[]
+    if (failed) throw new Error(`${collection} not written: ${failed.errmsg}`)
+    return reply
+  }
+}
+
+const ageMS = { $subtract: ['$$NOW', '$givenAt'] }

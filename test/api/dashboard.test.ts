@@ -1,0 +1,39 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { apiUnderTest } from './recording-instance.ts'
+
+const directory = new URL('../../src/dashboard/', import.meta.url)
+const files = readdirSync(directory)
+const pathOf = (file: string): string => (file === 'page.html' ? '/' : `/dashboard/${file}`)
+
+describe('the dashboard', () => {
+  test.each(files)('%s is served as it is, under a policy that lets nothing else in', async (file) => {
+    const response = await apiUnderTest().api.request(pathOf(file))
+    expect(response.status).toBe(200)
+    expect(await response.text()).toBe(readFileSync(new URL(file, directory), 'utf8'))
+    expect(response.headers.get('content-type')).toMatch(/^text\/(html|css|javascript); charset=utf-8$/)
+    const policy = response.headers.get('content-security-policy')
+    expect(policy).toMatch(/^default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; /)
+    expect(policy).toContain("frame-ancestors 'none'")
+    expect(policy).not.toMatch(/unsafe|https?:/)
+  })
+
+  test('asks for nothing but these files, has nothing inline, and puts no markup together', () => {
+    const served = new Set(files.map(pathOf))
+    for (const file of files) {
+      const text = readFileSync(new URL(file, directory), 'utf8')
+      const asked = [...text.matchAll(/(?:src|href)="(\/[^"]*)"/g)].map(([, path]) => path as string)
+      const imported = [...text.matchAll(/from '\.\/([^']*)'/g)].map(([, name]) => `/dashboard/${name}`)
+      for (const path of [...asked, ...imported]) expect(served).toContain(path)
+      expect(text, file).not.toMatch(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|url\(|@import ['"(]/)
+      if (file === 'page.html') expect(text).not.toMatch(/<style|style=|<script>|\son\w+=|https?:\/\/(?!www\.w3\.org)/)
+    }
+  })
+
+  test('is refused to foreign pages, and taken by GET alone', async () => {
+    const { get, post } = apiUnderTest()
+    expect((await get('/', { host: 'rebound.test' })).status).toBe(403)
+    expect((await post('/')).headers.get('allow')).toBe('GET, HEAD')
+    expect((await get('/dashboard/../package.json')).status).toBe(404)
+  })
+})

@@ -1,0 +1,47 @@
+import { describe, expect, test } from 'vitest'
+import { teamCommands } from '../../src/domain/team-command.ts'
+import { apiUnderTest } from './recording-instance.ts'
+
+describe.each(teamCommands)('POST /api/v1/all/%s', (command) => {
+  const path = `/api/v1/all/${command}`
+
+  test('passes the command on, and answers success when all have taken it', async () => {
+    const { post, instance } = apiUnderTest()
+    instance.teamAnswers = [
+      ['a', { success: true }],
+      ['b', { success: true }],
+    ]
+    const reply = await post(path, {})
+    expect(instance.calls).toEqual([{ command: `all ${command}` }])
+    expect(reply.status).toBe(200)
+    expect(reply.body).toEqual({ success: true, answers: { a: { success: true }, b: { success: true } } })
+  })
+
+  test('takes no fields, and POST alone', async () => {
+    const { post, get, instance } = apiUnderTest()
+    expect((await post(path, { force: true })).body).toMatchObject({ success: false, error: 'InvalidRequest' })
+    expect(await get(path)).toMatchObject({ status: 405 })
+    expect(instance.calls).toEqual([])
+  })
+})
+
+test('one refusal makes it a failure, which names the instance and still has every answer', async () => {
+  const { post, instance } = apiUnderTest()
+  const refused = { success: false, error: 'WrongState', errorDescription: 'pause is accepted in RUNNING' } as const
+  const silent = { success: false, error: 'NoAnswer', errorDescription: 'has not taken the command' } as const
+  instance.teamAnswers = [
+    ['a', { success: true }],
+    ['b', refused],
+    ['c', silent],
+  ]
+  expect(await post('/api/v1/all/pause')).toMatchObject({
+    status: 409,
+    body: {
+      success: false,
+      error: 'WrongState',
+      errorDescription: 'b: pause is accepted in RUNNING',
+      answers: { a: { success: true }, b: refused, c: silent },
+    },
+  })
+  expect(instance.recorded).toMatchObject([{ command: 'all/pause', outcome: 'refused', error: 'WrongState' }])
+})

@@ -1,0 +1,164 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { TeamCommands } from '../../src/coordination/team-commands.ts'
+import { deferred } from '../../src/domain/deferred.ts'
+import { RefusedError } from '../../src/domain/errors.ts'
+import type { TeamCommand } from '../../src/domain/team-command.ts'
+import { CommandStore } from '../../src/mongo/command-store.ts'
+import { type TestContext, testContext } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
+import { beatOf } from './liveness-stores.ts'
+
+/** Commands that one instance passes on to all, through a real metadata database. */
+
+const one = oneSet()
+const patience = { timeout: 20_000, interval: 20 }
+const accepted = { success: true }
+const members: Member[] = []
+
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+})
+afterEach(() => {
+  for (const { context, looking } of members.splice(0)) {
+    clearInterval(looking)
+    context.stop()
+  }
+})
+
+interface Member {
+  performed: TeamCommand[]
+  commands: TeamCommands
+  context: TestContext
+  looking: NodeJS.Timeout | undefined
+}
+
+interface MemberOptions {
+  incarnation?: string
+  generation?: number
+  patienceMS?: number
+  perform?: (command: TeamCommand) => Promise<void>
+  /** Asks for what is new, as an instance does once a second. */
+  looks?: boolean
+}
+
+/** An instance that is alive, and notes what it performs. */
+async function member(id: string, options: MemberOptions = {}): Promise<Member> {
+  const { incarnation = `${Buffer.from(id).toString('hex')}1`, generation = 0, patienceMS = 20_000 } = options
+  const { perform = async () => {}, looks = true } = options
+  const liveness = new MongoLiveness(one.cluster)
+  await liveness.beat(beatOf(id, { incarnation }))
+  const performed: TeamCommand[] = []
+  const work = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
+  const context = testContext()
+  const commands = new TeamCommands({
+    id,
+    incarnation,
+    work: () => work,
+    perform: async (command) => {
+      performed.push(command)
+      await perform(command)
+    },
+    context,
+    patienceMS,
+  })
+  const looking = looks ? setInterval(() => commands.look(), 20) : undefined
+  const made = { performed, commands, context, looking }
+  members.push(made)
+  return made
+}
+
+const stored = () => one.client.db('tandem_internal').collection('commands').countDocuments()
+
+describe('a command given to all', () => {
+  it('is performed once by each, and answered when all have answered', async () => {
+    const [a, b, c] = await Promise.all([member('a'), member('b.$x'), member('c')])
+    for (const command of ['pause', 'resume', 'commit', 'reverse'] as const) {
+      const answers = await b.commands.give(command)
+      expect([...answers]).toEqual([
+        ['a', accepted],
+        ['b.$x', accepted],
+        ['c', accepted],
+      ])
+    }
+    for (const { performed } of [a, b, c]) expect(performed).toEqual(['pause', 'resume', 'commit', 'reverse'])
+    expect(await stored()).toBe(0)
+  })
+
+  it('is refused by an instance in its own words, and an unexpected error is only named', async () => {
+    const a = await member('a')
+    const refusal = new RefusedError(
+      'WrongState',
+      '$pause is accepted in RUNNING, not at mongodb://root:hunter2@db.test/',
+    )
+    const b = await member('b', { perform: () => Promise.reject(refusal) })
+    const c = await member('c', { perform: () => Promise.reject(new Error('hunter2')) })
+    const answers = await a.commands.give('pause')
+    expect(answers.get('a')).toEqual(accepted)
+    expect(answers.get('b')).toMatchObject({
+      success: false,
+      error: 'WrongState',
+      errorDescription: expect.stringMatching(/^\$pause is/),
+    })
+    expect(answers.get('c')).toMatchObject({ success: false, error: 'InternalError' })
+    expect(JSON.stringify([...answers])).not.toContain('hunter2')
+    expect(b.performed.length + c.performed.length).toBe(2)
+  })
+
+  it('is not for an instance that was started, or started again, after it was given', async () => {
+    const slow = deferred<void>()
+    const a = await member('a', { perform: () => slow.promise })
+    const b = await member('b', { looks: false })
+    const answers = a.commands.give('commit')
+    await vi.waitFor(() => expect(a.performed).toEqual(['commit']), patience)
+    const again = await member('b', { incarnation: 'b2' })
+    const late = await member('late')
+    slow.resolve()
+    // The first life of b is over, so nobody waits for it.
+    expect([...(await answers)]).toMatchObject([
+      ['a', accepted],
+      ['b', { success: false, error: 'NoAnswer', errorDescription: expect.stringMatching(/^has not taken/) }],
+    ])
+    for (const { performed } of [b, again, late]) expect(performed).toEqual([])
+  })
+
+  it('is not performed any more by whoever looks only after it was answered for', async () => {
+    const a = await member('a', { patienceMS: 300 })
+    const deaf = await member('deaf', { looks: false })
+    expect((await a.commands.give('commit')).get('deaf')).toMatchObject({ error: 'NoAnswer' })
+    deaf.commands.look()
+    await a.commands.give('pause').catch(() => {})
+    expect(deaf.performed).toEqual([])
+  })
+
+  it('says of an instance that is still at it that it has taken the command', async () => {
+    const a = await member('a', { patienceMS: 300 })
+    const slow = deferred<void>()
+    await member('slow', { perform: () => slow.promise })
+    expect((await a.commands.give('pause')).get('slow')).toMatchObject({
+      error: 'NoAnswer',
+      errorDescription: expect.stringMatching(/^has taken the command and was not done/),
+    })
+    slow.resolve()
+  })
+
+  it('of another generation of the sync is nothing to an instance', async () => {
+    const a = await member('a', { patienceMS: 300 })
+    const turned = await member('turned', { generation: 1 })
+    expect((await a.commands.give('reverse')).get('turned')).toMatchObject({ error: 'NoAnswer' })
+    expect(turned.performed).toEqual([])
+  })
+
+  it('is too old to be taken after its giver has died, and removed by the next one', async () => {
+    const a = await member('a')
+    const commands = new CommandStore(one.cluster)
+    await commands.give('orphan', 'commit', 0, [{ id: 'a', incarnation: '611' }])
+    const collection = one.client.db('tandem_internal').collection<{ _id: string; givenAt: Date }>('commands')
+    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
+    expect(await commands.take('orphan', '611', 20_000)).toBe(false)
+    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
+    expect((await a.commands.give('pause')).get('a')).toEqual(accepted)
+    expect(a.performed).toEqual(['pause'])
+    expect(await stored()).toBe(0)
+  })
+})

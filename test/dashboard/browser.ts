@@ -1,0 +1,59 @@
+import { existsSync, mkdirSync } from 'node:fs'
+import path from 'node:path'
+import chromium from '@sparticuz/chromium'
+import axe from 'axe-core'
+import { type Browser, type BrowserContext, type Page, chromium as playwright } from 'playwright-core'
+import { repositoryRoot } from '../support/mongo-binaries.ts'
+
+const installed = '/usr/bin/chromium'
+const screenshots = path.join(repositoryRoot, '.cache/screenshots')
+
+/** A headless Chromium: the machine's own where there is one, else the one from the package registry. */
+export async function launchBrowser(): Promise<Browser> {
+  const executablePath = existsSync(installed) ? installed : await chromium.executablePath()
+  // Not the package's own arguments: they put all into one process, which ends with the first page that is closed.
+  return await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
+}
+
+export interface OpenedPage {
+  page: Page
+  /** What the browser complained about; an instance that does not answer while it is restarted is no complaint. */
+  complaints: string[]
+  close(): Promise<void>
+}
+
+export async function openDashboard(
+  browser: Browser,
+  url: string,
+  options: Parameters<Browser['newContext']>[0] = {},
+): Promise<OpenedPage> {
+  const context: BrowserContext = await browser.newContext(options)
+  const page = await context.newPage()
+  const complaints: string[] = []
+  page.on('console', (message) => {
+    const restarting = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/
+    if (message.type() === 'error' && !restarting.test(message.text())) complaints.push(message.text())
+  })
+  page.on('pageerror', (error) => complaints.push(String(error)))
+  await page.goto(url)
+  return { page, complaints, close: () => context.close() }
+}
+
+/** The rules that the page breaks, each with the elements that break it. */
+export async function violations(page: Page): Promise<string[]> {
+  // Beside the page's own policy, which forbids scripts of others: it is the debugger that brings this one.
+  const session = await page.context().newCDPSession(page)
+  await session.send('Runtime.evaluate', { expression: axe.source })
+  const run = 'axe.run(document, { resultTypes: ["violations"] })'
+  const found = (await page.evaluate(run)) as {
+    violations: { id: string; nodes: { html: string; failureSummary: string }[] }[]
+  }
+  await session.detach()
+  return found.violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`))
+}
+
+/** For whoever looks at what was tested. */
+export async function keepScreenshot(page: Page, name: string): Promise<void> {
+  mkdirSync(screenshots, { recursive: true })
+  await page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true })
+}

@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest'
+import { effect, obstacle } from '../../src/dashboard/commands.js'
+import { History } from '../../src/dashboard/history.js'
+import type { InstanceRow } from '../../src/domain/instances.ts'
+import type { Progress } from '../../src/domain/progress.ts'
+import { idleProgress } from '../../src/report-progress.ts'
+
+/** What the page decides by itself, without a browser. */
+
+const side = {
+  estimatedDocumentCount: 30_000,
+  hashedDocumentCount: 12_000,
+  lagTimeSeconds: 0,
+  phase: 'initial hashing',
+  scannedCollectionCount: 0,
+  totalCollectionCount: 1,
+}
+const row = (
+  mongosyncID: string,
+  progress: Partial<Progress>,
+  status: InstanceRow['status'] = 'alive',
+): InstanceRow => ({
+  mongosyncID,
+  coordinator: mongosyncID === 'a',
+  status,
+  lastSeenSeconds: 0,
+  partitions: [],
+  progress: { ...idleProgress, state: 'RUNNING', info: 'change event application', ...progress },
+})
+const copying = { estimatedTotalBytes: 100, estimatedCopiedBytes: 31 }
+
+test.each<[string, InstanceRow[], string | null]>([
+  ['nobody is there', [], 'no sync has been started'],
+  [
+    'it is copied',
+    [
+      row('a', { info: 'collection copy', collectionCopy: copying }),
+      row('b', { info: 'collection copy', collectionCopy: copying }),
+    ],
+    'the copy has not ended (62 %)',
+  ],
+  [
+    'it is verified',
+    [row('a', { verification: { source: side, destination: side } })],
+    'the first verification has not ended (12,000 of 30,000 documents)',
+  ],
+  ['one is paused', [row('a', { canCommit: true }), row('b', { state: 'PAUSED' })], 'instance b is PAUSED'],
+  ['a commit is under way', [row('a', { state: 'COMMITTING' })], 'the commit is under way'],
+  ['it is committed', [row('a', { state: 'COMMITTED' })], 'the sync is committed'],
+  ['all can commit but one that is lost', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
+])('while %s commit is told why not, or null', (_name, instances, expected) => {
+  expect(obstacle('commit', instances)).toBe(expected)
+})
+
+test('the question before a command names how many it is for', () => {
+  const both = [row('a', { canCommit: true }), row('b', { canCommit: true }), row('c', {}, 'lost')]
+  expect(effect('commit', both)).toMatch(/^Ends the migration on all 2 instances\./)
+  expect(effect('pause', both.slice(0, 1))).toMatch(/^Pauses the one instance/)
+})
+
+test('rates are those of the last ten seconds, unknown after a gap or a restart that counts anew', () => {
+  const history = new History()
+  history.merge([
+    [1_000, 0, 100, 10, 1],
+    [2_000, 50, 100, 30, 1],
+    [20_000, 80, 100, 30, null],
+    [21_000, 100, 100, 31, null],
+    [22_000, 100, 100, 5, null],
+  ])
+  expect(history.bytesPerSecond().map(({ value }) => value)).toEqual([null, 50, null, null, 20, 10])
+  expect(history.eventsPerSecond().map(({ value }) => value)).toEqual([null, 20, null, null, 1, null])
+})

@@ -1,0 +1,175 @@
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { pairedSets } from '../support/paired-sets.ts'
+import type { Tandem } from '../support/tandem-process.ts'
+import { expectAccepted, startTeam, type Team } from '../support/team.ts'
+import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
+
+/** The dashboard as its users see it: a real browser, a real team, real clusters. */
+
+const pair = pairedSets()
+const patience = { timeout: 60_000, interval: 100 }
+const body = {
+  source: 'cluster0',
+  destination: 'cluster1',
+  reversible: true,
+  enableUserWriteBlocking: 'sourceAndDestination',
+}
+const wide = { width: 1400, height: 900 }
+const narrow = { width: 360, height: 780 }
+let browser: Browser
+let team: Team
+let opened: OpenedPage[] = []
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+})
+afterAll(() => browser?.close())
+afterEach(async () => {
+  await Promise.all(opened.map(({ close }) => close()))
+  opened = []
+  await team?.stop()
+})
+
+async function begin(documents: number, ids = ['a', 'b']): Promise<Tandem> {
+  const text = 'x'.repeat(500)
+  const things = pair.sourceClient.db('app').collection<{ _id: number; text: string }>('things')
+  await things.insertMany(Array.from({ length: documents }, (_, _id) => ({ _id, text })))
+  team = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  return team.members.get('a') as Tandem
+}
+
+async function open(of: Tandem, options: Parameters<typeof openDashboard>[2] = {}): Promise<OpenedPage> {
+  const one = await openDashboard(browser, `${of.url}/`, { viewport: wide, ...options })
+  opened.push(one)
+  return one
+}
+
+const text = async (page: Page, selector: string): Promise<string> => (await page.textContent(selector)) ?? ''
+const shows = (page: Page, selector: string, expected: string | RegExp): Promise<void> =>
+  vi.waitFor(async () => expect(await text(page, selector)).toMatch(expected), patience)
+const isEnabled = async (page: Page, command: string): Promise<boolean> =>
+  (await page.getAttribute(`#${command}`, 'aria-disabled')) === 'false'
+const enabled = (page: Page, command: string): Promise<void> =>
+  vi.waitFor(async () => expect(await isEnabled(page, command)).toBe(true), patience)
+
+/** Through the dialog, by keyboard alone. */
+async function send(page: Page, command: string, effect: RegExp): Promise<void> {
+  await enabled(page, command)
+  await page.focus(`#${command}`)
+  await page.keyboard.press('Enter')
+  await page.waitForSelector('#dialog[open]')
+  expect(await text(page, '#dialog-effect')).toMatch(effect)
+  expect(await text(page, '#dialog-to')).toBe('Sent to a and b.')
+  expect(await page.evaluate('document.activeElement.id')).toBe('dialog-cancel')
+  await page.keyboard.press('Tab')
+  await page.keyboard.press('Enter')
+  await shows(page, '#outcome', new RegExp(`${command} accepted by a and b`))
+}
+
+it('shows a sync from IDLE to a commit and back, and sends its commands to all instances', async () => {
+  const a = await begin(6_000)
+  for (const { url } of team.members.values()) {
+    const limits = JSON.stringify({ bytesPerSecond: 1_048_576 })
+    expect((await fetch(`${url}/api/v1/limits`, { method: 'PATCH', body: limits })).status).toBe(200)
+  }
+  const { page, complaints } = await open(a)
+  await shows(page, '#info', 'No sync has been started')
+  expect(await text(page, '#why-not-pause')).toBe('no sync has been started')
+
+  // Enough to copy that it can be seen, at 1 MB in a second.
+  expectAccepted(await team.post('start', body))
+  await shows(page, '#state', 'RUNNING')
+  await shows(page, '#why-not-commit', /^the (copy|first verification) has not ended \(\d/)
+  expect(await isEnabled(page, 'commit')).toBe(false)
+  await page.click('#commit', { force: true })
+  expect(await page.isVisible('#dialog')).toBe(false)
+  await shows(page, '#copy-share', '100.00 %')
+  await shows(page, '#phases [aria-current=step]', 'Following changes')
+  await shows(page, '#rows', /coordinator/)
+  expect(await page.locator('#rows tr').count()).toBe(2)
+
+  const before = Number(await eventsShown(page))
+  await pair.sourceClient
+    .db('app')
+    .collection('things')
+    .updateMany({}, { $set: { n: 1 } })
+  await vi.waitFor(async () => expect(Number(await eventsShown(page))).toBeGreaterThanOrEqual(before + 6_000), patience)
+  const spoken = await page.getAttribute('#events-chart svg', 'aria-label')
+  expect(spoken).toMatch(/^Events applied: [\d,]+\/s now, at most [1-9][\d,]*\/s in the last \d+ minutes$/)
+
+  await enabled(page, 'commit')
+  await page.click('#commit')
+  await page.keyboard.press('Escape')
+  expect((await a.progress()).state).toBe('RUNNING')
+  await send(page, 'pause', /^Pauses all 2 instances/)
+  await shows(page, '#state', 'PAUSED')
+  await team.allReach(({ state }) => state === 'PAUSED', 'PAUSED')
+  await shows(page, '#why-not-commit', 'instance a is PAUSED')
+  await send(page, 'resume', /^All 2 instances that are PAUSED or FAILED go on/)
+  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  await send(
+    page,
+    'commit',
+    /^Ends the migration on all 2 instances\. .* writes on cluster1: .* are allowed afterwards/,
+  )
+  await team.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
+  await shows(page, '#can-write', /^allowed$/)
+  await send(page, 'reverse', /^Turns the sync around on all 2 instances/)
+  await team.allReach(({ state, canCommit }) => state === 'RUNNING' && canCommit, 'reversed', 120)
+  await shows(page, '#direction', /^cluster1: .* → {2}cluster0/)
+  expect(complaints).toEqual([])
+})
+
+it('is without violations of accessibility in light and dark, wide and narrow', async () => {
+  const a = await begin(500)
+  const { page: idle } = await open(a)
+  await shows(idle, '#state', 'IDLE')
+  expect(await violations(idle)).toEqual([])
+  await keepScreenshot(idle, 'idle')
+  expectAccepted(await team.post('start', body))
+  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  for (const colorScheme of ['light', 'dark'] as const) {
+    for (const viewport of [wide, narrow]) {
+      const { page, complaints } = await open(a, { colorScheme, viewport })
+      await enabled(page, 'commit')
+      expect(await violations(page)).toEqual([])
+      await keepScreenshot(page, `${colorScheme}-${viewport.width}`)
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+      await page.click('#commit')
+      await page.waitForSelector('#dialog[open]')
+      expect(await violations(page)).toEqual([])
+      await keepScreenshot(page, `${colorScheme}-${viewport.width}-commit`)
+      expect(complaints).toEqual([])
+    }
+  }
+})
+
+it('says that it reconnects, and goes on by itself when the instance is there again', async () => {
+  const a = await begin(500)
+  expectAccepted(await team.post('start', body))
+  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  const { page, complaints } = await open(a)
+  await shows(page, '#connection', 'live')
+  await enabled(page, 'pause')
+  await team.kill9('a')
+  await shows(page, '#connection', 'reconnecting')
+  expect(await text(page, '#announcer')).toContain('Reconnecting')
+  expect(await text(page, '#why-not-pause')).toBe('no connection to tandem')
+  const again = await team.start('a', { port: Number(new URL(a.url).port) })
+  await shows(page, '#connection', 'live')
+  await enabled(page, 'commit')
+  await page.close()
+  // The instance ends at once, whoever watches.
+  const { page: watching } = await open(again)
+  await shows(watching, '#connection', 'live')
+  expect(await again.stop()).toBe(0)
+  await shows(watching, '#connection', 'reconnecting')
+  expect(complaints).toEqual([])
+})
+
+/** Without thousands separators and the rate. */
+async function eventsShown(page: Page): Promise<string> {
+  return (/^[\d,]+/.exec(await text(page, '#events'))?.[0] ?? '0').replaceAll(',', '')
+}
