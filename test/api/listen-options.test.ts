@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parseCommandLine } from '../../src/cli-options.ts'
 import { tlsFiles, tlsPem } from '../support/tls/files.ts'
+import * as parsed from './parsed.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'tandem-listen-'))
 function file(name: string, text: string, mode = 0o600): string {
@@ -18,16 +19,9 @@ const tokenFile = file('token', `${token}\n`)
 const certificate = file('server.pem', tlsPem.server)
 const uris = ['--cluster0', 'mongodb://a', '--cluster1', 'mongodb://b']
 
-function served(argv: string[], env: Record<string, string> = {}) {
-  const parsed = parseCommandLine([...uris, ...argv], env)
-  if (parsed.kind !== 'serve') throw new Error(JSON.stringify(parsed))
-  return parsed.options
-}
-function refused(argv: string[], env: Record<string, string> = {}): string {
-  const parsed = parseCommandLine(argv, env)
-  if (parsed.kind !== 'print' || parsed.exitCode !== 2) throw new Error(JSON.stringify(parsed))
-  return parsed.text
-}
+/** Between two clusters that nobody reaches. */
+const served = (argv: string[], env: Record<string, string> = {}) => parsed.served([...uris, ...argv], env)
+const { refused } = parsed
 
 describe('an instance', () => {
   test('listens beyond loopback with a certificate and a token', () => {
@@ -123,9 +117,9 @@ describe('an instance', () => {
 describe('a client', () => {
   const access = { token, ca: tlsPem.authority }
   const request = (argv: string[], env: Record<string, string> = {}) => {
-    const parsed = parseCommandLine(argv, env)
-    if (parsed.kind === 'client' || parsed.kind === 'wait' || parsed.kind === 'watch') return parsed.request
-    throw new Error(JSON.stringify(parsed))
+    const command = parseCommandLine(argv, env)
+    if (command.kind === 'client' || command.kind === 'wait' || command.kind === 'watch') return command.request
+    throw new Error(JSON.stringify(command))
   }
   const urls = ['--url', 'https://sync.test:1']
   const commands = [

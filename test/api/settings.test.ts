@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parseCommandLine } from '../../src/cli-options.ts'
+import { refused, served } from './parsed.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'tandem-settings-'))
 let files = 0
@@ -14,17 +15,6 @@ function yaml(text: string, mode = 0o600): string {
   return path
 }
 const clusters = 'cluster0: mongodb://root:hunter2@a\ncluster1: mongodb://b\n'
-
-function served(argv: string[], env: Record<string, string> = {}) {
-  const parsed = parseCommandLine(argv, env)
-  if (parsed.kind !== 'serve') throw new Error(JSON.stringify(parsed))
-  return parsed.options
-}
-function refused(argv: string[], env: Record<string, string> = {}): string {
-  const parsed = parseCommandLine(argv, env)
-  if (parsed.kind !== 'print' || parsed.exitCode !== 2) throw new Error(JSON.stringify(parsed))
-  return parsed.text
-}
 
 describe('the options of an instance', () => {
   test('come from a file, which mongosync’s users have', () => {

@@ -22,13 +22,19 @@ async function commit(all: Team): Promise<void> {
   await all.allReach(({ state, canWrite }) => state === 'COMMITTED' && canWrite === true, 'COMMITTED')
 }
 
-it('facts 2.5: two instances commit, reverse, commit and reverse again, and nothing is lost on the way', async () => {
-  await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
+/** Instances a and b, with a reversible sync that they have committed. */
+async function committed(): Promise<Team> {
   const all = await startTeam(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
   team = all
   await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
   expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
   await commit(all)
+  return all
+}
+
+it('facts 2.5: two instances commit, reverse, commit and reverse again, and nothing is lost on the way', async () => {
+  await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
+  const all = await committed()
   await things(pair.rightClient).insertOne({ _id: 'between' })
   await things(pair.rightClient).updateOne({ _id: 1 }, { $set: { changed: true } })
 
@@ -59,11 +65,7 @@ it('facts 2.5: two instances commit, reverse, commit and reverse again, and noth
 
 it('README: a reversal waits until every living instance has got it, and says for whom', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }])
-  const all = await startTeam(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
-  team = all
-  await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
-  await commit(all)
+  const all = await committed()
   const [a, b] = [all.members.get('a'), all.members.get('b')]
   expect(await a?.post('reverse')).toMatchObject({ status: 200 })
   await vi.waitFor(async () => {
@@ -80,11 +82,7 @@ it('README: a reversal waits until every living instance has got it, and says fo
 
 it('README: an instance that was away while the others reversed goes on with the reversed sync by itself', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
-  const all = await startTeam(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
-  team = all
-  await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
-  await commit(all)
+  const all = await committed()
   await all.kill9('b')
   await things(pair.rightClient).insertOne({ _id: 'between' })
   expectAccepted(await all.post('reverse'))
@@ -156,11 +154,7 @@ it('an instance that waited for its lease while the others reversed does not beg
 
 it('nor does one that was restarted, which goes on with the reversed sync', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
-  const all = await startTeam(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
-  team = all
-  await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
-  await commit(all)
+  const all = await committed()
   await all.kill9('b')
   // As if it had been killed just before it was told that all is committed.
   const instances = pair.rightClient.db('tandem_internal').collection<Row>('instances')
