@@ -117,6 +117,7 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof MongoTopologyClosedError) return true // until the next connect()
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
+  if (error instanceof DOMException && error.name === 'TimeoutError') return true // a deadline of ours, as the driver may pass it on
   if (error instanceof MongoError && poolErrors.has(error.name)) return true
   if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true
   const value = codeOf(error)

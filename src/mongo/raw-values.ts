@@ -1,5 +1,7 @@
+import { once } from 'node:events'
 import { createRequire } from 'node:module'
-import { ObjectId } from 'mongodb'
+import type { Socket } from 'node:net'
+import { MongoOperationTimeoutError, ObjectId } from 'mongodb'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
@@ -7,9 +9,23 @@ import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
  * encode itself. The driver's version is pinned exactly; test/mongo/raw-values.mongo.test.ts fails when an upgrade
  * changes what is relied on here.
  */
-type MakeSections = (this: unknown, buffers: Uint8Array[], document: Record<string, unknown>) => number
-const { OpMsgRequest } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
+type MakeSections = (this: object, buffers: Uint8Array[], document: Record<string, unknown>) => number
+const require = createRequire(import.meta.url)
+const { OpMsgRequest } = require('mongodb/lib/cmap/commands.js') as {
   OpMsgRequest: { prototype: { makeSections: MakeSections } }
+}
+
+interface DriverConnection {
+  socket: Socket
+  onError: (error: Error) => void
+}
+type WriteCommand = (
+  this: DriverConnection,
+  command: { toBin: () => Uint8Array[] },
+  options: { agreedCompressor?: string; signal?: AbortSignal },
+) => Promise<void>
+const { Connection } = require('mongodb/lib/cmap/connection.js') as {
+  Connection: { prototype: { writeCommand: WriteCommand } }
 }
 
 /**
@@ -38,18 +54,45 @@ class RawSequence {
 
 /**
  * The driver's own document sequences are laid out, then concatenated twice; a raw one is handed over in its pieces and
- * copied once, into the message. Any command without one goes the driver's way untouched.
+ * copied once, into the message, or not at all. Any command without one goes the driver's way untouched.
  */
 const makeSections = OpMsgRequest.prototype.makeSections
-OpMsgRequest.prototype.makeSections = function (this: unknown, buffers, document) {
+OpMsgRequest.prototype.makeSections = function (this: object, buffers, document) {
   for (const [field, value] of Object.entries(document)) {
     if (!(value instanceof RawSequence)) continue
     delete document[field]
     const length = makeSections.call(this, buffers, document)
     for (const part of value.parts) buffers.push(part)
+    if (value.length >= value.parts.length * pieceBytesMin) sentInPieces.add(this)
     return length + value.length
   }
   return makeSections.call(this, buffers, document)
+}
+
+/**
+ * Pieces of this many bytes on average are handed to the socket as they are (`writev`), smaller ones as one concatenated message:
+ * each costs a little, and a message of megabytes costs memory, and V8 a collection for every 64 MB of it.
+ */
+const pieceBytesMin = 4_096
+const sentInPieces = new WeakSet<object>()
+
+/** As the driver's own, but for a message in pieces: throws what it throws, and closes the connection when it does. */
+const { writeCommand } = Connection.prototype
+Connection.prototype.writeCommand = async function (this: DriverConnection, command, options) {
+  if (options.agreedCompressor !== 'none') return await writeCommand.call(this, command, options)
+  const pieces = command.toBin()
+  if (!sentInPieces.has(command)) return await writeCommand.call(this, { toBin: () => pieces }, options)
+  const { socket } = this
+  let hasRoom = true
+  socket.cork()
+  for (const piece of pieces) hasRoom = socket.write(piece)
+  socket.uncork()
+  if (hasRoom) return
+  await once(socket, 'drain', options.signal ? { signal: options.signal } : {}).catch((error) => {
+    const failure = options.signal?.aborted ? new MongoOperationTimeoutError('Timed out at socket write') : error
+    this.onError(failure)
+    throw failure
+  })
 }
 
 /** Documents [from, to) as the given field of a write command. */

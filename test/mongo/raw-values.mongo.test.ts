@@ -1,9 +1,10 @@
 import { createRequire } from 'node:module'
 import fc from 'fast-check'
 import { BSON, type Document, Int32, Long, ObjectId, Timestamp } from 'mongodb'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { type TypedValue, typedDocument } from '../../src/domain/raw-bson.ts'
 import { RawCursor } from '../../src/mongo/cluster.ts'
+import { isTransient } from '../../src/mongo/errors.ts'
 import { CheckedText, RawValue, rawSequence } from '../../src/mongo/raw-values.ts'
 import { openRange, readByIds } from '../../src/mongo/read-documents.ts'
 import { deleteStatement, upsertStatement } from '../../src/mongo/statements.ts'
@@ -12,6 +13,8 @@ import { anyName, anyValue, documentOf, lengthPrefixed, oneOfEveryType, typed } 
 import { array, idOfEveryType, nastyDocument, nested, rawDocument, undefinedValue } from '../support/bson-values.ts'
 import { elements } from '../support/compare-raw.ts'
 import { Random } from '../support/random.ts'
+import { startProxy } from '../support/tcp-proxy.ts'
+import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
@@ -40,6 +43,9 @@ async function collectionOf(name: string) {
   const [info] = await one.client.db('app').listCollections({ name }).toArray()
   return { database: 'app', name, uuid: fromUuid((info as unknown as { info: { uuid: BSON.UUID } }).info.uuid) }
 }
+
+const large = (id: number, bytes: number): Buffer =>
+  Buffer.from(BSON.serialize({ _id: id, filling: Buffer.alloc(bytes, id) }))
 
 const withId = (id: number, value: TypedValue) =>
   documentOf([
@@ -193,6 +199,38 @@ describe('a raw sequence', () => {
     await insert('sequence', documents)
     expect(await stored('sequence')).toEqual(documents)
   })
+
+  it('of large documents is sent in pieces, more of them than one system call takes, and arrives byte for byte', async () => {
+    const random = new Random('pieces')
+    const documents = Array.from({ length: 1_500 }, (_, id) => large(id, random.int(3_000, 12_000)))
+    await insert('pieces', documents)
+    expect(Buffer.concat(await stored('pieces')).equals(Buffer.concat(documents))).toBe(true)
+  })
+
+  it.for(['is cut', 'gives nothing on until the command is given up'])(
+    'of large documents fails with an error worth a retry when the connection %s',
+    async (what) => {
+      await using proxy = await startProxy('127.0.0.1', Number(new URL(one.set.uris[0] as string).port))
+      const cluster = testCluster(`mongodb://127.0.0.1:${proxy.port}/?directConnection=true`)
+      try {
+        await cluster.read('admin', { ping: 1 })
+        proxy.blackhole()
+        const documents = Array.from({ length: 1_000 }, (_, id) => large(id, 12_000))
+        const command = { insert: 'cut', documents: rawSequence('documents', documents), ordered: false }
+        const sent = cluster.write('app', command, { timeoutMS: what === 'is cut' ? 30_000 : 500, unfenced: true })
+        const failed = sent.then(
+          () => null,
+          (error) => error,
+        )
+        if (what === 'is cut') await proxy.cut()
+        expect(isTransient(await failed)).toBe(true)
+        await proxy.heal()
+        await vi.waitFor(() => cluster.read('admin', { ping: 1 }), { timeout: 20_000, interval: 100 })
+      } finally {
+        await cluster.close()
+      }
+    },
+  )
 
   it('takes a part of what it is given', async () => {
     const documents = Array.from({ length: 10 }, (_, at) => rawDocument([['_id', at]]))
