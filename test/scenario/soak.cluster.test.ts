@@ -16,8 +16,8 @@ afterAll(async () => {
 })
 
 const legs: LegOptions[] = [
-  { seconds: 3, faults: ['stepdown of the destination'] },
-  { seconds: 3, faults: ['kill', 'cut of the source'] },
+  { seconds: 3, paces: [8], faults: ['stepdown of the destination'] },
+  { seconds: 3, paces: [8], faults: ['kill'] },
 ]
 
 it('a sync that goes there and back by two instances, with faults on either way, leaves nothing different', async () => {

@@ -26,6 +26,8 @@ export interface LegOptions {
   seconds: number
   /** Kinds of `soakFaultKinds`; with `kill` also at commits and reversals. */
   faults: readonly string[]
+  /** Of the workload, steps a second. */
+  paces?: readonly number[]
 }
 
 export interface LegReport {
@@ -35,6 +37,8 @@ export interface LegReport {
   /** In all, and at the end of what: the time that the application and faults had, until all could commit, the commit. */
   seconds: number
   after: { faults: number; canCommit: number; committed: number }
+  /** The largest of all instances when the commit was sent; null where none knew it. */
+  lagSeconds: number | null
   operations: number
   faults: Record<string, number>
   events: number
@@ -70,7 +74,7 @@ export class SoakRun {
   }
 
   /** Runs the next leg. Rejects when it cannot be brought to its end; no other may follow then. */
-  async leg({ seconds, faults }: LegOptions): Promise<LegReport> {
+  async leg({ seconds, faults, paces }: LegOptions): Promise<LegReport> {
     const began = performance.now()
     const elapsed = (): number => Math.round((performance.now() - began) / 100) / 10
     const after = { faults: 0, canCommit: 0, committed: 0 }
@@ -97,7 +101,7 @@ export class SoakRun {
     const watch = new SoakWatch(team, from)
     // The application of a set of one is not cut off when tandem is.
     const writer = source.uris.length === 1 ? (source.uris[0] as string) : source.uri
-    const writing = new Writing(writer, seed, leg, random.fork('writing'))
+    const writing = new Writing(writer, seed, leg, random.fork('writing'), paces)
     try {
       const until = Date.now() + seconds * 1_000
       const command = leg === 0 ? 'start' : 'reverse'
@@ -115,6 +119,7 @@ export class SoakRun {
       after.canCommit = elapsed()
       const metadata = await measure(cluster0.uri, cluster1.uri)
       const processes = await watch.stop()
+      const lagSeconds = await this.#lag()
       team.committing = true
       await this.#all('commit')
       if (faults.includes('kill') && random.chance(killAtCommit)) {
@@ -139,6 +144,7 @@ export class SoakRun {
         seed,
         seconds: elapsed(),
         after,
+        lagSeconds,
         operations: writing.operations,
         faults: counts,
         events: watch.events,
@@ -169,6 +175,12 @@ export class SoakRun {
 
   async #all(command: string, body: unknown = {}): Promise<void> {
     await Promise.all(this.#team.ids.map((id) => this.#team.command(id, command, body)))
+  }
+
+  async #lag(): Promise<number | null> {
+    const all = await Promise.all(this.#team.ids.map((id) => this.#team.get(id).progress()))
+    const known = all.flatMap(({ lagTimeSeconds }) => (lagTimeSeconds === null ? [] : [lagTimeSeconds]))
+    return known.length === 0 ? null : Math.max(...known)
   }
 
   /** Ends the instances. Returns the folder with their logs, which is kept only then. */

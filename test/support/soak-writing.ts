@@ -5,6 +5,9 @@ import { createWorkload, type Workload } from './workload.ts'
 /** Values of `u` that a leg's workloads have to themselves. */
 const valuesOfOne = 10_000_000
 
+/** Steps a second: the last is more than DDL behind barriers lets two instances follow on a small machine. */
+const usualPaces = [8, 25, 80]
+
 /** The application of one leg: writes at changing paces, and now and then rests, until it is stopped or refused. */
 export class Writing {
   readonly #paces: Workload[]
@@ -13,9 +16,9 @@ export class Writing {
   readonly #done: Promise<void>
 
   /** @param leg counted from 0 */
-  constructor(uri: string, seed: string, leg: number, random: Random) {
+  constructor(uri: string, seed: string, leg: number, random: Random, paces: readonly number[] = usualPaces) {
     this.#random = random
-    this.#paces = [8, 25, 80].map((opsPerSecond, at, all) =>
+    this.#paces = paces.map((opsPerSecond, at, all) =>
       createWorkload({
         uri,
         seed: `${seed}, ${opsPerSecond} a second`,
