@@ -22,12 +22,17 @@ export interface Ownership {
 }
 
 const timeoutMS = 5_000
+/** Lines of `ownershipHistory` kept for each claim: enough to tell what went on for days, and no more however long a sync runs. */
+export const historyMax = 1_000
+/** Lines before those that are forgotten with every claim: whoever died before he could has left his to a successor. */
+const forgottenAtOnce = 10
 const instancePrefix = 'instance:'
 
 /**
  * What is true about who owns what, in the metadata database, whatever the liveness store believes. Every change of an
  * owner is a compare-and-set on the claim's epoch and leaves a line in `ownershipHistory`, whose `_id` (claim and epoch)
- * two owners could not both have written. Who dies before he has written his leaves that to his successor.
+ * two owners could not both have written. Who dies before he has written his leaves that to his successor. Of each claim the
+ * last `historyMax` lines are kept.
  */
 export class OwnershipStore {
   readonly #cluster: Cluster
@@ -79,6 +84,13 @@ export class OwnershipStore {
     if (!(await this.#update('ownership', filter, set, !seen))) return false
     const lines = [...(seen ? [historyLine(key, seen.epoch, seen.last)] : []), historyLine(key, epoch, last)]
     await this.#write({ update: 'ownershipHistory', updates: lines })
+    const forgotten = Array.from({ length: forgottenAtOnce }, (_, at) => epoch - historyMax - at).filter(
+      (one) => one > 0,
+    )
+    if (forgotten.length > 0) {
+      const q = { _id: { $in: forgotten.map((one) => historyID(key, one)) } }
+      await this.#write({ delete: 'ownershipHistory', deletes: [{ q, limit: 0 }] })
+    }
     return true
   }
 
@@ -137,6 +149,10 @@ export class OwnershipStore {
   }
 }
 
+function historyID(key: ClaimKey, epoch: number): string {
+  return `${key}:${epoch}`
+}
+
 function historyLine(key: ClaimKey, epoch: number, { owner, since }: Claim['last']): Document {
-  return { q: { _id: `${key}:${epoch}` }, u: { $setOnInsert: { owner, at: since } }, upsert: true }
+  return { q: { _id: historyID(key, epoch) }, u: { $setOnInsert: { owner, at: since } }, upsert: true }
 }

@@ -49,7 +49,7 @@ export class VerificationStore {
     await this.#stored.update(
       'verifiedRanges',
       ranges.map(({ collection, ...range }) => ({
-        q: { _id: `${Buffer.from(collection, 'latin1').toString('hex')}:${range.ordinal}` },
+        q: { _id: `${hexOf(collection)}:${range.ordinal}` },
         u: {
           $set: { ...range, collection: toUuid(collection) },
           // 1, or a restart has read again what was done.
@@ -57,6 +57,15 @@ export class VerificationStore {
         },
         upsert: true,
       })),
+    )
+  }
+
+  /** Forgets all ranges of these collections. */
+  async removeRanges(collections: string[]): Promise<void> {
+    await this.#stored.delete(
+      'verifiedRanges',
+      // By the key, which is all that is indexed: ';' comes after ':'.
+      collections.map((uuid) => ({ q: { _id: { $gt: `${hexOf(uuid)}:`, $lt: `${hexOf(uuid)};` } }, limit: 0 })),
     )
   }
 
@@ -140,6 +149,10 @@ export class VerificationStore {
   async forget(): Promise<void> {
     for (const collection of ['verifiedRanges', 'rechecks']) await this.#stored.clear(collection)
   }
+}
+
+function hexOf(uuid: string): string {
+  return Buffer.from(uuid, 'latin1').toString('hex')
 }
 
 function recheckId({ uuid, idElement }: Pick<StoredRecheck, 'uuid' | 'idElement'>): Binary {

@@ -68,6 +68,12 @@ export class Rechecks {
     this.#known(uuid, idElement, now).found = true
   }
 
+  /** Stands in the store alone: to be looked at again, for it may have become equal since it was left there. */
+  revisit(uuid: string, idElement: Buffer, now: number): void {
+    const key = uuid + identityKey(idElement)
+    if (!this.#waiting.has(key)) this.#known(uuid, idElement, now).stored = true
+  }
+
   #known(uuid: string, idElement: Buffer, now: number): Recheck {
     const key = uuid + identityKey(idElement)
     const known = this.#waiting.get(key)

@@ -92,6 +92,15 @@ export class Scan {
     return planned !== undefined && planned === this.#done.get(entry.uuid)?.length
   }
 
+  /** Collections that are no longer in the catalogue: nothing is known of them from here on. Returns their UUIDs. */
+  forgetGone(): string[] {
+    const catalogue = this.#parts.catalogue()
+    const known = new Set([...this.#done.keys(), ...this.#planned.keys(), ...this.#misses.keys()])
+    const gone = [...known].filter((uuid) => catalogue.get(uuid) === undefined)
+    for (const uuid of gone) for (const map of [this.#done, this.#planned, this.#misses]) map.delete(uuid)
+    return gone
+  }
+
   /** The ranges of a collection that are not done: as the copy cut them, or one for a collection it never saw. */
   async #open(entry: CatalogueEntry): Promise<Range[]> {
     const segments = await this.#parts.metadata.segments.load(entry.uuid)

@@ -9,7 +9,7 @@ import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
-import type { VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
+import type { StoredRecheck, VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
@@ -46,6 +46,9 @@ const idleScanMS = 500
 /** Counting asks for every collection's statistics, so the more there are, the less often: ms for each of them. */
 const countMS = 5_000
 const countCollectionMS = 250
+/** Pages of what stands in the store are looked at again, this far apart: it may be a million real differences. */
+const revisitMS = 2_000
+const revisitedAtOnce = 500
 const roomMS = 20
 /** Differences are looked at this often, this far apart, before they are called proven. */
 const verdictPasses = 4
@@ -135,6 +138,7 @@ export class Verifier {
         () => this.#everyGeneration(),
         () => this.#everyCheckpoint(),
         () => this.#everyCount(),
+        () => this.#everyRevisit(),
       ]
       for (const work of works) {
         loops.push(
@@ -265,6 +269,24 @@ export class Verifier {
     }
   }
 
+  /**
+   * What a predecessor stored, and what was left to the store because it could not be compared for a while, would else stand
+   * there until a verdict, and be compared then, while nobody may write.
+   */
+  async #everyRevisit(): Promise<void> {
+    let after: StoredRecheck | null = null
+    while (!this.#stop.signal.aborted) {
+      await this.#pause(revisitMS)
+      if (this.#rechecks.full) continue
+      // Not beside a checkpoint, which may remove what was just read.
+      after = await this.#exclusively(async () => {
+        const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
+        for (const { uuid, idElement } of page) this.#rechecks.revisit(uuid, idElement, performance.now())
+        return page.at(-1) ?? null
+      })
+    }
+  }
+
   async #everyCount(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#count()
@@ -295,6 +317,7 @@ export class Verifier {
     const { store, metadata, epoch } = this.#parts
     const ranges = this.#doneRanges
     this.#doneRanges = []
+    const gone = this.#scan?.forgetGone() ?? []
     const now = performance.now()
     const due = this.#rechecks.dueForStore(now)
     await store.saveRechecks(due.map(toStored))
@@ -303,6 +326,8 @@ export class Verifier {
     await store.removeRechecks(this.#rechecks.takeSettledStored())
     this.#rechecks.leavePatientOnesToStore()
     await store.saveRanges(ranges)
+    // After they were stored: one that is done later than this is forgotten at the next checkpoint.
+    await store.removeRanges(gone)
     if (context.signal.aborted) return
     for (const [side, follower] of this.#followers) {
       const position = follower.passed(this.#rechecks.safeBatch(side, follower.newest))

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
+import { historyMax, OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import { isDead, type LeaseView, ownerToken } from '../../src/domain/owner.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
@@ -70,6 +70,30 @@ describe('a claim', () => {
     expect([...both].sort()).toEqual([false, true])
     expect((await store().read()).claims.get('coordinator')).toMatchObject({ epoch: 2 })
     expect(await rows('ownershipHistory').countDocuments()).toBe(2)
+  })
+
+  it('keeps the last lines of its history, also after one whose owner died before he could forget any', async () => {
+    const last = { owner: 'a#1', since: new Date() }
+    const before = historyMax - 3
+    await rows('ownership').insertOne({ _id: 7 as never, owner: null, epoch: before, last, schemaVersion: 1 })
+    const lines = Array.from({ length: before }, (_, at) => ({ _id: `7:${at + 1}`, owner: 'a#1', at: last.since }))
+    await rows('ownershipHistory').insertMany([...lines, { _id: '17:1', owner: 'a#1', at: last.since }])
+    for (let turn = 0; turn < 8; turn++) {
+      if (turn === 5) {
+        // As if its owner had died as soon as the claim was his.
+        const died = { owner: 'dead#1', since: new Date() }
+        await rows('ownership').updateOne({ _id: 7 as never }, { $inc: { epoch: 1 }, $set: { last: died } })
+      }
+      const seen = (await store().read()).claims.get(7)
+      expect(await store().claim(7, seen, 'b#1')).toBe(true)
+      await store().release([7], 'b#1')
+    }
+    const epoch = (await store().read()).claims.get(7)?.epoch as number
+    expect(epoch).toBe(before + 9)
+    const kept = await rows('ownershipHistory').find({ _id: /^7:/ }).toArray()
+    const epochs = kept.map(({ _id }) => Number(_id.split(':')[1])).sort((one, other) => one - other)
+    expect(epochs).toEqual(Array.from({ length: historyMax }, (_, at) => epoch - historyMax + 1 + at))
+    expect(await rows('ownershipHistory').countDocuments({ _id: '17:1' })).toBe(1)
   })
 
   it('is given back by its owner alone', async () => {

@@ -2,6 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { ReplicaSet } from './replica-set.ts'
 import type { RunningScenario } from './scenario.ts'
 
+/** What faults of servers ask of whoever runs them. */
+export type FaultyServers = Pick<RunningScenario, 'source' | 'destination' | 'random'> & { counts: { faults: number } }
+
 /** Faults for scenarios. Pauses between them are random, not waits for something to happen. */
 
 /** Kills and restarts at `count` random moments, spread over copy and application. */
@@ -16,7 +19,7 @@ export function kills(count: number, betweenMS: number) {
 
 /** Stepdowns of one side's primary, until the workload is done but at least `count`. */
 export function stepDowns(side: 'source' | 'destination', count: number, betweenMS: number) {
-  return async (run: RunningScenario): Promise<void> => {
+  return async (run: FaultyServers): Promise<void> => {
     for (let fault = 0; fault < count; fault++) {
       await sleep(run.random.int(0, betweenMS))
       await stepDown(run[side])
@@ -39,7 +42,7 @@ async function stepDown(set: ReplicaSet): Promise<void> {
 
 /** Cuts every connection of one side through its proxy, or lets them hang, for `lastingMS`. */
 export function cuts(side: 'source' | 'destination', count: number, betweenMS: number, lastingMS: number) {
-  return async (run: RunningScenario): Promise<void> => {
+  return async (run: FaultyServers): Promise<void> => {
     for (let fault = 0; fault < count; fault++) {
       await sleep(run.random.int(0, betweenMS))
       for (const proxy of run[side].proxies) {

@@ -26,6 +26,8 @@ export class RunningTeam {
   readonly #ran: { id: string; tandem: Tandem }[] = []
   readonly #proxies: TcpProxy[] = []
   readonly #notes: string[] = []
+  /** What each was started with last. */
+  readonly #overrides = new Map<string, Partial<TandemOptions>>()
   #starting: Promise<Team> | null = null
   #team: Team | null = null
 
@@ -57,6 +59,7 @@ export class RunningTeam {
     this.#starting ??= startTeam([], { cluster0: this.pair.source.uri, cluster1: this.pair.destination.uri })
     this.#team = await this.#starting
     const tandem = await this.#team.start(id, overrides)
+    this.#overrides.set(id, overrides)
     this.#ran.push({ id, tandem })
     await until(`connected: ${id}`, () => tandem.progress())
   }
@@ -89,9 +92,13 @@ export class RunningTeam {
     return true
   }
 
-  /** Starts a dead one again, with the same id and connection strings. */
+  /** Starts one again that died or left, with the same id, connection strings and arguments, but no step to die at. */
   async startAgain(id: string): Promise<void> {
-    await this.start(id)
+    const { cluster0, cluster1, extraArgs } = this.#overrides.get(id) ?? {}
+    await this.start(id, {
+      ...(cluster0 && cluster1 ? { cluster0, cluster1 } : {}),
+      ...(extraArgs ? { extraArgs } : {}),
+    })
     await until(`going on: ${id}`, async () => {
       const { state } = await this.get(id).progress()
       if (state === 'IDLE') throw new Error('IDLE')

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { RunningTeam } from './running-team.ts'
+import type { TcpProxy } from './tcp-proxy.ts'
 import type { TeamFault } from './team-scenario.ts'
 
 /** Faults of single instances. Pauses between them are random, not waits for something to happen. */
@@ -19,12 +20,16 @@ export function kill(whom: 'anybody' | 'the coordinator', count: number, again: 
         const id = whom === 'anybody' ? team.random.pick(team.ids) : await team.coordinator()
         await team.kill(id)
         if (one === count - 1 && !again) return await goneFor(team, id)
-        // Also later than its lease lasts, when others have what it had.
-        await sleep(team.random.chance(0.3) ? team.random.int(10_000, 13_000) : team.random.int(0, 3_000))
-        await team.startAgain(id)
+        await comeBack(team, id)
       }
     },
   }
+}
+
+/** A dead one is started again: also later than its lease lasts, when others have what it had. */
+export async function comeBack(team: RunningTeam, id: string): Promise<void> {
+  await sleep(team.random.chance(0.3) ? team.random.int(10_000, 13_000) : team.random.int(0, 3_000))
+  await team.startAgain(id)
 }
 
 /** A process that is stopped and goes on when others have taken over does no harm, and takes part again. */
@@ -64,9 +69,8 @@ async function join(team: RunningTeam, id: string): Promise<void> {
 }
 
 /** The network of one instance alone is cut, or swallows everything. */
-export function cut(how: 'refused' | 'swallowed', { awayMS }: Away): TeamFault {
-  let heal = async (): Promise<void> => {}
-  let cutOff = async (): Promise<void> => {}
+export function cut(how: Victim['how'], { awayMS }: Away): TeamFault {
+  let during = async (): Promise<void> => {}
   return {
     name: `network of one instance ${how}`,
     prepare: async (team, ids) => {
@@ -74,25 +78,29 @@ export function cut(how: 'refused' | 'swallowed', { awayMS }: Away): TeamFault {
       const [victim = ''] = ids
       await Promise.all(ids.map((id) => team.start(id, id === victim ? uris : {})))
       await team.begin(...ids)
-      cutOff = async () => {
-        team.unreachable.add(victim)
-        team.died(victim, `network ${how}`)
-        if (how === 'refused') await Promise.all(proxies.map((proxy) => proxy.cut()))
-        else for (const proxy of proxies) proxy.blackhole()
-      }
-      heal = async () => {
-        for (const proxy of proxies) await proxy.heal()
-        team.note(`${victim} is back`)
-        team.unreachable.delete(victim)
-      }
+      during = () => cutOff(team, { id: victim, proxies, how }, awayMS)
     },
-    during: async (team) => {
-      await sleep(team.random.int(0, 3_000))
-      await cutOff()
-      await sleep(awayMS)
-      await heal()
-    },
+    during: () => during(),
   }
+}
+
+/** An instance, and the proxies between it and the clusters. */
+export interface Victim {
+  id: string
+  proxies: readonly TcpProxy[]
+  how: 'refused' | 'swallowed'
+}
+
+export async function cutOff(team: RunningTeam, { id, proxies, how }: Victim, awayMS: number): Promise<void> {
+  await sleep(team.random.int(0, 3_000))
+  team.unreachable.add(id)
+  team.died(id, `network ${how}`)
+  if (how === 'refused') await Promise.all(proxies.map((proxy) => proxy.cut()))
+  else for (const proxy of proxies) proxy.blackhole()
+  await sleep(awayMS)
+  for (const proxy of proxies) await proxy.heal()
+  team.note(`${id} is back`)
+  team.unreachable.delete(id)
 }
 
 /** Steps that a coordinator dies at while definitions change. */

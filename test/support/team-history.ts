@@ -1,4 +1,5 @@
 import { MongoClient } from 'mongodb'
+import { historyMax } from '../../src/coordination/ownership-store.ts'
 
 /** An instance that was killed, stopped, cut off or left, and what others were to take over from it. */
 export interface Death {
@@ -26,7 +27,7 @@ export interface HistoryReport {
   takeovers: number
 }
 
-/** What the metadata database says of every owner there was: one for each epoch, none left out, none dead for long. */
+/** What the metadata database says of every owner there was: one for each epoch that is remembered, none left out, none dead for long. */
 export async function checkHistory(destinationUri: string, deaths: readonly Death[]): Promise<HistoryReport> {
   await using client = await MongoClient.connect(destinationUri)
   const database = client.db('tandem_internal')
@@ -55,7 +56,9 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
     }
     const history = own.sort((one, other) => one.epoch - other.epoch)
     const epochs = history.map((line) => line.epoch)
-    if (epochs.some((one, at) => one !== at + 1)) problems.push(`claim ${_id}: the epochs have gaps: ${epochs}`)
+    // The oldest are forgotten.
+    const first = Math.max(1, epoch - historyMax + 1)
+    if (epochs.some((one, at) => one !== first + at)) problems.push(`claim ${_id}: the epochs have gaps: ${epochs}`)
     const last = history.at(-1)
     if (last?.epoch !== epoch) problems.push(`claim ${_id}: at epoch ${epoch}, its history ends at ${last?.epoch}`)
     if (last?.owner !== present.owner) {

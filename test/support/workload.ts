@@ -18,6 +18,8 @@ export interface WorkloadOptions {
   readonly huge?: boolean
   /** Of the steps, with `ddl`; 0.07 unless given. */
   readonly ddlShare?: number
+  /** The first value of `u`, so that a later workload on the same data does not repeat an earlier one's; 0 unless given. */
+  readonly sequenceFrom?: number
   /** Asked before each rename, also those that the server does by itself; left out, all are done. */
   readonly mayRename?: MayRename
   /** Steps, that is; one may be a burst of two hundred updates. */
@@ -61,7 +63,7 @@ export function createWorkload(options: WorkloadOptions): Workload {
   const random = new Random(options.seed)
   const counts = { steps: 0, transient: 0, blocked: false }
   let unreachable = 0
-  const sequence = { at: 0 }
+  const sequence = { at: options.sequenceFrom ?? 0 }
   const succeeded: Record<string, number> = {}
   const refused: Record<string, number> = {}
   const errors: Record<string, number> = {}

@@ -14,6 +14,7 @@ type Step =
   | { do: 'take'; limit: number }
   | { do: 'give back'; equal: boolean }
   | { do: 'checkpoint' }
+  | { do: 'revisit' }
   | { do: 'wait'; milliseconds: number }
 
 const id = fc.integer({ min: 0, max: 1 })
@@ -25,6 +26,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ do: fc.constant('take' as const), limit: fc.integer({ min: 1, max: 4 }) }) },
   { weight: 4, arbitrary: fc.record({ do: fc.constant('give back' as const), equal: fc.boolean() }) },
   { weight: 3, arbitrary: fc.constant({ do: 'checkpoint' as const }) },
+  { weight: 1, arbitrary: fc.constant({ do: 'revisit' as const }) },
   {
     weight: 2,
     arbitrary: fc.record({ do: fc.constant('wait' as const), milliseconds: fc.integer({ min: 100, max: 6_000 }) }),
@@ -74,6 +76,10 @@ class World {
       case 'checkpoint':
         this.checkpoint()
         return
+      case 'revisit':
+        if (this.taken.length > 0) return // not beside a comparison
+        for (const id of this.stored) this.rechecks.revisit(collection, idElement(id), this.now)
+        return
       case 'wait':
         this.now += step.milliseconds
     }
@@ -117,6 +123,27 @@ describe('rechecks', () => {
         world.now += 10_000
         const due = new Set(world.rechecks.take(100, 1n << 60n, world.now).map(idOf))
         for (const { id } of world.open) expect(due.has(id) || world.stored.has(id)).toBe(true)
+      }),
+    )
+  })
+
+  it('that were left to the store and are equal by now leave it, once they are looked at again', () => {
+    fc.assert(
+      fc.property(fc.array(step, { minLength: 20, maxLength: 120, size: 'max' }), (steps) => {
+        const world = new World()
+        for (const one of steps) world.take(one)
+        world.take({ do: 'give back', equal: false })
+        world.checkpoint()
+        world.take({ do: 'revisit' })
+        world.now += 10_000
+        world.take({ do: 'take', limit: 100 })
+        world.take({ do: 'give back', equal: true })
+        world.checkpoint()
+        world.take({ do: 'revisit' })
+        world.take({ do: 'take', limit: 100 })
+        world.take({ do: 'give back', equal: true })
+        world.checkpoint()
+        expect([...world.stored]).toEqual([])
       }),
     )
   })

@@ -1,5 +1,7 @@
-import { expect, it } from 'vitest'
+import { BSON } from 'mongodb'
+import { expect, it, vi } from 'vitest'
 import { Catalogue } from '../../src/domain/catalogue.ts'
+import { deferred } from '../../src/domain/deferred.ts'
 import { appendNote } from '../../src/mongo/listing.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
@@ -7,30 +9,27 @@ import { Throttle } from '../../src/throttle/throttle.ts'
 import { Verifier } from '../../src/verify/verifier.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
+interface Row {
+  _id: number
+}
+
+const patience = { timeout: 20_000, interval: 50 }
+
 let two: TwoClusters
 emptiedClusters((clusters) => {
   two = clusters
 })
 
-it('proves also what was catalogued only after everything had been compared once', async () => {
-  const late = Array.from({ length: 300 }, (_, _id) => ({ _id }))
-  for (const client of [two.sourceClient, two.destinationClient]) {
-    const app = client.db('app')
-    await app.collection<{ _id: number }>('early').insertMany(late)
-    await app.collection<{ _id: number }>('late').insertMany(late)
-  }
-  // Before the verifier's streams begin, so that neither tells of it.
-  await two.destinationClient.db('app').collection<{ _id: number }>('late').deleteOne({ _id: 7 })
+/** One that runs over these collections; `hashed` resolves when all of them have been compared once. */
+async function verifierOf(names: string[]) {
   for (const cluster of [two.source, two.destination]) await appendNote(cluster, 'test')
   const catalogue = new Catalogue()
-  catalogue.add(await two.entryOf('app', 'early'))
-  let hashed = (): void => {}
-  const isHashed = new Promise<void>((resolve) => {
-    hashed = resolve
-  })
+  for (const name of names) catalogue.add(await two.entryOf('app', name))
+  const hashed = deferred<void>()
+  const store = new VerificationStore(two.destination, two.context)
   const verifier = new Verifier({
     clusters: two,
-    store: new VerificationStore(two.destination, two.context),
+    store,
     metadata: two.metadata,
     context: two.context,
     selection: new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null }),
@@ -38,10 +37,30 @@ it('proves also what was catalogued only after everything had been compared once
     epoch: 1,
     catalogue: () => catalogue,
     appliedTime: () => two.source.latest,
-    onHashed: hashed,
+    onHashed: () => hashed.resolve(),
   })
+  return { verifier, store, catalogue, hashed: hashed.promise }
+}
+
+/** The `_id` element of a document, as rechecks name it. */
+function idElementOf(_id: number): Buffer {
+  return Buffer.from(BSON.serialize({ _id })).subarray(4, -1)
+}
+
+async function bothHave(name: string, documents: Row[]): Promise<void> {
+  for (const client of [two.sourceClient, two.destinationClient]) {
+    await client.db('app').collection<Row>(name).insertMany(documents)
+  }
+}
+
+it('proves also what was catalogued only after everything had been compared once', async () => {
+  const late = Array.from({ length: 300 }, (_, _id) => ({ _id }))
+  for (const name of ['early', 'late']) await bothHave(name, late)
+  // Before the verifier's streams begin, so that neither tells of it.
+  await two.destinationClient.db('app').collection<Row>('late').deleteOne({ _id: 7 })
+  const { verifier, catalogue, hashed } = await verifierOf(['early'])
   const run = verifier.run()
-  await isHashed
+  await hashed
   catalogue.add(await two.entryOf('app', 'late'))
   const { total, explain } = await verifier.settle()
   const { mismatches } = await explain()
@@ -49,6 +68,43 @@ it('proves also what was catalogued only after everything had been compared once
     total: 1,
     mismatches: [{ namespace: 'app.late', kind: 'missing', id: { $numberInt: '7' } }],
   })
+  verifier.stop()
+  await run
+})
+
+it('forgets the ranges of a collection that is gone, in the store too, and no others', async () => {
+  const names = ['stays', 'goes']
+  for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
+  const { verifier, store, catalogue, hashed } = await verifierOf(names)
+  const run = verifier.run()
+  await hashed
+  const stored = async () => (await store.loadRanges()).map(({ collection }) => collection).sort()
+  const [stays, goes] = names.map((name) => catalogue.entries().find((entry) => entry.name === name)?.uuid as string)
+  await vi.waitFor(async () => expect(await stored()).toEqual([stays, goes].sort()), patience)
+  expect(verifier.report.source).toMatchObject({ scannedCollectionCount: 2, totalCollectionCount: 2 })
+  catalogue.remove(goes as string)
+  await vi.waitFor(async () => expect(await stored()).toEqual([stays]), patience)
+  expect(verifier.report.source).toMatchObject({ scannedCollectionCount: 1, totalCollectionCount: 1 })
+  verifier.stop()
+  await run
+})
+
+it('looks again at what a predecessor stored: what is equal, or gone, does not wait for a verdict', async () => {
+  await bothHave('things', [{ _id: 1 }, { _id: 2 }, { _id: 3 }])
+  await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
+  const { verifier, store, catalogue, hashed } = await verifierOf(['things'])
+  const uuid = catalogue.entries()[0]?.uuid as string
+  const nobodys = '0123456789abcdef'
+  const marks = { onSource: false, onDestination: true }
+  const rechecks = [1, 2, 3].map((id) => ({ uuid, idElement: idElementOf(id), ...marks }))
+  await store.saveRechecks([...rechecks, { uuid: nobodys, idElement: idElementOf(1), ...marks }])
+  const run = verifier.run()
+  await hashed
+  const different = rechecks.filter((_, at) => at === 1)
+  await vi.waitFor(async () => expect(await store.readRechecks(null, 10)).toEqual(different), patience)
+  const { total } = await verifier.settle()
+  expect(total).toBe(1)
+  expect(await store.readRechecks(null, 10)).toEqual(different)
   verifier.stop()
   await run
 })
