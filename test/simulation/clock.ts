@@ -47,6 +47,7 @@ export class Clock {
 
   after(delayMS: number, host: Host | null, run: () => void, wakes = true): Happening {
     const happening = { at: this.now + Math.max(0, delayMS), order: this.#order++, host, wakes, run, cancelled: false }
+    if (!Number.isFinite(happening.at)) throw new Error(`nothing can happen at ${happening.at} ms`)
     this.#push(happening)
     return happening
   }

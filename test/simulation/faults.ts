@@ -38,13 +38,15 @@ export class Faults {
   #strike(): void {
     const world = this.#world
     const random = this.#random
-    const instance = random.pick(world.instances)
+    const started = world.instances.filter(({ process }) => process !== null)
+    if (started.length === 0) return
+    const instance = random.pick(started)
     const network = random.chance(0.7) ? world.destination : world.source
     const seconds = (from: number, to: number): number => random.int(from * 1_000, to * 1_000)
     const strikes: [number, string, () => void][] = [
       [10, 'crash', () => instance.crash(seconds(0, 5) + 300, random.chance(0.3))],
       [10, 'pause', () => instance.pause(seconds(1, 40))],
-      [8, 'partition', () => network.cut(...this.#hostOf(instance), seconds(1, 30), random.chance(0.5))],
+      [8, 'partition', () => network.cut(instance.host, seconds(1, 30), random.chance(0.5))],
       [4, 'partition from both', () => this.#cutOff(instance, seconds(1, 30))],
       [5, 'election', () => network.elect(seconds(0, 4))],
       [4, 'stuck writes', () => this.#stick(seconds(2, 10))],
@@ -59,10 +61,6 @@ export class Faults {
     const [, name, strike] = random.weighted(strikes.map((one) => [one[0], one] as const))
     this.counts.set(name, (this.counts.get(name) ?? 0) + 1)
     strike()
-  }
-
-  #hostOf(instance: Instance): [Instance['host']] {
-    return [instance.host]
   }
 
   #cutOff(instance: Instance, milliseconds: number): void {

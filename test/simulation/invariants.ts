@@ -1,4 +1,4 @@
-import type { Document, Timestamp } from 'mongodb'
+import { type Document, Timestamp } from 'mongodb'
 import type { Clock } from './clock.ts'
 import type { Content } from './content.ts'
 import type { Network, Sender } from './network.ts'
@@ -161,16 +161,28 @@ export class Invariants implements Witness {
     const { destination, source } = this.#parts
     const owner = destination.server.collection('ownership').get('coordinator')?.['owner']
     if (owner !== sender.token) this.#violated(`${sender.token} changed definitions while ${owner} coordinates`)
-    const from = Math.min(...this.positions)
-    const barrier = this.#definitions.find(({ at }) => at >= from)
-    if (!barrier) return
+    const barrier = this.#barrier()
+    if (barrier === null) return
     for (const [partition, events] of this.#events.entries()) {
-      for (let at = this.#passed[partition] as number; at < events.length && (events[at] as number) < barrier.at; at++) {
+      for (let at = this.#passed[partition] as number; at < events.length && (events[at] as number) < barrier; at++) {
         const { document, version } = source.log.events[events[at] as number] as { document: number; version: number }
         if ((this.#furthest[document] as number) >= version) continue
-        this.#violated(`definitions (${barrier.name}) changed before version ${version} of document ${document} was applied`)
+        this.#violated(`definitions changed before version ${version} of document ${document} was applied`)
       }
     }
+  }
+
+  /** The place in the stream up to which all is applied when definitions change now; null where none is due. */
+  #barrier(): number | null {
+    const { destination, source } = this.#parts
+    const [open] = destination.server.collection('barriers').find({ done: false }, { _id: 1 }, 1)
+    if (open) {
+      const key = open['_id'] as string
+      return source.log.from(new Timestamp({ t: Number.parseInt(key.slice(0, 8), 16), i: Number.parseInt(key.slice(8), 16) }))
+    }
+    // Who owns everything needs no barrier, and its stored positions may be behind what it has come to.
+    const from = Math.min(...this.positions)
+    return this.#definitions.find(({ at }) => at >= from)?.at ?? null
   }
 
   /** After a process has done something. */

@@ -24,7 +24,7 @@ export interface WorldOptions {
 export const smallWorld: Omit<WorldOptions, 'seed'> = {
   shards: 4,
   instances: 4,
-  steps: 25_000,
+  steps: 10_000,
   documents: 600,
   collections: 3,
   rate: 40,

@@ -110,8 +110,6 @@ export class Process {
   }
 
   begin(): void {
-    // What is simulated begins when all is copied.
-    this.work.verification.copied()
     void this.#pulse.start()
     this.#pulse.transition('RUNNING', { commitRequested: false, reversing: null, failure: null } as unknown as InstanceContext)
     this.#enter()
@@ -124,6 +122,8 @@ export class Process {
       this.#parts.onFailed(this, `${what.failure.error}: ${what.failure.errorDescription}`)
       setTimeout(() => this.#enter(), operatorMS)
     }
+    // What is simulated begins when all is copied.
+    this.work.replication.open(false).then(() => this.work.verification.copied()).catch(() => {})
     this.#leave = [superviseEvents(this.work, false, report, () => {}), superviseVerification(this.work, report)]
   }
 

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { Random } from '../support/random.ts'
 import { mutationOf } from './breaks.ts'
 import { takeOverTime } from './clock.ts'
@@ -27,6 +28,8 @@ const verdictMaxMS = 60_000
 
 /** Runs one world from its seed to its end. The same options give the same steps. */
 export async function simulate(options: WorldOptions): Promise<SimulationResult> {
+  // As main.ts has it.
+  setMaxListeners(200)
   const world = new World(options)
   const restore = takeOverTime(world.clock)
   const revert = options.breaks ? mutationOf(options.breaks).code?.() : undefined

@@ -216,7 +216,9 @@ export class Server {
   #find(where: string, command: Document, raw: boolean): Document {
     if (where === metadataDatabase) {
       const name = command['find'] as string
-      const found = this.collection(name).findRaw(command['filter'] ?? {}, command['sort'], command['limit'])
+      const { filter = {}, sort, limit } = command
+      const stored = this.collection(name)
+      const found = raw ? stored.findRaw(filter, sort, limit) : stored.find(filter, sort, limit)
       this.#count(`read ${name}`, found.length)
       return finished(found, `${where}.${name}`)
     }

@@ -93,6 +93,8 @@ export class World {
     Object.assign(destination, { client: this.destination.client(nobody, 'tandem:nobody:nobody', () => null) })
     const context = { monitor: new RetryMonitor(), signal: new AbortController().signal }
     const metadata = new Metadata(destination, context)
+    // As the note does with which a sync begins: whatever is written from here on is later, on whichever shard.
+    this.shards.note()
     const { second, ordinal } = this.source.server.latest()
     const record: SyncRecord = {
       configuration: { ...configuration, verification: { enabled: true } },
@@ -160,7 +162,9 @@ export class World {
     this.failures.set(kind, (this.failures.get(kind) ?? 0) + 1)
     if (kind === 'InternalError') this.invariants.violation ??= `${process.id} failed: ${what}`
     // Of two processes with one id the one that lost is ended by whoever notices.
-    if (kind === 'another process has its lease') this.end(process)
+    if (kind !== 'another process has its lease') return
+    this.end(process)
+    if (this.processesOf(process.id).length === 0) this.instances.find(({ id }) => id === process.id)?.start(2_000)
   }
 }
 
