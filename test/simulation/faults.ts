@@ -49,7 +49,7 @@ export class Faults {
       [8, 'partition', () => network.cut(instance.host, seconds(1, 30), random.chance(0.5))],
       [4, 'partition from both', () => this.#cutOff(instance, seconds(1, 30))],
       [5, 'election', () => network.elect(seconds(0, 4))],
-      [4, 'stuck writes', () => this.#stick(seconds(2, 10))],
+      [4, 'stuck writes', () => this.#stick(instance, seconds(2, 10))],
       [3, 'twin', () => instance.duplicate()],
       [2, 'leave', () => instance.crash(seconds(20, 60), true)],
       [4, 'silent shard', () => world.shards.silence(seconds(1, 8))],
@@ -68,9 +68,11 @@ export class Faults {
     this.#world.destination.cut(instance.host, milliseconds, false)
   }
 
-  #stick(milliseconds: number): void {
+  #stick(instance: Instance, milliseconds: number): void {
     const { destination, clock } = this.#world
-    destination.stuckChance = 0.05
+    destination.stuckChance = 0.15
+    // Whoever dies now leaves writes behind that the server still works on.
+    if (this.#random.chance(0.5)) clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
     clock.after(milliseconds, null, () => {
       destination.stuckChance = 0
     })
