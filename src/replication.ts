@@ -194,7 +194,7 @@ export class Replication {
       partitionCount: record.partitions,
       selection,
       reload: () => this.#reloadClaimed(),
-      follow: (touched, time, stopped) => this.#follower.follow(touched, time, stopped),
+      follow: (...reached) => this.#follower.follow(...reached),
       refuse: (event) => this.#definitions.refuseEvent(event),
       isOnSource: async (database, uuid) => {
         const listed = await retry(`listing ${database}`, context, () =>

@@ -45,9 +45,10 @@ export interface EventApplicationParts {
   partitionCount: number
   /**
    * Makes the destination's definitions equal, or waits until the coordinator has; resolves when events after it may be
-   * applied, with the catalogue as it is then. Rejects with StoppedError when `stopped` before.
+   * applied, with the catalogue as it is then. Rejects with StoppedError when `stopped` before. `partitions`: all those that
+   * are applied here.
    */
-  follow: (touched: Touched, time: ClusterTime, stopped: AbortSignal) => Promise<void>
+  follow: (touched: Touched, time: ClusterTime, partitions: number[], stopped: AbortSignal) => Promise<void>
   /** Throws FatalError for what cannot be followed. */
   refuse: (event: ChangeEvent) => Promise<void>
   /** What of the source is followed. */
@@ -306,7 +307,8 @@ export class EventApplication {
       if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
     const [{ time } = { time: 0n }] = events
-    await this.#parts.follow(touched, time, AbortSignal.any([this.#stream.signal, this.#failed.signal]))
+    const stopped = AbortSignal.any([this.#stream.signal, this.#failed.signal])
+    await this.#parts.follow(touched, time, [...this.#parts.partitions.keys()], stopped)
     this.#applied += events.length
   }
 

@@ -51,14 +51,17 @@ export class DefinitionFollower {
     return this.#keepingUp
   }
 
-  /** Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator. */
-  async follow(touched: Touched, time: ClusterTime, stopped: AbortSignal): Promise<void> {
-    const { coordination, barriers } = this.#parts
-    if (coordination.ownsAll && coordination.leading) {
+  /**
+   * Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator.
+   * @param partitions those whose events have been applied up to here: fewer than are held where some were claimed since
+   */
+  async follow(touched: Touched, time: ClusterTime, partitions: number[], stopped: AbortSignal): Promise<void> {
+    const { coordination, barriers, partitionCount } = this.#parts
+    if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#lookAnew()
       return await this.#reconcile(touched)
     }
-    await barriers.reach(time, touched, [...coordination.held.keys()])
+    await barriers.reach(time, touched, partitions)
     coordination.nudge()
     this.#waits = true
     try {

@@ -1,0 +1,63 @@
+import { parseArgs } from 'node:util'
+import { type Break, breaks } from '../test/simulation/breaks.ts'
+import { smallWorld, type WorldOptions } from '../test/simulation/options.ts'
+import { type SimulationResult, simulate } from '../test/simulation/run.ts'
+
+/**
+ * Simulated worlds, one for each seed; `npm test` runs a fixed sample of small ones:
+ *   npm run simulate -- --seeds 1000 --from 1                               small ones
+ *   npm run simulate -- --seeds 1 --shards 1000 --instances 100 --steps 1000000 --costs   a large one, and what it cost its metadata store
+ *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which some seed must find
+ * A seed that fails fails again with the same options, step by step.
+ */
+const { values } = parseArgs({
+  options: {
+    seeds: { type: 'string', default: '10' },
+    from: { type: 'string', default: '1' },
+    shards: { type: 'string', default: String(smallWorld.shards) },
+    instances: { type: 'string', default: String(smallWorld.instances) },
+    steps: { type: 'string', default: String(smallWorld.steps) },
+    documents: { type: 'string', default: String(smallWorld.documents) },
+    rate: { type: 'string', default: String(smallWorld.rate) },
+    faults: { type: 'string', default: String(smallWorld.faultRate) },
+    break: { type: 'string' },
+    costs: { type: 'boolean', default: false },
+  },
+})
+const mutation = (values.break ?? null) as Break | null
+const numbers = [values.seeds, values.from, values.shards, values.instances, values.steps, values.documents].map(Number)
+if (!numbers.every((one) => Number.isInteger(one) && one > 0) || (mutation && !breaks.includes(mutation))) {
+  console.error(`error: counts are whole numbers from 1, and --break one of ${breaks.join(', ')}`)
+  process.exit(2)
+}
+const [seeds, from, shards, instances, steps, documents] = numbers as [number, number, number, number, number, number]
+const world = { ...smallWorld, shards, instances, steps, documents, rate: Number(values.rate), faultRate: Number(values.faults) }
+
+function describe(seed: number, result: SimulationResult, cpuSeconds: number): string {
+  const faults = [...result.faults].reduce((sum, [, count]) => sum + count, 0)
+  const figures =
+    `${result.steps} steps, ${result.seconds.toFixed(0)} s simulated, ${result.events} events, ${faults} faults, ` +
+    `${result.differences} differences named, at rest after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
+  return result.violation ? `FAIL seed ${seed}: ${result.violation} (${figures})` : `ok   seed ${seed}: ${figures}`
+}
+
+function showCosts({ costs, seconds }: SimulationResult): void {
+  for (const [what, { commands, documents: touched }] of [...costs].sort()) {
+    console.log(`     ${what}: ${(commands / seconds).toFixed(2)} commands/s, ${(touched / seconds).toFixed(1)} documents/s`)
+  }
+}
+
+let [passed, failed] = [0, 0]
+for (let seed = from; seed < from + seeds; seed++) {
+  const options: WorldOptions = { ...world, seed, breaks: mutation }
+  const begun = process.cpuUsage()
+  const result = await simulate(options)
+  const { user, system } = process.cpuUsage(begun)
+  console.log(describe(seed, result, (user + system) / 1e6))
+  if (values.costs) showCosts(result)
+  if (result.violation) failed += 1
+  else passed += 1
+}
+console.log(`${passed} passed, ${failed} failed`)
+// What a world leaves behind waits for what never comes.
+process.exit(failed === 0 ? 0 : 1)

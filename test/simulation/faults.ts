@@ -1,0 +1,85 @@
+import type { Random } from '../support/random.ts'
+import type { Instance } from './instance.ts'
+import type { World } from './world.ts'
+
+/** Everything that goes wrong in a world, at random times, until it is told to end. */
+export class Faults {
+  readonly counts = new Map<string, number>()
+  readonly #world: World
+  readonly #random: Random
+  #over = false
+
+  constructor(world: World, random: Random) {
+    this.#world = world
+    this.#random = random
+  }
+
+  begin(): void {
+    const { clock, options } = this.#world
+    if (options.faultRate <= 0) return
+    const untilNextMS = (-Math.log(1 - this.#random.fraction()) * 1_000) / options.faultRate
+    clock.after(untilNextMS, null, () => {
+      if (this.#over) return
+      this.#strike()
+      this.begin()
+    })
+  }
+
+  /** Nothing new goes wrong, what was cut is mended, and who was stopped or gone comes back. */
+  end(): void {
+    this.#over = true
+    const { source, destination, believing, instances } = this.#world
+    source.mend()
+    destination.mend()
+    if (believing) believing.awayUntil = 0
+    for (const instance of instances) instance.recover()
+  }
+
+  #strike(): void {
+    const world = this.#world
+    const random = this.#random
+    const started = world.instances.filter(({ process }) => process !== null)
+    if (started.length === 0) return
+    const instance = random.pick(started)
+    const network = random.chance(0.7) ? world.destination : world.source
+    const seconds = (from: number, to: number): number => random.int(from * 1_000, to * 1_000)
+    const strikes: [number, string, () => void][] = [
+      [10, 'crash', () => instance.crash(seconds(0, 5) + 300, random.chance(0.3))],
+      [10, 'pause', () => instance.pause(seconds(1, 40))],
+      [8, 'partition', () => network.cut(instance.host, seconds(1, 30), random.chance(0.5))],
+      [4, 'partition from both', () => this.#cutOff(instance, seconds(1, 30))],
+      [5, 'election', () => network.elect(seconds(0, 4))],
+      [4, 'stuck writes', () => this.#stick(instance, seconds(2, 10))],
+      [3, 'twin', () => instance.duplicate()],
+      [2, 'leave', () => instance.crash(seconds(20, 60), true)],
+      [4, 'silent shard', () => world.shards.silence(seconds(1, 8))],
+      [3, 'foreign write', () => world.tamper(random)],
+      [3, 'clock set', () => instance.setClock((random.fraction() * 2 - 1) * world.options.skewMaxMS)],
+      [world.believing ? 4 : 0, 'liveness store away', () => this.#away(seconds(1, 12))],
+      [world.believing ? 2 : 0, 'liveness store forgets', () => world.believing?.rows.clear()],
+    ]
+    const [, name, strike] = random.weighted(strikes.map((one) => [one[0], one] as const))
+    this.counts.set(name, (this.counts.get(name) ?? 0) + 1)
+    strike()
+  }
+
+  #cutOff(instance: Instance, milliseconds: number): void {
+    this.#world.source.cut(instance.host, milliseconds, false)
+    this.#world.destination.cut(instance.host, milliseconds, false)
+  }
+
+  #stick(instance: Instance, milliseconds: number): void {
+    const { destination, clock } = this.#world
+    destination.stuckChance = 0.15
+    // Whoever dies now leaves writes behind that the server still works on.
+    if (this.#random.chance(0.5)) clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
+    clock.after(milliseconds, null, () => {
+      destination.stuckChance = 0
+    })
+  }
+
+  #away(milliseconds: number): void {
+    const { believing, clock } = this.#world
+    if (believing) believing.awayUntil = clock.now + milliseconds
+  }
+}

@@ -1,0 +1,203 @@
+import { type Document, Timestamp } from 'mongodb'
+import type { Clock } from './clock.ts'
+import type { Content } from './content.ts'
+import type { Network, Sender } from './network.ts'
+import type { Process } from './process.ts'
+import type { Server, Witness } from './server.ts'
+
+export interface InvariantParts {
+  clock: Clock
+  content: Content
+  source: Server
+  destination: Network
+  processes: () => Iterable<Process>
+}
+
+/** A change of definitions, by its place in the stream. */
+interface Definition {
+  at: number
+  collection: number
+  name: string
+  creates: boolean
+}
+
+/**
+ * What must hold at every step. Each rule is asked only when something happens that could break it, by facts that the world
+ * knows and no process does: what every process may do at this moment by its own clock, and what each document has come to.
+ */
+export class Invariants implements Witness {
+  violation: string | null = null
+  /** The furthest that each document has ever been on the destination. */
+  readonly #furthest: Int32Array
+  /** Of each partition: its events, as places in the stream. */
+  readonly #events: number[][]
+  /** Of each partition: how many of its events its stored position has passed. */
+  readonly #passed: number[]
+  /** Of each partition: the first event that its stored position has not passed. */
+  readonly positions: number[]
+  readonly #definitions: Definition[] = []
+  readonly #owners = new Map<string, string>()
+  readonly #parts: InvariantParts
+  #leader: Process | null = null
+
+  constructor(parts: InvariantParts) {
+    this.#parts = parts
+    const { partitions, newest } = parts.content
+    this.#furthest = Int32Array.from(newest)
+    this.#events = Array.from({ length: partitions }, () => [])
+    this.#passed = new Array(partitions).fill(0)
+    this.positions = new Array(partitions).fill(0)
+  }
+
+  #violated(what: string): void {
+    this.violation ??= `${(this.#parts.clock.now / 1_000).toFixed(3)} s: ${what}`
+  }
+
+  /** The stream has grown from this event on. */
+  published(from: number): void {
+    const { content, source } = this.#parts
+    for (let at = from; at < source.log.events.length; at++) {
+      const { document } = source.log.events[at] as { document: number }
+      if (document >= 0) this.#events[content.partitionOf(document)]?.push(at)
+    }
+  }
+
+  /** What a change of definitions does, by its place in the stream. */
+  definition(at: number, collection: number, name: string, creates: boolean): void {
+    this.#definitions.push({ at, collection, name, creates })
+  }
+
+  /** A document was written: by its partition's owner, and nothing that a stored position has passed is undone. */
+  wrote(sender: Sender, document: number): void {
+    const { content, destination } = this.#parts
+    const partition = content.partitionOf(document)
+    const owner = destination.server.collection('ownership').get(partition)?.['owner']
+    if (owner !== sender.token) {
+      this.#violated(`${sender.token} of ${sender.host.name} wrote a document of partition ${partition}, which is ${owner}'s`)
+    }
+    content.foreign.delete(document)
+    const reached = content.reached(document)
+    if (reached > (this.#furthest[document] as number)) this.#furthest[document] = reached
+    const next = content.published[document]?.[reached + 1]
+    if (next !== undefined && next < (this.positions[partition] as number)) {
+      this.#violated(`document ${document} went back to version ${reached}, behind the position stored for partition ${partition}`)
+    }
+  }
+
+  stored(sender: Sender, collection: string, before: Document | undefined, after: Document): void {
+    if (collection === 'ownership') this.#claimed(sender, before, after)
+    else if (collection === 'positions' && after['_id'] >= 0) this.#moved(sender, before, after)
+  }
+
+  #claimed(sender: Sender, before: Document | undefined, after: Document): void {
+    const { _id: key, owner, epoch } = after
+    const former = before?.['owner'] as string | null | undefined
+    if (owner === null) {
+      if (former !== sender.token) this.#violated(`${sender.token} gave back ${key}, which was ${former}'s`)
+      return
+    }
+    if (epoch !== (before?.['epoch'] ?? 0) + 1) this.#violated(`the claim on ${key} went from epoch ${before?.['epoch']} to ${epoch}`)
+    const line = `${key}:${epoch}`
+    if (this.#owners.has(line)) this.#violated(`${this.#owners.get(line)} and ${owner} both own ${key} in epoch ${epoch}`)
+    this.#owners.set(line, owner)
+    if (former && this.#canWrite(former)) this.#violated(`${owner} took ${key} from ${former}, which can still write`)
+  }
+
+  /** By its own clock, or because the server still works on something of it. */
+  #canWrite(token: string): boolean {
+    const { clock, destination, processes } = this.#parts
+    if (destination.isWriting((sender) => sender.token === token)) return true
+    for (const process of processes()) {
+      if (process.host.state === 'gone' || process.token !== token) continue
+      const { current } = clock
+      clock.current = process.host
+      const may = process.mayWrite
+      clock.current = current
+      if (may) return true
+    }
+    return false
+  }
+
+  #moved(sender: Sender, before: Document | undefined, after: Document): void {
+    const { content, source, destination } = this.#parts
+    const partition = after['_id'] as number
+    const claim = destination.server.collection('ownership').get(partition)
+    if (claim?.['epoch'] !== after['epoch'] || claim?.['owner'] !== sender.token) {
+      this.#violated(`${sender.token} stored a position of partition ${partition} under epoch ${after['epoch']}; it is ${claim?.['owner']}'s, in ${claim?.['epoch']}`)
+    }
+    if (before && before['epoch'] > after['epoch']) this.#violated(`a position of partition ${partition} went back from epoch ${before['epoch']}`)
+    const token = after['token']?._data as string | undefined
+    const next = token === undefined ? source.log.from(after['time'] as Timestamp) : source.log.after(token)
+    const former = this.positions[partition] as number
+    this.positions[partition] = next
+    const events = this.#events[partition] as number[]
+    let passed = this.#passed[partition] as number
+    while (passed > 0 && (events[passed - 1] as number) >= next) passed -= 1
+    while (passed < events.length && (events[passed] as number) < next) {
+      const event = source.log.events[events[passed] as number] as { document: number; version: number }
+      if (content.reached(event.document) < event.version && !content.foreign.has(event.document)) {
+        this.#violated(`the position of partition ${partition} passed version ${event.version} of document ${event.document}, which has reached ${content.reached(event.document)}`)
+      }
+      passed += 1
+    }
+    this.#passed[partition] = passed
+    for (let at = this.#definitions.length - 1; at >= 0; at--) {
+      const definition = this.#definitions[at] as Definition
+      if (definition.at < former) break
+      if (definition.at < next && !this.#isFollowed(definition)) {
+        this.#violated(`the position of partition ${partition} passed a change of definitions (${definition.name}) that nobody has followed`)
+      }
+    }
+  }
+
+  #isFollowed({ collection, name, creates }: Definition): boolean {
+    const wanted = this.#parts.source.indexes[collection]?.has(name) === true
+    const standing = this.#parts.destination.server.indexes[collection]?.has(name) === true
+    return creates ? standing || !wanted : !standing
+  }
+
+  /** Definitions changed on the destination: by the coordinator, with everything applied that was to come before. */
+  defined(sender: Sender): void {
+    const { destination, source } = this.#parts
+    const owner = destination.server.collection('ownership').get('coordinator')?.['owner']
+    if (owner !== sender.token) this.#violated(`${sender.token} changed definitions while ${owner} coordinates`)
+    const barrier = this.#barrier()
+    if (barrier === null) return
+    for (const [partition, events] of this.#events.entries()) {
+      for (let at = this.#passed[partition] as number; at < events.length && (events[at] as number) < barrier; at++) {
+        const { document, version } = source.log.events[events[at] as number] as { document: number; version: number }
+        if ((this.#furthest[document] as number) >= version) continue
+        this.#violated(`definitions changed before version ${version} of document ${document} was applied`)
+      }
+    }
+  }
+
+  /** The place in the stream up to which all is applied when definitions change now; null where none is due. */
+  #barrier(): number | null {
+    const { destination, source } = this.#parts
+    const [open] = destination.server.collection('barriers').find({ done: false }, { _id: 1 }, 1)
+    if (open) {
+      const key = open['_id'] as string
+      return source.log.from(new Timestamp({ t: Number.parseInt(key.slice(0, 8), 16), i: Number.parseInt(key.slice(8), 16) }))
+    }
+    // Who owns everything needs no barrier, and its stored positions may be behind what it has come to.
+    const from = Math.min(...this.positions)
+    return this.#definitions.find(({ at }) => at >= from)?.at ?? null
+  }
+
+  /** After a process has done something. */
+  acted(process: Process): void {
+    const { coordination } = process.work
+    if (!coordination.leading || !process.mayWrite) return
+    const owner = this.#owners.get(`coordinator:${coordination.tenure}`)
+    if (owner !== process.token) this.#violated(`${process.token} leads in tenure ${coordination.tenure}, which is ${owner}'s`)
+    const other = this.#leader
+    this.#leader = process
+    if (!other || other === process || other.host.state === 'gone' || !other.work.coordination.leading) return
+    const { clock } = this.#parts
+    const { current } = clock
+    clock.current = other.host
+    if (other.mayWrite) this.#violated(`${process.token} and ${other.token} lead at the same time`)
+    clock.current = current
+  }
+}

@@ -1,0 +1,147 @@
+import type { InstanceContext } from '../../machines/instance-context.ts'
+import type { WorkerReport } from '../../machines/protocol.ts'
+import type { Liveness } from '../../src/coordination/liveness.ts'
+import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { Pulse } from '../../src/coordination/pulse.ts'
+import type { Progress } from '../../src/domain/progress.ts'
+import { Cluster } from '../../src/mongo/cluster.ts'
+import type { SyncRecord } from '../../src/mongo/metadata.ts'
+import { RetryMonitor } from '../../src/mongo/retry.ts'
+import { superviseEvents, superviseVerification } from '../../src/supervise-work.ts'
+import { SyncWork } from '../../src/sync-work.ts'
+import { Throttle } from '../../src/throttle/throttle.ts'
+import { type Host, pids } from './clock.ts'
+import type { Network } from './network.ts'
+
+export interface ProcessParts {
+  id: string
+  host: Host
+  incarnation: string
+  source: Network
+  destination: Network
+  record: SyncRecord
+  /** Null: the metadata database tells who is alive. */
+  liveness: (() => Liveness) | null
+  /** Its lease is in another process's hands, or what it does has failed: somebody has to start it again. */
+  onFailed: (process: Process, what: string) => void
+  /** For mutations: what is changed in this process before it begins. */
+  alter: (process: Process) => void
+}
+
+const operatorMS = 2_000
+
+/** One tandem process: the product's own work on a sync, from the lease to the verifier, over simulated clusters. */
+export class Process {
+  readonly id: string
+  readonly host: Host
+  readonly work: SyncWork
+  readonly destination: Cluster
+  /** What it met and tried again, counted by what it was doing. */
+  readonly retries = new Map<string, number>()
+  readonly #parts: ProcessParts
+  readonly #pulse: Pulse
+  #leave: (() => void)[] = []
+
+  constructor(parts: ProcessParts) {
+    this.#parts = parts
+    const { id, host, incarnation, record } = parts
+    this.id = id
+    this.host = host
+    pids.set(host.pid, host)
+    const appName = `tandem:${id}:${incarnation}`
+    const context = {
+      monitor: new RetryMonitor(),
+      signal: new AbortController().signal,
+      onRetry: (what: string) => void this.retries.set(what, (this.retries.get(what) ?? 0) + 1),
+    }
+    const cluster = (name: 'cluster0' | 'cluster1', network: Network): Cluster => {
+      const made = new Cluster(name, 'mongodb://simulated', appName)
+      Object.assign(made, { client: network.client(host, appName, () => this.token), monitor: context.monitor, stopped: context.signal })
+      return made
+    }
+    const source = cluster('cluster0', parts.source)
+    source.sharded = true
+    this.destination = cluster('cluster1', parts.destination)
+    const liveness = parts.liveness?.() ?? new MongoLiveness(this.destination)
+    this.work = new SyncWork({
+      source,
+      destination: this.destination,
+      record,
+      owner: { id, incarnation },
+      context,
+      liveness,
+      storeDecides: parts.liveness !== null,
+      throttle: new Throttle(3),
+      atStep: () => {},
+      dropEventsOf: null,
+      onLeaseLost: (reason) => {
+        if (reason === 'taken') return parts.onFailed(this, 'another process has its lease')
+        this.#left()
+        this.#enter()
+      },
+    })
+    const progress = { ...running, mongosyncID: id }
+    this.#pulse = new Pulse({
+      id,
+      incarnation,
+      work: () => this.work,
+      progress: () => progress,
+      receive: () => {},
+      look: () => {},
+      context,
+    })
+    parts.alter(this)
+  }
+
+  /** By its own lease, as it knows it. */
+  get token(): string | null {
+    return this.work?.lease.held ? this.work.lease.token : null
+  }
+
+  /** It may write now, as it believes itself. */
+  get mayWrite(): boolean {
+    if (!this.work.lease.held) return false
+    try {
+      this.work.lease.fence()
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  begin(): void {
+    void this.#pulse.start()
+    this.#pulse.transition('RUNNING', { commitRequested: false, reversing: null, failure: null } as unknown as InstanceContext)
+    this.#enter()
+  }
+
+  #enter(): void {
+    const report = (what: WorkerReport): void => {
+      if (what.type !== 'worker.failed') return
+      this.#left()
+      this.#parts.onFailed(this, `${what.failure.error}: ${what.failure.errorDescription}`)
+      setTimeout(() => this.#enter(), operatorMS)
+    }
+    // What is simulated begins when all is copied.
+    this.work.replication.open(false).then(() => this.work.verification.copied()).catch(() => {})
+    this.#leave = [superviseEvents(this.work, false, report, () => {}), superviseVerification(this.work, report)]
+  }
+
+  #left(): void {
+    for (const leave of this.#leave.splice(0)) leave()
+  }
+}
+
+const running: Progress = {
+  state: 'RUNNING',
+  canCommit: true,
+  canWrite: false,
+  info: 'change event application',
+  lagTimeSeconds: 0,
+  totalEventsApplied: 0,
+  collectionCopy: null,
+  directionMapping: null,
+  mongosyncID: null,
+  coordinatorID: null,
+  verification: null,
+}

@@ -1,0 +1,376 @@
+import { BSON, type Document, Long, MongoServerError, Timestamp, UUID } from 'mongodb'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
+import { findSpan } from '../../src/domain/raw-bson.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { type Clock, epochMS, type Host } from './clock.ts'
+import { type Content, collectionUuid, encodeDocument, versionOf } from './content.ts'
+import { collectionName, database, EventLog, type Moment } from './event-log.ts'
+import type { Sender } from './network.ts'
+import { StoredCollection } from './stored-collection.ts'
+import { hasMore, nextBatch, openStream, type StreamCursor } from './streams.ts'
+
+/** Told of everything that a server does, as it does it. */
+export interface Witness {
+  wrote: (sender: Sender, document: number) => void
+  stored: (sender: Sender, collection: string, before: Document | undefined, after: Document) => void
+  defined: (sender: Sender, collection: number) => void
+}
+
+/** An answer that comes when there is something to tell. */
+export interface Awaiting {
+  cursor: StreamCursor
+  id: Long
+  patienceMS: number
+}
+
+interface Walk {
+  collection: number
+  next: number
+}
+
+/** How often commands of a kind came, and how many documents they read or wrote. */
+export interface Cost {
+  commands: number
+  documents: number
+}
+
+const someSecond = Math.floor(epochMS / 1_000)
+
+/**
+ * One cluster as its clients see it: documents, definitions, change stream, and on the destination tandem's own database. Each
+ * command takes effect at one moment. It knows the commands that tandem sends, and throws at any other.
+ */
+export class Server {
+  readonly side: 'source' | 'destination'
+  readonly log: EventLog
+  readonly metadata = new Map<string, StoredCollection>()
+  readonly indexes: Map<string, Document>[]
+  readonly costs = new Map<string, Cost>()
+  witness: Witness | null = null
+  /** The cluster's own time; of a sharded source the newest that any shard knows. */
+  latest: () => Moment
+  onNote: () => void = () => {}
+  now: () => number
+  /** For a mutation of the world: what becomes of a statement on its way. */
+  alter: (collection: string, statement: Document) => Document = (_, statement) => statement
+  /** Who sent what is being done now. */
+  asker: Host | null = null
+  readonly #clock: Clock
+  readonly #content: Content
+  readonly #streams = new Map<string, StreamCursor>()
+  readonly #walks = new Map<string, Walk>()
+  #cursors = 0
+  #ordinal = 0
+
+  constructor(side: 'source' | 'destination', clock: Clock, content: Content) {
+    this.side = side
+    this.#clock = clock
+    this.#content = content
+    this.log = new EventLog(side, content)
+    this.indexes = Array.from({ length: content.collections }, () => new Map())
+    this.now = () => epochMS + clock.now
+    this.latest = () => ({ second: someSecond + Math.floor(clock.now / 1_000), ordinal: this.#ordinal })
+    this.log.onPublished = () => this.#tellStreams()
+  }
+
+  collection(name: string): StoredCollection {
+    let found = this.metadata.get(name)
+    if (!found) {
+      found = new StoredCollection(() => this.now())
+      this.metadata.set(name, found)
+    }
+    return found
+  }
+
+  /** All cursors are gone, as after an election. */
+  forgetCursors(): void {
+    for (const { awaiting } of this.#streams.values()) awaiting?.()
+    this.#streams.clear()
+    this.#walks.clear()
+  }
+
+  execute(sender: Sender, where: string, command: Document, raw: boolean): Document | Awaiting {
+    this.asker = sender.host
+    const [verb] = Object.keys(command) as [string]
+    switch (verb) {
+      case 'find':
+        return this.#reply(this.#find(where, command, raw))
+      case 'aggregate':
+        return this.#reply(this.#aggregate(command, raw))
+      case 'getMore':
+        return this.#getMore(command)
+      case 'killCursors':
+        for (const id of command['cursors'] as Long[]) this.#kill(String(id))
+        return this.#reply({})
+      case 'insert':
+      case 'update':
+      case 'delete':
+        return this.#reply(this.#write(sender, where, verb, command))
+      case 'createIndexes':
+      case 'dropIndexes':
+        return this.#reply(this.#define(sender, where, command))
+      case 'listCollections':
+        return this.#reply(this.#listCollections(where, command))
+      case 'listIndexes':
+        return this.#reply(this.#listIndexes(command))
+      case 'listDatabases':
+        return this.#reply({ databases: [{ name: database }] })
+      case 'appendOplogNote':
+        this.#advance()
+        this.onNote()
+        return this.#reply({})
+      case 'hello':
+      case 'ping':
+        return this.#reply({})
+      default:
+        throw new Error(`the simulated ${this.side} does not know ${verb}`)
+    }
+  }
+
+  /** A document changes on the destination, by whomever. */
+  put(document: number, version: number): void {
+    const former = this.#content.standing[document] as number
+    this.#content.standing[document] = version
+    this.#advance()
+    const kind = version === 0 ? 'delete' : former === 0 ? 'insert' : 'replace'
+    const collection = this.#content.collectionOf(document)
+    this.log.events.push({ ...this.latest(), kind, collection, document, version })
+    this.log.frontier = this.latest()
+    this.#tellStreams()
+  }
+
+  /** What a waiting stream is answered with. */
+  answer({ cursor, id }: Awaiting): Document {
+    if (!this.#streams.has(String(id))) throw serverError(43, 'cursor not found')
+    if (this.side === 'destination') this.log.frontier = this.latest()
+    const { events, token } = nextBatch(cursor)
+    this.#count('change stream', events.length)
+    return this.#reply({ cursor: { id, ns: 'admin.$cmd.aggregate', nextBatch: events, postBatchResumeToken: { _data: token } } })
+  }
+
+  #advance(): void {
+    this.#ordinal += 1
+  }
+
+  #tellStreams(): void {
+    for (const cursor of this.#streams.values()) if (cursor.awaiting && hasMore(cursor)) cursor.awaiting()
+  }
+
+  #reply(fields: Document): Document {
+    const { second, ordinal } = this.latest()
+    return { ...fields, ok: 1, operationTime: new Timestamp({ t: second, i: ordinal }) }
+  }
+
+  #count(what: string, documents: number): void {
+    const cost = this.costs.get(what) ?? { commands: 0, documents: 0 }
+    cost.commands += 1
+    cost.documents += documents
+    this.costs.set(what, cost)
+  }
+
+  #open(): Long {
+    this.#cursors += 1
+    return Long.fromNumber(this.#cursors)
+  }
+
+  #kill(id: string): void {
+    this.#streams.get(id)?.awaiting?.()
+    this.#streams.delete(id)
+    this.#walks.delete(id)
+  }
+
+  #aggregate(command: Document, raw: boolean): Document {
+    const { aggregate, pipeline } = command as { aggregate: string | number; pipeline: Document[] }
+    if (pipeline[0]?.['$changeStream']) {
+      const id = this.#open()
+      this.#streams.set(String(id), openStream(this.log, pipeline))
+      return { cursor: { id, ns: 'admin.$cmd.aggregate', firstBatch: [], postBatchResumeToken: pipeline[0]['$changeStream'].resumeAfter ?? { _data: this.#startToken(pipeline) } } }
+    }
+    if (typeof aggregate === 'number' || pipeline[0]?.['$collStats'] || pipeline[0]?.['$group'] || aggregate === 'segments') {
+      return finished([], `${database}.none`)
+    }
+    const collection = this.collection(aggregate)
+    let found = collection.documents()
+    for (const stage of pipeline) {
+      const { $match: match, $set: fields } = stage
+      if (match) found = found.filter((document) => collection.matches(document, match))
+      if (fields) {
+        found = found.map((document) => {
+          const shown = { ...document }
+          for (const [path, expression] of Object.entries(fields)) shown[path] = collection.evaluate(document, expression)
+          return shown
+        })
+      }
+    }
+    this.#count(`read ${aggregate}`, found.length)
+    return finished(raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found, `${metadataDatabase}.${aggregate}`)
+  }
+
+  /** A place before everything that a stream that begins at a time shows. */
+  #startToken(pipeline: Document[]): string {
+    const time = pipeline[0]?.['$changeStream'].startAtOperationTime as Timestamp
+    const hex = (value: number): string => value.toString(16).padStart(8, '0')
+    return `82${hex(time.getHighBitsUnsigned())}${hex(Math.max(0, time.getLowBitsUnsigned() - 1))}ffffffffff`
+  }
+
+  #find(where: string, command: Document, raw: boolean): Document {
+    if (where === metadataDatabase) {
+      const name = command['find'] as string
+      const { filter = {}, sort, limit } = command
+      const stored = this.collection(name)
+      const found = raw ? stored.findRaw(filter, sort, limit) : stored.find(filter, sort, limit)
+      this.#count(`read ${name}`, found.length)
+      return finished(found, `${where}.${name}`)
+    }
+    if (where !== database) return finished([], `${where}.none`)
+    const number = this.#numberOf(command)
+    const ids = command['filter']?._id?.$in as { serializeInto: (target: Uint8Array, at: number) => number }[] | undefined
+    const ns = `${where}.${collectionName(number)}`
+    if (!ids) return this.#walk(number, command['batchSize'] ?? 101, ns)
+    const found = ids.map(int32Of).flatMap((document) => this.#read(document))
+    if (!raw) throw new Error('documents are read as bytes')
+    this.#count('read documents', found.length)
+    return finished(found, ns)
+  }
+
+  #read(document: number): Buffer[] {
+    if (!(document >= 0 && document < this.#content.count)) return []
+    const version = this.side === 'source' ? this.#content.onSource(document) : (this.#content.standing[document] as number)
+    return version === 0 ? [] : [encodeDocument(document, version)]
+  }
+
+  #walk(collection: number, size: number, ns: string): Document {
+    const id = this.#open()
+    this.#walks.set(String(id), { collection, next: collection })
+    return { cursor: { ...this.#stride(id, size), ns } }
+  }
+
+  #stride(id: Long, size: number): Document {
+    const walk = this.#walks.get(String(id)) as Walk
+    const batch: Buffer[] = []
+    for (; walk.next < this.#content.count && batch.length < size; walk.next += this.#content.collections) {
+      batch.push(...this.#read(walk.next))
+    }
+    const over = walk.next >= this.#content.count
+    if (over) this.#walks.delete(String(id))
+    this.#count('read documents', batch.length)
+    return { id: over ? Long.ZERO : id, firstBatch: batch, nextBatch: batch }
+  }
+
+  #getMore(command: Document): Document | Awaiting {
+    const id = command['getMore'] as Long
+    const cursor = this.#streams.get(String(id))
+    if (!cursor) {
+      if (!this.#walks.has(String(id))) throw serverError(43, 'cursor not found')
+      return this.#reply({ cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` } })
+    }
+    const awaiting = { cursor, id, patienceMS: command['maxTimeMS'] ?? 1_000 }
+    return hasMore(cursor) ? this.answer(awaiting) : awaiting
+  }
+
+  #write(sender: Sender, where: string, verb: 'insert' | 'update' | 'delete', command: Document): Document {
+    if (where === metadataDatabase) return this.#store(sender, command[verb] as string, verb, command)
+    const field = { insert: 'documents', update: 'updates', delete: 'deletes' }[verb]
+    const [, ...statements] = (command[field] as { parts: Buffer[] }).parts
+    this.#numberOf(command)
+    const writeErrors: Document[] = []
+    for (const [index, statement] of statements.entries()) {
+      const document = int32At(verb === 'insert' ? statement : spanOf(statement, 'q'))
+      if (verb === 'insert' && this.#content.standing[document] !== 0) {
+        writeErrors.push({ index, code: 11000, errmsg: 'duplicate key', keyPattern: { _id: 1 } })
+        continue
+      }
+      const version = verb === 'delete' ? 0 : versionOf(verb === 'insert' ? statement : spanOf(statement, 'u'))
+      this.put(document, version)
+      this.witness?.wrote(sender, document)
+    }
+    this.#count('write documents', statements.length)
+    return { n: statements.length - writeErrors.length, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
+  }
+
+  #store(sender: Sender, name: string, verb: 'insert' | 'update' | 'delete', command: Document): Document {
+    const collection = this.collection(name)
+    const writeErrors: Document[] = []
+    let n = 0
+    const statements = command[verb === 'delete' ? 'deletes' : 'updates'] as Document[]
+    for (const [index, sent] of statements.entries()) {
+      const statement = this.alter(name, sent)
+      if (verb === 'delete') {
+        collection.delete(statement)
+        continue
+      }
+      const touched = this.witness ? collection.find(statement['q']) : []
+      const { matched, upserted, duplicate } = collection.update(statement)
+      if (duplicate) writeErrors.push({ index, code: 11000, errmsg: 'duplicate key' })
+      if (!matched) continue
+      n += 1
+      if (upserted) this.witness?.stored(sender, name, undefined, collection.get(statement['q']['_id']) as Document)
+      for (const before of touched) this.witness?.stored(sender, name, before, collection.get(before['_id']) as Document)
+    }
+    this.#count(`write ${name}`, statements.length)
+    return { n, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
+  }
+
+  #define(sender: Sender, where: string, command: Document): Document {
+    if (where !== database) return {}
+    const number = this.#numberOf(command)
+    const indexes = this.indexes[number] as Map<string, Document>
+    if (command['dropIndexes']) indexes.delete(command['index'] as string)
+    for (const index of (command['indexes'] ?? []) as Document[]) {
+      const { plain } = BSON.deserialize(BSON.serialize({ plain: index })) as { plain: Document }
+      indexes.set(plain['name'] as string, { v: 2, key: plain['key'], name: plain['name'] })
+    }
+    this.witness?.defined(sender, number)
+    return {}
+  }
+
+  #listCollections(where: string, command: Document): Document {
+    const uuid = command['filter']?.['info.uuid'] as UUID | undefined
+    const found = Array.from({ length: where === database ? this.#content.collections : 0 }, (_, number) => ({
+      name: collectionName(number),
+      type: 'collection',
+      options: {},
+      info: { readOnly: false, uuid: new UUID(Buffer.from(collectionUuid(this.side, number), 'latin1')) },
+    })).filter((one) => !uuid || one.info.uuid.equals(uuid))
+    return finished(found.map((one) => Buffer.from(BSON.serialize(one))), `${where}.$cmd.listCollections`)
+  }
+
+  #listIndexes(command: Document): Document {
+    const given = command['listIndexes'] as string | UUID
+    const number = typeof given === 'string' ? Number(given.slice(collectionName(0).length - 1)) : this.#numberOf({ collectionUUID: given })
+    const listed = [{ v: 2, key: { _id: 1 }, name: '_id_' }, ...(this.indexes[number]?.values() ?? [])]
+    return finished(listed.map((one) => Buffer.from(BSON.serialize(one))), `${database}.none`)
+  }
+
+  #numberOf(command: Document): number {
+    const uuid = fromUuid(command['collectionUUID'] as UUID)
+    return Buffer.from(uuid, 'latin1').readUInt32LE(0) - 1
+  }
+}
+
+function finished(firstBatch: unknown[], ns: string): Document {
+  return { cursor: { id: Long.ZERO, ns, firstBatch } }
+}
+
+export function serverError(code: number, errmsg: string): MongoServerError {
+  return new MongoServerError({ ok: 0, code, errmsg, message: errmsg })
+}
+
+function spanOf(statement: Buffer, name: string): Buffer {
+  const span = findSpan(statement, name)
+  if (!span) throw new Error(`a statement without ${name}`)
+  return statement.subarray(span.valueStart, span.valueEnd)
+}
+
+/** The `_id` of a document, or of a filter that names it. */
+function int32At(bytes: Buffer): number {
+  return bytes.readInt32LE(9)
+}
+
+const scratch = Buffer.alloc(64)
+
+function int32Of(value: { serializeInto: (target: Uint8Array, at: number) => number }): number {
+  scratch.set([7, 0x30, 0])
+  value.serializeInto(scratch, 3)
+  return scratch[0] === 0x10 ? scratch.readInt32LE(3) : Number.NaN
+}

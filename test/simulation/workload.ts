@@ -1,0 +1,78 @@
+import type { Random } from '../support/random.ts'
+import type { Clock } from './clock.ts'
+import type { Content } from './content.ts'
+import type { Logged } from './event-log.ts'
+import type { Server } from './server.ts'
+import type { Shards } from './shards.ts'
+
+const tickMS = 20
+
+/** Whoever writes on the source: documents, mostly few of them over and over; sometimes several at once, or definitions. */
+export class Workload {
+  stopped = false
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #content: Content
+  readonly #source: Server
+  readonly #shards: Shards
+  readonly #rate: number
+  #debt = 0
+  #names = 0
+  /** Changes of definitions that no stream shows yet, in their order. */
+  readonly defined: { collection: number; name: string; creates: boolean }[] = []
+
+  constructor(parts: { clock: Clock; random: Random; content: Content; source: Server; shards: Shards; rate: number }) {
+    this.#clock = parts.clock
+    this.#random = parts.random
+    this.#content = parts.content
+    this.#source = parts.source
+    this.#shards = parts.shards
+    this.#rate = parts.rate
+  }
+
+  begin(): void {
+    this.#clock.after(tickMS, null, () => this.#tick(), false)
+  }
+
+  #tick(): void {
+    if (this.stopped) return
+    this.begin()
+    // In waves, so that batches of all sizes come about.
+    const wave = 1 + Math.sin(this.#clock.now / 3_000)
+    this.#debt += (this.#rate * wave * tickMS) / 1_000
+    for (; this.#debt >= 1; this.#debt -= 1) this.#write()
+    if (this.#random.chance(0.003)) this.#define()
+    if (this.#random.chance(0.05)) this.#shards.move(this.#document())
+  }
+
+  #document(): number {
+    const few = this.#random.chance(0.5)
+    return this.#random.int(0, (few ? Math.ceil(this.#content.count / 20) : this.#content.count) - 1)
+  }
+
+  #write(): void {
+    this.#clock.steps += 1
+    if (!this.#random.chance(0.03)) return this.#shards.write(this.#change(this.#document()))
+    const several = new Set(Array.from({ length: this.#random.int(2, 5) }, () => this.#document()))
+    this.#shards.writeTogether([...several].map((document) => this.#change(document)))
+  }
+
+  #change(document: number): Omit<Logged, 'second' | 'ordinal'> {
+    const existed = this.#content.exists(document)
+    const deletes = existed && this.#random.chance(0.2)
+    const version = this.#content.change(document, deletes)
+    const kind = deletes ? 'delete' : !existed ? 'insert' : this.#random.chance(0.4) ? 'replace' : 'update'
+    return { kind, collection: this.#content.collectionOf(document), document, version }
+  }
+
+  #define(): void {
+    const collection = this.#random.int(0, this.#content.collections - 1)
+    const indexes = this.#source.indexes[collection] as Map<string, unknown>
+    const creates = indexes.size === 0 || (indexes.size < 4 && this.#random.chance(0.6))
+    const name = creates ? `by_${this.#names++}` : (this.#random.pick([...indexes.keys()]) as string)
+    if (creates) this.#source.indexes[collection]?.set(name, { v: 2, key: { [name]: 1 }, name })
+    else indexes.delete(name)
+    this.defined.push({ collection, name, creates })
+    this.#shards.write({ kind: creates ? 'createIndexes' : 'dropIndexes', collection, document: -1, version: 0 })
+  }
+}

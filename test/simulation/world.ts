@@ -1,0 +1,191 @@
+import { StageStore } from '../../src/coordination/stages.ts'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { Cluster } from '../../src/mongo/cluster.ts'
+import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
+import { RetryMonitor } from '../../src/mongo/retry.ts'
+import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
+import { configuration } from '../machines/instance-model.ts'
+import { Random } from '../support/random.ts'
+import { BelievingStore } from './believing-liveness.ts'
+import { mutationOf } from './breaks.ts'
+import { Clock, type Host } from './clock.ts'
+import { Content, collectionUuid } from './content.ts'
+import { collectionName, database } from './event-log.ts'
+import { Instance } from './instance.ts'
+import { Invariants } from './invariants.ts'
+import { Network } from './network.ts'
+import type { WorldOptions } from './options.ts'
+import { Process } from './process.ts'
+import { Server } from './server.ts'
+import { Shards } from './shards.ts'
+import { Workload } from './workload.ts'
+
+/** As the product has it: one for each shard, and not fewer than this. */
+const partitionsMin = 16
+
+/** Both clusters, everybody who runs, and what watches over them. */
+export class World {
+  readonly options: WorldOptions
+  readonly clock = new Clock()
+  readonly content: Content
+  readonly source: Network
+  readonly destination: Network
+  readonly shards: Shards
+  readonly workload: Workload
+  readonly invariants: Invariants
+  readonly instances: Instance[] = []
+  readonly believing: BelievingStore | null
+  /** What processes failed with, in the operator's words. */
+  readonly failures = new Map<string, number>()
+  readonly #processes = new Set<Process>()
+  readonly #hosts = new Map<Host, Process>()
+  #record: SyncRecord | null = null
+
+  constructor(options: WorldOptions) {
+    this.options = options
+    const random = new Random(options.seed)
+    const partitions = Math.max(partitionsMin, options.shards)
+    this.content = new Content(options.documents, options.collections, partitions)
+    for (let document = 0; document < options.documents; document++) if (random.chance(0.5)) this.content.plant(document)
+    const source = new Server('source', this.clock, this.content)
+    this.source = new Network(source, this.clock, random.fork('source'))
+    this.destination = new Network(new Server('destination', this.clock, this.content), this.clock, random.fork('destination'))
+    const { shards, skewMaxMS, driftMax, rate } = options
+    this.shards = new Shards(shards, skewMaxMS, driftMax, this.clock, random.fork('shards'), source.log, this.content)
+    source.latest = () => this.shards.latest
+    source.onNote = () => this.shards.note()
+    this.workload = new Workload({ clock: this.clock, random: random.fork('workload'), content: this.content, source, shards: this.shards, rate })
+    this.invariants = new Invariants({
+      clock: this.clock,
+      content: this.content,
+      source,
+      destination: this.destination,
+      processes: () => this.#processes,
+    })
+    this.shards.onMerged = (from) => {
+      this.invariants.published(from)
+      for (let at = from; at < source.log.events.length; at++) {
+        if ((source.log.events[at]?.document ?? 0) >= 0) continue
+        const defined = this.workload.defined.shift()
+        if (defined) this.invariants.definition(at, defined.collection, defined.name, defined.creates)
+      }
+    }
+    this.believing = random.chance(0.3) ? new BelievingStore(this.clock) : null
+    for (let at = 0; at < options.instances; at++) {
+      this.instances.push(new Instance(this, `i${at}`, random.fork(`instance ${at}`)))
+    }
+    if (options.breaks) mutationOf(options.breaks).world?.(this.destination, () => this.clock.now)
+  }
+
+  /** The sync as it is when all is copied: nobody has applied a change yet. */
+  initialise(): void {
+    this.clock.after(0, null, () => void this.#initialise())
+  }
+
+  get initialised(): boolean {
+    return this.#record !== null
+  }
+
+  async #initialise(): Promise<void> {
+    const nobody: Host = { name: 'nobody', pid: 2, skewMS: 0, drift: 0, state: 'running', deferred: [], stoppedAt: 0 }
+    const destination = new Cluster('cluster1', 'mongodb://simulated', 'tandem:nobody:nobody')
+    Object.assign(destination, { client: this.destination.client(nobody, 'tandem:nobody:nobody', () => null) })
+    const context = { monitor: new RetryMonitor(), signal: new AbortController().signal }
+    const metadata = new Metadata(destination, context)
+    // As the note does with which a sync begins: whatever is written from here on is later, on whichever shard.
+    this.shards.note()
+    const { second, ordinal } = this.source.server.latest()
+    const record: SyncRecord = {
+      configuration: { ...configuration, verification: { enabled: true } },
+      sourceIdentity: 'source',
+      destinationIdentity: 'destination',
+      startTime: clusterTime(second, ordinal),
+      partitions: this.content.partitions,
+      redis: this.believing !== null,
+      generation: 0,
+    }
+    await metadata.createSync(record)
+    await metadata.collections.save(Array.from({ length: this.options.collections }, (_, at) => entryOf(at)))
+    await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
+    await new StageStore(new StoredDocuments(destination, context)).set({ initialised: true })
+    this.destination.server.witness = this.invariants
+    this.#record = record
+  }
+
+  process(id: string, host: Host, incarnation: string): Process {
+    const made = new Process({
+      id,
+      host,
+      incarnation,
+      source: this.source,
+      destination: this.destination,
+      record: this.#record as SyncRecord,
+      liveness: this.believing ? () => (this.believing as BelievingStore).liveness() : null,
+      onFailed: (process, what) => this.#failed(process, what),
+      alter: (process) => this.options.breaks && mutationOf(this.options.breaks).process?.(process),
+    })
+    this.#processes.add(made)
+    this.#hosts.set(host, made)
+    return made
+  }
+
+  /** A process is no more; what the servers work on for it goes on. */
+  end(process: Process): void {
+    process.host.state = 'gone'
+    this.#processes.delete(process)
+    this.#hosts.delete(process.host)
+  }
+
+  processesOf(id: string): Process[] {
+    return [...this.#processes].filter((process) => process.id === id)
+  }
+
+  get processes(): Process[] {
+    return [...this.#processes]
+  }
+
+  processAt(host: Host): Process | undefined {
+    return this.#hosts.get(host)
+  }
+
+  /** Somebody else changes a document on the destination. */
+  tamper(random: Random): void {
+    const document = random.int(0, this.content.count - 1)
+    this.content.foreign.add(document)
+    const standing = this.content.standing[document] as number
+    this.destination.server.put(document, standing > 0 && random.chance(0.4) ? 0 : foreignVersion)
+  }
+
+  #failed(process: Process, what: string): void {
+    const kind = what.split(':')[0] as string
+    this.failures.set(kind, (this.failures.get(kind) ?? 0) + 1)
+    if (kind === 'InternalError') this.invariants.violation ??= `${process.id} failed: ${what}`
+    // Of two processes with one id the one that lost is ended by whoever notices.
+    if (kind !== 'another process has its lease') return
+    this.end(process)
+    if (this.processesOf(process.id).length === 0) this.instances.find(({ id }) => id === process.id)?.start(2_000)
+  }
+}
+
+/** No version that the source ever has. */
+const foreignVersion = 1_000_000_000
+
+function entryOf(at: number): CatalogueEntry {
+  return {
+    uuid: collectionUuid('source', at),
+    database,
+    name: collectionName(at),
+    sourceName: collectionName(at),
+    destinationUUID: collectionUuid('destination', at),
+    state: 'copied',
+    wanted: { options: [], indexes: [] },
+    shardKey: null,
+    estimatedBytes: 0,
+    copiedBytes: 0,
+    totalCopied: 0,
+    endedPartitions: new Set(),
+    planned: true,
+    hasTombstones: false,
+  }
+}
