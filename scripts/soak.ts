@@ -10,7 +10,7 @@ import { judgeSoak } from '../test/support/soak-verdict.ts'
 /**
  * One sync to and fro between two replica sets, for as long as asked, under the random workload and faults of all kinds:
  *   npm run soak -- --minutes 90 [--seed 1] [--instances 2] [--members 1] [--legs 60-300] [--faults kill,stop]
- *     [--log soak.jsonl]
+ *     [--paces 8,25,80] [--log soak.jsonl]
  * One line for each leg, compared byte for byte after its commit; at the end, whether memory, files and metadata stayed flat.
  */
 const { values } = parseArgs({
@@ -20,12 +20,15 @@ const { values } = parseArgs({
     instances: { type: 'string', default: '2' },
     members: { type: 'string', default: '1' },
     legs: { type: 'string', default: '60-300' },
+    paces: { type: 'string' },
     faults: { type: 'string', default: soakFaultKinds.join(',') },
     log: { type: 'string' },
   },
 })
 const { seed, log } = values
 const [shortest = 60, longest = shortest] = values.legs.split('-').map(Number)
+const paces = values.paces?.split(',').map(Number)
+if (paces?.some((pace) => !(pace > 0))) throw new Error('--paces takes steps a second, such as 8,25,80')
 const lastSeconds = Math.min(60, longest)
 const faults = values.faults.split(',')
 const unknown = faults.filter((kind) => !soakFaultKinds.includes(kind))
@@ -52,7 +55,8 @@ while (failure === null) {
   const seconds = lengths.int(shortest, longest)
   const last = left <= seconds
   try {
-    const report = await run.leg({ seconds: last ? lastSeconds : seconds, faults: last ? [] : faults })
+    const work = last ? { seconds: lastSeconds, faults: [] } : { seconds, faults }
+    const report = await run.leg({ ...work, ...(paces && { paces }) })
     reports.push(report)
     note({ ...report })
     console.log(soakLine(report))
