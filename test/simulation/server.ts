@@ -55,7 +55,6 @@ export class Server {
   alter: (collection: string, statement: Document) => Document = (_, statement) => statement
   /** Who sent what is being done now. */
   asker: Host | null = null
-  readonly #clock: Clock
   readonly #content: Content
   readonly #streams = new Map<string, StreamCursor>()
   readonly #walks = new Map<string, Walk>()
@@ -64,7 +63,6 @@ export class Server {
 
   constructor(side: 'source' | 'destination', clock: Clock, content: Content) {
     this.side = side
-    this.#clock = clock
     this.#content = content
     this.log = new EventLog(side, content)
     this.indexes = Array.from({ length: content.collections }, () => new Map())
@@ -145,7 +143,9 @@ export class Server {
     if (this.side === 'destination') this.log.frontier = this.latest()
     const { events, token } = nextBatch(cursor)
     this.#count('change stream', events.length)
-    return this.#reply({ cursor: { id, ns: 'admin.$cmd.aggregate', nextBatch: events, postBatchResumeToken: { _data: token } } })
+    return this.#reply({
+      cursor: { id, ns: 'admin.$cmd.aggregate', nextBatch: events, postBatchResumeToken: { _data: token } },
+    })
   }
 
   #advance(): void {
@@ -184,9 +184,21 @@ export class Server {
     if (pipeline[0]?.['$changeStream']) {
       const id = this.#open()
       this.#streams.set(String(id), openStream(this.log, pipeline))
-      return { cursor: { id, ns: 'admin.$cmd.aggregate', firstBatch: [], postBatchResumeToken: pipeline[0]['$changeStream'].resumeAfter ?? { _data: this.#startToken(pipeline) } } }
+      return {
+        cursor: {
+          id,
+          ns: 'admin.$cmd.aggregate',
+          firstBatch: [],
+          postBatchResumeToken: pipeline[0]['$changeStream'].resumeAfter ?? { _data: this.#startToken(pipeline) },
+        },
+      }
     }
-    if (typeof aggregate === 'number' || pipeline[0]?.['$collStats'] || pipeline[0]?.['$group'] || aggregate === 'segments') {
+    if (
+      typeof aggregate === 'number' ||
+      pipeline[0]?.['$collStats'] ||
+      pipeline[0]?.['$group'] ||
+      aggregate === 'segments'
+    ) {
       return finished([], `${database}.none`)
     }
     const collection = this.collection(aggregate)
@@ -197,13 +209,17 @@ export class Server {
       if (fields) {
         found = found.map((document) => {
           const shown = { ...document }
-          for (const [path, expression] of Object.entries(fields)) shown[path] = collection.evaluate(document, expression)
+          for (const [path, expression] of Object.entries(fields))
+            shown[path] = collection.evaluate(document, expression)
           return shown
         })
       }
     }
     this.#count(`read ${aggregate}`, found.length)
-    return finished(raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found, `${metadataDatabase}.${aggregate}`)
+    return finished(
+      raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found,
+      `${metadataDatabase}.${aggregate}`,
+    )
   }
 
   /** A place before everything that a stream that begins at a time shows. */
@@ -224,7 +240,9 @@ export class Server {
     }
     if (where !== database) return finished([], `${where}.none`)
     const number = this.#numberOf(command)
-    const ids = command['filter']?._id?.$in as { serializeInto: (target: Uint8Array, at: number) => number }[] | undefined
+    const ids = command['filter']?._id?.$in as
+      | { serializeInto: (target: Uint8Array, at: number) => number }[]
+      | undefined
     const ns = `${where}.${collectionName(number)}`
     if (!ids) return this.#walk(number, command['batchSize'] ?? 101, ns)
     const found = ids.map(int32Of).flatMap((document) => this.#read(document))
@@ -235,7 +253,8 @@ export class Server {
 
   #read(document: number): Buffer[] {
     if (!(document >= 0 && document < this.#content.count)) return []
-    const version = this.side === 'source' ? this.#content.onSource(document) : (this.#content.standing[document] as number)
+    const version =
+      this.side === 'source' ? this.#content.onSource(document) : (this.#content.standing[document] as number)
     return version === 0 ? [] : [encodeDocument(document, version)]
   }
 
@@ -262,7 +281,9 @@ export class Server {
     const cursor = this.#streams.get(String(id))
     if (!cursor) {
       if (!this.#walks.has(String(id))) throw serverError(43, 'cursor not found')
-      return this.#reply({ cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` } })
+      return this.#reply({
+        cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` },
+      })
     }
     const awaiting = { cursor, id, patienceMS: command['maxTimeMS'] ?? 1_000 }
     return hasMore(cursor) ? this.answer(awaiting) : awaiting
@@ -305,7 +326,8 @@ export class Server {
       if (!matched) continue
       n += 1
       if (upserted) this.witness?.stored(sender, name, undefined, collection.get(statement['q']['_id']) as Document)
-      for (const before of touched) this.witness?.stored(sender, name, before, collection.get(before['_id']) as Document)
+      for (const before of touched)
+        this.witness?.stored(sender, name, before, collection.get(before['_id']) as Document)
     }
     this.#count(`write ${name}`, statements.length)
     return { n, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
@@ -332,14 +354,23 @@ export class Server {
       options: {},
       info: { readOnly: false, uuid: new UUID(Buffer.from(collectionUuid(this.side, number), 'latin1')) },
     })).filter((one) => !uuid || one.info.uuid.equals(uuid))
-    return finished(found.map((one) => Buffer.from(BSON.serialize(one))), `${where}.$cmd.listCollections`)
+    return finished(
+      found.map((one) => Buffer.from(BSON.serialize(one))),
+      `${where}.$cmd.listCollections`,
+    )
   }
 
   #listIndexes(command: Document): Document {
     const given = command['listIndexes'] as string | UUID
-    const number = typeof given === 'string' ? Number(given.slice(collectionName(0).length - 1)) : this.#numberOf({ collectionUUID: given })
+    const number =
+      typeof given === 'string'
+        ? Number(given.slice(collectionName(0).length - 1))
+        : this.#numberOf({ collectionUUID: given })
     const listed = [{ v: 2, key: { _id: 1 }, name: '_id_' }, ...(this.indexes[number]?.values() ?? [])]
-    return finished(listed.map((one) => Buffer.from(BSON.serialize(one))), `${database}.none`)
+    return finished(
+      listed.map((one) => Buffer.from(BSON.serialize(one))),
+      `${database}.none`,
+    )
   }
 
   #numberOf(command: Document): number {
