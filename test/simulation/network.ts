@@ -1,8 +1,9 @@
 import { type Document, MongoNetworkError, MongoNetworkTimeoutError, MongoServerSelectionError } from 'mongodb'
 import type { Random } from '../support/random.ts'
 import type { Clock, Host } from './clock.ts'
-import { type Awaiting, type Server, serverError } from './server.ts'
+import type { Awaiting, Server } from './server.ts'
 import { StoredCollection } from './stored-collection.ts'
+import { serverError } from './wire.ts'
 
 /** Who sends a command: a process, in whichever life it is when it sends. */
 export interface Sender {
