@@ -31,7 +31,15 @@ if (!numbers.every((one) => Number.isInteger(one) && one > 0) || (mutation && !b
   process.exit(2)
 }
 const [seeds, from, shards, instances, steps, documents] = numbers as [number, number, number, number, number, number]
-const world = { ...smallWorld, shards, instances, steps, documents, rate: Number(values.rate), faultRate: Number(values.faults) }
+const world = {
+  ...smallWorld,
+  shards,
+  instances,
+  steps,
+  documents,
+  rate: Number(values.rate),
+  faultRate: Number(values.faults),
+}
 
 function describe(seed: number, result: SimulationResult, cpuSeconds: number): string {
   const faults = [...result.faults].reduce((sum, [, count]) => sum + count, 0)
@@ -43,7 +51,9 @@ function describe(seed: number, result: SimulationResult, cpuSeconds: number): s
 
 function showCosts({ costs, seconds }: SimulationResult): void {
   for (const [what, { commands, documents: touched }] of [...costs].sort()) {
-    console.log(`     ${what}: ${(commands / seconds).toFixed(2)} commands/s, ${(touched / seconds).toFixed(1)} documents/s`)
+    console.log(
+      `     ${what}: ${(commands / seconds).toFixed(2)} commands/s, ${(touched / seconds).toFixed(1)} documents/s`,
+    )
   }
 }
 

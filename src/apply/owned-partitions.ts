@@ -137,7 +137,9 @@ export class OwnedPartitions {
     while (!over) {
       const { held, staying } = coordination
       const same = [...owned].every(([partition, { epoch }]) => held.get(partition) === epoch && staying.has(partition))
-      if (!same || staying.size !== owned.size) application.drain()
+      // More is held than is applied: to be applied as well, or (a claim that was given up as lost has come after all, and is
+      // wanted elsewhere by now) to be given back.
+      if (!same || held.size !== owned.size) application.drain()
       await Promise.race([run.catch(() => {}), coordination.changed()])
     }
     this.#appliedTime = application.appliedTime

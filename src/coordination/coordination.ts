@@ -241,16 +241,15 @@ export class Coordination {
   async #rounds(): Promise<void> {
     const { context, liveness } = this.#parts
     liveness.onNotified = () => this.hurry()
-    let announced = ''
     while (!this.#stop.signal.aborted && !context.signal.aborted) {
       this.#wake = new AbortController()
       try {
         if (this.#parts.lease.held) {
-          // In every life anew: a lease begins without work.
-          const takesWork: boolean = this.#takesWork
-          const announcement = `${this.token} ${takesWork}`
-          if (announced !== announcement) await this.#parts.lease.announce(takesWork)
-          announced = announcement
+          // By what was seen, not by what was sent: a lease begins without work in every life, and an earlier word that was
+          // given up as lost may have come after a later one.
+          const { token } = this
+          const shown = this.#seen.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)?.takesWork
+          if (shown !== this.#takesWork) await this.#parts.lease.announce(this.#takesWork)
           await this.#round()
         }
       } catch (error) {

@@ -220,4 +220,18 @@ describe('instances that share partitions', () => {
       [b, 4],
     ])
   })
+
+  it('tell again that they take work when a late word of their own has come after it', async () => {
+    const a = await join('a')
+    const name = OwnershipStore.leaseName('a')
+    const shown = async (): Promise<unknown> => (await rows('leases').findOne({ _id: name }))?.['takesWork']
+    await vi.waitFor(async () => expect(await shown()).toBe(true), patience)
+    await rows('leases').updateOne({ _id: name }, { $set: { takesWork: false } })
+    await vi.waitFor(async () => expect(await shown()).toBe(true), patience)
+    const b = await join('b')
+    await shared([
+      [a, 4],
+      [b, 4],
+    ])
+  })
 })

@@ -4,6 +4,7 @@ import { Watermark } from '../../src/domain/watermark.ts'
 import { Rechecks } from '../../src/verify/rechecks.ts'
 import { epochMS } from './clock.ts'
 import type { Network } from './network.ts'
+import { partitionsMin } from './options.ts'
 import type { Process } from './process.ts'
 
 interface Mutation {
@@ -32,7 +33,9 @@ const mutations = {
     what: 'a claim is written without looking whether it is still as it was seen',
     world: ({ server }) => {
       server.alter = (collection, statement) =>
-        collection === 'ownership' && statement['q'].epoch !== undefined ? { ...statement, q: { _id: statement['q']._id } } : statement
+        collection === 'ownership' && statement['q'].epoch !== undefined
+          ? { ...statement, q: { _id: statement['q']._id } }
+          : statement
     },
   },
   'no-burial': {
@@ -54,30 +57,57 @@ const mutations = {
   'watermark-early': {
     what: 'a position counts as safe one batch too early',
     code: () =>
-      swap(Watermark.prototype, 'hold', (hold) => function (this: unknown, lane, batch) {
-        hold.call(this, lane, (batch as number) + 1)
-      }),
+      swap(
+        Watermark.prototype,
+        'hold',
+        (hold) =>
+          function (this: unknown, lane, batch) {
+            hold.call(this, lane, (batch as number) + 1)
+          },
+      ),
   },
   'lost-event': {
     what: 'one change in two hundred is read and never applied',
     code: () => {
       let put = 0
-      return swap(Lanes.prototype, 'put', (former) => function (this: unknown, ...given) {
-        put += 1
-        if (put % 200 !== 0) former.apply(this, given)
-      })
+      return swap(
+        Lanes.prototype,
+        'put',
+        (former) =>
+          function (this: unknown, ...given) {
+            put += 1
+            if (put % 200 !== 0) former.apply(this, given)
+          },
+      )
     },
   },
   'barrier-early': {
     what: 'nobody waits at a barrier',
     code: () => swap(Barriers.prototype, 'isDone', () => async () => true),
   },
+  'barrier-for-all': {
+    what: 'whoever comes to a barrier speaks for partitions that it has not read',
+    code: () =>
+      swap(
+        Barriers.prototype,
+        'reach',
+        (reach) =>
+          function (this: unknown, time, touched) {
+            return reach.call(this, time, touched, [...Array(partitionsMin).keys()])
+          },
+      ),
+  },
   'verifier-blind': {
     what: 'the verifier does not look at what changes on the destination',
     code: () =>
-      swap(Rechecks.prototype, 'changed', (changed) => function (this: unknown, uuid, idElement, side, ...rest) {
-        if (side === 'source') changed.call(this, uuid, idElement, side, ...rest)
-      }),
+      swap(
+        Rechecks.prototype,
+        'changed',
+        (changed) =>
+          function (this: unknown, uuid, idElement, side, ...rest) {
+            if (side === 'source') changed.call(this, uuid, idElement, side, ...rest)
+          },
+      ),
   },
 } satisfies Record<string, Mutation>
 

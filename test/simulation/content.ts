@@ -22,7 +22,25 @@ export function versionOf(bytes: Buffer): number {
   return bytes.readInt32LE(versionAt)
 }
 
-const template = Buffer.from([documentBytes, 0, 0, 0, 0x10, ...Buffer.from('_id\0'), 0, 0, 0, 0, 0x10, ...Buffer.from('v\0'), 0, 0, 0, 0, 0])
+const template = Buffer.from([
+  documentBytes,
+  0,
+  0,
+  0,
+  0x10,
+  ...Buffer.from('_id\0'),
+  0,
+  0,
+  0,
+  0,
+  0x10,
+  ...Buffer.from('v\0'),
+  0,
+  0,
+  0,
+  0,
+  0,
+])
 
 /** Where an event stands that no stream shows yet. */
 export const unpublished = Number.POSITIVE_INFINITY

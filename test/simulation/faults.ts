@@ -72,7 +72,8 @@ export class Faults {
     const { destination, clock } = this.#world
     destination.stuckChance = 0.15
     // Whoever dies now leaves writes behind that the server still works on.
-    if (this.#random.chance(0.5)) clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
+    if (this.#random.chance(0.5))
+      clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
     clock.after(milliseconds, null, () => {
       destination.stuckChance = 0
     })

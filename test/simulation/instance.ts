@@ -1,6 +1,6 @@
 import type { Random } from '../support/random.ts'
 import type { Host } from './clock.ts'
-import { Process } from './process.ts'
+import type { Process } from './process.ts'
 import type { World } from './world.ts'
 
 let lastPid = 0

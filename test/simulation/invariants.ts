@@ -73,14 +73,18 @@ export class Invariants implements Witness {
     const partition = content.partitionOf(document)
     const owner = destination.server.collection('ownership').get(partition)?.['owner']
     if (owner !== sender.token) {
-      this.#violated(`${sender.token} of ${sender.host.name} wrote a document of partition ${partition}, which is ${owner}'s`)
+      this.#violated(
+        `${sender.token} of ${sender.host.name} wrote a document of partition ${partition}, which is ${owner}'s`,
+      )
     }
     content.foreign.delete(document)
     const reached = content.reached(document)
     if (reached > (this.#furthest[document] as number)) this.#furthest[document] = reached
     const next = content.published[document]?.[reached + 1]
     if (next !== undefined && next < (this.positions[partition] as number)) {
-      this.#violated(`document ${document} went back to version ${reached}, behind the position stored for partition ${partition}`)
+      this.#violated(
+        `document ${document} went back to version ${reached}, behind the position stored for partition ${partition}`,
+      )
     }
   }
 
@@ -96,9 +100,11 @@ export class Invariants implements Witness {
       if (former !== sender.token) this.#violated(`${sender.token} gave back ${key}, which was ${former}'s`)
       return
     }
-    if (epoch !== (before?.['epoch'] ?? 0) + 1) this.#violated(`the claim on ${key} went from epoch ${before?.['epoch']} to ${epoch}`)
+    if (epoch !== (before?.['epoch'] ?? 0) + 1)
+      this.#violated(`the claim on ${key} went from epoch ${before?.['epoch']} to ${epoch}`)
     const line = `${key}:${epoch}`
-    if (this.#owners.has(line)) this.#violated(`${this.#owners.get(line)} and ${owner} both own ${key} in epoch ${epoch}`)
+    if (this.#owners.has(line))
+      this.#violated(`${this.#owners.get(line)} and ${owner} both own ${key} in epoch ${epoch}`)
     this.#owners.set(line, owner)
     if (former && this.#canWrite(former)) this.#violated(`${owner} took ${key} from ${former}, which can still write`)
   }
@@ -123,9 +129,12 @@ export class Invariants implements Witness {
     const partition = after['_id'] as number
     const claim = destination.server.collection('ownership').get(partition)
     if (claim?.['epoch'] !== after['epoch'] || claim?.['owner'] !== sender.token) {
-      this.#violated(`${sender.token} stored a position of partition ${partition} under epoch ${after['epoch']}; it is ${claim?.['owner']}'s, in ${claim?.['epoch']}`)
+      this.#violated(
+        `${sender.token} stored a position of partition ${partition} under epoch ${after['epoch']}; it is ${claim?.['owner']}'s, in ${claim?.['epoch']}`,
+      )
     }
-    if (before && before['epoch'] > after['epoch']) this.#violated(`a position of partition ${partition} went back from epoch ${before['epoch']}`)
+    if (before && before['epoch'] > after['epoch'])
+      this.#violated(`a position of partition ${partition} went back from epoch ${before['epoch']}`)
     const token = after['token']?._data as string | undefined
     const next = token === undefined ? source.log.from(after['time'] as Timestamp) : source.log.after(token)
     const former = this.positions[partition] as number
@@ -136,7 +145,9 @@ export class Invariants implements Witness {
     while (passed < events.length && (events[passed] as number) < next) {
       const event = source.log.events[events[passed] as number] as { document: number; version: number }
       if (content.reached(event.document) < event.version && !content.foreign.has(event.document)) {
-        this.#violated(`the position of partition ${partition} passed version ${event.version} of document ${event.document}, which has reached ${content.reached(event.document)}`)
+        this.#violated(
+          `the position of partition ${partition} passed version ${event.version} of document ${event.document}, which has reached ${content.reached(event.document)}`,
+        )
       }
       passed += 1
     }
@@ -145,7 +156,9 @@ export class Invariants implements Witness {
       const definition = this.#definitions[at] as Definition
       if (definition.at < former) break
       if (definition.at < next && !this.#isFollowed(definition)) {
-        this.#violated(`the position of partition ${partition} passed a change of definitions (${definition.name}) that nobody has followed`)
+        this.#violated(
+          `the position of partition ${partition} passed a change of definitions (${definition.name}) that nobody has followed`,
+        )
       }
     }
   }
@@ -178,7 +191,9 @@ export class Invariants implements Witness {
     const [open] = destination.server.collection('barriers').find({ done: false }, { _id: 1 }, 1)
     if (open) {
       const key = open['_id'] as string
-      return source.log.from(new Timestamp({ t: Number.parseInt(key.slice(0, 8), 16), i: Number.parseInt(key.slice(8), 16) }))
+      return source.log.from(
+        new Timestamp({ t: Number.parseInt(key.slice(0, 8), 16), i: Number.parseInt(key.slice(8), 16) }),
+      )
     }
     // Who owns everything needs no barrier, and its stored positions may be behind what it has come to.
     const from = Math.min(...this.positions)
@@ -190,7 +205,8 @@ export class Invariants implements Witness {
     const { coordination } = process.work
     if (!coordination.leading || !process.mayWrite) return
     const owner = this.#owners.get(`coordinator:${coordination.tenure}`)
-    if (owner !== process.token) this.#violated(`${process.token} leads in tenure ${coordination.tenure}, which is ${owner}'s`)
+    if (owner !== process.token)
+      this.#violated(`${process.token} leads in tenure ${coordination.tenure}, which is ${owner}'s`)
     const other = this.#leader
     this.#leader = process
     if (!other || other === process || other.host.state === 'gone' || !other.work.coordination.leading) return

@@ -1,8 +1,9 @@
 import { type Document, MongoNetworkError, MongoNetworkTimeoutError, MongoServerSelectionError } from 'mongodb'
 import type { Random } from '../support/random.ts'
 import type { Clock, Host } from './clock.ts'
-import { type Awaiting, type Server, serverError } from './server.ts'
+import type { Awaiting, Server } from './server.ts'
 import { StoredCollection } from './stored-collection.ts'
+import { serverError } from './wire.ts'
 
 /** Who sends a command: a process, in whichever life it is when it sends. */
 export interface Sender {
@@ -43,7 +44,13 @@ interface CommandOptions {
 
 const selectionMS = 5_000
 const notPrimary = 10107
-const opNames: Record<string, string> = { insert: 'insert', update: 'update', delete: 'remove', find: 'query', getMore: 'getmore' }
+const opNames: Record<string, string> = {
+  insert: 'insert',
+  update: 'update',
+  delete: 'remove',
+  find: 'query',
+  getMore: 'getmore',
+}
 
 /** The way between the processes and one cluster, and what that cluster works on at the moment. */
 export class Network {
@@ -82,7 +89,11 @@ export class Network {
     this.electionUntil = this.#clock.now + milliseconds
     this.server.forgetCursors()
     for (const operation of [...this.#active]) {
-      operation.end(this.#random.chance(0.5) ? serverError(notPrimary, 'not primary') : new MongoNetworkError('the primary stepped down'))
+      operation.end(
+        this.#random.chance(0.5)
+          ? serverError(notPrimary, 'not primary')
+          : new MongoNetworkError('the primary stepped down'),
+      )
     }
   }
 
@@ -96,7 +107,8 @@ export class Network {
   client(host: Host, appName: string, token: () => string | null): object {
     return {
       db: (where: string) => ({
-        command: (command: Document, options: CommandOptions) => this.#send(host, appName, token, where, command, options),
+        command: (command: Document, options: CommandOptions) =>
+          this.#send(host, appName, token, where, command, options),
       }),
       startSession: () => ({ advanceClusterTime: () => {}, endSession: async () => {} }),
       close: async () => {},
@@ -111,7 +123,14 @@ export class Network {
     return this.#random.chance(0.02) ? this.#random.int(5, 80) : 0.2 + this.#random.fraction()
   }
 
-  #send(host: Host, appName: string, token: () => string | null, where: string, command: Document, { signal, fieldsAsRaw }: CommandOptions): Promise<Document> {
+  #send(
+    host: Host,
+    appName: string,
+    token: () => string | null,
+    where: string,
+    command: Document,
+    { signal, fieldsAsRaw }: CommandOptions,
+  ): Promise<Document> {
     return new Promise((resolve, reject) => {
       const sentAt = this.#clock.now
       const limitMS = signal?.timeoutMS ?? Number.POSITIVE_INFINITY
@@ -139,10 +158,19 @@ export class Network {
         try {
           comment = writeComment(command['comment'])
         } catch (error) {
-          return reject(error)
+          reject(error)
+          return
         }
-        const message = { sender: { host, appName, token: token() }, where, command, comment, raw: fieldsAsRaw !== undefined, limitMS }
-        const arrive = (): void => (this.#isCut(host) ? lost() : this.#arrive(message, { tell, answer, resolve, reject }))
+        const message = {
+          sender: { host, appName, token: token() },
+          where,
+          command,
+          comment,
+          raw: fieldsAsRaw !== undefined,
+          limitMS,
+        }
+        const arrive = (): void =>
+          this.#isCut(host) ? lost() : this.#arrive(message, { tell, answer, resolve, reject })
         this.#clock.after(this.#latency(), null, arrive, false)
       }
       if (!this.#isCut(host)) return write()
@@ -155,10 +183,14 @@ export class Network {
   }
 
   #arrive({ sender, where, command, comment, raw, limitMS }: Message, { tell, answer, resolve, reject }: Return): void {
-    if (this.electionUntil > this.#clock.now) return answer(() => reject(serverError(notPrimary, 'not primary')))
+    if (this.electionUntil > this.#clock.now) {
+      answer(() => reject(serverError(notPrimary, 'not primary')))
+      return
+    }
     if (command['pipeline']?.[0]?.$currentOp) {
       const found = this.#operations(command['pipeline'][1].$match)
-      return answer(() => resolve({ ok: 1, cursor: { id: 0, ns: 'admin.none', firstBatch: found } }))
+      answer(() => resolve({ ok: 1, cursor: { id: 0, ns: 'admin.none', firstBatch: found } }))
+      return
     }
     const [verb] = Object.keys(command) as [string]
     const writes = command['writeConcern'] !== undefined
@@ -174,7 +206,8 @@ export class Network {
       try {
         reply = this.server.execute(sender, where, command, raw)
       } catch (error) {
-        return answer(() => reject(error))
+        answer(() => reject(error))
+        return
       }
       if ('cursor' in reply && 'patienceMS' in reply) this.#await(reply as Awaiting, { answer, resolve, reject })
       else answer(() => resolve(reply))
@@ -221,7 +254,10 @@ export class Network {
 
   #operations(match: Document): Document[] {
     if (!this.showsOperations) return []
-    return [...this.#active].map(({ shown }) => shown).filter((shown) => this.#shown.matches(shown, match)).slice(0, 1)
+    return [...this.#active]
+      .map(({ shown }) => shown)
+      .filter((shown) => this.#shown.matches(shown, match))
+      .slice(0, 1)
   }
 }
 

@@ -1,5 +1,8 @@
 import type { Break } from './breaks.ts'
 
+/** As the product has it: one for each shard, and not fewer than this. */
+export const partitionsMin = 16
+
 /** What a simulated world is made of. Everything else about it follows from the seed. */
 export interface WorldOptions {
   seed: number

@@ -56,7 +56,11 @@ export class Process {
     }
     const cluster = (name: 'cluster0' | 'cluster1', network: Network): Cluster => {
       const made = new Cluster(name, 'mongodb://simulated', appName)
-      Object.assign(made, { client: network.client(host, appName, () => this.token), monitor: context.monitor, stopped: context.signal })
+      Object.assign(made, {
+        client: network.client(host, appName, () => this.token),
+        monitor: context.monitor,
+        stopped: context.signal,
+      })
       return made
     }
     const source = cluster('cluster0', parts.source)
@@ -111,7 +115,11 @@ export class Process {
 
   begin(): void {
     void this.#pulse.start()
-    this.#pulse.transition('RUNNING', { commitRequested: false, reversing: null, failure: null } as unknown as InstanceContext)
+    this.#pulse.transition('RUNNING', {
+      commitRequested: false,
+      reversing: null,
+      failure: null,
+    } as unknown as InstanceContext)
     this.#enter()
   }
 
@@ -123,7 +131,10 @@ export class Process {
       setTimeout(() => this.#enter(), operatorMS)
     }
     // What is simulated begins when all is copied.
-    this.work.replication.open(false).then(() => this.work.verification.copied()).catch(() => {})
+    this.work.replication
+      .open(false)
+      .then(() => this.work.verification.copied())
+      .catch(() => {})
     this.#leave = [superviseEvents(this.work, false, report, () => {}), superviseVerification(this.work, report)]
   }
 

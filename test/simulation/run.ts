@@ -59,8 +59,14 @@ export async function simulate(options: WorldOptions): Promise<SimulationResult>
 
   async function run(world: World, faults: Faults): Promise<void> {
     world.initialise()
-    await until(world, () => world.initialised, 10_000, () => 'the sync was not initialised')
-    for (let count = 0; count < 3; count++) if (options.faultRate > 0) world.tamper(new Random(`before ${options.seed} ${count}`))
+    await until(
+      world,
+      () => world.initialised,
+      10_000,
+      () => 'the sync was not initialised',
+    )
+    for (let count = 0; count < 3; count++)
+      if (options.faultRate > 0) world.tamper(new Random(`before ${options.seed} ${count}`))
     for (const [at, instance] of world.instances.entries()) instance.start(at * 50)
     world.workload.begin()
     faults.begin()
@@ -68,7 +74,12 @@ export async function simulate(options: WorldOptions): Promise<SimulationResult>
     faults.end()
     calmedAt = world.clock.now
     world.workload.stopped = true
-    await until(world, () => isAtRest(world), restMaxMS, () => whyNot(world))
+    await until(
+      world,
+      () => isAtRest(world),
+      restMaxMS,
+      () => whyNot(world),
+    )
     restedAt = world.clock.now
     differences = await verdict(world)
   }
@@ -138,15 +149,17 @@ async function verdict(world: World): Promise<number> {
   let said: number | null = null
   const ask = (leader: Process): void => {
     const { verification, record } = leader.work
-    verification.settle(record.configuration, async () => 0).then(
-      () => {
-        said = 0
-      },
-      (error) => {
-        if (error?.failure === 'VerificationFailed') said = 1
-        else asked = null
-      },
-    )
+    verification
+      .settle(record.configuration, async () => 0)
+      .then(
+        () => {
+          said = 0
+        },
+        (error) => {
+          if (error?.failure === 'VerificationFailed') said = 1
+          else asked = null
+        },
+      )
   }
   let asked: Process | null = null
   const isSaid = (): boolean => {
@@ -159,7 +172,10 @@ async function verdict(world: World): Promise<number> {
   }
   await until(world, isSaid, verdictMaxMS, () => 'no verdict came')
   const real = content.different()
-  const named = destination.server.collection('mismatches').documents().map(({ mismatch }) => JSON.parse(mismatch))
+  const named = destination.server
+    .collection('mismatches')
+    .documents()
+    .map(({ mismatch }) => JSON.parse(mismatch))
   const ids = named.map(({ id }) => Number(id?.$numberInt)).sort((one, other) => one - other)
   if (ids.join() !== real.join()) {
     invariants.violation ??= `the verdict names ${ids.join(', ') || 'nothing'}; different are ${real.join(', ') || 'none'}`

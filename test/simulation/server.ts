@@ -1,13 +1,13 @@
-import { BSON, type Document, Long, MongoServerError, Timestamp, UUID } from 'mongodb'
+import { BSON, type Document, Long, Timestamp } from 'mongodb'
 import { metadataDatabase } from '../../src/domain/namespace.ts'
-import { findSpan } from '../../src/domain/raw-bson.ts'
-import { fromUuid } from '../../src/mongo/uuid.ts'
 import { type Clock, epochMS, type Host } from './clock.ts'
-import { type Content, collectionUuid, encodeDocument, versionOf } from './content.ts'
+import { type Content, encodeDocument, versionOf } from './content.ts'
 import { collectionName, database, EventLog, type Moment } from './event-log.ts'
+import { listCollections, listIndexes } from './listing.ts'
 import type { Sender } from './network.ts'
 import { StoredCollection } from './stored-collection.ts'
 import { hasMore, nextBatch, openStream, type StreamCursor } from './streams.ts'
+import { finished, int32At, int32Of, numberOf, serverError, spanOf } from './wire.ts'
 
 /** Told of everything that a server does, as it does it. */
 export interface Witness {
@@ -55,7 +55,6 @@ export class Server {
   alter: (collection: string, statement: Document) => Document = (_, statement) => statement
   /** Who sent what is being done now. */
   asker: Host | null = null
-  readonly #clock: Clock
   readonly #content: Content
   readonly #streams = new Map<string, StreamCursor>()
   readonly #walks = new Map<string, Walk>()
@@ -64,7 +63,6 @@ export class Server {
 
   constructor(side: 'source' | 'destination', clock: Clock, content: Content) {
     this.side = side
-    this.#clock = clock
     this.#content = content
     this.log = new EventLog(side, content)
     this.indexes = Array.from({ length: content.collections }, () => new Map())
@@ -110,9 +108,9 @@ export class Server {
       case 'dropIndexes':
         return this.#reply(this.#define(sender, where, command))
       case 'listCollections':
-        return this.#reply(this.#listCollections(where, command))
+        return this.#reply(listCollections(this.side, this.#content.collections, where, command))
       case 'listIndexes':
-        return this.#reply(this.#listIndexes(command))
+        return this.#reply(listIndexes(this.indexes, command))
       case 'listDatabases':
         return this.#reply({ databases: [{ name: database }] })
       case 'appendOplogNote':
@@ -145,7 +143,9 @@ export class Server {
     if (this.side === 'destination') this.log.frontier = this.latest()
     const { events, token } = nextBatch(cursor)
     this.#count('change stream', events.length)
-    return this.#reply({ cursor: { id, ns: 'admin.$cmd.aggregate', nextBatch: events, postBatchResumeToken: { _data: token } } })
+    return this.#reply({
+      cursor: { id, ns: 'admin.$cmd.aggregate', nextBatch: events, postBatchResumeToken: { _data: token } },
+    })
   }
 
   #advance(): void {
@@ -184,9 +184,21 @@ export class Server {
     if (pipeline[0]?.['$changeStream']) {
       const id = this.#open()
       this.#streams.set(String(id), openStream(this.log, pipeline))
-      return { cursor: { id, ns: 'admin.$cmd.aggregate', firstBatch: [], postBatchResumeToken: pipeline[0]['$changeStream'].resumeAfter ?? { _data: this.#startToken(pipeline) } } }
+      return {
+        cursor: {
+          id,
+          ns: 'admin.$cmd.aggregate',
+          firstBatch: [],
+          postBatchResumeToken: pipeline[0]['$changeStream'].resumeAfter ?? { _data: this.#startToken(pipeline) },
+        },
+      }
     }
-    if (typeof aggregate === 'number' || pipeline[0]?.['$collStats'] || pipeline[0]?.['$group'] || aggregate === 'segments') {
+    if (
+      typeof aggregate === 'number' ||
+      pipeline[0]?.['$collStats'] ||
+      pipeline[0]?.['$group'] ||
+      aggregate === 'segments'
+    ) {
       return finished([], `${database}.none`)
     }
     const collection = this.collection(aggregate)
@@ -197,13 +209,17 @@ export class Server {
       if (fields) {
         found = found.map((document) => {
           const shown = { ...document }
-          for (const [path, expression] of Object.entries(fields)) shown[path] = collection.evaluate(document, expression)
+          for (const [path, expression] of Object.entries(fields))
+            shown[path] = collection.evaluate(document, expression)
           return shown
         })
       }
     }
     this.#count(`read ${aggregate}`, found.length)
-    return finished(raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found, `${metadataDatabase}.${aggregate}`)
+    return finished(
+      raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found,
+      `${metadataDatabase}.${aggregate}`,
+    )
   }
 
   /** A place before everything that a stream that begins at a time shows. */
@@ -223,8 +239,10 @@ export class Server {
       return finished(found, `${where}.${name}`)
     }
     if (where !== database) return finished([], `${where}.none`)
-    const number = this.#numberOf(command)
-    const ids = command['filter']?._id?.$in as { serializeInto: (target: Uint8Array, at: number) => number }[] | undefined
+    const number = numberOf(command)
+    const ids = command['filter']?._id?.$in as
+      | { serializeInto: (target: Uint8Array, at: number) => number }[]
+      | undefined
     const ns = `${where}.${collectionName(number)}`
     if (!ids) return this.#walk(number, command['batchSize'] ?? 101, ns)
     const found = ids.map(int32Of).flatMap((document) => this.#read(document))
@@ -235,7 +253,8 @@ export class Server {
 
   #read(document: number): Buffer[] {
     if (!(document >= 0 && document < this.#content.count)) return []
-    const version = this.side === 'source' ? this.#content.onSource(document) : (this.#content.standing[document] as number)
+    const version =
+      this.side === 'source' ? this.#content.onSource(document) : (this.#content.standing[document] as number)
     return version === 0 ? [] : [encodeDocument(document, version)]
   }
 
@@ -262,7 +281,9 @@ export class Server {
     const cursor = this.#streams.get(String(id))
     if (!cursor) {
       if (!this.#walks.has(String(id))) throw serverError(43, 'cursor not found')
-      return this.#reply({ cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` } })
+      return this.#reply({
+        cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` },
+      })
     }
     const awaiting = { cursor, id, patienceMS: command['maxTimeMS'] ?? 1_000 }
     return hasMore(cursor) ? this.answer(awaiting) : awaiting
@@ -272,7 +293,7 @@ export class Server {
     if (where === metadataDatabase) return this.#store(sender, command[verb] as string, verb, command)
     const field = { insert: 'documents', update: 'updates', delete: 'deletes' }[verb]
     const [, ...statements] = (command[field] as { parts: Buffer[] }).parts
-    this.#numberOf(command)
+    numberOf(command)
     const writeErrors: Document[] = []
     for (const [index, statement] of statements.entries()) {
       const document = int32At(verb === 'insert' ? statement : spanOf(statement, 'q'))
@@ -305,7 +326,8 @@ export class Server {
       if (!matched) continue
       n += 1
       if (upserted) this.witness?.stored(sender, name, undefined, collection.get(statement['q']['_id']) as Document)
-      for (const before of touched) this.witness?.stored(sender, name, before, collection.get(before['_id']) as Document)
+      for (const before of touched)
+        this.witness?.stored(sender, name, before, collection.get(before['_id']) as Document)
     }
     this.#count(`write ${name}`, statements.length)
     return { n, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
@@ -313,7 +335,7 @@ export class Server {
 
   #define(sender: Sender, where: string, command: Document): Document {
     if (where !== database) return {}
-    const number = this.#numberOf(command)
+    const number = numberOf(command)
     const indexes = this.indexes[number] as Map<string, Document>
     if (command['dropIndexes']) indexes.delete(command['index'] as string)
     for (const index of (command['indexes'] ?? []) as Document[]) {
@@ -323,54 +345,4 @@ export class Server {
     this.witness?.defined(sender, number)
     return {}
   }
-
-  #listCollections(where: string, command: Document): Document {
-    const uuid = command['filter']?.['info.uuid'] as UUID | undefined
-    const found = Array.from({ length: where === database ? this.#content.collections : 0 }, (_, number) => ({
-      name: collectionName(number),
-      type: 'collection',
-      options: {},
-      info: { readOnly: false, uuid: new UUID(Buffer.from(collectionUuid(this.side, number), 'latin1')) },
-    })).filter((one) => !uuid || one.info.uuid.equals(uuid))
-    return finished(found.map((one) => Buffer.from(BSON.serialize(one))), `${where}.$cmd.listCollections`)
-  }
-
-  #listIndexes(command: Document): Document {
-    const given = command['listIndexes'] as string | UUID
-    const number = typeof given === 'string' ? Number(given.slice(collectionName(0).length - 1)) : this.#numberOf({ collectionUUID: given })
-    const listed = [{ v: 2, key: { _id: 1 }, name: '_id_' }, ...(this.indexes[number]?.values() ?? [])]
-    return finished(listed.map((one) => Buffer.from(BSON.serialize(one))), `${database}.none`)
-  }
-
-  #numberOf(command: Document): number {
-    const uuid = fromUuid(command['collectionUUID'] as UUID)
-    return Buffer.from(uuid, 'latin1').readUInt32LE(0) - 1
-  }
-}
-
-function finished(firstBatch: unknown[], ns: string): Document {
-  return { cursor: { id: Long.ZERO, ns, firstBatch } }
-}
-
-export function serverError(code: number, errmsg: string): MongoServerError {
-  return new MongoServerError({ ok: 0, code, errmsg, message: errmsg })
-}
-
-function spanOf(statement: Buffer, name: string): Buffer {
-  const span = findSpan(statement, name)
-  if (!span) throw new Error(`a statement without ${name}`)
-  return statement.subarray(span.valueStart, span.valueEnd)
-}
-
-/** The `_id` of a document, or of a filter that names it. */
-function int32At(bytes: Buffer): number {
-  return bytes.readInt32LE(9)
-}
-
-const scratch = Buffer.alloc(64)
-
-function int32Of(value: { serializeInto: (target: Uint8Array, at: number) => number }): number {
-  scratch.set([7, 0x30, 0])
-  value.serializeInto(scratch, 3)
-  return scratch[0] === 0x10 ? scratch.readInt32LE(3) : Number.NaN
 }

@@ -28,7 +28,15 @@ export class Shards {
   readonly #content: Content
   readonly #log: EventLog
 
-  constructor(count: number, skewMaxMS: number, driftMax: number, clock: Clock, random: Random, log: EventLog, content: Content) {
+  constructor(
+    count: number,
+    skewMaxMS: number,
+    driftMax: number,
+    clock: Clock,
+    random: Random,
+    log: EventLog,
+    content: Content,
+  ) {
     this.#clock = clock
     this.#random = random
     this.#log = log
@@ -62,7 +70,9 @@ export class Shards {
 
   /** Changes at one moment, as a transaction's: no shard that takes part has anything later before, or anything earlier after it. */
   writeTogether(events: Omit<Logged, 'second' | 'ordinal'>[]): void {
-    const parts = events.map((event) => this.#shards[event.document < 0 ? 0 : (this.#home[event.document] as number)] as Shard)
+    const parts = events.map(
+      (event) => this.#shards[event.document < 0 ? 0 : (this.#home[event.document] as number)] as Shard,
+    )
     const moment = parts.map((shard) => this.#tick(shard)).reduce((one, other) => (isLater(one, other) ? one : other))
     for (const [at, shard] of parts.entries()) {
       shard.known = moment

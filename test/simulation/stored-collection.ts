@@ -187,7 +187,10 @@ function satisfies(value: unknown, operator: string, wanted: unknown): boolean {
     case '$size':
       return Array.isArray(value) && value.length === wanted
     case '$all':
-      return union((value as unknown[] | undefined) ?? [], wanted as unknown[]).length === ((value as unknown[]) ?? []).length
+      return (
+        union((value as unknown[] | undefined) ?? [], wanted as unknown[]).length ===
+        ((value as unknown[]) ?? []).length
+      )
     case '$not':
       return !Object.entries(wanted as Document).every(([inner, one]) => satisfies(value, inner, one))
     case '$regex':
@@ -216,7 +219,9 @@ function keyOf(value: unknown): string {
   if (value instanceof Binary) return `b${bytes(value).latin1Slice()}`
   if (value instanceof Date) return `d${value.getTime()}`
   if (value instanceof Long) return value.toString()
-  return `o${Object.entries(value).map(([name, one]) => `${name}=${keyOf(one)}`).join()}`
+  return `o${Object.entries(value)
+    .map(([name, one]) => `${name}=${keyOf(one)}`)
+    .join()}`
 }
 
 function bytes(value: Binary): Buffer {

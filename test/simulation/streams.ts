@@ -1,5 +1,5 @@
 import type { Document, Timestamp } from 'mongodb'
-import { type EventLog, type Logged } from './event-log.ts'
+import type { EventLog, Logged } from './event-log.ts'
 
 /** A reader of one cluster's change stream: where it is and what the server keeps from it. */
 export interface StreamCursor {

@@ -52,8 +52,8 @@ export class Workload {
 
   #write(): void {
     this.#clock.steps += 1
-    if (!this.#random.chance(0.03)) return this.#shards.write(this.#change(this.#document()))
-    const several = new Set(Array.from({ length: this.#random.int(2, 5) }, () => this.#document()))
+    const count = this.#random.chance(0.03) ? this.#random.int(2, 5) : 1
+    const several = new Set(Array.from({ length: count }, () => this.#document()))
     this.#shards.writeTogether([...several].map((document) => this.#change(document)))
   }
 

@@ -15,14 +15,11 @@ import { collectionName, database } from './event-log.ts'
 import { Instance } from './instance.ts'
 import { Invariants } from './invariants.ts'
 import { Network } from './network.ts'
-import type { WorldOptions } from './options.ts'
+import { partitionsMin, type WorldOptions } from './options.ts'
 import { Process } from './process.ts'
 import { Server } from './server.ts'
 import { Shards } from './shards.ts'
 import { Workload } from './workload.ts'
-
-/** As the product has it: one for each shard, and not fewer than this. */
-const partitionsMin = 16
 
 /** Both clusters, everybody who runs, and what watches over them. */
 export class World {
@@ -47,15 +44,27 @@ export class World {
     const random = new Random(options.seed)
     const partitions = Math.max(partitionsMin, options.shards)
     this.content = new Content(options.documents, options.collections, partitions)
-    for (let document = 0; document < options.documents; document++) if (random.chance(0.5)) this.content.plant(document)
+    for (let document = 0; document < options.documents; document++)
+      if (random.chance(0.5)) this.content.plant(document)
     const source = new Server('source', this.clock, this.content)
     this.source = new Network(source, this.clock, random.fork('source'))
-    this.destination = new Network(new Server('destination', this.clock, this.content), this.clock, random.fork('destination'))
+    this.destination = new Network(
+      new Server('destination', this.clock, this.content),
+      this.clock,
+      random.fork('destination'),
+    )
     const { shards, skewMaxMS, driftMax, rate } = options
     this.shards = new Shards(shards, skewMaxMS, driftMax, this.clock, random.fork('shards'), source.log, this.content)
     source.latest = () => this.shards.latest
     source.onNote = () => this.shards.note()
-    this.workload = new Workload({ clock: this.clock, random: random.fork('workload'), content: this.content, source, shards: this.shards, rate })
+    this.workload = new Workload({
+      clock: this.clock,
+      random: random.fork('workload'),
+      content: this.content,
+      source,
+      shards: this.shards,
+      rate,
+    })
     this.invariants = new Invariants({
       clock: this.clock,
       content: this.content,

@@ -1,0 +1,39 @@
+import type { Document } from 'mongodb'
+import { Long, MongoServerError, type UUID } from 'mongodb'
+import { findSpan } from '../../src/domain/raw-bson.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+
+/** What commands carry and replies are made of. */
+
+export function finished(firstBatch: unknown[], ns: string): Document {
+  return { cursor: { id: Long.ZERO, ns, firstBatch } }
+}
+
+export function serverError(code: number, errmsg: string): MongoServerError {
+  return new MongoServerError({ ok: 0, code, errmsg, message: errmsg })
+}
+
+export function spanOf(statement: Buffer, name: string): Buffer {
+  const span = findSpan(statement, name)
+  if (!span) throw new Error(`a statement without ${name}`)
+  return statement.subarray(span.valueStart, span.valueEnd)
+}
+
+/** The `_id` of a document, or of a filter that names it. */
+export function int32At(bytes: Buffer): number {
+  return bytes.readInt32LE(9)
+}
+
+const scratch = Buffer.alloc(64)
+
+export function int32Of(value: { serializeInto: (target: Uint8Array, at: number) => number }): number {
+  scratch.set([7, 0x30, 0])
+  value.serializeInto(scratch, 3)
+  return scratch[0] === 0x10 ? scratch.readInt32LE(3) : Number.NaN
+}
+
+/** The collection that a command is about, by its UUID. */
+export function numberOf(command: Document): number {
+  const uuid = fromUuid(command['collectionUUID'] as UUID)
+  return Buffer.from(uuid, 'latin1').readUInt32LE(0) - 1
+}
