@@ -6,6 +6,7 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { failure, wrongMethod } from './answers.ts'
 import { auditCommands } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
+import { collectionsAnswerSchema, pageParameters, parsePage, renderCollections } from './collections-schema.ts'
 import { dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
@@ -154,6 +155,18 @@ export function createApi(dependencies: ApiDependencies) {
       async (context) => context.json(renderInstances(await instance.instances())),
     )
     .all('/api/v1/instances', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .get(
+      '/api/v1/collections',
+      describeQuery(
+        'collections',
+        'How far the sync is with each collection, those with the most left first.',
+        collectionsAnswerSchema,
+        pageParameters,
+      ),
+      async (context) => context.json(renderCollections(await instance.collections(parsePage(context.req.query())))),
+    )
+    .all('/api/v1/collections', (context) => wrongMethod(context, 'GET, HEAD'))
 
     .route('/', eventRoutes(sampler))
 

@@ -1,6 +1,7 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
 import { Actions } from './actions.js'
 import { Chart } from './chart.js'
+import { watchCollections } from './collections.js'
 import { bytes, count, duration } from './format.js'
 import { History } from './history.js'
 import { showInstances } from './instances.js'
@@ -96,3 +97,4 @@ function listen() {
 }
 
 listen()
+watchCollections()
