@@ -7,7 +7,7 @@ import { failure, wrongMethod } from './answers.ts'
 import { auditCommands } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { collectionsAnswerSchema, pageParameters, parsePage, renderCollections } from './collections-schema.ts'
-import { dashboardRoutes } from './dashboard.ts'
+import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
@@ -42,6 +42,9 @@ export interface ApiDependencies {
 
 export type Api = ReturnType<typeof createApi>
 
+/** Whether the process answers is for load balancers and supervisors to ask. */
+const openPaths = ['/healthz', ...dashboardPaths]
+
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
 export function createApi(dependencies: ApiDependencies) {
   const { instance, sampler, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
@@ -66,7 +69,7 @@ export function createApi(dependencies: ApiDependencies) {
     })
     .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
     .use(guardHost(anyHost))
-    .use(token === null ? (_context, next) => next() : requireToken(token))
+    .use(token === null ? (_context, next) => next() : requireToken(token, openPaths))
 
     .post(
       '/api/v1/start',

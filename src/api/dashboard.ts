@@ -17,6 +17,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/': 'page.html',
   '/dashboard/style.css': 'style.css',
   '/dashboard/main.js': 'main.js',
+  '/dashboard/access.js': 'access.js',
   '/dashboard/actions.js': 'actions.js',
   '/dashboard/chart.js': 'chart.js',
   '/dashboard/collections.js': 'collections.js',
@@ -27,8 +28,12 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/overview.js': 'overview.js',
   '/dashboard/page.js': 'page.js',
   '/dashboard/phases.js': 'phases.js',
+  '/dashboard/server-sent-events.js': 'server-sent-events.js',
   '/dashboard/table.js': 'table.js',
 }
+
+/** Without a token, too: the page says nothing of a sync before it has shown one itself. */
+export const dashboardPaths: readonly string[] = Object.keys(files)
 
 /** Nothing from elsewhere, nothing inline, in nobody's frame. */
 const policy = [

@@ -1,6 +1,7 @@
 /** @import { CollectionsAnswer } from '../api/collections-schema.ts' */
 /** @import { FailureAnswer } from '../api/schemas.ts' */
 /** @import { Cell } from './table.js' */
+import { ask } from './access.js'
 import { bytes, count, percent } from './format.js'
 import { byId, tell } from './page.js'
 import { Table } from './table.js'
@@ -47,7 +48,7 @@ async function look() {
   asking = true
   const asked = after
   try {
-    const response = await fetch(`/api/v1/collections?limit=${rowsShown}&after=${asked}`)
+    const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${asked}`)
     const answer = /** @type {CollectionsAnswer | FailureAnswer} */ (await response.json())
     if (answer.success) show(answer, asked)
     else tell('collections-note', `Not known now: ${answer.errorDescription}`)
