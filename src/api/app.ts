@@ -6,7 +6,7 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { failure, wrongMethod } from './answers.ts'
 import { auditCommands } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
-import { collectionsAnswerSchema, pageParameters, parsePage, renderCollections } from './collections-schema.ts'
+import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
 import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
@@ -167,7 +167,10 @@ export function createApi(dependencies: ApiDependencies) {
         collectionsAnswerSchema,
         pageParameters,
       ),
-      async (context) => context.json(renderCollections(await instance.collections(parsePage(context.req.query())))),
+      async (context) => {
+        const text = writeCollections(await instance.collections(parsePage(context.req.query())))
+        return context.body(text, 200, { 'Content-Type': 'application/json' })
+      },
     )
     .all('/api/v1/collections', (context) => wrongMethod(context, 'GET, HEAD'))
 

@@ -88,8 +88,17 @@ export function parsePage(query: Record<string, string>): CollectionsPage {
   return parsed.output
 }
 
-export function renderCollections(report: CollectionsReport): CollectionsAnswer {
+function renderCollections(report: CollectionsReport): CollectionsAnswer {
   return { success: true, collections: report.collections.map(renderRow), total: whole(report.total) }
+}
+
+const written = new WeakMap<CollectionsReport, string>()
+
+/** As JSON. One report is shown to all who look on within a moment: it is written once. */
+export function writeCollections(report: CollectionsReport): string {
+  const known = written.get(report) ?? JSON.stringify(renderCollections(report))
+  written.set(report, known)
+  return known
 }
 
 function renderRow({ namespace, copy, indexes, verification, mismatches }: CollectionRow) {

@@ -10,7 +10,7 @@ import { Table } from './table.js'
 
 /** @typedef {CollectionsAnswer['collections'][number]} Row */
 
-const everyMS = 3_000
+const everyMS = 5_000
 const rowsShown = 100
 
 const table = new Table('collections', [
