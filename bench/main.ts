@@ -1,7 +1,7 @@
 /**
  * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
  *
- *   npm run bench -- [--quick] [--only copy|burst|lag|verify|verification|cutover|memory|instances] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|lag|verify|verification|cutover|memory|instances|dashboards] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR]
  *
  * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
@@ -15,6 +15,7 @@ import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { benchBurst } from './burst.ts'
 import { benchCopy } from './copy.ts'
 import { benchCutover } from './cutover.ts'
+import { benchDashboards } from './dashboards.ts'
 import { benchInstances } from './instances.ts'
 import { benchLag } from './lag.ts'
 import { shapes } from './load.ts'
@@ -37,7 +38,7 @@ const { values } = parseArgs({
 })
 const runs = Number(values.runs)
 if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number from 1 on')
-const sections = ['copy', 'burst', 'lag', 'verify', 'verification', 'cutover', 'memory', 'instances']
+const sections = ['copy', 'burst', 'lag', 'verify', 'verification', 'cutover', 'memory', 'instances', 'dashboards']
 if (values.only && !sections.includes(values.only)) throw new Error(`--only takes ${sections.join(', ')}`)
 if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
   throw new Error(`--shape takes ${shapes.map(({ name }) => name).join(', ')}`)
@@ -72,8 +73,9 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const cutover = { section: 'cutover' as const, name: first.title, run: () => benchCutover(first, options) }
   const memory = { section: 'memory' as const, name: first.title, run: () => benchMemory(first, options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
+  const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const wanted = values.only ?? (values.shape ? 'copy' : undefined)
-  return [...copies, burst, ...lags, verify, verification, cutover, memory, instances].filter(
+  return [...copies, burst, ...lags, verify, verification, cutover, memory, instances, dashboards].filter(
     ({ section }) => !wanted || section === wanted,
   )
 }

@@ -5,7 +5,7 @@ export interface Measured {
 }
 
 export interface Row extends Measured {
-  section: 'copy' | 'burst' | 'lag' | 'verify' | 'verification' | 'cutover' | 'memory' | 'instances'
+  section: 'copy' | 'burst' | 'lag' | 'verify' | 'verification' | 'cutover' | 'memory' | 'instances' | 'dashboards'
   name: string
 }
 

@@ -14,7 +14,7 @@ export interface LogOptions {
   logLevel: LogLevel
 }
 
-const logLevels: Record<string, LogLevel> = {
+export const logLevels: Record<string, LogLevel> = {
   TRACE: 'trace',
   DEBUG: 'debug',
   INFO: 'info',

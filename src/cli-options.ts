@@ -3,6 +3,7 @@ import { printable } from './audit/difference.ts'
 import type { VerifyOptions } from './audit/run-verify.ts'
 import { addAccessOptions, readAccess } from './cli-access.ts'
 import { type ClientRequest, collectUrl, defaultUrls, limitsBody, startBody } from './cli-client-options.ts'
+import { addCompletionCommand } from './cli-completion.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -75,6 +76,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
   addClientCommands(program, env, found)
   addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
+  addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program
 }
 

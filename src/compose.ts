@@ -6,6 +6,7 @@ import { CommandTrail } from './command-trail.ts'
 import type { Liveness } from './coordination/liveness.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
+import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
 import { FatalError, isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { InstancesReport } from './domain/instances.ts'
@@ -86,6 +87,10 @@ export class ComposedInstance implements Instance {
 
   async instances(): Promise<InstancesReport> {
     return await (await this.#whenReady()).instances()
+  }
+
+  async collections(page: CollectionsPage): Promise<CollectionsReport> {
+    return await (await this.#whenReady()).collections(page)
   }
 
   limits(): LimitsReport {

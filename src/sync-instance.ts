@@ -3,6 +3,7 @@ import type { Instance } from './api/instance.ts'
 import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
 import { asRefusal } from './checks/check.ts'
 import { rowOf } from './coordination/pulse.ts'
+import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
 import { RefusedError } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import { type InstancesReport, totalsOf } from './domain/instances.ts'
@@ -57,6 +58,17 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
       return { instances: rows, totals: totalsOf(rows) }
     } catch (error) {
       throw asRefusal(error, 'instances')
+    }
+  }
+
+  /** None before a sync is started. */
+  async collections(page: CollectionsPage): Promise<CollectionsReport> {
+    const { work } = this.#sync
+    if (!work) return { collections: [], total: 0 }
+    try {
+      return await work.collections.report(page, this.progress().canWrite === true)
+    } catch (error) {
+      throw asRefusal(error, 'collections')
     }
   }
 

@@ -1,3 +1,4 @@
+import { CollectionReports } from './collection-reports.ts'
 import { CommitSteps } from './commit-steps.ts'
 import { Barriers } from './coordination/barriers.ts'
 import { StoreBelief } from './coordination/belief.ts'
@@ -8,6 +9,7 @@ import { StageStore } from './coordination/stages.ts'
 import { Team } from './coordination/team.ts'
 import { FatalError } from './domain/errors.ts'
 import type { Cluster } from './mongo/cluster.ts'
+import { CollectionFigures } from './mongo/collection-figures.ts'
 import { CommandStore } from './mongo/command-store.ts'
 import { Lease, type LeaseLoss, type LeaseOwner } from './mongo/lease.ts'
 import { Metadata, type SyncRecord } from './mongo/metadata.ts'
@@ -49,6 +51,8 @@ export class SyncWork {
   readonly replication: SharedReplication
   readonly commit: CommitSteps
   readonly figures: WorkFigures
+  /** The same collection by collection. */
+  readonly collections: CollectionReports
   /** Commands that one instance passes on to all. */
   readonly commands: CommandStore
   readonly #stages: StageStore
@@ -155,6 +159,7 @@ export class SyncWork {
       startTime: record.startTime,
       replication: this.replication,
     })
+    this.collections = new CollectionReports(new CollectionFigures(destination), record.configuration)
   }
 
   get record(): SyncRecord {

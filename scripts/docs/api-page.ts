@@ -14,6 +14,7 @@ interface Content {
 interface Operation {
   operationId: string
   summary: string
+  parameters?: { name: string; description: string; schema: Schema }[]
   requestBody?: Content & { required?: boolean }
   responses: Record<string, Content>
 }
@@ -60,9 +61,15 @@ ${table(
 }
 
 function renderEndpoint(endpoint: Endpoint, known: Known): string {
-  const { title, method, path, operationId, summary, requestBody, responses } = endpoint
+  const { title, method, path, operationId, summary, parameters, requestBody, responses } = endpoint
   const body = jsonOf(requestBody)
   const parts = [`## ${title}`, summary]
+  if (parameters) {
+    const properties = Object.fromEntries(
+      parameters.map(({ name, description, schema }) => [name, { ...schema, description }]),
+    )
+    parts.push('**Query.**', fieldsTable({ properties }, known, `the query of [${title}](#${anchor(title)})`, true))
+  }
   if (body) {
     const said = requestBody?.description ?? ''
     parts.push(`**Request body.** ${said}`, fieldsTable(body, known, `the body of [${title}](#${anchor(title)})`, true))

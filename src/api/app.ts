@@ -6,7 +6,8 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { failure, wrongMethod } from './answers.ts'
 import { auditCommands } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
-import { dashboardRoutes } from './dashboard.ts'
+import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
+import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
@@ -41,6 +42,9 @@ export interface ApiDependencies {
 
 export type Api = ReturnType<typeof createApi>
 
+/** Whether the process answers is for load balancers and supervisors to ask. */
+const openPaths = ['/healthz', ...dashboardPaths]
+
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
 export function createApi(dependencies: ApiDependencies) {
   const { instance, sampler, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
@@ -65,7 +69,7 @@ export function createApi(dependencies: ApiDependencies) {
     })
     .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
     .use(guardHost(anyHost))
-    .use(token === null ? (_context, next) => next() : requireToken(token))
+    .use(token === null ? (_context, next) => next() : requireToken(token, openPaths))
 
     .post(
       '/api/v1/start',
@@ -154,6 +158,21 @@ export function createApi(dependencies: ApiDependencies) {
       async (context) => context.json(renderInstances(await instance.instances())),
     )
     .all('/api/v1/instances', (context) => wrongMethod(context, 'GET, HEAD'))
+
+    .get(
+      '/api/v1/collections',
+      describeQuery(
+        'collections',
+        'How far the sync is with each collection, those with the most left first.',
+        collectionsAnswerSchema,
+        pageParameters,
+      ),
+      async (context) => {
+        const text = writeCollections(await instance.collections(parsePage(context.req.query())))
+        return context.body(text, 200, { 'Content-Type': 'application/json' })
+      },
+    )
+    .all('/api/v1/collections', (context) => wrongMethod(context, 'GET, HEAD'))
 
     .route('/', eventRoutes(sampler))
 

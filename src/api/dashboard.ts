@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Hono } from 'hono'
 import { wrongMethod } from './answers.ts'
 
-/** The dashboard's files, served as they lie in `src/dashboard`. Everything they show comes from `/api/v1/events`. */
+/** The dashboard's files, served as they lie in `src/dashboard`. What they show comes from `/api/v1/events` and `/api/v1/collections`. */
 
 const directory = new URL('../dashboard/', import.meta.url)
 
@@ -17,8 +17,10 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/': 'page.html',
   '/dashboard/style.css': 'style.css',
   '/dashboard/main.js': 'main.js',
+  '/dashboard/access.js': 'access.js',
   '/dashboard/actions.js': 'actions.js',
   '/dashboard/chart.js': 'chart.js',
+  '/dashboard/collections.js': 'collections.js',
   '/dashboard/commands.js': 'commands.js',
   '/dashboard/format.js': 'format.js',
   '/dashboard/history.js': 'history.js',
@@ -26,7 +28,12 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/overview.js': 'overview.js',
   '/dashboard/page.js': 'page.js',
   '/dashboard/phases.js': 'phases.js',
+  '/dashboard/server-sent-events.js': 'server-sent-events.js',
+  '/dashboard/table.js': 'table.js',
 }
+
+/** Without a token, too: the page says nothing of a sync before it has shown one itself. */
+export const dashboardPaths: readonly string[] = Object.keys(files)
 
 /** Nothing from elsewhere, nothing inline, in nobody's frame. */
 const policy = [

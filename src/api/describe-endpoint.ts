@@ -16,8 +16,20 @@ const commonFailures = {
   500: answer('InternalError.', failureSchema),
 }
 
-export function describeQuery(operationId: string, summary: string, schema: GenericSchema) {
-  return describeRoute({ operationId, summary, responses: { 200: answer('The answer.', schema), ...commonFailures } })
+/** @param parameters what the query part of the address may say; anything else there is refused */
+export function describeQuery(
+  operationId: string,
+  summary: string,
+  schema: GenericSchema,
+  parameters: Parameters<typeof describeRoute>[0]['parameters'] = undefined,
+) {
+  const refused = parameters && { 400: answer('InvalidRequest: the description names the parameter.', failureSchema) }
+  return describeRoute({
+    operationId,
+    summary,
+    ...(parameters && { parameters }),
+    responses: { 200: answer('The answer.', schema), ...refused, ...commonFailures },
+  })
 }
 
 export function describeCommand(

@@ -1,4 +1,5 @@
 import type { AuditEntry, CommandCall } from '../domain/audit-entry.ts'
+import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import type { Finding } from '../domain/finding.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
@@ -15,6 +16,8 @@ export interface Instance {
   progress(): Progress
   /** All instances of the sync, this one among them, as far as this one knows. */
   instances(): Promise<InstancesReport>
+  /** The collections of the sync, those with the most left to do first, whichever instance does it. */
+  collections(page: CollectionsPage): Promise<CollectionsReport>
   /** What holds back bulk work now. */
   limits(): LimitsReport
   /** Changes some of it, in any state, and keeps it over restarts. Resolves with what is in force then. */

@@ -2,14 +2,17 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { MiddlewareHandler } from 'hono'
 import { RefusedError } from '../domain/errors.ts'
 
-/** Whether the process answers is for load balancers and supervisors to ask, and tells nothing of the clusters. */
-const openPath = '/healthz'
+/** Hono takes a HEAD for a GET. */
+const openMethods = ['GET', 'HEAD']
 
-/** Lets pass who shows the token (`Authorization: Bearer …`). Everything else is answered 401, unknown paths as well. */
-export function requireToken(token: string): MiddlewareHandler {
+/**
+ * Lets pass who shows the token (`Authorization: Bearer …`). Everything else is answered 401, unknown paths as well.
+ * @param openPaths what anybody may read: it tells nothing of the clusters
+ */
+export function requireToken(token: string, openPaths: readonly string[]): MiddlewareHandler {
   const expected = digestOf(token)
   return async (context, next) => {
-    if (context.req.path !== openPath) {
+    if (!(openMethods.includes(context.req.method) && openPaths.includes(context.req.path))) {
       const [, given] = /^Bearer +(\S+)$/i.exec(context.req.header('authorization') ?? '') ?? []
       // Digests have one length: how long the comparison takes tells nothing of the token, nor of its length.
       if (given === undefined || !timingSafeEqual(digestOf(given), expected)) {

@@ -1,7 +1,8 @@
 import { createServer as createHttpServer, type Server } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
-import type { AddressInfo, Socket } from 'node:net'
+import type { AddressInfo } from 'node:net'
 import { getRequestListener, type HttpBindings } from '@hono/node-server'
+import { answerBadClients, badRequest } from './bad-client.ts'
 
 export interface ServeOptions {
   api: { fetch: (request: Request, env: Partial<HttpBindings>) => Response | Promise<Response> }
@@ -43,12 +44,12 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
   }
   const listener = getRequestListener((request, env) => api.fetch(request, env as HttpBindings), {
     overrideGlobalObjects: false,
-    errorHandler: () => Response.json(failureBody('the request could not be understood'), { status: 400 }),
+    errorHandler: () => Response.json(badRequest('the request could not be understood'), { status: 400 }),
   })
   const server = tls
     ? createHttpsServer({ ...limits, handshakeTimeout: limits.headersTimeout, ...tls, minVersion: 'TLSv1.2' }, listener)
     : createHttpServer(limits, listener)
-  server.on('clientError', answerBadClient)
+  answerBadClients(server)
   await listen(server, port, hostname)
   return { port: (server.address() as AddressInfo).port, close: () => close(server, onClosing) }
 }
@@ -84,29 +85,4 @@ async function close(server: Server, onClosing: () => void): Promise<void> {
   await closed
   clearInterval(whenIdle)
   clearTimeout(whenLate)
-}
-
-function failureBody(errorDescription: string) {
-  return { success: false, error: 'InvalidRequest', errorDescription }
-}
-
-/** What never became a request (late, oversized or malformed headers) is answered in the API's error shape too. */
-function answerBadClient(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
-    socket.destroy()
-    return
-  }
-  const [status, description] = badClientAnswers[error.code ?? ''] ?? [
-    '400 Bad Request',
-    'the request is not valid HTTP',
-  ]
-  const body = JSON.stringify(failureBody(description))
-  socket.end(
-    `HTTP/1.1 ${status}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-  )
-}
-
-const badClientAnswers: Record<string, readonly [status: string, description: string]> = {
-  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request was not sent in time'],
-  HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 'the request header is too large'],
 }

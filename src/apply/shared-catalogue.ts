@@ -80,10 +80,14 @@ export class SharedCatalogue {
         known.name = entry.name
         known.destinationUUID = entry.destinationUUID
         known.wanted = entry.wanted
+        known.refusedIndexes = entry.refusedIndexes
         known.shardKey = entry.shardKey
         // The copy goes on beside this and stores what it knows of itself: what was read a moment ago may be behind it, and
         // none of it ever goes back.
-        if (entry.planned) known.estimatedBytes = entry.estimatedBytes
+        if (entry.planned) {
+          known.estimatedBytes = entry.estimatedBytes
+          known.estimatedDocuments = entry.estimatedDocuments
+        }
         known.planned ||= entry.planned
         known.totalCopied = entry.totalCopied ?? known.totalCopied
         // Stored so only when the partitions of this instance have ended it as well.

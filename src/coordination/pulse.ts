@@ -21,6 +21,8 @@ export interface PulseParts {
 const beatMS = 1_000
 /** States in which an instance may coordinate. */
 const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
+/** States whose lag is told: only for that the source is asked what time it is. */
+const withLag: PublicState[] = ['RUNNING', 'COMMITTING']
 
 /** Tells the others how this instance is, and knows how they are: all that `progress` and `instances` show of the team. */
 export class Pulse {
@@ -45,7 +47,7 @@ export class Pulse {
     this.#timer = setInterval(() => {
       this.#beatSoon()
       this.#parts.look()
-      this.#parts.work()?.figures.keepTime()
+      if (withLag.includes(this.#state)) this.#parts.work()?.figures.keepTime()
     }, beatMS)
     this.#timer.unref()
     this.#beatSoon()

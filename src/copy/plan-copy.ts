@@ -22,6 +22,7 @@ export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<
     try {
       const size = await sizeOf(source, collection)
       entry.estimatedBytes = size.bytes
+      entry.estimatedDocuments = size.documents
       const parts = Math.min(segmentsMax, Math.ceil(size.bytes / segmentBytes), Math.ceil(size.documents / 100))
       const cuts = parts > 1 && !isCapped(entry.wanted.options) ? await cut(source, collection, parts) : []
       return [null, ...cuts].map((from, ordinal) => ({

@@ -1,5 +1,6 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Command } from './commands.js' */
+import { ask } from './access.js'
 import { allOf, commands, effect, obstacle } from './commands.js'
 import { enumerated } from './format.js'
 import { byId, create, setList, setText, tell } from './page.js'
@@ -93,7 +94,7 @@ export class Actions {
     this.#update()
     showOutcome([{ text: `Sending ${command} to all instances …`, className: 'pending' }])
     try {
-      const response = await fetch(`/api/v1/all/${command}`, { method: 'POST', body: '{}' })
+      const response = await ask(`/api/v1/all/${command}`, { method: 'POST', body: '{}' })
       showOutcome(outcomeOf(command, /** @type {Reply} */ (await response.json())))
     } catch {
       const text = `${command}: tandem did not answer. Some instances may have got it; see their states.`

@@ -35,6 +35,7 @@ export class Chart {
     this.#format = format
     const half = { x1: '0', x2: String(width), y1: String(height / 2), y2: String(height / 2) }
     this.#svg.append(createSvg('line', { class: 'grid', ...half }), this.#area, this.#line, this.#cursor)
+    this.#svg.setAttribute('aria-label', `${title}: not known yet`)
     const heading = create('h3', { text: title })
     const head = create('div', { className: 'chart-head' })
     head.append(heading, this.#value)

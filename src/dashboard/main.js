@@ -1,19 +1,22 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
+import { ask } from './access.js'
 import { Actions } from './actions.js'
 import { Chart } from './chart.js'
+import { watchCollections } from './collections.js'
 import { bytes, count, duration } from './format.js'
 import { History } from './history.js'
 import { showInstances } from './instances.js'
 import { showFigures, showState, stateOf } from './overview.js'
 import { byId, tell } from './page.js'
 import { leadingProgress, phasesOf, showPhases } from './phases.js'
+import { eventsOf } from './server-sent-events.js'
 
 /** Listens to tandem and shows what it says, for as long as the page is open. */
 
 /** Nothing heard for so long although one comes each second: the connection is dead, whatever the browser thinks. */
 const silenceMS = 20_000
-/** An EventSource that gave up is replaced. */
-const renewMS = 2_000
+/** How soon a connection that has ended is opened again. */
+const renewMS = 1_000
 
 const actions = new Actions()
 const history = new History()
@@ -64,35 +67,35 @@ function connection(status) {
   tell('announcer', 'The connection to tandem is lost. Reconnecting.')
 }
 
-function listen() {
-  const source = new EventSource('/api/v1/events')
-  let silence = 0
-  const renew = (/** @type {number} */ afterMS) => {
+/** Never ends: whatever ends the connection, it is opened again. */
+async function listen() {
+  for (;;) {
+    const ended = new AbortController()
+    let silence = 0
+    try {
+      const response = await ask('/api/v1/events', { signal: ended.signal })
+      if (!response.ok) throw new Error(`answered ${response.status}`)
+      const heard = () => {
+        clearTimeout(silence)
+        silence = setTimeout(() => ended.abort(), silenceMS)
+      }
+      heard()
+      for await (const { name, data } of eventsOf(response)) {
+        heard()
+        if (name === 'history') history.merge(/** @type {{ points: HistoryPoint[] }} */ (JSON.parse(data)).points)
+        else {
+          connection('live')
+          show(/** @type {Sample} */ (JSON.parse(data)))
+        }
+      }
+    } catch {
+      // Whatever it was: it is tried again.
+    }
     clearTimeout(silence)
-    source.close()
-    setTimeout(listen, afterMS)
-  }
-  const heard = () => {
-    clearTimeout(silence)
-    silence = setTimeout(() => {
-      connection('reconnecting')
-      renew(0)
-    }, silenceMS)
-  }
-  source.addEventListener('history', ({ data }) => {
-    heard()
-    history.merge(/** @type {{ points: HistoryPoint[] }} */ (JSON.parse(data)).points)
-  })
-  source.addEventListener('sample', ({ data }) => {
-    heard()
-    connection('live')
-    show(/** @type {Sample} */ (JSON.parse(data)))
-  })
-  source.addEventListener('error', () => {
     connection('reconnecting')
-    // A browser comes back by itself, unless it was answered something else than events.
-    if (source.readyState === EventSource.CLOSED) renew(renewMS)
-  })
+    await new Promise((resolve) => setTimeout(resolve, renewMS))
+  }
 }
 
-listen()
+void listen()
+watchCollections()

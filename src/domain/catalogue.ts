@@ -20,11 +20,14 @@ export interface CatalogueEntry {
   destinationUUID: string | null
   state: 'copying' | 'copied'
   wanted: CollectionDefinition
+  /** Names of indexes that the destination has refused so far: they are tried again. */
+  refusedIndexes: string[]
   /** How the destination distributes it; null where it is not sharded there. */
   shardKey: ShardKey | null
   /** Where the source has it now, when a read found it renamed ahead of the event. */
   sourceName: string
   estimatedBytes: number
+  estimatedDocuments: number
   /** By this instance. */
   copiedBytes: number
   /** By all instances, once it is copied everywhere; null before. */

@@ -40,8 +40,11 @@ export class CollectionStore {
         options: readFields(bytesOf(document['options'])),
         indexes: (document['indexes'] as Binary[]).map((index) => readFields(bytesOf(index))),
       },
+      // Neither these nor the estimated documents are in what an earlier version stored.
+      refusedIndexes: (document['refusedIndexes'] as string[] | undefined) ?? [],
       shardKey: shardKeyOf(document['shardKey']),
       estimatedBytes: document['estimatedBytes'] as number,
+      estimatedDocuments: (document['estimatedDocuments'] as number | undefined) ?? 0,
       copiedBytes: 0,
       totalCopied: document['totalCopied'] as number | null,
       endedPartitions: new Set(document['endedPartitions'] as number[]),
@@ -66,7 +69,9 @@ export class CollectionStore {
             options: new Binary(buildDocument(entry.wanted.options)),
             indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
             shardKey: entry.shardKey?.map(({ path, hashed }) => ({ path, hashed })) ?? null,
+            refusedIndexes: entry.refusedIndexes,
             estimatedBytes: entry.estimatedBytes,
+            estimatedDocuments: entry.estimatedDocuments,
             planned: entry.planned,
           },
           $setOnInsert: {
@@ -88,9 +93,9 @@ export class CollectionStore {
     const tenure = this.#tenure()
     await this.#stored.update(
       'collections',
-      entries.map(({ uuid, estimatedBytes }) => ({
+      entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
         q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
-        u: { $set: { tenure, planned: true, estimatedBytes } },
+        u: { $set: { tenure, planned: true, estimatedBytes, estimatedDocuments } },
       })),
     )
     const projection = { schemaVersion: 1 }

@@ -248,6 +248,7 @@ export class DestinationDefinitions {
 
   async #createIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
     this.refusedIndexes.delete(entry.uuid)
+    entry.refusedIndexes = []
     if (this.#buildIndexes === 'never' || wanted.length === 0) return false
     const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
     const missing = wanted.filter((one) => !standing.has(indexName(one)))
@@ -267,6 +268,7 @@ export class DestinationDefinitions {
     // The server's message may quote a document; only its code is passed on.
     // Twins: while `unique` is held back, two indexes on the same keys are one; buildTwins builds the second at commit.
     if (codeOf(failure) === code.indexOptionsConflict && isTwin(specification, entry.wanted.indexes)) return
+    entry.refusedIndexes.push(indexName(specification))
     this.refusedIndexes.set(
       entry.uuid,
       `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (server error ${codeOf(failure)})`,

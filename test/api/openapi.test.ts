@@ -11,7 +11,7 @@ const toAll = ['all/pause', 'all/resume', 'all/commit', 'all/reverse']
 const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair', ...toAll].map(
   (command) => `/api/v1/${command}`,
 )
-const queries = ['progress', 'instances', 'events', 'audit', 'verification/mismatches']
+const queries = ['progress', 'instances', 'collections', 'events', 'audit', 'verification/mismatches']
 const getPaths = queries.map((query) => `/api/v1/${query}`)
 
 describe('the document', () => {

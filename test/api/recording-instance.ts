@@ -2,6 +2,7 @@ import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
 import { Sampler } from '../../src/api/sampler.ts'
 import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
+import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../src/domain/collection-figures.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
@@ -23,6 +24,10 @@ export class RecordingInstance implements Instance {
   rows: InstanceRow[] = []
   async instances(): Promise<InstancesReport> {
     return { instances: this.rows, totals: totalsOf(this.rows) }
+  }
+  collectionRows: CollectionRow[] = []
+  async collections({ limit, after }: CollectionsPage): Promise<CollectionsReport> {
+    return { collections: this.collectionRows.slice(after, after + limit), total: this.collectionRows.length }
   }
   start(configuration: StartConfiguration): Promise<void> {
     this.calls.push({ command: 'start', configuration })

@@ -16,8 +16,11 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.close()))
 })
 
-/** Sends raw bytes and resolves with all that comes back until the server closes the connection. */
-function exchange(port: number, text: string): Promise<string> {
+/**
+ * Sends raw bytes, what is to be sent `later` after the first answer, and resolves with all that comes back until the server
+ * closes the connection.
+ */
+function exchange(port: number, text: string, later = ''): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = createConnection({ port, host: '127.0.0.1' })
     let received = ''
@@ -25,6 +28,7 @@ function exchange(port: number, text: string): Promise<string> {
     socket.on('data', (data) => {
       received += data
     })
+    if (later !== '') socket.once('data', () => socket.write(later))
     socket.on('close', () => resolve(received))
     socket.on('error', reject)
     socket.write(text)
@@ -125,6 +129,31 @@ describe('the server', () => {
     const answer = await exchange(server.port, text)
     expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
     expect((await fetch(`${url}/healthz`)).status).toBe(200)
+  })
+
+  const health = 'HEAD /healthz HTTP/1.1\r\n'
+  test.each([
+    ['malformed', `${health}Host: localhost\r\nno header\r\n\r\n`, 400],
+    ['oversized', `${health}Host: localhost\r\nX: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
+    ['malformed beside another', `${health}Host: localhost\r\n\r\n${health}no header\r\n\r\n`, 400],
+    ['impossible in its Host', `${health}Host: a b\r\nConnection: close\r\n\r\n`, 400],
+    ['never sent', '', 408],
+    ['late with a body that nobody waits for', `${health}Host: localhost\r\nContent-Length: 9\r\n\r\n{`, 200],
+  ])('answers a HEAD that is %s by a header alone', async (_what, text, status) => {
+    const { server } = await served({ headersTimeoutSeconds: 0.2, requestTimeoutSeconds: 0.3 })
+    const answer = await exchange(server.port, text)
+    expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
+    expect(answer.indexOf('\r\n\r\n')).toBe(answer.length - 4)
+  })
+
+  test.each([
+    ['HEAD', `${health}no header\r\n\r\n`, false],
+    ['POST', 'POST /api/v1/start HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n', true],
+  ])('a %s that is malformed after an answer is answered as what it is', async (_method, text, hasBody) => {
+    const { server } = await served()
+    const answer = await exchange(server.port, `${health}Host: localhost\r\n\r\n`, text)
+    expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 400'])
+    expect(answer.includes('{')).toBe(hasBody)
   })
 
   test('close lets a running command answer, and ends connections that stay idle', async () => {

@@ -1,5 +1,6 @@
 import { connect } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
+import { dashboardPaths } from '../../src/api/dashboard.ts'
 import { type ServedApi, serveApi } from '../../src/api/server.ts'
 import type { Access } from '../../src/cli-access.ts'
 import { runClient } from '../../src/cli-client.ts'
@@ -18,7 +19,17 @@ afterEach(async () => {
 })
 
 describe('with a token', () => {
-  const paths = ['/', '/api/v1/progress', '/api/v1/audit', '/metrics', '/openapi.json', '/nowhere', '/healthz/x']
+  const paths = [
+    '/api/v1/progress',
+    '/api/v1/collections',
+    '/api/v1/events',
+    '/dashboard/',
+    '/api/v1/audit',
+    '/metrics',
+    '/openapi.json',
+    '/nowhere',
+    '/healthz/x',
+  ]
 
   test.each([
     ['none', {}],
@@ -54,6 +65,14 @@ describe('with a token', () => {
     expect((await get('/healthz')).status).toBe(200)
     expect(instance.calls).toEqual([{ command: 'commit' }])
     expect((await get('/openapi.json', bearer)).body.security).toEqual([{ token: [] }])
+  })
+
+  test('the dashboard is shown to anybody, without anything of a sync, and takes no command', async () => {
+    const { api, get, post } = apiUnderTest({ token })
+    for (const path of dashboardPaths) expect((await api.request(path)).status).toBe(200)
+    expect((await api.request('/', { method: 'HEAD' })).status).toBe(200)
+    expect((await post('/')).status).toBe(401)
+    expect((await get('/', { Host: 'evil.test' })).status).toBe(403)
   })
 
   test('a foreign page is refused although it has the token', async () => {

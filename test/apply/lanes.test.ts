@@ -17,6 +17,8 @@ const entry = (name: string): CatalogueEntry => ({
   state: 'copied',
   wanted: { options: [], indexes: [] },
   estimatedBytes: 0,
+  estimatedDocuments: 0,
+  refusedIndexes: [],
   copiedBytes: 0,
   totalCopied: 0,
   endedPartitions: new Set(),

@@ -80,6 +80,8 @@ export class TwoClusters {
       state,
       wanted: { options: source.options, indexes: (await listIndexes(this.source, database, source.uuid)) ?? [] },
       estimatedBytes: 0,
+      estimatedDocuments: 0,
+      refusedIndexes: [],
       copiedBytes: 0,
       totalCopied: 0,
       endedPartitions: new Set(),

@@ -146,6 +146,52 @@ it('is without violations of accessibility in light and dark, wide and narrow', 
   }
 })
 
+it('shows each collection: what is copied, built, compared and found different', async () => {
+  const things = pair.sourceClient.db('app').collection('things')
+  await things.createIndex({ text: 1 })
+  await things.createIndex({ n: 1 }, { unique: true, sparse: true })
+  const long = `${'of_the_other_department.'.repeat(6)}archive`
+  await pair.sourceClient.db('app').collection(long).insertOne({})
+  const a = await begin(500)
+  const { page, complaints } = await open(a)
+  await shows(page, '#collections-note', 'None yet.')
+  expectAccepted(await team.post('start', body))
+  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  const rowOf = (name: string) => page.locator('#collection-rows tr', { hasText: name })
+  await vi.waitFor(async () => {
+    const cells = await rowOf('app.things').locator('th, td').allTextContents()
+    expect(cells.slice(2)).toEqual([
+      '500',
+      '2 of 2 built, 1 held back until commit',
+      '500 compared, changes followed',
+      '–',
+    ])
+    expect(cells[1]).toMatch(/^[\d.]+ kB, all$/)
+  }, patience)
+  await shows(page, '#collections-note', /^2 in all/)
+  for (const colorScheme of ['light', 'dark'] as const) {
+    for (const viewport of [wide, narrow]) {
+      const { page: seen } = await open(a, { colorScheme, viewport })
+      await shows(seen, '#collection-rows', long)
+      expect(await violations(seen)).toEqual([])
+      expect(await seen.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+      await keepScreenshot(seen, `collections-${colorScheme}-${viewport.width}`)
+      await seen.close()
+    }
+  }
+  // Somebody else writes on the destination: the verdict says where.
+  await pair.destinationClient.db('app').command({
+    delete: 'things',
+    deletes: [{ q: { _id: 7 }, limit: 1 }],
+    mayBypassWriteBlocking: true,
+  })
+  expectAccepted(await team.post('commit'))
+  await shows(page, '#state', 'FAILED')
+  await vi.waitFor(async () => expect(await rowOf('app.things').locator('td').last().textContent()).toBe('1'), patience)
+  expect(await page.locator('#collection-rows tr').first().locator('th').textContent()).toBe('app.things')
+  expect(complaints).toEqual([])
+})
+
 it('says that it reconnects, and goes on by itself when the instance is there again', async () => {
   const a = await begin(500)
   expectAccepted(await team.post('start', body))

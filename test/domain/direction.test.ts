@@ -12,6 +12,8 @@ const entry: CatalogueEntry = {
   wanted: { options: [], indexes: [] },
   sourceName: 'elsewhere',
   estimatedBytes: 7,
+  estimatedDocuments: 0,
+  refusedIndexes: [],
   copiedBytes: 5,
   totalCopied: 5,
   endedPartitions: new Set(),

@@ -79,6 +79,8 @@ describe('a collection', () => {
     state: 'copying' as const,
     wanted: { options: [], indexes: [] },
     estimatedBytes: 10,
+    estimatedDocuments: 0,
+    refusedIndexes: [],
     copiedBytes: 0,
     totalCopied: null,
     shardKey: null,

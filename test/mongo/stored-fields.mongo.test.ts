@@ -44,6 +44,8 @@ it('a collection comes back with everything that is stored of it', async () => {
       { path: 'c', hashed: true },
     ],
     estimatedBytes: 12_345,
+    estimatedDocuments: 678,
+    refusedIndexes: ['n_1'],
     copiedBytes: 0,
     totalCopied: null,
     endedPartitions: new Set(),

@@ -1,0 +1,108 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { bytesPerSecondMin } from '../src/domain/limits.ts'
+import type { Tandem } from '../test/support/tandem-process.ts'
+import { startSync } from '../test/support/tandem-process.ts'
+import { startChild } from './child.ts'
+import type { ViewersInput, ViewersResult } from './dashboard-viewers.ts'
+import { load, type Shape } from './load.ts'
+import { median, startMeter } from './measure.ts'
+import { type Measured, missesOf } from './report.ts'
+import { empty, type Pair, readThrough, settle, startPair } from './servers.ts'
+import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
+
+const viewers = 200
+const windowSeconds = 12
+/** So slow that the copy outlasts all windows, and that what the instance does for it is the same in each. */
+const steadyBytesPerSecond = 10_000_000
+/** Longer than any copy: these viewers are ended from outside. */
+const foreverSeconds = 3_600
+
+/** What it costs an instance that 200 dashboards look on while it copies: its CPU, and the time of the copy. */
+export async function benchDashboards(full: Shape, options: BenchOptions): Promise<Measured> {
+  const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
+  await using pair = await startPair(options)
+  await load(pair.source, shape)
+  await fresh(pair)
+  const cpu = await steadyCpu(pair, options)
+  const seconds: Record<'with' | 'without', number[]> = { with: [], without: [] }
+  for (let run = 0; run < options.runs; run++) {
+    for (const which of run % 2 === 0 ? (['without', 'with'] as const) : (['with', 'without'] as const)) {
+      await fresh(pair)
+      seconds[which].push(await copySeconds(pair, options, which === 'with' ? viewers : 0))
+      process.stderr.write(`  copy ${which}: ${seconds[which].at(-1)?.toFixed(2)} s\n`)
+    }
+  }
+  const figures = {
+    dashboards: viewers,
+    'CPU % of a core, with': cpu.with,
+    'CPU % of a core, without': cpu.without,
+    'CPU % of a core for them': cpu.with - cpu.without,
+    'samples each, a second': cpu.samplesPerSecond,
+    'ratio of copy': median(seconds.without) / median(seconds.with),
+    'copy s, with': median(seconds.with),
+    'copy s, without': median(seconds.without),
+  }
+  return { figures, misses: missesOf(figures, { 'CPU % of a core for them': { atMost: 10 } }) }
+}
+
+/** In one copy, window by window: nobody looks on, then all do. */
+async function steadyCpu(pair: Pair, options: BenchOptions) {
+  await using instance = await startReady(pair, options)
+  const limits = JSON.stringify({ bytesPerSecond: Math.max(bytesPerSecondMin, steadyBytesPerSecond * options.scale) })
+  await fetch(`${instance.url}/api/v1/limits`, { method: 'PATCH', body: limits })
+  await startSync(instance, { verification: { enabled: false } })
+  const seconds = windowSeconds
+  const shares: Record<'with' | 'without', number[]> = { with: [], without: [] }
+  const samplesPerSecond: number[] = []
+  await delay(seconds * 1000) // the start and the first compilation are nobody's
+  for (let run = 0; run < options.runs; run++) {
+    const alone = meter(instance)
+    await delay(seconds * 1000)
+    shares.without.push(alone())
+    await using child = await startViewers(instance, viewers, seconds)
+    const watched = meter(instance)
+    const { samples, answers, megabytes } = await child.go()
+    shares.with.push(watched())
+    samplesPerSecond.push(samples / viewers / seconds)
+    const heard = `${samples} samples and ${answers} answers, ${megabytes.toFixed(1)} MB`
+    process.stderr.write(
+      `  ${shares.without.at(-1)?.toFixed(1)} % alone, ${shares.with.at(-1)?.toFixed(1)} % with ${heard}\n`,
+    )
+  }
+  const { canCommit } = await instance.progress()
+  if (canCommit) throw new Error('the copy ended before the last window')
+  return {
+    with: median(shares.with),
+    without: median(shares.without),
+    samplesPerSecond: median(samplesPerSecond),
+  }
+}
+
+/** Of the instance, as a percentage of one core. */
+function meter({ pid }: Tandem): () => number {
+  const stop = startMeter({ cpu: pid })
+  return () => {
+    const { wall, cpu } = stop()
+    return (cpu / wall) * 100
+  }
+}
+
+async function copySeconds(pair: Pair, options: BenchOptions, looking: number): Promise<number> {
+  await using instance = await startReady(pair, options)
+  await using child = await startViewers(instance, looking, foreverSeconds)
+  if (looking > 0) child.go().catch(() => {}) // it is ended before it has an answer
+  const stop = startMeter({ cpu: instance.pid })
+  await syncUntilCanCommit(instance)
+  return stop().wall
+}
+
+async function startViewers(instance: Tandem, count: number, seconds: number) {
+  const input: ViewersInput = { url: instance.url, viewers: count, seconds }
+  return await startChild<ViewersResult>('dashboard-viewers', input)
+}
+
+async function fresh(pair: Pair): Promise<void> {
+  await empty(pair.destination)
+  await readThrough(pair.source)
+  await settle(pair)
+}

@@ -1,0 +1,53 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+
+/** What never became a request (late, oversized or malformed headers) is answered in the API's error shape too. */
+
+/** What Node tells of a parse error besides its code: the packet, and how much of it was understood. */
+interface ClientError extends NodeJS.ErrnoException {
+  rawPacket?: Buffer
+  bytesParsed?: number
+}
+
+const answers: Record<string, readonly [status: string, description: string]> = {
+  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request was not sent in time'],
+  HPE_HEADER_OVERFLOW: ['431 Request Header Fields Too Large', 'the request header is too large'],
+}
+const malformed = ['400 Bad Request', 'the request is not valid HTTP'] as const
+
+export function badRequest(errorDescription: string) {
+  return { success: false, error: 'InvalidRequest', errorDescription }
+}
+
+export function answerBadClients(server: Server): void {
+  const latest = new WeakMap<Socket, { request: IncomingMessage; response: ServerResponse }>()
+  server.on('request', (request, response) => latest.set(request.socket, { request, response }))
+  server.on('clientError', (error: ClientError, socket: Socket) => {
+    const known = latest.get(socket)
+    // One whose body is bad or late: unless its answer is under way, or was given without waiting for the body.
+    const isOpen = known !== undefined && !(known.request.complete && known.response.writableEnded)
+    if (error.code === 'ECONNRESET' || !socket.writable || (isOpen && known.response.headersSent)) {
+      socket.destroy()
+      return
+    }
+    const [status, description] = answers[error.code ?? ''] ?? malformed
+    const body = JSON.stringify(badRequest(description))
+    const head = `HTTP/1.1 ${status}\r\nConnection: close\r\n`
+    const method = isOpen ? known.request.method : methodOf(error)
+    // Who has sent nothing yet may be about to send a HEAD.
+    if (socket.bytesRead === 0) socket.end(`${head}Content-Length: 0\r\n\r\n`)
+    else {
+      const headers = `${head}Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`
+      // A client takes what follows the header of an answer to HEAD for another answer.
+      socket.end(method === 'HEAD' ? headers : headers + body)
+    }
+  })
+}
+
+/** Of the message that could not be understood, the last one begun in the packet; undefined when it began in an earlier packet. */
+function methodOf({ rawPacket, bytesParsed }: ClientError): string | undefined {
+  if (!rawPacket) return undefined
+  const text = rawPacket.toString('latin1', 0, bytesParsed ?? rawPacket.length)
+  const begun = text.lastIndexOf('\r\n\r\n')
+  return /^[A-Z-]+(?= )/.exec(text.slice(begun === -1 ? 0 : begun + 4))?.[0]
+}

@@ -1,0 +1,128 @@
+import * as v from 'valibot'
+import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
+import { RefusedError } from '../domain/errors.ts'
+import { whole } from './progress-schema.ts'
+import { describeIssues, objectOf } from './strict-schema.ts'
+
+/** `GET /api/v1/collections`: how far the sync is with each collection, a page at a time. */
+
+const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(0), v.description(meaning))
+
+const rowSchema = objectOf({
+  namespace: v.pipe(v.string(), v.description('database.collection, as it is on the destination.')),
+  copy: objectOf({
+    ended: v.pipe(v.boolean(), v.description('Every document of it has been copied once.')),
+    estimatedTotalBytes: integer('Bytes of documents.'),
+    estimatedCopiedBytes: integer('Of them copied, by all instances.'),
+    estimatedDocumentCount: integer('Documents when its copy was planned, or copied where that is more.'),
+    copiedDocumentCount: integer('Of them copied, by all instances.'),
+  }),
+  indexes: objectOf({
+    total: integer('Indexes that the source has, the one on _id left out.'),
+    built: integer('Of them on the destination.'),
+    heldBack: integer(
+      'Of them waiting for the commit: as unique, TTL or hidden index, or as the second on the same keys.',
+    ),
+    missing: integer('Of them refused by the destination so far; they are tried again.'),
+  }),
+  verification: v.pipe(
+    v.nullable(
+      objectOf({
+        phase: v.picklist(['not started', 'initial hashing', 'stream hashing']),
+        hashedDocumentCount: integer('Documents of the source compared by the first verification.'),
+        hashedRanges: integer('Ranges of _id compared.'),
+        totalRanges: integer('Ranges of _id in all.'),
+      }),
+    ),
+    v.description('Null when it is switched off.'),
+  ),
+  mismatches: integer('Differences that `GET /api/v1/verification/mismatches` lists of it.'),
+})
+
+export const collectionsAnswerSchema = objectOf({
+  success: v.literal(true),
+  collections: v.array(rowSchema),
+  total: integer('All collections of the sync.'),
+})
+
+export type CollectionsAnswer = v.InferOutput<typeof collectionsAnswerSchema>
+
+/** What the query may say. */
+const parameters = {
+  limit: { least: 1, most: 200, usual: 100, meaning: 'Rows to show.' },
+  after: {
+    least: 0,
+    most: 999_999_999,
+    usual: 0,
+    meaning: 'Rows to leave out before them: how many were shown already.',
+  },
+}
+
+const numberOf = ({ least, most, usual }: (typeof parameters)[keyof typeof parameters]) =>
+  v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^\d{1,9}$/, 'must be a whole number'),
+      v.transform(Number),
+      v.minValue(least, `must be at least ${least}`),
+      v.maxValue(most, `must be at most ${most}`),
+    ),
+    String(usual),
+  )
+
+const querySchema = objectOf({ limit: numberOf(parameters.limit), after: numberOf(parameters.after) })
+
+/** As the OpenAPI document has them. */
+export const pageParameters = Object.entries(parameters).map(([name, { least, most, usual, meaning }]) => ({
+  name,
+  in: 'query' as const,
+  required: false,
+  description: meaning,
+  schema: { type: 'integer' as const, minimum: least, maximum: most, default: usual },
+}))
+
+/** Throws RefusedError InvalidRequest, naming the parameter. */
+export function parsePage(query: Record<string, string>): CollectionsPage {
+  const parsed = v.safeParse(querySchema, query)
+  if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
+  return parsed.output
+}
+
+function renderCollections(report: CollectionsReport): CollectionsAnswer {
+  return { success: true, collections: report.collections.map(renderRow), total: whole(report.total) }
+}
+
+const written = new WeakMap<CollectionsReport, string>()
+
+/** As JSON. One report is shown to all who look on within a moment: it is written once. */
+export function writeCollections(report: CollectionsReport): string {
+  const known = written.get(report) ?? JSON.stringify(renderCollections(report))
+  written.set(report, known)
+  return known
+}
+
+function renderRow({ namespace, copy, indexes, verification, mismatches }: CollectionRow) {
+  return {
+    namespace,
+    copy: {
+      ended: copy.ended,
+      estimatedTotalBytes: whole(copy.estimatedTotalBytes),
+      estimatedCopiedBytes: whole(copy.estimatedCopiedBytes),
+      estimatedDocumentCount: whole(copy.estimatedDocumentCount),
+      copiedDocumentCount: whole(copy.copiedDocumentCount),
+    },
+    indexes: {
+      total: whole(indexes.total),
+      built: whole(indexes.built),
+      heldBack: whole(indexes.heldBack),
+      missing: whole(indexes.missing),
+    },
+    verification: verification && {
+      phase: verification.phase,
+      hashedDocumentCount: whole(verification.hashedDocumentCount),
+      hashedRanges: whole(verification.hashedRanges),
+      totalRanges: whole(verification.totalRanges),
+    },
+    mismatches: whole(mismatches),
+  }
+}

@@ -1,0 +1,60 @@
+import { byId, tell } from './page.js'
+
+/**
+ * Everything the page asks of tandem goes through here: with the token, where tandem wants one. The token is kept for this
+ * tab alone (sessionStorage), and sent nowhere but to where the page came from.
+ */
+
+const kept = 'tandem token'
+/** What waits for a token. @type {(() => void)[]} */
+let waiting = []
+
+const form = /** @type {HTMLFormElement} */ (byId('access'))
+const field = /** @type {HTMLInputElement} */ (byId('token'))
+
+form.addEventListener('submit', (event) => {
+  event.preventDefault()
+  const token = field.value.trim()
+  // Nothing else can stand in a header.
+  if (!/^[!-~]+$/.test(token)) return tell('access-note', 'A token has printable characters without spaces.')
+  sessionStorage.setItem(kept, token)
+  field.value = ''
+  form.hidden = true
+  delete document.body.dataset['access']
+  const ready = waiting
+  waiting = []
+  for (const go of ready) go()
+})
+
+/**
+ * As fetch does; where tandem wants a token, once it has got the right one.
+ * @param {string} path
+ * @param {RequestInit} [init]
+ * @returns {Promise<Response>}
+ */
+export async function ask(path, init = {}) {
+  for (;;) {
+    const token = sessionStorage.getItem(kept)
+    const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
+    const response = await fetch(path, { ...init, headers })
+    if (response.status !== 401) return response
+    // Another question may have got another token meanwhile.
+    if (sessionStorage.getItem(kept) === token) await askForToken(token !== null)
+  }
+}
+
+/**
+ * Several questions wait for one answer.
+ * @param {boolean} wasWrong
+ * @returns {Promise<void>}
+ */
+function askForToken(wasWrong) {
+  if (form.hidden) {
+    sessionStorage.removeItem(kept)
+    tell('access-note', wasWrong ? 'That is not the token of this instance.' : 'This instance asks for its token.')
+    form.hidden = false
+    document.body.dataset['access'] = 'asked'
+    if (document.activeElement === document.body) field.focus()
+  }
+  return new Promise((resolve) => waiting.push(resolve))
+}

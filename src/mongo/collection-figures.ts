@@ -1,0 +1,147 @@
+import { type Binary, BSON, type Document } from 'mongodb'
+import type { CollectionsPage } from '../domain/collection-figures.ts'
+import type { IndexSpecification } from '../domain/definition.ts'
+import { metadataDatabase, namespace } from '../domain/namespace.ts'
+import { readFields } from '../domain/raw-bson.ts'
+import { listedMax, type Mismatch } from '../verify/difference.ts'
+import { type Cluster, RawCursor } from './cluster.ts'
+import { bytesOf } from './stored-documents.ts'
+
+/** One collection, as what is stored of it adds up. */
+export interface StoredFigures {
+  namespace: string
+  copied: boolean
+  created: boolean
+  estimatedDocuments: number
+  totalBytes: number
+  copiedBytes: number
+  copiedDocuments: number
+  /** Of `_id`, as the copy cut them; a collection that it never saw is one range. */
+  ranges: number
+  hashedRanges: number
+  hashedDocuments: number
+  indexes: IndexSpecification[]
+  refusedIndexes: string[]
+}
+
+/** Whoever looks on must not keep the destination busy for long; ms. */
+const limitMS = 5_000
+
+/**
+ * Copy and verification by collection, added up on the destination from what all instances store there anyway: one aggregation,
+ * however many collections there are. Nothing is tried again, and only the rows of one page leave the server.
+ */
+export class CollectionFigures {
+  readonly #cluster: Cluster
+  constructor(destination: Cluster) {
+    this.#cluster = destination
+  }
+
+  /**
+   * Those named in `foremost` first, then those with the most left, then by name.
+   * @param verified what is left to compare counts as well
+   */
+  async read(page: CollectionsPage, verified: boolean, foremost: readonly string[]): Promise<StoredFigures[]> {
+    const command = {
+      aggregate: 'collections',
+      pipeline: pipelineOf(page, verified, foremost),
+      cursor: {},
+      readConcern: { level: 'majority' },
+      maxTimeMS: limitMS,
+    }
+    const rows = await RawCursor.readAll(this.#cluster, metadataDatabase, command)
+    return rows.map((bytes) => figuresOf(BSON.deserialize(bytes)))
+  }
+
+  /** How many differences the last verdict lists of each collection, by namespace. */
+  async mismatches(): Promise<Map<string, number>> {
+    // One batch: there are a thousand at most.
+    const command = { find: 'mismatches', projection: { mismatch: 1 }, batchSize: 2 * listedMax, singleBatch: true }
+    const majority = { ...command, readConcern: { level: 'majority' }, maxTimeMS: limitMS }
+    const reply = await this.#cluster.read(metadataDatabase, majority)
+    const counts = new Map<string, number>()
+    for (const { mismatch } of reply['cursor'].firstBatch as { mismatch: string }[]) {
+      const { namespace: where } = JSON.parse(mismatch) as Mismatch
+      counts.set(where, (counts.get(where) ?? 0) + 1)
+    }
+    return counts
+  }
+
+  /** How many collections there are. */
+  async count(): Promise<number> {
+    // From the collection's own statistics: it costs the same for ten thousand.
+    const reply = await this.#cluster.read(metadataDatabase, { count: 'collections', maxTimeMS: limitMS })
+    return Number(reply['n'])
+  }
+}
+
+function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremost: readonly string[]): Document[] {
+  const known = ['database', 'name', 'state', 'destinationUUID', 'estimatedBytes', 'estimatedDocuments', 'totalCopied']
+  const summed = ['copiedBytes', 'copiedDocuments', 'ranges', 'hashedRanges', 'hashedDocuments', 'hashedBytes']
+  const sums = (collection: string, fields: Document): Document => ({
+    $unionWith: { coll: collection, pipeline: [{ $group: { _id: '$collection', ...fields } }] },
+  })
+  const copied = { $ifNull: ['$totalCopied', { $max: ['$estimatedBytes', '$copiedBytes'] }] }
+  const unhashed = { $max: [0, { $subtract: ['$totalBytes', '$hashedBytes'] }] }
+  return [
+    { $project: Object.fromEntries(known.map((name) => [name, 1])) },
+    sums('segments', {
+      copiedBytes: { $sum: '$bytes' },
+      copiedDocuments: { $sum: '$documents' },
+      ranges: { $sum: 1 },
+    }),
+    sums('verifiedRanges', {
+      hashedRanges: { $sum: 1 },
+      hashedDocuments: { $sum: '$source' },
+      hashedBytes: { $sum: '$bytes' },
+    }),
+    {
+      $group: {
+        _id: '$_id',
+        ...Object.fromEntries(known.map((name) => [name, { $max: `$${name}` }])),
+        ...Object.fromEntries(summed.map((name) => [name, { $sum: `$${name}` }])),
+      },
+    },
+    // Of a collection that was dropped, something may still stand.
+    { $match: { database: { $type: 'string' } } },
+    { $set: { totalBytes: copied, namespace: { $concat: ['$database', '.', '$name'] } } },
+    {
+      $set: {
+        left: {
+          $add: [
+            { $cond: [{ $eq: ['$state', 'copied'] }, 0, { $subtract: ['$totalBytes', '$copiedBytes'] }] },
+            verified ? { $cond: [{ $gte: ['$hashedRanges', { $max: [1, '$ranges'] }] }, 0, unhashed] } : 0,
+          ],
+        },
+        foremost: { $in: ['$namespace', foremost] },
+      },
+    },
+    { $sort: { foremost: -1, left: -1, namespace: 1 } },
+    { $skip: after },
+    { $limit: limit },
+    // Last, so that the definitions of those alone are read.
+    { $lookup: { from: 'collections', localField: '_id', foreignField: '_id', as: 'definition' } },
+  ]
+}
+
+function figuresOf(row: Document): StoredFigures {
+  const definition = (row['definition'] as Document[])[0] ?? {}
+  const copied = row['state'] === 'copied'
+  const cut = Number(row['ranges'])
+  const [estimatedDocuments, totalBytes] = [Number(row['estimatedDocuments'] ?? 0), Number(row['totalBytes'])]
+  return {
+    namespace: namespace(row['database'] as string, row['name'] as string),
+    copied,
+    created: row['destinationUUID'] !== null,
+    estimatedDocuments,
+    totalBytes,
+    copiedBytes: copied ? totalBytes : Number(row['copiedBytes']),
+    // After a reversal nothing tells any more by which ranges it came.
+    copiedDocuments: copied && cut === 0 ? estimatedDocuments : Number(row['copiedDocuments']),
+    ranges: Math.max(1, cut),
+    hashedRanges: Number(row['hashedRanges']),
+    hashedDocuments: Number(row['hashedDocuments']),
+    indexes: ((definition['indexes'] ?? []) as Binary[]).map((index) => readFields(bytesOf(index))),
+    refusedIndexes: (definition['refusedIndexes'] as string[] | undefined) ?? [],
+  }
+}

@@ -1,0 +1,105 @@
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startTandem, type Tandem } from '../support/tandem-process.ts'
+import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
+
+/** The dashboard of an instance that asks for a token. */
+
+const pair = pairedSets()
+const patience = { timeout: 60_000, interval: 50 }
+const token = 'b2'.repeat(20)
+let browser: Browser
+let tandem: Tandem
+let opened: OpenedPage[] = []
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+})
+afterAll(() => browser?.close())
+afterEach(async () => {
+  await Promise.all(opened.map(({ close }) => close()))
+  opened = []
+  await tandem?.stop()
+})
+
+const start = (asked: string, port?: number): Promise<Tandem> =>
+  startTandem({
+    cluster0: pair.source.uri,
+    cluster1: pair.destination.uri,
+    extraArgs: ['--token', asked],
+    ...(port === undefined ? {} : { port }),
+  })
+const command = async (name: string, body: object): Promise<number> => {
+  const headers = { Authorization: `Bearer ${token}` }
+  const init = { method: 'POST', headers, body: JSON.stringify(body) }
+  return (await fetch(`${tandem.url}/api/v1/${name}`, init)).status
+}
+async function open(viewport = { width: 1400, height: 900 }): Promise<OpenedPage> {
+  const one = await openDashboard(browser, `${tandem.url}/`, { viewport })
+  opened.push(one)
+  return one
+}
+const shows = (page: Page, selector: string, expected: string | RegExp): Promise<void> =>
+  vi.waitFor(async () => expect(await page.textContent(selector)).toMatch(expected), patience)
+const asks = (page: Page): Promise<unknown> => page.waitForSelector('#access', { state: 'visible' })
+/** By keyboard alone: the field has the focus. */
+async function give(page: Page, given: string): Promise<void> {
+  await asks(page)
+  await page.focus('#token')
+  await page.keyboard.type(given)
+  await page.keyboard.press('Enter')
+}
+
+it('asks for the token, shows the sync to who has it, and sends commands with it', async () => {
+  await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
+  tandem = await start(token)
+  await vi.waitFor(async () => {
+    expect(await command('start', { source: 'cluster0', destination: 'cluster1' })).toBe(200)
+  }, patience)
+  const { page, complaints } = await open()
+  await asks(page)
+  expect(await page.evaluate('document.activeElement.id')).toBe('token')
+  expect(await violations(page)).toEqual([])
+  await keepScreenshot(page, 'token')
+  await give(page, `${token}x`)
+  await shows(page, '#access-note', 'That is not the token of this instance.')
+  await give(page, 'with a space')
+  await shows(page, '#access-note', 'A token has printable characters')
+  await page.fill('#token', '')
+  await give(page, token)
+  await shows(page, '#state', 'RUNNING')
+  await shows(page, '#collection-rows', 'app.things')
+  await shows(page, '#connection', 'live')
+  expect(await page.isVisible('#access')).toBe(false)
+
+  // Kept for this tab, and for no other; nowhere on the disk.
+  await page.reload()
+  await shows(page, '#state', 'RUNNING')
+  expect(await page.evaluate('[localStorage.length, document.cookie, location.search]')).toEqual([0, '', ''])
+  const { page: other } = await open({ width: 360, height: 780 })
+  await asks(other)
+  expect(await other.evaluate('document.documentElement.scrollWidth')).toBe(360)
+  expect(await violations(other)).toEqual([])
+
+  await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
+  await page.click('#pause')
+  await page.click('#dialog-confirm')
+  await shows(page, '#outcome', /pause accepted by/)
+  await shows(page, '#state', 'PAUSED')
+  expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
+})
+
+it('asks again when the instance has got another token', async () => {
+  tandem = await start(token)
+  const { page } = await open()
+  await give(page, token)
+  await shows(page, '#connection', 'live')
+  await tandem.stop()
+  await shows(page, '#connection', 'reconnecting')
+  const another = 'c3'.repeat(20)
+  tandem = await start(another, Number(new URL(tandem.url).port))
+  await shows(page, '#access-note', 'That is not the token of this instance.')
+  await give(page, another)
+  await shows(page, '#connection', 'live')
+})

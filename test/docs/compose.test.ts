@@ -1,0 +1,133 @@
+import { existsSync, readFileSync } from 'node:fs'
+import path from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { metricsContentType } from '../../src/api/metrics.ts'
+import { apiUnderTest } from '../api/recording-instance.ts'
+import { repositoryRoot } from '../support/mongo-binaries.ts'
+
+/** docker-compose.yml and what it mounts fit together. No container is run: there is no engine where this is tested. */
+
+interface Service {
+  image?: string
+  build?: string
+  command?: string[]
+  network_mode?: string
+  profiles?: string[]
+  ports?: string[]
+  volumes?: string[]
+  depends_on?: string[] | Record<string, unknown>
+  environment?: Record<string, string>
+}
+
+const read = (file: string): string => readFileSync(path.join(repositoryRoot, file), 'utf8')
+const parsed = <T>(file: string): T => parse(read(file), { merge: true }) as T
+const { services } = parsed<{ services: Record<string, Service> }>('docker-compose.yml')
+const all = Object.entries(services)
+const imaged = (name: string) => all.filter(([, { image }]) => image?.startsWith(`${name}:`))
+const mountsOf = ({ volumes = [] }: Service) =>
+  volumes.map((volume) => {
+    const [from = '', to = '', mode = ''] = volume.split(':')
+    return { from, to, mode }
+  })
+/** The file of this repository that stands at a path in the container. */
+const mountedAt = (service: Service, at: string): string =>
+  mountsOf(service).find(({ to }) => to === at)?.from ?? `nothing is mounted at ${at}`
+const holderOf = ({ network_mode: mode = '' }: Service): string => mode.replace(/^service:/, '')
+/** The ports that instances on this network listen on. */
+const portsOf = (holder: string): string[] =>
+  all
+    .filter(([, service]) => service.build !== undefined && holderOf(service) === holder)
+    .map(([, { command = [] }]) =>
+      command.includes('--port') ? String(command[command.indexOf('--port') + 1]) : '27182',
+    )
+
+test('what services need of each other is there, in at least the same profiles', () => {
+  for (const [name, service] of all) {
+    const { depends_on: needed = [] } = service
+    const names = [
+      ...(Array.isArray(needed) ? needed : Object.keys(needed)),
+      ...(holderOf(service) ? [holderOf(service)] : []),
+    ]
+    for (const one of names) {
+      expect(Object.keys(services), name).toContain(one)
+      const { profiles = [] } = services[one] as Service
+      // One without a profile is always there.
+      if (profiles.length > 0)
+        expect(profiles, `${one}, for ${name}`).toEqual(expect.arrayContaining(service.profiles ?? ['none']))
+    }
+  }
+})
+
+test('every file that is mounted is in the repository, and read only', () => {
+  const mounts = all.flatMap(([, service]) => mountsOf(service))
+  expect(mounts.length).toBeGreaterThan(0)
+  for (const { from, mode } of mounts) {
+    expect(existsSync(path.join(repositoryRoot, from)), from).toBe(true)
+    expect(mode).toBe('ro')
+  }
+})
+
+test('what is published to the host is for that machine alone, each port once', () => {
+  const published = all.flatMap(([, { ports = [] }]) => ports)
+  for (const one of published) expect(one).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
+  expect(new Set(published.map((one) => one.split(':')[1])).size).toBe(published.length)
+})
+
+describe.each(imaged('prom/prometheus'))('%s', (_name, service) => {
+  const argument = (name: string): string =>
+    service.command?.find((one) => one.startsWith(`--${name}=`))?.slice(name.length + 3) ?? ''
+  const config = parsed<{
+    rule_files: string[]
+    scrape_configs: { metrics_path: string; static_configs: { targets: string[] }[] }[]
+  }>(mountedAt(service, argument('config.file')))
+  const [scrape] = config.scrape_configs
+
+  test('asks every instance on its network, and nothing else', () => {
+    const targets = scrape?.static_configs.flatMap(({ targets }) => targets) ?? []
+    expect([...targets].sort()).toEqual(
+      portsOf(holderOf(service))
+        .map((port) => `localhost:${port}`)
+        .sort(),
+    )
+    expect(targets.length).toBeGreaterThan(0)
+  })
+
+  test('asks for what an instance answers to that name as metrics', async () => {
+    const { api } = apiUnderTest()
+    const Host = scrape?.static_configs[0]?.targets[0] as string
+    const answer = await api.request(scrape?.metrics_path as string, { headers: { Host } })
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, metricsContentType])
+  })
+
+  test('has the rules', () => {
+    expect(config.rule_files.map((file) => mountedAt(service, file))).toEqual(['./docs/alerts.yml'])
+    expect(parsed<{ groups: { rules: unknown[] }[] }>('docs/alerts.yml').groups[0]?.rules.length).toBeGreaterThan(0)
+  })
+})
+
+describe.each(imaged('grafana/grafana'))('%s', (_name, service) => {
+  const provisioned = (what: string) => mountedAt(service, `/etc/grafana/provisioning/${what}/tandem.yml`)
+  const [prometheus] = imaged('prom/prometheus').filter(
+    ([name]) => Array.isArray(service.depends_on) && service.depends_on.includes(name),
+  )
+
+  test('asks the Prometheus that it is started with, where that is reached', () => {
+    const [source] = parsed<{ datasources: { type: string; url: string; isDefault: boolean }[] }>(
+      provisioned('datasources'),
+    ).datasources
+    const url = source?.url.replace(/\$\{PROMETHEUS_HOST\}/, service.environment?.['PROMETHEUS_HOST'] ?? '')
+    const listens = prometheus?.[1].command?.find((one) => one.startsWith('--web.listen-address='))
+    expect(url).toBe(`http://${holderOf(prometheus?.[1] as Service)}:${listens?.split(':')[1]}`)
+    expect(source).toMatchObject({ type: 'prometheus', isDefault: true })
+  })
+
+  test('finds the dashboard where it looks for one, which takes the default data source', () => {
+    const [provider] = parsed<{ providers: { options: { path: string } }[] }>(provisioned('dashboards')).providers
+    const [file] = mountsOf(service).filter(({ to }) => path.dirname(to) === provider?.options.path)
+    expect(file?.from).toBe('./docs/grafana.json')
+    expect(service.environment?.['GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH']).toBe(file?.to)
+    const { templating } = JSON.parse(read('docs/grafana.json')) as { templating: { list: unknown[] } }
+    expect(templating.list).toContainEqual(expect.objectContaining({ type: 'datasource', query: 'prometheus' }))
+  })
+})

@@ -1,0 +1,225 @@
+import { Int32 } from 'mongodb'
+import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { CollectionReports } from '../../src/collection-reports.ts'
+import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
+import { readFields } from '../../src/domain/raw-bson.ts'
+import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import { Cluster } from '../../src/mongo/cluster.ts'
+import { CollectionFigures } from '../../src/mongo/collection-figures.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { VerificationStore } from '../../src/mongo/verification-store.ts'
+import { rawDocument } from '../support/bson-values.ts'
+import { failPoint } from '../support/fail-point.ts'
+import { testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** What is stored of a sync, by collection: the real stores write it, and the report reads it back. */
+
+const one = oneSet()
+const configuration = { buildIndexes: 'beforeDataCopy', verification: { enabled: true } } as StartConfiguration
+const firstPage = { limit: 100, after: 0 }
+const partitions = 1
+let metadata: Metadata
+let verified: VerificationStore
+
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+  metadata = new Metadata(one.cluster, testContext())
+  verified = new VerificationStore(one.cluster, testContext())
+  await metadata.createIndexes()
+})
+
+const uuid = (at: number): string => {
+  const bytes = Buffer.alloc(16)
+  bytes.writeUInt32BE(at)
+  return bytes.toString('latin1')
+}
+const unique = readFields(
+  rawDocument([
+    ['v', new Int32(2)],
+    ['name', 'n_1'],
+    ['unique', true],
+  ]),
+)
+
+function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogueEntry> = {}): CatalogueEntry {
+  return {
+    uuid: uuid(at),
+    database: 'app',
+    name: `c${at}`,
+    sourceName: `c${at}`,
+    destinationUUID: uuid(1_000_000 + at),
+    state: 'copying',
+    wanted: { options: [], indexes: [unique] },
+    refusedIndexes: [],
+    shardKey: null,
+    estimatedBytes,
+    estimatedDocuments: estimatedBytes / 10,
+    copiedBytes: 0,
+    totalCopied: null,
+    endedPartitions: new Set(),
+    planned: true,
+    hasTombstones: false,
+    ...more,
+  }
+}
+
+const segmentOf = (at: number, ordinal: number, more: Partial<Segment> = {}): Segment => ({
+  collection: uuid(at),
+  ordinal,
+  rank: ordinal,
+  from: null,
+  to: null,
+  last: null,
+  done: false,
+  documents: 0,
+  bytes: 0,
+  attempts: 1,
+  wasOwn: false,
+  claim: 0,
+  ...more,
+})
+const range = (at: number, ordinal: number, documents: number, bytes: number) => ({
+  collection: uuid(at),
+  ordinal,
+  source: documents,
+  destination: documents,
+  bytes,
+})
+
+/** Every report is looked up anew. */
+const report = (page = firstPage, given = configuration, restored = false) =>
+  new CollectionReports(new CollectionFigures(one.cluster), given).report(page, restored)
+const names = async (page = firstPage, given = configuration): Promise<string[]> =>
+  (await report(page, given)).collections.map(({ namespace }) => namespace)
+
+describe('the report on collections', () => {
+  it('is empty before anything is stored', async () => {
+    expect(await report()).toEqual({ collections: [], total: 0 })
+  })
+
+  it('adds up what every instance has copied and compared, the collection with the most left first', async () => {
+    await metadata.collections.save([entryOf(1, 100), entryOf(2, 1_000, { refusedIndexes: ['n_1'] }), entryOf(3, 50)])
+    const done = { done: true, documents: 5, bytes: 60 }
+    await metadata.segments.plan([segmentOf(1, 0, done), segmentOf(1, 1, { ...done, documents: 4, bytes: 50 })])
+    await metadata.segments.plan([segmentOf(2, 0, { documents: 10, bytes: 100 }), segmentOf(2, 1), segmentOf(3, 0)])
+    await metadata.collections.endCopy(uuid(1), [0], partitions)
+    await verified.saveRanges([range(1, 0, 5, 60)])
+    const { collections, total } = await report()
+    expect(total).toBe(3)
+    expect(collections.map(({ namespace }) => namespace)).toEqual(['app.c2', 'app.c3', 'app.c1'])
+    expect(collections[0]).toEqual({
+      namespace: 'app.c2',
+      copy: {
+        ended: false,
+        estimatedTotalBytes: 1_000,
+        estimatedCopiedBytes: 100,
+        estimatedDocumentCount: 100,
+        copiedDocumentCount: 10,
+      },
+      indexes: { total: 1, built: 0, heldBack: 0, missing: 1 },
+      verification: { phase: 'not started', hashedDocumentCount: 0, hashedRanges: 0, totalRanges: 2 },
+      mismatches: 0,
+    })
+    // Its end is what counts, whatever had been estimated.
+    expect(collections[2]).toEqual({
+      namespace: 'app.c1',
+      copy: {
+        ended: true,
+        estimatedTotalBytes: 110,
+        estimatedCopiedBytes: 110,
+        estimatedDocumentCount: 10,
+        copiedDocumentCount: 9,
+      },
+      indexes: { total: 1, built: 1, heldBack: 1, missing: 0 },
+      verification: { phase: 'initial hashing', hashedDocumentCount: 5, hashedRanges: 1, totalRanges: 2 },
+      mismatches: 0,
+    })
+    await verified.saveRanges([range(1, 1, 4, 50)])
+    const [last] = (await report(firstPage, configuration, true)).collections.slice(-1)
+    expect(last).toMatchObject({
+      indexes: { built: 1, heldBack: 0 },
+      verification: { phase: 'stream hashing', hashedDocumentCount: 9, hashedRanges: 2 },
+    })
+  })
+
+  it('puts what a verdict names first, and leaves verification out where it is switched off', async () => {
+    await metadata.collections.save([entryOf(1, 100), entryOf(2, 200), entryOf(3, 300)])
+    const mismatch = { kind: 'content', id: 1 }
+    const app = (name: string) => ({ ...mismatch, namespace: `app.${name}` })
+    await verified.saveVerdict([app('c1'), app('c1'), app('c2'), app('gone')], 4)
+    const { collections } = await report()
+    const counts = collections.map(({ namespace, mismatches }) => [namespace, mismatches])
+    expect(counts).toEqual([
+      ['app.c2', 1],
+      ['app.c1', 2],
+      ['app.c3', 0],
+    ])
+    const without = { ...configuration, verification: { enabled: false } }
+    expect((await report(firstPage, without)).collections.map(({ verification }) => verification)).toEqual([
+      null,
+      null,
+      null,
+    ])
+  })
+
+  it('counts what a reversal took over as copied and compared', async () => {
+    await metadata.collections.save([entryOf(1, 100, { state: 'copied', totalCopied: 90 })])
+    await verified.saveRanges([range(1, 0, 0, 0)])
+    expect((await report()).collections[0]).toMatchObject({
+      copy: { ended: true, estimatedTotalBytes: 90, estimatedCopiedBytes: 90, copiedDocumentCount: 10 },
+      verification: { phase: 'stream hashing', hashedRanges: 1, totalRanges: 1 },
+    })
+  })
+
+  it('leaves out a collection that is gone, whose ranges still stand', async () => {
+    await metadata.segments.plan([segmentOf(7, 0)])
+    await verified.saveRanges([range(7, 0, 1, 1)])
+    expect(await report()).toEqual({ collections: [], total: 0 })
+  })
+
+  describe('on thousands of collections', () => {
+    const collections = 10_000
+    const read = vi.spyOn(Cluster.prototype, 'read')
+    const commands = () => read.mock.calls.map(([, command]) => Object.keys(command)[0])
+    afterAll(() => read.mockRestore())
+    beforeEach(async () => {
+      const all = Array.from({ length: collections }, (_, at) => at)
+      await metadata.collections.save(all.map((at) => entryOf(at, 10 * (at + 1))))
+      await metadata.segments.plan(all.map((at) => segmentOf(at, 0, { documents: 1, bytes: 10 })))
+      read.mockClear()
+    })
+
+    it('comes in pages that have each of them once, from as many commands as for one', async () => {
+      expect(await names({ limit: 3, after: 0 })).toEqual(['app.c9999', 'app.c9998', 'app.c9997'])
+      expect(
+        commands()
+          .filter((name) => name !== 'getMore')
+          .sort(),
+      ).toEqual(['aggregate', 'count', 'find'])
+      expect(await names({ limit: 2, after: 3 })).toEqual(['app.c9996', 'app.c9995'])
+      expect(await names({ limit: 200, after: collections - 1 })).toEqual(['app.c0'])
+      expect((await report({ limit: 1, after: collections })).total).toBe(collections)
+    })
+
+    it('is looked up once for all who ask within a second, and seldom by however many', async () => {
+      const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
+      const answers = await Promise.all(Array.from({ length: 200 }, () => reports.report(firstPage, false)))
+      expect(new Set(answers).size).toBe(1)
+      expect(await reports.report(firstPage, false)).toBe(answers[0])
+      expect(commands().filter((name) => name === 'aggregate')).toHaveLength(1)
+    })
+  })
+
+  it('fails at once where the destination does, and is looked up anew for the next who asks', async () => {
+    await metadata.collections.save([entryOf(1, 100)])
+    const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
+    {
+      // ExceededTimeLimit: what is retried elsewhere.
+      const data = { failCommands: ['aggregate'], errorCode: 262, appName: 'tandem-test' }
+      await using _failing = await failPoint(one.client, 'failCommand', data)
+      await expect(reports.report(firstPage, false)).rejects.toThrow()
+    }
+    expect((await reports.report(firstPage, false)).total).toBe(1)
+  })
+})
