@@ -39,7 +39,7 @@ export class CollectionReports {
     this.#kept.delete(key)
     // One look at a time, of whichever page.
     const report = this.#looking.then(() => this.#look(page, restored, made))
-    this.#looking = report.catch(() => this.#kept.delete(key))
+    this.#looking = report.catch(() => {})
     const made: Kept = { report, until: Number.POSITIVE_INFINITY }
     this.#kept.set(key, made)
     const [oldest = key] = this.#kept.keys()
@@ -49,12 +49,16 @@ export class CollectionReports {
 
   async #look(page: CollectionsPage, restored: boolean, made: Kept): Promise<CollectionsReport> {
     const began = performance.now()
-    const [mismatches, total] = await Promise.all([this.#figures.mismatches(), this.#figures.count()])
-    const { enabled } = this.#configuration.verification
-    const rows = await this.#figures.read(page, enabled, [...mismatches.keys()])
-    const now = performance.now()
-    made.until = now + Math.max(keptMS, (now - began) / shareOfTime)
-    return { collections: rows.map((one) => this.#row(one, mismatches, restored)), total }
+    try {
+      const [mismatches, total] = await Promise.all([this.#figures.mismatches(), this.#figures.count()])
+      const { enabled } = this.#configuration.verification
+      const rows = await this.#figures.read(page, enabled, [...mismatches.keys()])
+      return { collections: rows.map((one) => this.#row(one, mismatches, restored)), total }
+    } finally {
+      // A failure as well: a look that took too long is not to be tried again at once.
+      const now = performance.now()
+      made.until = now + Math.max(keptMS, (now - began) / shareOfTime)
+    }
   }
 
   #row(one: StoredFigures, mismatches: ReadonlyMap<string, number>, restored: boolean): CollectionRow {

@@ -37,6 +37,8 @@ export class DefinitionFollower {
   #seenCatalogue = -1
   #keepingUp: Promise<void> | null = null
   #keepUpFailure: unknown = null
+  /** The barrier this instance has come to last, with the partitions it had then. */
+  #cameTo: ClusterTime | null = null
   /** Events wait at a barrier. */
   #waits = false
   /** The tenure in which this instance has looked where the destination has each collection. */
@@ -59,9 +61,12 @@ export class DefinitionFollower {
     const { coordination, barriers, partitionCount } = this.#parts
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#lookAnew()
-      return await this.#reconcile(touched)
+      await this.#reconcile(touched)
+      if (this.#cameTo === time) await barriers.settle(time, touched)
+      return
     }
     await barriers.reach(time, touched, partitions)
+    this.#cameTo = time
     coordination.nudge()
     this.#waits = true
     try {

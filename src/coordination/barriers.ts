@@ -64,6 +64,12 @@ export class Barriers {
     ])
   }
 
+  /** One that somebody had come to before he got all partitions, and did what it asks for by himself. Without one, nothing. */
+  async settle(time: ClusterTime, touched: Touched): Promise<void> {
+    const u = { $set: { done: true, covered: toStored(touched) } }
+    await this.#stored.update('barriers', [{ q: { _id: keyOf(time), done: false }, u }])
+  }
+
   /** Those that are done and that no partition will come to again, whoever gets it: all stored positions are beyond. */
   async forget(before: ClusterTime): Promise<void> {
     await this.#stored.delete('barriers', [{ q: { _id: { $lt: keyOf(before) }, done: true }, limit: 0 }])

@@ -30,13 +30,16 @@ form.addEventListener('submit', (event) => {
  * As fetch does; where tandem wants a token, once it has got the right one.
  * @param {string} path
  * @param {RequestInit} [init]
+ * @param {number} [patienceMS] for each try; 0: as long as it takes
  * @returns {Promise<Response>}
  */
-export async function ask(path, init = {}) {
+export async function ask(path, init = {}, patienceMS = 0) {
   for (;;) {
     const token = sessionStorage.getItem(kept)
     const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
-    const response = await fetch(path, { ...init, headers })
+    // Not over all of it: the token may be long in coming.
+    const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
+    const response = await fetch(path, { ...init, ...signal, headers })
     if (response.status !== 401) return response
     // Another question may have got another token meanwhile.
     if (sessionStorage.getItem(kept) === token) await askForToken(token !== null)

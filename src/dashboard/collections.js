@@ -11,6 +11,8 @@ import { Table } from './table.js'
 /** @typedef {CollectionsAnswer['collections'][number]} Row */
 
 const everyMS = 5_000
+/** A connection that is only half there never answers. */
+const patienceMS = 30_000
 const rowsShown = 100
 
 const table = new Table('collections', [
@@ -48,7 +50,7 @@ async function look() {
   asking = true
   const asked = after
   try {
-    const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${asked}`)
+    const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${asked}`, {}, patienceMS)
     const answer = /** @type {CollectionsAnswer | FailureAnswer} */ (await response.json())
     if (answer.success) show(answer, asked)
     else tell('collections-note', `Not known now: ${answer.errorDescription}`)

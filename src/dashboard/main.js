@@ -72,14 +72,14 @@ async function listen() {
   for (;;) {
     const ended = new AbortController()
     let silence = 0
+    const heard = () => {
+      clearTimeout(silence)
+      silence = setTimeout(() => ended.abort(), silenceMS)
+    }
     try {
+      heard()
       const response = await ask('/api/v1/events', { signal: ended.signal })
       if (!response.ok) throw new Error(`answered ${response.status}`)
-      const heard = () => {
-        clearTimeout(silence)
-        silence = setTimeout(() => ended.abort(), silenceMS)
-      }
-      heard()
       for await (const { name, data } of eventsOf(response)) {
         heard()
         if (name === 'history') history.merge(/** @type {{ points: HistoryPoint[] }} */ (JSON.parse(data)).points)
@@ -92,6 +92,7 @@ async function listen() {
       // Whatever it was: it is tried again.
     }
     clearTimeout(silence)
+    ended.abort() // whatever was left of it must not go on beside the next
     connection('reconnecting')
     await new Promise((resolve) => setTimeout(resolve, renewMS))
   }

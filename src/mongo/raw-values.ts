@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
-import { MongoOperationTimeoutError, ObjectId } from 'mongodb'
+import { MongoNetworkError, MongoOperationTimeoutError, ObjectId } from 'mongodb'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
@@ -85,8 +85,15 @@ Connection.prototype.writeCommand = async function (this: DriverConnection, comm
   const { socket } = this
   let hasRoom = true
   socket.cork()
-  for (const piece of pieces) hasRoom = socket.write(piece)
-  socket.uncork()
+  try {
+    for (const piece of pieces) hasRoom = socket.write(piece)
+  } catch (cause) {
+    const failure = new MongoNetworkError('unexpected error writing to socket', { cause: cause as Error })
+    this.onError(failure)
+    throw failure
+  } finally {
+    socket.uncork()
+  }
   if (hasRoom) return
   await once(socket, 'drain', options.signal ? { signal: options.signal } : {}).catch((error) => {
     const failure = options.signal?.aborted ? new MongoOperationTimeoutError('Timed out at socket write') : error

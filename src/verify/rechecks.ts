@@ -17,7 +17,7 @@ export interface Recheck {
   firstBatch: Record<Side, number>
   /** Found by scanning a range, so that range is not done until this is stored or settled. */
   found: boolean
-  /** Stands in the store too: it is compared before any verdict, also when this process dies. */
+  /** Stands in the store too, with all that is known: it is compared before any verdict, also when this process dies. */
   stored: boolean
   /** How often it was found different. */
   attempts: number
@@ -61,6 +61,8 @@ export class Rechecks {
     if (side === 'source') recheck.changedAt = laterOf(recheck.changedAt, time)
     recheck.notBefore = 0
     recheck.attempts = 0
+    // What stands in the store is of before: a predecessor that is not done yet may remove it, and it does not say who wrote this.
+    recheck.stored = false
   }
 
   /** A scan found it different (or on one side only). */
@@ -127,6 +129,7 @@ export class Rechecks {
         recheck.changedAt = laterOf(recheck.changedAt, newer.changedAt)
         for (const side of ['source', 'destination'] as const) recheck.firstBatch[side] ||= newer.firstBatch[side]
         recheck.found ||= newer.found
+        recheck.stored &&= newer.stored
         recheck.notBefore = 0
         recheck.attempts = 0
       }

@@ -49,6 +49,7 @@ const countCollectionMS = 250
 /** Pages of what stands in the store are looked at again, this far apart: it may be a million real differences. */
 const revisitMS = 2_000
 const revisitedAtOnce = 500
+const behindSeconds = 5
 const roomMS = 20
 /** Differences are looked at this often, this far apart, before they are called proven. */
 const verdictPasses = 4
@@ -277,7 +278,7 @@ export class Verifier {
     let after: StoredRecheck | null = null
     while (!this.#stop.signal.aborted) {
       await this.#pause(revisitMS)
-      if (this.#rechecks.full) continue
+      if (this.#rechecks.full || this.#applicationIsBehind()) continue
       // Not beside a checkpoint, which may remove what was just read.
       after = await this.#exclusively(async () => {
         const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
@@ -285,6 +286,11 @@ export class Verifier {
         return page.at(-1) ?? null
       })
     }
+  }
+
+  /** So far that what is in the store cannot be expected to be equal yet. */
+  #applicationIsBehind(): boolean {
+    return secondsOf(this.#knownTime('source')) - secondsOf(this.#parts.appliedTime()) > behindSeconds
   }
 
   async #everyCount(): Promise<void> {

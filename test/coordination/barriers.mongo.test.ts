@@ -61,6 +61,16 @@ describe('a barrier', () => {
     expect(await barriers().isDone(time, touched)).toBe(true)
   })
 
+  it('is settled by who got all partitions after he had come to it, and none is made by that', async () => {
+    const time = clusterTime(13, 1)
+    await barriers().settle(time, touched)
+    expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(0)
+    await barriers().reach(time, touched, [1])
+    await barriers().settle(time, touched)
+    expect(await barriers().next()).toBeNull()
+    expect(await barriers().isDone(time, touched)).toBe(true)
+  })
+
   it('that is done stays so for whoever comes late, and is not next', async () => {
     const time = clusterTime(7, 1)
     await barriers().reach(time, touched, [1])

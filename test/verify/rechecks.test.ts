@@ -148,6 +148,20 @@ describe('rechecks', () => {
     )
   })
 
+  it.for(['waits', 'is compared'])('that change after they were stored, while it %s, hold positions again', (when) => {
+    const rechecks = new Rechecks()
+    rechecks.revisit(collection, idElement(1), 0)
+    const taken = when === 'is compared' ? rechecks.take(1, 0n, 0) : []
+    rechecks.changed(collection, idElement(1), 'destination', 4, 7n, 1)
+    rechecks.different(taken, 2)
+    // Whoever stored it before, and has it among what he may remove, may still do so.
+    expect(rechecks.safeBatch('destination', 9)).toBe(3)
+    const due = rechecks.dueForStore(10_000)
+    expect(due.map(({ firstBatch }) => firstBatch.destination)).toEqual([4])
+    for (const recheck of due) recheck.stored = true
+    expect(rechecks.safeBatch('destination', 9)).toBe(9)
+  })
+
   it('hold a document once, however often it changes', () => {
     const rechecks = new Rechecks()
     for (let change = 0; change < 10_000; change++) {
