@@ -184,6 +184,8 @@ export class SyncWork {
 
   /** Resolves when this process holds its instance's lease again; it is no more eligible to coordinate than it was. */
   async hold(): Promise<void> {
+    // Taken again, the lease says that its last life is over: nothing of that may be under way, the verifier's last words neither.
+    if (this.#dead.signal.aborted) await this.verification.ended
     await this.lease.acquire()
     if (this.#dead.signal.aborted) this.#live()
   }

@@ -71,6 +71,11 @@ export class Verification {
     return this.#runs > 0
   }
 
+  /** Resolves when no run that was begun is under way any more, in whichever way it ended. */
+  get ended(): Promise<void> {
+    return this.#run
+  }
+
   /** Every document has been copied once. */
   copied(): void {
     this.#copied.resolve()

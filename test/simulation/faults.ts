@@ -28,6 +28,7 @@ export class Faults {
   /** Nothing new goes wrong, what was cut is mended, and who was stopped or gone comes back. */
   end(): void {
     this.#over = true
+    this.#world.calm = true
     const { source, destination, believing, instances } = this.#world
     source.mend()
     destination.mend()

@@ -38,6 +38,8 @@ export class Instance {
     }
     const incarnation = `${this.id}x${this.#starts++}`
     clock.after(delayMS, host, () => {
+      // A second one, started by mistake, would wait for the first one's lease for ever.
+      if (this.#world.calm && this.#world.processesOf(this.id).length > 0) return
       const process = this.#world.process(this.id, host, incarnation)
       this.process = process
       process.begin()

@@ -23,8 +23,8 @@ function outcome({ violation, steps, seconds, events, faults }: SimulationResult
 
 describe('a simulated world', () => {
   // 12, 26 and 49 found that partitions counted as come to a barrier before anything of them was read; 591 a claim that came
-  // through after it was given up as lost, and was neither applied nor given back.
-  it.each([1, 2, 12, 26, 49, 591])('keeps every invariant and comes to rest, seed %i', async (seed) => {
+  // through after it was given up as lost, and was neither applied nor given back; 376 a lease taken again while the verifier's last words of the life before were under way.
+  it.each([1, 2, 12, 26, 49, 376, 591])('keeps every invariant and comes to rest, seed %i', async (seed) => {
     const { violation, events, faults } = await simulate({ ...smallWorld, seed })
     expect(violation).toBeNull()
     expect(events).toBeGreaterThan(0)

@@ -33,6 +33,8 @@ export class World {
   readonly invariants: Invariants
   readonly instances: Instance[] = []
   readonly believing: BelievingStore | null
+  /** Nothing goes wrong any more. */
+  calm = false
   /** What processes failed with, in the operator's words. */
   readonly failures = new Map<string, number>()
   readonly #processes = new Set<Process>()
