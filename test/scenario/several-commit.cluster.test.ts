@@ -8,7 +8,7 @@ import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 /** The commit of a sync that several instances share. See test/contract.md. */
 
 const pair = pairedSets()
-const patience = { timeout: 30_000, interval: 50 }
+const patience = { timeout: 90_000, interval: 50 }
 const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
 const ids = ['a', 'b', 'c']
@@ -63,8 +63,8 @@ async function expectCommitted(all: Team): Promise<void> {
     moments(all, ({ canWrite }) => canWrite === true),
     moments(all, ({ state }) => state === 'COMMITTED'),
   ])
-  expect(spread(writable)).toBeLessThan(2_000)
-  expect(spread(committed)).toBeLessThan(2_000)
+  expect(spread(writable)).toBeLessThan(10_000)
+  expect(spread(committed)).toBeLessThan(10_000)
   const seen = await all.allReach(({ info }) => info === 'commit completed', 'committed')
   for (const progress of seen) expect(progress).toMatchObject({ canWrite: true, lagTimeSeconds: 0 })
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])

@@ -6,7 +6,7 @@ import { type GuardedProcess, spawnGuarded } from './guarded-process.ts'
 import { type MongodVersion, repositoryRoot, resolveMongod } from './mongo-binaries.ts'
 
 /** Starting takes about a second; recovery after SIGKILL on a busy machine is the slow case. */
-const startTimeoutMs = 60_000
+const startTimeoutMs = 180_000
 
 export interface MongodOptions {
   port: number

@@ -3,7 +3,7 @@ import { type Document, MongoClient } from 'mongodb'
 import type { GuardedProcess } from './guarded-process.ts'
 
 /** Room for an initial sync of secondaries, or an election after a kill, on a machine with two busy cores. */
-const primaryTimeoutMs = 60_000
+const primaryTimeoutMs = 180_000
 const pollMs = 20
 /** After this a set elects a primary by itself. */
 const electionTimeoutMs = 5_000

@@ -109,17 +109,17 @@ export function start(tandem: Tandem, options: Record<string, unknown> = {}): Pr
 }
 
 export const canCommit = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 120, what: 'ready to commit' })
 
 export async function commit(tandem: Tandem): Promise<void> {
   await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual({ status: 200, body: { success: true } })
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 120, what: 'COMMITTED' })
 }
 
 /** The failure a running sync ends in. */
 export async function failure(tandem: Tandem): Promise<NonNullable<Progress['failure']>> {
-  const progress = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 60, what: 'FAILED' })
+  const progress = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
   return progress.failure as NonNullable<Progress['failure']>
 }
 
