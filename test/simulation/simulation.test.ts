@@ -1,7 +1,10 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { type Break, breaks } from './breaks.ts'
 import { smallWorld } from './options.ts'
 import { type SimulationResult, simulate } from './run.ts'
+
+/** Worlds take a second or two of CPU each; a machine that is busy with servers takes its time. */
+vi.setConfig({ testTimeout: 120_000 })
 
 /** For each mutation a seed whose world finds it soon. Any other seed may, too: `npm run simulate -- --break <name>`. */
 const finders: Record<Break, number> = {
