@@ -4,7 +4,7 @@
  */
 
 /** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest: as the driver splits it. */
-const uriParts = /^mongodb(?:\+srv)?:\/\/(?:[^:@]*(?::[^@]*)?@)?([^/?@]+)((?:[/?][\s\S]*)?)$/
+const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?(?<hosts>[^/?@]+)(?<rest>(?:[/?][\s\S]*)?)$/
 
 /** Problems of one connection string, in words that never contain any of it. Empty when it may be used. */
 export function checkUri(name: string, uri: string): string[] {
@@ -14,8 +14,10 @@ export function checkUri(name: string, uri: string): string[] {
       `${name}: not a MongoDB connection string; give mongodb://host:port/... or mongodb+srv://host/..., with reserved characters in user name and password percent-encoded`,
     ]
   }
-  const problems: string[] = []
-  for (const [option, value] of uriOptions(parts[2] ?? '')) {
+  const { user = '', rest = '' } = parts.groups ?? {}
+  const options = uriOptions(rest)
+  const problems = checkUser(name, decode(user), options)
+  for (const [option, value] of options) {
     // The error texts are mongosync's; option names in a connection string are case-insensitive.
     if ((option === 'readconcernlevel' || option === 'readconcern') && value !== 'majority') {
       problems.push(
@@ -37,6 +39,19 @@ export function checkUri(name: string, uri: string): string[] {
     }
   }
   return [...new Set(problems)]
+}
+
+/**
+ * SCRAM escapes `=` and `,` in user names (RFC 5802, section 5.1), the driver (7.9.0 and earlier, `cleanUsername`) only the
+ * first of each, so that the server would refuse the right password.
+ */
+function checkUser(name: string, user: string, options: readonly [option: string, value: string][]): string[] {
+  const [, mechanism = 'DEFAULT'] = options.find(([option]) => option === 'authmechanism') ?? []
+  const scram = /^(?:DEFAULT|SCRAM-SHA-1|SCRAM-SHA-256)$/i.test(mechanism)
+  if (!scram || !/=[\s\S]*=|,[\s\S]*,/.test(user)) return []
+  return [
+    `${name}: a user name with more than one comma, or more than one equals sign, cannot log in with SCRAM through MongoDB's driver for Node.js; give another user`,
+  ]
 }
 
 function uriOptions(rest: string): [option: string, value: string][] {

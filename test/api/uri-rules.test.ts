@@ -13,9 +13,21 @@ describe('checkUri', () => {
     'mongodb://a/?appName=w%3D1',
     'mongodb://w=1:readPreference=secondary@a/',
     'mongodb://%2Ftmp%2Fmongodb.sock/',
+    'mongodb://a%2Cb%3Dc:x,,==@a.test/',
+    'mongodb://CN%3Da%2COU%3Db%2CO%3Dc@a.test/?authMechanism=MONGODB-X509',
   ])('%s may be used', (uri) => {
     expect(checkUri('cluster0', uri)).toEqual([])
   })
+
+  test.each(['mongodb://ro%2Cot%2C:hunter2@db.test/', 'mongodb://=root=:hunter2@db.test/?authMechanism=SCRAM-SHA-256'])(
+    '%s is refused for its user name, which the driver would spell wrongly',
+    (uri) => {
+      const problems = checkUri('cluster0', uri)
+      expect(problems).toHaveLength(1)
+      expect(problems[0]).toMatch(/^cluster0: a user name with more than one comma.*give another user$/)
+      expect(problems[0]).not.toMatch(/root|hunter2|db\.test/)
+    },
+  )
 
   test.each([
     ['readConcernLevel=local', /Invalid URI option, read concern must be majority/],

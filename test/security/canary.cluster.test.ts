@@ -23,8 +23,10 @@ interface Secrets {
   option: Canary
   value: Canary
 }
-/** The server takes names of users for parts of a namespace. */
-const user = canary.map(({ text, core }): Canary => ({ text: `u${text.replaceAll('$', '')}`, core }))
+/** The server takes names of users for parts of a namespace; the driver cannot say those with two commas or equals signs. */
+const user = canary
+  .map(({ text, core }): Canary => ({ text: `u${text.replaceAll('$', '')}`, core }))
+  .filter(({ text }) => !/=[\s\S]*=|,[\s\S]*,/.test(text))
 const secrets = fc.record({ user, password: canary, option: canary, value: canary })
 const listed = (all: Secrets): Canary[] => [all.user, all.password, all.option, all.value]
 let runs = 0
