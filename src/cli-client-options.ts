@@ -15,11 +15,14 @@ export interface ClientRequest {
     | 'mismatches'
     | 'audit'
     | 'instances'
+    | 'collections'
     | 'limits'
     | 'limit'
   /** Base addresses without a trailing slash. */
   urls: string[]
   body: { inline: unknown } | { file: string }
+  /** Of a question, as the API takes it. */
+  query?: Readonly<Record<string, string>> | undefined
   access?: Access | undefined
   /** As the operator wants the answers; else a table where a person looks and there is more than one instance. */
   form?: 'table' | 'json'

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import type { Access } from './cli-access.ts'
 import { type Answer, instancesTable, outcomeTable, progressTable } from './cli-answers.ts'
 import type { ClientRequest } from './cli-client-options.ts'
+import { collectionsTable } from './cli-collections.ts'
 import { findingsText, hasError } from './cli-findings.ts'
 import { ask } from './cli-request.ts'
 
@@ -30,7 +31,7 @@ export async function runClient(
     return 1
   }
   const replies = await Promise.all(
-    request.urls.map((url) => send(url, request.command, body.json, { access: request.access })),
+    request.urls.map((url) => send(url, request.command, body.json, { access: request.access, query: request.query })),
   )
   const answers = replies.map((reply, index): Answer => ({ url: request.urls[index] as string, reply }))
   if (asTable(request, terminalWidth !== null)) {
@@ -50,6 +51,7 @@ const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
   progress: progressTable,
   check: findingsText,
   instances: instancesTable,
+  collections: collectionsTable,
 }
 
 function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): boolean {
@@ -59,7 +61,7 @@ function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): b
     onTerminal &&
     command !== 'mismatches' &&
     command !== 'audit' &&
-    (command === 'instances' || command === 'check' || urls.length > 1)
+    (command === 'instances' || command === 'collections' || command === 'check' || urls.length > 1)
   )
 }
 
@@ -79,6 +81,7 @@ async function readBody(body: ClientRequest['body']): Promise<{ json: string } |
 const queries: Partial<Record<ClientRequest['command'], string>> = {
   progress: 'progress',
   instances: 'instances',
+  collections: 'collections',
   limits: 'limits',
   mismatches: 'verification/mismatches',
   audit: 'audit',
@@ -89,13 +92,18 @@ export async function send(
   url: string,
   command: ClientRequest['command'],
   json: string,
-  { access, timeoutMS }: { access?: Access | undefined; timeoutMS?: number } = {},
+  {
+    access,
+    timeoutMS,
+    query,
+  }: { access?: Access | undefined; timeoutMS?: number; query?: ClientRequest['query'] } = {},
 ): Promise<Reply> {
   let response: { status: number; text: string }
   try {
     const [path, method] = routeOf(command)
     const body = method === 'GET' ? null : json
-    response = await ask(`${url}/api/v1/${path}`, { method, body, access, timeoutMS })
+    const search = query ? `?${new URLSearchParams(query)}` : ''
+    response = await ask(`${url}/api/v1/${path}${search}`, { method, body, access, timeoutMS })
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? 'no connection'
     const remedy = isDistrust(code)

@@ -147,6 +147,15 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
         request: { command: 'limit', ...clientOptions(command, env), body: { inline: limitsBody(options) } },
       }),
     )
+  client('collections', 'print how far the sync is with each collection, those with mismatches and the most left first')
+    .option('--limit <number>', 'rows to show, at most 200; 100 by default')
+    .option('--after <number>', 'rows to leave out before them')
+    .action((options: { limit?: string; after?: string }, command: Command) => {
+      const { limit, after } = options
+      const query = { ...(limit !== undefined && { limit }), ...(after !== undefined && { after }) }
+      const request = { command: 'collections' as const, ...clientOptions(command, env), body: { inline: {} }, query }
+      found({ kind: 'client', request })
+    })
   for (const [name, description] of [
     ['progress', 'print the status of the sync'],
     ['instances', 'print the status of all instances of the sync, and their totals'],

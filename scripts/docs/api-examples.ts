@@ -18,6 +18,7 @@ const examples: Record<string, Example> = {
   reverse: { cli: '`tandem reverse`' },
   progress: { cli: '`tandem progress`' },
   instances: { cli: '`tandem instances`' },
+  collections: { cli: '`tandem collections`' },
   limits: { cli: '`tandem limits`' },
   limit: { cli: '`tandem limit`', body: { bytesPerSecond: 20_000_000, writeConcurrency: null } },
   mismatches: { cli: '`tandem mismatches`' },

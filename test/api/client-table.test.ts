@@ -2,6 +2,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { serveApi } from '../../src/api/server.ts'
 import { runClient } from '../../src/cli-client.ts'
 import type { ClientRequest } from '../../src/cli-client-options.ts'
+import type { CollectionRow } from '../../src/domain/collection-figures.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/report-progress.ts'
@@ -97,6 +98,76 @@ describe('tandem instances', () => {
     const { exitCode, printed } = await run({ command: 'instances', urls: [unreachable] }, 120)
     expect(exitCode).toBe(1)
     expect(printed).toEqual([expect.stringMatching(/InstanceUnreachable/)])
+  })
+})
+
+describe('tandem collections', () => {
+  const collection = (over: Partial<CollectionRow>): CollectionRow => ({
+    namespace: 'shop.orders',
+    copy: {
+      ended: true,
+      estimatedTotalBytes: 4_000_000,
+      estimatedCopiedBytes: 4_000_000,
+      estimatedDocumentCount: 1_234,
+      copiedDocumentCount: 1_234,
+    },
+    indexes: { total: 0, built: 0, heldBack: 0, missing: 0 },
+    verification: { phase: 'stream hashing', hashedDocumentCount: 1_234, hashedRanges: 2, totalRanges: 2 },
+    mismatches: 0,
+    ...over,
+  })
+  const rows = [
+    collection({ mismatches: 2, namespace: 'shop.\u001b[31m' }),
+    collection({
+      copy: {
+        ended: false,
+        estimatedTotalBytes: 4_000,
+        estimatedCopiedBytes: 0,
+        estimatedDocumentCount: 20,
+        copiedDocumentCount: 0,
+      },
+      indexes: { total: 3, built: 1, heldBack: 1, missing: 1 },
+      verification: { phase: 'initial hashing', hashedDocumentCount: 7, hashedRanges: 2, totalRanges: 3 },
+    }),
+    collection({ namespace: 'shop.off', verification: null }),
+  ]
+
+  async function servedCollections() {
+    const { instance, url } = await servedInstance([])
+    instance.collectionRows = rows
+    return url
+  }
+
+  test('on a terminal is a table, once also of several instances, which all tell of the whole sync', async () => {
+    const urls = [await servedCollections(), await servedCollections()]
+    expect(await run({ command: 'collections', urls }, 120)).toEqual({
+      exitCode: 0,
+      printed: [
+        'collection             copied  documents  indexes                        verification          mismatches',
+        'shop.\\u001b[31m   4.0 MB, all      1,234  -                              stream hashing                 2',
+        'shop.orders      0 B / 4.0 kB     0 / 20  1 / 3, 1 held back, 1 missing  initial hashing 66 %           -',
+        'shop.off          4.0 MB, all      1,234  -                              off                            -',
+      ],
+    })
+  })
+
+  test('shows the page that is asked for, and says that there is more', async () => {
+    const urls = [await servedCollections()]
+    const { printed } = await run({ command: 'collections', urls, query: { limit: '1', after: '2' } }, 120)
+    expect(printed).toHaveLength(3)
+    expect(printed[1]).toMatch(/^shop\.off .* off +-$/)
+    expect(printed[2]).toBe('2 of 3 collections are not on this page; --limit and --after show others')
+    const json = await run({ command: 'collections', urls, query: { limit: '1' }, form: 'json' }, 120)
+    expect(JSON.parse(json.printed.join('\n'))).toMatchObject({ total: 3, collections: [{ mismatches: 2 }] })
+  })
+
+  test('of a page that is no number is the refusal of the API', async () => {
+    const { exitCode, printed } = await run(
+      { command: 'collections', urls: [await servedCollections()], query: { limit: 'x' } },
+      120,
+    )
+    expect(exitCode).toBe(1)
+    expect(printed).toEqual([expect.stringMatching(/InvalidRequest: limit: must be a whole number/)])
   })
 })
 

@@ -1,0 +1,58 @@
+import type { CollectionsAnswer } from './api/collections-schema.ts'
+import { printable } from './audit/difference.ts'
+import { type Answer, inUnits, notes } from './cli-answers.ts'
+import { type Column, renderTable } from './cli-table.ts'
+import { percentOf } from './domain/instances.ts'
+
+/** `tandem collections` as a table: what the first instance that answers tells, which is of the whole sync. */
+
+type Row = CollectionsAnswer['collections'][number]
+
+const columns: Column[] = [
+  { title: 'collection', align: 'left', cellsMin: 12 },
+  { title: 'copied', align: 'right' },
+  { title: 'documents', align: 'right' },
+  { title: 'indexes', align: 'left', cellsMin: 7 },
+  { title: 'verification', align: 'left', cellsMin: 12 },
+  { title: 'mismatches', align: 'right' },
+]
+
+export function collectionsTable(answers: readonly Answer[], width: number): string[] {
+  const reply = answers.find((answer) => answer.reply['success'] === true)?.reply
+  if (!reply) return notes([], answers)
+  const { collections, total } = reply as CollectionsAnswer
+  const left = total - collections.length
+  return [
+    ...renderTable(columns, collections.map(cellsOf), width),
+    ...(left > 0 ? [`${left} of ${total} collections are not on this page; --limit and --after show others`] : []),
+    ...notes([], answers),
+  ]
+}
+
+function cellsOf({ namespace, copy, indexes, verification, mismatches }: Row): string[] {
+  const { ended, copiedDocumentCount: copied, estimatedDocumentCount: all } = copy
+  return [
+    printable(namespace),
+    ended
+      ? `${inUnits(copy.estimatedTotalBytes)}, all`
+      : `${inUnits(copy.estimatedCopiedBytes)} / ${inUnits(copy.estimatedTotalBytes)}`,
+    ended ? grouped(copied) : `${grouped(copied)} / ${grouped(all)}`,
+    indexesOf(indexes),
+    verification ? verificationOf(verification) : 'off',
+    mismatches === 0 ? '-' : grouped(mismatches),
+  ]
+}
+
+function indexesOf({ total, built, heldBack, missing }: Row['indexes']): string {
+  if (total === 0) return '-'
+  const more = [...(heldBack > 0 ? [`${heldBack} held back`] : []), ...(missing > 0 ? [`${missing} missing`] : [])]
+  return [`${built} / ${total}`, ...more].join(', ')
+}
+
+function verificationOf({ phase, hashedRanges, totalRanges }: NonNullable<Row['verification']>): string {
+  return phase === 'initial hashing' ? `${phase} ${Math.floor(percentOf(hashedRanges, totalRanges))} %` : phase
+}
+
+function grouped(count: number): string {
+  return count.toLocaleString('en')
+}
