@@ -78,7 +78,7 @@ export class CommitSteps {
       runs.renew()
       await this.#parts.lead()
       // Nothing is applied here any more; whoever finishes the commit takes all of it.
-      if (!coordination.leading) await coordination.release([...coordination.held.keys()])
+      if (!coordination.leading) await coordination.yieldAll()
       const prepare = async (): Promise<void> => {
         await team.alone(runs.signal)
         const replication = await this.#loadFor(this.#attempt)

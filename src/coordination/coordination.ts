@@ -40,6 +40,7 @@ export class Coordination {
   #loop: Promise<void> = Promise.resolve()
   #running = false
   #takesWork = false
+  #yields = false
   #lastHolder: string | null = null
   #eligible = false
   #seen: Ownership = { leases: [], claims: new Map() }
@@ -194,6 +195,7 @@ export class Coordination {
   /** @param takesWork gets partitions; else it keeps what it has (while paused) and gets no new ones */
   takeWork(takesWork: boolean): void {
     this.#takesWork = takesWork
+    if (takesWork) this.#yields = false
     this.hurry()
   }
 
@@ -225,6 +227,15 @@ export class Coordination {
     }
     this.#parts.liveness.notify()
     this.hurry()
+  }
+
+  /**
+   * Gives everything back, until work is taken again: also what a claim that is under way now will bring. Nobody applies that
+   * here any more, and whoever finishes a commit waits for it.
+   */
+  async yieldAll(): Promise<void> {
+    this.#yields = true
+    await this.release([...this.#held.keys()])
   }
 
   /** Resolves at the next change of anything this tells, and with every look. */
@@ -324,6 +335,11 @@ export class Coordination {
           if (await this.#store.claim(partition, claim, token)) held.set(partition, (claim?.epoch ?? 0) + 1)
         }),
       )
+    }
+    if (this.#yields && held.size > 0) {
+      await this.#store.release([...held.keys()], token)
+      this.#parts.liveness.notify()
+      held.clear()
     }
     const stay = new Set(mine.filter((partition) => held.has(partition)))
     if (!lease.held || token !== this.token || releases !== this.#releases) return

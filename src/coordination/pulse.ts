@@ -66,14 +66,18 @@ export class Pulse {
     this.#state = state
     const work = this.#parts.work()
     if (!work) return
+    const failsForAll = context.commitRequested || context.reversing !== null
+    const rests = state === 'PAUSED' || (state === 'FAILED' && !failsForAll)
     // What fails with a commit fails for all, and is theirs to mend here; else the others go on, and one of them leads: not before
     // what this one has under way (a plan of the copy, a change of definitions) has ended.
-    if (state === 'FAILED' && !context.commitRequested && context.reversing === null) {
+    if (rests) {
       const giveUp = (): void => {
-        if (this.#state === 'FAILED') work.coordination.engage(false)
+        if (this.#state === state) work.coordination.engage(false)
       }
-      // The verifier as well: its last words must not come after the first ones of the next coordinator's.
-      void Promise.allSettled([work.ended, work.verification.stop()]).then(giveUp)
+      // The verifier as well: its last words must not come after the first ones of the next coordinator's. A pause has told it to
+      // stop; told so here once more, a resume that came meanwhile would be stopped with it.
+      const verified = state === 'PAUSED' ? work.verification.ended : work.verification.stop()
+      void Promise.allSettled([work.ended, verified]).then(giveUp)
     } else work.coordination.engage(atWork.includes(state) || state === 'FAILED')
     if (state === 'FAILED' && context.commitRequested && context.failure) {
       work.team.failed(context.failure).catch((error) => this.#parts.context.onRetry?.('telling the others', error))

@@ -8,6 +8,7 @@ import type { Cluster } from '../../src/mongo/cluster.ts'
 import { Lease, type LeaseLoss } from '../../src/mongo/lease.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
+import { failPoint } from '../support/fail-point.ts'
 
 /** Several instances' parts in one team, without the work that they divide. */
 
@@ -126,6 +127,31 @@ describe('instances that share partitions', () => {
     const epochs = await rows('ownership').find().toArray()
     // One line for each time that anything changed hands.
     expect(claims).toBe(epochs.reduce((sum, { epoch }) => sum + (epoch as number), 0))
+  })
+
+  it('give everything back for a commit, also what a claim brings that was under way', async () => {
+    const [a, b] = [await join('a'), await join('b')]
+    await shared([
+      [a, 4],
+      [b, 4],
+    ])
+    const slow = {
+      failCommands: ['update'],
+      namespace: 'tandem_internal.ownership',
+      blockConnection: true,
+      blockTimeMS: 600,
+    }
+    await using claiming = await failPoint(one.client, 'failCommand', { ...slow, appName: 'tandem:b:b 1' })
+    a.coordination.takeWork(false)
+    await a.coordination.release([...a.coordination.held.keys()])
+    await claiming.reached()
+    b.coordination.takeWork(false)
+    const yielded = b.coordination.yieldAll()
+    await claiming.release()
+    await yielded
+    a.coordination.takeWork(true)
+    await vi.waitFor(() => expect(a.coordination.hasEverything).toBe(true), patience)
+    expect(b.coordination.held.size).toBe(0)
   })
 
   it('leave a paused one what it has, and give it nothing; it gives up the office', async () => {
