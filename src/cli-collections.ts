@@ -4,7 +4,7 @@ import { type Answer, inUnits, notes } from './cli-answers.ts'
 import { type Column, renderTable } from './cli-table.ts'
 import { percentOf } from './domain/instances.ts'
 
-/** `tandem collections` as a table: what the first instance that answers tells, which is of the whole sync. */
+/** `tandem collections` as a table: every instance tells of the whole sync, but one that has not been started of nothing. */
 
 type Row = CollectionsAnswer['collections'][number]
 
@@ -18,9 +18,10 @@ const columns: Column[] = [
 ]
 
 export function collectionsTable(answers: readonly Answer[], width: number): string[] {
-  const reply = answers.find((answer) => answer.reply['success'] === true)?.reply
-  if (!reply) return notes([], answers)
-  const { collections, total } = reply as CollectionsAnswer
+  const told = answers.flatMap(({ reply }) => (reply['success'] === true ? [reply as CollectionsAnswer] : []))
+  const [most] = told.sort((one, other) => other.total - one.total)
+  if (!most) return notes([], answers)
+  const { collections, total } = most
   const left = total - collections.length
   return [
     ...renderTable(columns, collections.map(cellsOf), width),

@@ -219,7 +219,8 @@ export class Coordination {
   async release(partitions: number[]): Promise<void> {
     if (partitions.length === 0) return
     const { token } = this
-    await retry('giving partitions back', this.#parts.context, () => this.#store.release(partitions, token))
+    const claims = [...this.#held].filter(([partition]) => partitions.includes(partition))
+    await retry('giving partitions back', this.#parts.context, () => this.#store.release(claims, token))
     this.#releases += 1
     for (const partition of partitions) {
       this.#held.delete(partition)
@@ -286,7 +287,7 @@ export class Coordination {
     if (office?.owner === token && !this.#eligible && seen.leases.some((one) => isAlive(one) && one.takesWork)) {
       // Before it is done: once it is, another may lead, and what this one began to do now would be in its old tenure.
       this.#election.send({ type: 'lease.lost' })
-      await this.#store.release(['coordinator'], token)
+      await this.#store.release([['coordinator', office.epoch]], token)
       office.owner = null
     }
     const vacant = !office?.owner || isDead(office.owner, seen.leases)
@@ -337,7 +338,7 @@ export class Coordination {
       )
     }
     if (this.#yields && held.size > 0) {
-      await this.#store.release([...held.keys()], token)
+      await this.#store.release(held, token)
       this.#parts.liveness.notify()
       held.clear()
     }

@@ -94,10 +94,13 @@ export class OwnershipStore {
     return true
   }
 
-  /** Gives claims back; those that are no longer this owner's are left alone. */
-  async release(keys: readonly ClaimKey[], owner: OwnerToken): Promise<void> {
-    if (keys.length === 0) return
-    const updates = [{ q: { _id: { $in: keys }, owner }, u: { $set: { owner: null } }, multi: true }]
+  /**
+   * Gives claims back, each with the epoch it was claimed in; those that are no longer this owner's are left alone, and what it has
+   * claimed again since: a release that was given up as lost may come then.
+   */
+  async release(claims: Iterable<readonly [key: ClaimKey, epoch: number]>, owner: OwnerToken): Promise<void> {
+    const updates = [...claims].map(([_id, epoch]) => ({ q: { _id, owner, epoch }, u: { $set: { owner: null } } }))
+    if (updates.length === 0) return
     await this.#write({ update: 'ownership', updates })
   }
 

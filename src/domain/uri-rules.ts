@@ -42,16 +42,26 @@ export function checkUri(name: string, uri: string): string[] {
 }
 
 /**
- * SCRAM escapes `=` and `,` in user names (RFC 5802, section 5.1), the driver (7.9.0 and earlier, `cleanUsername`) only the
- * first of each, so that the server would refuse the right password.
+ * SCRAM escapes `=` and `,` in user names (RFC 5802, section 5.1). The driver (7.9.0 and earlier, `cleanUsername`) does so with the
+ * first of each only, and for SCRAM-SHA-1 hashes the escaped name: the server then refuses the right password. Tried with 6.0.27.
  */
 function checkUser(name: string, user: string, options: readonly [option: string, value: string][]): string[] {
   const [, mechanism = 'DEFAULT'] = options.find(([option]) => option === 'authmechanism') ?? []
-  const scram = /^(?:DEFAULT|SCRAM-SHA-1|SCRAM-SHA-256)$/i.test(mechanism)
-  if (!scram || !/=[\s\S]*=|,[\s\S]*,/.test(user)) return []
+  if (/^SCRAM-SHA-1$/i.test(mechanism) && /[=,]/.test(user)) {
+    return [
+      `${name}: a user name with a comma or an equals sign cannot log in with SCRAM-SHA-1 through MongoDB's driver for Node.js; give another user, or let it log in with SCRAM-SHA-256`,
+    ]
+  }
+  if (!/^(?:DEFAULT|SCRAM-SHA-256)$/i.test(mechanism) || isSaidRightly(user)) return []
   return [
-    `${name}: a user name with more than one comma, or more than one equals sign, cannot log in with SCRAM through MongoDB's driver for Node.js; give another user`,
+    `${name}: a user name with several commas, or several equals signs, cannot log in with SCRAM through MongoDB's driver for Node.js; give another user`,
   ]
+}
+
+/** What the driver says is understood as what was meant. */
+function isSaidRightly(user: string): boolean {
+  const said = user.replace('=', '=3D').replace(',', '=2C')
+  return !said.includes(',') && said.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
 }
 
 function uriOptions(rest: string): [option: string, value: string][] {

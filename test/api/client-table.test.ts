@@ -139,7 +139,8 @@ describe('tandem collections', () => {
   }
 
   test('on a terminal is a table, once also of several instances, which all tell of the whole sync', async () => {
-    const urls = [await servedCollections(), await servedCollections()]
+    const { url: notStarted } = await servedInstance([])
+    const urls = [notStarted, await servedCollections(), await servedCollections()]
     expect(await run({ command: 'collections', urls }, 120)).toEqual({
       exitCode: 0,
       printed: [

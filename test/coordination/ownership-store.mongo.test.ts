@@ -56,7 +56,7 @@ describe('a claim', () => {
       expect(winners).toHaveLength(1)
       expect((await store().read()).claims.get(3)).toMatchObject({ owner: winners[0], epoch })
       expect(await store().claim(3, seen, 'late#1')).toBe(false)
-      await store().release([3], winners[0] as string)
+      await store().release([[3, epoch]], winners[0] as string)
     }
     const history = await rows('ownershipHistory').find().sort({ _id: 1 }).toArray()
     expect(history.map(({ _id }) => _id)).toEqual(['3:1', '3:2', '3:3'])
@@ -86,7 +86,7 @@ describe('a claim', () => {
       }
       const seen = (await store().read()).claims.get(7)
       expect(await store().claim(7, seen, 'b#1')).toBe(true)
-      await store().release([7], 'b#1')
+      await store().release([[7, (seen?.epoch ?? 0) + 1]], 'b#1')
     }
     const epoch = (await store().read()).claims.get(7)?.epoch as number
     expect(epoch).toBe(before + 9)
@@ -99,13 +99,25 @@ describe('a claim', () => {
   it('is given back by its owner alone', async () => {
     await store().claim(1, undefined, 'a#1')
     await store().claim(2, undefined, 'b#1')
-    await store().release([1, 2], 'a#1')
+    const both = [
+      [1, 1],
+      [2, 1],
+    ] as const
+    await store().release(both, 'a#1')
     await store().release([], 'b#1')
     const { claims } = await store().read()
     expect([claims.get(1), claims.get(2)]).toMatchObject([
       { owner: null, epoch: 1 },
       { owner: 'b#1', epoch: 1 },
     ])
+  })
+
+  it('is not given back by a word that comes after its owner has claimed it again', async () => {
+    await store().claim(1, undefined, 'a#1')
+    await store().release([[1, 1]], 'a#1')
+    expect(await store().claim(1, (await store().read()).claims.get(1), 'a#1')).toBe(true)
+    await store().release([[1, 1]], 'a#1')
+    expect((await store().read()).claims.get(1)).toMatchObject({ owner: 'a#1', epoch: 2 })
   })
 })
 

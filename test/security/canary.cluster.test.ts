@@ -23,7 +23,7 @@ interface Secrets {
   option: Canary
   value: Canary
 }
-/** The server takes names of users for parts of a namespace; the driver cannot say those with two commas or equals signs. */
+/** The server takes names of users for parts of a namespace; the driver cannot say those with several commas or equals signs. */
 const user = canary
   .map(({ text, core }): Canary => ({ text: `u${text.replaceAll('$', '')}`, core }))
   .filter(({ text }) => !/=[\s\S]*=|,[\s\S]*,/.test(text))
