@@ -19,8 +19,8 @@ const { bold, count, dim, percent, red, seconds, shareOf } = screen
 const killAt = 0.4
 const followMS = 2_500
 const pauseMS = 1_000
-const copyTimeoutSeconds = 120
-const commitTimeoutSeconds = 60
+const copyTimeoutSeconds = 600
+const commitTimeoutSeconds = 300
 /** Room for the data set several times over: an oplog that rolls over is another story. */
 const oplogSizeMB = 990
 

@@ -4,6 +4,7 @@ import type { Liveness } from '../../src/coordination/liveness.ts'
 import { FatalError } from '../../src/domain/errors.ts'
 import { RedisLiveness } from '../../src/redis/redis-liveness.ts'
 import { startRedis, type TestRedis } from '../support/redis-server.ts'
+import { slowness } from '../support/slowness.ts'
 import { startProxy } from '../support/tcp-proxy.ts'
 import { beatOf } from './liveness-stores.ts'
 
@@ -63,7 +64,7 @@ describe('a Redis that is lost', () => {
       const since = performance.now()
       const error = await failure(liveness.beat(beatOf('a', { incarnation: 'never stored' })))
       expect(error.message).toMatch(/^--redis: (the connection to Redis was lost|.*ECONN)/)
-      expect(performance.now() - since).toBeLessThan(2_500)
+      expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
       other.notify()
     }
     await vi.waitFor(async () => expect((await failure(liveness.instances())).message).toMatch(/ECONNREFUSED/))
@@ -148,7 +149,7 @@ describe('a Redis with a password', () => {
     for (let round = 0; round < 3; round++) {
       const since = performance.now()
       const error = await failure(liveness.beat(beatOf('a')))
-      expect(performance.now() - since).toBeLessThan(2_500)
+      expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
       expect(error.message).toMatch(
         /^--redis: Redis refused the user name or password of the URL \((WRONGPASS|NOAUTH)\)$/,
       )
@@ -179,7 +180,7 @@ describe('what is not for us', () => {
     const since = performance.now()
     const error = await failure(open(redis.url.replace('redis:', 'rediss:')).beat(beatOf('a')))
     expect(error.message).toMatch(/^--redis: /)
-    expect(performance.now() - since).toBeLessThan(2_500)
+    expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
   })
 
   it('a row of another version is refused by name', async () => {

@@ -10,6 +10,7 @@ import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { slowness } from '../support/slowness.ts'
 import { testCluster, testContext } from './clusters.ts'
 
 /** These run side by side, for most of their time is spent waiting for a lease of ten seconds to run out. */
@@ -96,7 +97,7 @@ describe.concurrent('a lease', () => {
     const since = performance.now()
     await second.acquire()
     second.fence()
-    expect(performance.now() - since).toBeLessThan(2_000)
+    expect(performance.now() - since).toBeLessThan(2_000 * (await slowness()))
   })
 
   it('of a process that died is taken over by another instance when it has expired, not before', async () => {
@@ -121,7 +122,7 @@ describe.concurrent('a lease', () => {
     await kill(child)
     const died = performance.now()
     await acquiring
-    expect(performance.now() - died).toBeLessThan(3_000)
+    expect(performance.now() - died).toBeLessThan(3_000 * (await slowness()))
     expect(successor.epoch).toBe(epoch + 1)
   })
 

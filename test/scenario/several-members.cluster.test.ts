@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it, vi } from 'vitest'
 import { loadBulk } from '../support/load-bulk.ts'
 import { pairedSets } from '../support/paired-sets.ts'
+import { slowness } from '../support/slowness.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
@@ -139,7 +140,7 @@ it('README: what an instance had is taken over at once when it is told to end, t
     expect([...left].sort()).toEqual(['a', 'b', 'c'].filter((id) => id !== leaving))
   }, patience)
   const seen = await started.allReach(({ coordinatorID }) => coordinatorID !== leaving, 'led by another')
-  expect(performance.now() - since).toBeLessThan(4_000)
+  expect(performance.now() - since).toBeLessThan(4_000 * (await slowness()))
   expect(new Set(seen.map(({ coordinatorID }) => coordinatorID)).size).toBe(1)
   await things().createIndex({ value: 1 })
   await insert(1_000, 50)
@@ -176,8 +177,8 @@ it('4.2: an instance that is lost is shown so by all, with nothing copied, and t
 
   const since = performance.now()
   await started.start(lost)
-  await stateOf(lost, 'RUNNING', 5)
-  expect(performance.now() - since).toBeLessThan(5_000)
+  await stateOf(lost, 'RUNNING')
+  expect(performance.now() - since).toBeLessThan(5_000 * (await slowness()))
   await vi.waitFor(async () => {
     expect(await shares(started)).not.toContain(0)
     const { instances, totals } = await started.instances()
@@ -192,8 +193,8 @@ it('README: one instance killed and started again goes on by itself within 5 sec
   await started.kill9('b')
   let since = performance.now()
   await started.start('b')
-  await stateOf('b', 'RUNNING', 5)
-  expect(performance.now() - since).toBeLessThan(5_000)
+  await stateOf('b', 'RUNNING')
+  expect(performance.now() - since).toBeLessThan(5_000 * (await slowness()))
   await insert(1_000, 50)
   await vi.waitFor(async () => expect(await copied()).toBe(150), patience)
   expect(await of('b').post('start', body)).toEqual(accepted)
@@ -203,8 +204,8 @@ it('README: one instance killed and started again goes on by itself within 5 sec
   await insert(2_000, 50)
   since = performance.now()
   await Promise.all(['a', 'b'].map((id) => started.start(id)))
-  await Promise.all([stateOf('a', 'RUNNING', 5), stateOf('b', 'PAUSED', 5)])
-  expect(performance.now() - since).toBeLessThan(5_000)
+  await Promise.all([stateOf('a', 'RUNNING'), stateOf('b', 'PAUSED')])
+  expect(performance.now() - since).toBeLessThan(5_000 * (await slowness()))
   expect(await of('b').post('resume')).toEqual(accepted)
   await vi.waitFor(async () => expect(await copied()).toBe(200), patience)
   const seen = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
