@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it, vi } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
+import { slowness } from '../support/slowness.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
@@ -63,8 +64,9 @@ async function expectCommitted(all: Team): Promise<void> {
     moments(all, ({ canWrite }) => canWrite === true),
     moments(all, ({ state }) => state === 'COMMITTED'),
   ])
-  expect(spread(writable)).toBeLessThan(10_000)
-  expect(spread(committed)).toBeLessThan(10_000)
+  const together = 2_000 * (await slowness())
+  expect(spread(writable)).toBeLessThan(together)
+  expect(spread(committed)).toBeLessThan(together)
   const seen = await all.allReach(({ info }) => info === 'commit completed', 'committed')
   for (const progress of seen) expect(progress).toMatchObject({ canWrite: true, lagTimeSeconds: 0 })
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
