@@ -41,7 +41,7 @@ export async function load(source: Server, shape: Shape): Promise<void> {
 }
 
 /** One document is encoded; each further one is a copy of its bytes with other values put in their places. */
-function documentMaker(bytes: number): () => Buffer {
+export function documentMaker(bytes: number): () => Buffer {
   const pool = new TextPool('load', poolCharacters)
   const poolBytes = Buffer.from(pool.text, 'latin1')
   const fields = { _id: new ObjectId(), number: 0, at: new Date(), score: 0.5, open: true, text: '' }

@@ -20,8 +20,10 @@ import { benchInstances } from './instances.ts'
 import { benchLag } from './lag.ts'
 import { shapes } from './load.ts'
 import { machineFacts, machineLines } from './machine.ts'
+import { benchManyCollections } from './many-collections.ts'
+import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
-import { type Measured, type Row, tables } from './report.ts'
+import { type Measured, type Row, sections, tables } from './report.ts'
 import { benchVerification } from './verification.ts'
 import { benchVerify } from './verify.ts'
 
@@ -38,8 +40,8 @@ const { values } = parseArgs({
 })
 const runs = Number(values.runs)
 if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number from 1 on')
-const sections = ['copy', 'burst', 'lag', 'verify', 'verification', 'cutover', 'memory', 'instances', 'dashboards']
-if (values.only && !sections.includes(values.only)) throw new Error(`--only takes ${sections.join(', ')}`)
+if (values.only && !sections.some((section) => section === values.only))
+  throw new Error(`--only takes ${sections.join(', ')}`)
 if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
   throw new Error(`--shape takes ${shapes.map(({ name }) => name).join(', ')}`)
 }
@@ -72,12 +74,28 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   }
   const cutover = { section: 'cutover' as const, name: first.title, run: () => benchCutover(first, options) }
   const memory = { section: 'memory' as const, name: first.title, run: () => benchMemory(first, options) }
+  const collections = {
+    section: 'collections' as const,
+    name: '100 documents each',
+    run: () => benchManyCollections(options),
+  }
+  const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const wanted = values.only ?? (values.shape ? 'copy' : undefined)
-  return [...copies, burst, ...lags, verify, verification, cutover, memory, instances, dashboards].filter(
-    ({ section }) => !wanted || section === wanted,
-  )
+  return [
+    ...copies,
+    burst,
+    ...lags,
+    verify,
+    verification,
+    cutover,
+    memory,
+    collections,
+    indexes,
+    instances,
+    dashboards,
+  ].filter(({ section }) => !wanted || section === wanted)
 }
 
 process.stderr.write('building\n')

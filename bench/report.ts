@@ -4,8 +4,14 @@ export interface Measured {
   misses: string[]
 }
 
+export const sections = [
+  ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
+  ...(['collections', 'indexes', 'instances', 'dashboards'] as const),
+]
+export type Section = (typeof sections)[number]
+
 export interface Row extends Measured {
-  section: 'copy' | 'burst' | 'lag' | 'verify' | 'verification' | 'cutover' | 'memory' | 'instances' | 'dashboards'
+  section: Section
   name: string
 }
 

@@ -36,14 +36,15 @@ export interface Pair extends AsyncDisposable {
   destination: Server
 }
 
-export async function startPair(options: { cacheSizeGB: number }): Promise<Pair> {
+export async function startPair(options: { cacheSizeGB: number; extraArgs?: string[] }): Promise<Pair> {
   const started: { set: ReplicaSet; client: MongoClient }[] = []
   const stop = async (): Promise<void> => {
     await Promise.all(started.map(({ client }) => client.close()))
     await Promise.all(started.map(({ set }) => set.stop()))
   }
   const start = async (name: string): Promise<Server> => {
-    const set = await startReplicaSet({ name, ...serverSettings(options) })
+    const { extraArgs = [] } = options
+    const set = await startReplicaSet({ name, ...serverSettings(options), extraArgs })
     const client = new MongoClient(set.uri)
     started.push({ set, client })
     return { uri: set.uri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }

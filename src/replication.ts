@@ -111,10 +111,9 @@ export class Replication {
     // Ascending also when the clock was set back since the last run.
     const highestOrder = await metadata.tombstones.highestOrder()
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
-    for (const entry of this.catalogue.entries()) {
-      if (entry.state !== 'copying') continue
-      entry.hasTombstones = highestOrder > 0 && (await metadata.tombstones.read(entry.uuid, null, 1)).length > 0
-    }
+    const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
+    const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(copying.map(({ uuid }) => uuid)) : new Set()
+    for (const entry of copying) entry.hasTombstones = recorded.has(entry.uuid)
     await this.#shared.findNames()
     return this
   }

@@ -196,8 +196,8 @@ export class EventApplication {
     if (entry.state === 'copied') return
     // Others may have recorded for these partitions before they were ours.
     const { metadata, shared } = this.#parts
-    const isRecorded = async (): Promise<boolean> => (await metadata.tombstones.read(entry.uuid, null, 1)).length > 0
-    const recorded = entry.hasTombstones || waitsForCopy(entry) || shared || (await isRecorded())
+    const recorded =
+      entry.hasTombstones || waitsForCopy(entry) || shared || (await metadata.tombstones.isRecorded(entry.uuid))
     if (!recorded) return await this.#markCopied(entry)
     await this.#exclusively(() => this.#reconcileTombstones(entry))
   }

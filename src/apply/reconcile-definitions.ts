@@ -105,13 +105,14 @@ export class DefinitionReconciler {
         await this.#metadata.collections.save([entry])
       }
       await this.#rename(database, byUuid)
-      await this.#create(database, collections, look, newState)
+      const created = await this.#create(database, collections, look, newState)
       // Once more by what stands there: an option that was set and then not stored may have changed back on the source since.
       const standing = newState === 'refused' ? await this.#destination.standingOptions(database) : null
       for (const one of collections) {
         const known = this.#catalogue.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
+        if (created.has(one.uuid)) continue
         await this.#follow(known, one, look, standing?.get(known.destinationUUID ?? ''))
       }
       await this.#destination.followViews(database, views)
@@ -229,14 +230,15 @@ export class DefinitionReconciler {
     this.#catalogue.remove(entry.uuid)
   }
 
-  /** Creates what is new, and what a crash left between intent and creation. */
+  /** Creates what is new, and what a crash left between intent and creation. Returns the UUIDs of what is as in this look by that. */
   async #create(
     database: string,
     collections: ListedCollection[],
     look: Look,
     state: CatalogueEntry['state'] | 'refused',
-  ): Promise<void> {
+  ): Promise<Set<string>> {
     const unborn: CatalogueEntry[] = []
+    const asLooked = new Set<string>()
     for (const one of collections) {
       const known = this.#catalogue.get(one.uuid)
       if (known?.destinationUUID) continue
@@ -250,8 +252,10 @@ export class DefinitionReconciler {
       const entry = known ?? newEntry(database, one, look.indexes.get(one.uuid) ?? [], state)
       entry.shardKey = this.#wantedKey(entry, look)
       unborn.push(entry)
+      // What was catalogued before may have changed since; and by a shard key the server itself builds an index.
+      if (!known && !entry.shardKey) asLooked.add(entry.uuid)
     }
-    if (unborn.length === 0) return
+    if (unborn.length === 0) return asLooked
     // The intent first: a collection created and then forgotten by a crash is recognised as ours.
     await this.#metadata.collections.save(unborn)
     // From here on known: when this is tried again, it may be dropped on the source, or have another name.
@@ -266,6 +270,7 @@ export class DefinitionReconciler {
       for (const entry of unborn) entry.destinationUUID = null
       throw error
     }
+    return asLooked
   }
 
   /** What a collection is to be distributed by: as on the source, or as asked for its name when it is created. */

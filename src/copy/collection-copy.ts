@@ -12,6 +12,8 @@ import { SegmentLedger } from './segment-ledger.ts'
 const plansAtOnce = 8
 /** Between two looks at what is left, while it is others' to do. */
 const pollMS = 200
+/** Between two looks at what has ended, as many times what one took. */
+const restToLook = 9
 /** Segments claimed at a time: each claim costs a few round trips, and what is claimed is not there for others. */
 const claimedAlone = 64
 const claimedShared = 2
@@ -45,6 +47,7 @@ export class CollectionCopy {
   #claiming: Promise<boolean> | null = null
   #ending: Promise<void> | null = null
   #endAgain = false
+  #rest = new AbortController()
   #endFailure: unknown = null
   /** The tenure in which segments that a predecessor had planned, and not opened, were opened. */
   #openedIn: number | null = null
@@ -128,6 +131,9 @@ export class CollectionCopy {
       (changed) => throttle.onChanged(changed),
       copyOne,
     )
+    // What ended last is seen by the look that follows this.
+    this.#endAgain = false
+    this.#rest.abort()
     await this.#ending
     return copied
   }
@@ -141,9 +147,14 @@ export class CollectionCopy {
   }
 
   async #endAll(): Promise<void> {
+    this.#rest = new AbortController()
     while (this.#endAgain) {
       this.#endAgain = false
+      const began = performance.now()
       await this.#endCopies().catch(() => {}) // met again by the next look, which is awaited
+      // A look costs the more the more collections are open, and one collection that ends is no news to hurry for.
+      const rest = (performance.now() - began) * restToLook
+      await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
     }
   }
 

@@ -86,16 +86,11 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
   }
   const { throttle, context } = parts
   const firstBatchSize = Math.ceil((firstBatchDocuments * throttle.batchBytes(batchBytesMax)) / batchBytesMax)
+  const bounds = { from: segment.last ?? segment.from, to: segment.to }
   const open = (): Promise<RawCursor> =>
     natural
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
-      : openRange(
-          parts.source,
-          collection,
-          { from: segment.last ?? segment.from, to: segment.to },
-          parts.startTime,
-          firstBatchSize,
-        )
+      : openRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
   const cursor = await throttle.read(context.signal, open)
   const watch = parts.source.sharded && isKeyed(entry) ? new AdjacentIds(parts.source, entry) : null
   try {
@@ -118,7 +113,8 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
       if (!parts.isKnown(entry)) break
     }
     await reading
-    await copyMaxKey(parts, entry, segment, collection)
+    // A range without any bound has it.
+    if (!natural && bounds.from && !bounds.to) await copyMaxKey(parts, entry, segment, collection)
   } finally {
     await cursor.close()
   }
@@ -132,7 +128,6 @@ async function copyMaxKey(
   segment: Segment,
   collection: SourceCollection,
 ): Promise<void> {
-  if (segment.to !== null || isCapped(entry.wanted.options)) return
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
     if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, unrepeated(segment, documents), true)
   }

@@ -7,7 +7,7 @@ import { renamedTo } from '../mongo/read-documents.ts'
 import { sampleIds, sizeOf } from '../mongo/sample.ts'
 
 /** A segment is small enough to be copied anew in a second or two, and large enough that its bookkeeping is nothing. */
-const segmentBytes = 32 * 1024 * 1024
+export const segmentBytes = 32 * 1024 * 1024
 const segmentsMax = 2_000
 /** Sampled `_id`s per cut: more make the segments more even. */
 const samplesPerSegment = 12

@@ -1,5 +1,6 @@
-import { Binary } from 'mongodb'
+import { Binary, type Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { gathered } from '../domain/gathered.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import type { SegmentStore } from './segment-store.ts'
@@ -7,11 +8,21 @@ import { bytesOf, type StoredDocuments } from './stored-documents.ts'
 import type { TombstoneStore } from './tombstone-store.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
+/** Collections ended at a time. */
+const endsMax = 500
+
+interface EndedCopy {
+  uuid: string
+  partitions: number[]
+  partitionCount: number
+}
+
 /** The catalogue as it is stored: definitions by the coordinator, how far the copy is by whoever ends it. */
 export class CollectionStore {
   readonly #stored: StoredDocuments
   readonly #others: { segments: SegmentStore; tombstones: TombstoneStore }
   readonly #tenure: () => number
+  readonly #endCopy = gathered(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
 
   /**
    * @param others what belongs to a collection and goes with it
@@ -125,23 +136,52 @@ export class CollectionStore {
    * is copied, and its bytes are returned; null before.
    */
   async endCopy(uuid: string, partitions: number[], partitionCount: number): Promise<number | null> {
-    const _id = toUuid(uuid)
-    await this.#stored.update('collections', [
-      { q: { _id }, u: { $set: {}, $addToSet: { endedPartitions: { $each: partitions } } } },
-    ])
-    const found = await this.#stored.findOne('collections', { _id })
-    if (!found || found['state'] === 'copied') return (found?.['totalCopied'] as number | undefined) ?? 0
-    if ((found['endedPartitions'] as number[]).length < partitionCount) return null
-    const totalCopied = await this.#others.segments.bytesOf(uuid)
-    await this.#stored.update('collections', [{ q: { _id }, u: { $set: { state: 'copied', totalCopied } } }])
-    await this.#others.tombstones.remove(uuid)
-    return totalCopied
+    return await this.#endCopy({ uuid, partitions, partitionCount })
+  }
+
+  /** For all of them at once what takes as long for one. */
+  async #endCopies(ends: EndedCopy[]): Promise<(number | null)[]> {
+    await this.#stored.update(
+      'collections',
+      ends.map(({ uuid, partitions }) => ({
+        q: { _id: toUuid(uuid) },
+        u: { $set: {}, $addToSet: { endedPartitions: { $each: partitions } } },
+      })),
+    )
+    const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1 }
+    const asked = { _id: { $in: ends.map(({ uuid }) => toUuid(uuid)) } }
+    const found = new Map<string, Document>()
+    for (const document of await this.#stored.find('collections', asked, { projection })) {
+      found.set(fromUuid(document['_id'] as Binary), document)
+    }
+    const isComplete = ({ uuid, partitionCount }: EndedCopy): boolean => {
+      const one = found.get(uuid)
+      return one?.['state'] === 'copying' && (one['endedPartitions'] as number[]).length >= partitionCount
+    }
+    const completed = [...new Set(ends.filter(isComplete).map(({ uuid }) => uuid))]
+    const bytes = completed.length > 0 ? await this.#others.segments.bytesOf(completed) : new Map<string, number>()
+    const totals = new Map(completed.map((uuid) => [uuid, bytes.get(uuid) ?? 0]))
+    if (completed.length > 0) {
+      await this.#stored.update(
+        'collections',
+        [...totals].map(([uuid, totalCopied]) => ({
+          q: { _id: toUuid(uuid) },
+          u: { $set: { state: 'copied', totalCopied } },
+        })),
+      )
+      await this.#others.tombstones.remove(completed)
+    }
+    return ends.map(({ uuid }) => {
+      const one = found.get(uuid)
+      if (!one || one['state'] === 'copied') return (one?.['totalCopied'] as number | undefined) ?? 0
+      return totals.get(uuid) ?? null
+    })
   }
 
   /** Forgets a collection that is gone on the source, with its segments and tombstones. */
   async remove(uuid: string): Promise<void> {
     await this.#others.segments.remove([uuid])
-    await this.#others.tombstones.remove(uuid)
+    await this.#others.tombstones.remove([uuid])
     const owned = { _id: toUuid(uuid), tenure: { $lte: this.#tenure() } }
     await this.#stored.delete('collections', [{ q: owned, limit: 1 }])
   }

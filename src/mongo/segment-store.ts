@@ -131,17 +131,29 @@ export class SegmentStore {
     return new Map(groups.map((group) => [group['_id'] as string, Number(group['bytes'])]))
   }
 
-  async bytesOf(uuid: string): Promise<number> {
-    const [group] = await this.#stored.aggregate('segments', [
-      { $match: { collection: toUuid(uuid) } },
-      { $group: { _id: null, bytes: { $sum: '$bytes' } } },
+  /** Bytes copied of each of these collections that has segments. */
+  async bytesOf(uuids: string[]): Promise<Map<string, number>> {
+    const groups = await this.#stored.aggregate('segments', [
+      { $match: { collection: { $in: uuids.map(toUuid) } } },
+      { $group: { _id: '$collection', bytes: { $sum: '$bytes' } } },
     ])
-    return Number(group?.['bytes'] ?? 0)
+    return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
   }
 
   async load(uuid: string): Promise<Segment[]> {
-    const found = await this.#stored.find('segments', { collection: toUuid(uuid) })
-    return found.map(toSegment).sort((one, other) => one.ordinal - other.ordinal)
+    return (await this.loadAll([uuid])).get(uuid) ?? []
+  }
+
+  /** Of each of these collections that has any, in order. */
+  async loadAll(uuids: string[]): Promise<Map<string, Segment[]>> {
+    const loaded = new Map<string, Segment[]>()
+    const found = await this.#stored.find('segments', { collection: { $in: uuids.map(toUuid) } })
+    for (const segment of found.map(toSegment).sort((one, other) => one.ordinal - other.ordinal)) {
+      const others = loaded.get(segment.collection)
+      if (others) others.push(segment)
+      else loaded.set(segment.collection, [segment])
+    }
+    return loaded
   }
 
   async remove(uuids: string[]): Promise<void> {
@@ -157,11 +169,8 @@ export class SegmentStore {
   }
 
   async #openOwners(): Promise<OwnerToken[]> {
-    const groups = await this.#stored.aggregate('segments', [
-      { $match: { done: false } },
-      { $group: { _id: '$owner' } },
-    ])
-    return groups.flatMap((group) => (group['_id'] === null ? [] : [group['_id'] as OwnerToken]))
+    const owners = await this.#stored.distinct('segments', 'owner', { done: false })
+    return owners.filter((owner): owner is OwnerToken => owner !== null)
   }
 }
 

@@ -57,6 +57,14 @@ export class StoredDocuments {
     return await this.#read(collection, { aggregate: collection, pipeline, cursor: {} })
   }
 
+  /** Every value a field has among these documents, in one reply: where an index begins with what is asked for, at the cost of the values alone. */
+  async distinct(collection: string, key: string, query: Document): Promise<unknown[]> {
+    return await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
+      const command = { distinct: collection, key, query, readConcern: { level: 'majority' } }
+      return (await this.#cluster.read(metadataDatabase, command))['values'] as unknown[]
+    })
+  }
+
   #read(collection: string, command: Document): Promise<Document[]> {
     return retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
       const majority = { ...command, readConcern: { level: 'majority' } }

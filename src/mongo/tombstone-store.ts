@@ -1,9 +1,13 @@
 import { Binary, Long } from 'mongodb'
+import { gathered } from '../domain/gathered.ts'
 import { idOf } from '../domain/id-element.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
 import { RawValue } from './raw-values.ts'
 import { bytesOf, type StoredDocuments } from './stored-documents.ts'
-import { toUuid } from './uuid.ts'
+import { fromUuid, toUuid } from './uuid.ts'
+
+/** Collections in one look. */
+const collectionsMax = 500
 
 /** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
 export interface Tombstone {
@@ -66,14 +70,27 @@ export class TombstoneStore {
     }))
   }
 
+  /** Whether this collection has any; asked for many at once, they are read together. */
+  readonly isRecorded = gathered(collectionsMax, async (uuids: string[]) => {
+    const recorded = await this.recorded(uuids)
+    return uuids.map((uuid) => recorded.has(uuid))
+  })
+
+  /** Which of these collections have any. */
+  async recorded(uuids: string[]): Promise<Set<string>> {
+    const found = await this.#stored.distinct('tombstones', 'collection', { collection: { $in: uuids.map(toUuid) } })
+    return new Set(found.map((uuid) => fromUuid(uuid as Binary)))
+  }
+
   /** The highest order any recorded identity has; 0 without any. */
   async highestOrder(): Promise<number> {
     const [found] = await this.#stored.find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
     return Number(found?.['order'] ?? 0)
   }
 
-  async remove(uuid: string): Promise<void> {
-    await this.#stored.delete('tombstones', [{ q: { collection: toUuid(uuid) }, limit: 0 }])
+  /** Forgets those of these collections. */
+  async remove(uuids: string[]): Promise<void> {
+    await this.#stored.delete('tombstones', [{ q: { collection: { $in: uuids.map(toUuid) } }, limit: 0 }])
   }
 
   async createIndexes(): Promise<void> {

@@ -1,3 +1,4 @@
+import { segmentBytes } from '../copy/plan-copy.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
@@ -34,6 +35,8 @@ interface Range extends RangeBounds {
 }
 
 const rangesAtOnceMax = 2
+/** In one look at what the copy has cut; about so many, by the collections' size. */
+const segmentsAtOnce = 1_000
 /** Looks, tens of milliseconds apart: a drop that is just being followed leaves the catalogue in between. */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
@@ -72,8 +75,13 @@ export class Scan {
   /** Compares what is not done yet; true when every collection known now is. */
   async run(): Promise<boolean> {
     const ranges: Range[] = []
-    for (const entry of this.#parts.catalogue().entries()) {
-      if (!this.#isDone(entry) && entry.state === 'copied') ranges.push(...(await this.#open(entry)))
+    const entries = this.#parts.catalogue().entries()
+    const open = entries.filter((entry) => !this.#isDone(entry) && entry.state === 'copied')
+    for (let from = 0, to = 0; from < open.length; from = to) {
+      for (let segments = 0; to < open.length && (to === from || segments < segmentsAtOnce); to++) {
+        segments += 1 + (open[to] as CatalogueEntry).estimatedBytes / segmentBytes
+      }
+      ranges.push(...(await this.#open(open.slice(from, to))))
     }
     await inParallel(Math.min(rangesAtOnceMax, this.#parts.rangesAtOnce()), ranges, (range) => this.#compare(range))
     return this.isComplete
@@ -101,15 +109,17 @@ export class Scan {
     return gone
   }
 
-  /** The ranges of a collection that are not done: as the copy cut them, or one for a collection it never saw. */
-  async #open(entry: CatalogueEntry): Promise<Range[]> {
-    const segments = await this.#parts.metadata.segments.load(entry.uuid)
-    const bounds: RangeBounds[] = segments.length > 0 ? segments : [{ from: null, to: null }]
-    this.#planned.set(entry.uuid, bounds.length)
-    const done = new Set((this.#done.get(entry.uuid) ?? []).map(({ ordinal }) => ordinal))
-    return bounds
-      .map(({ from, to }, ordinal) => ({ entry, ordinal, from, to }))
-      .filter(({ ordinal }) => !done.has(ordinal))
+  /** The ranges of these collections that are not done: as the copy cut them, or one for a collection it never saw. */
+  async #open(entries: CatalogueEntry[]): Promise<Range[]> {
+    const segments = await this.#parts.metadata.segments.loadAll(entries.map(({ uuid }) => uuid))
+    return entries.flatMap((entry) => {
+      const bounds: RangeBounds[] = segments.get(entry.uuid) ?? [{ from: null, to: null }]
+      this.#planned.set(entry.uuid, bounds.length)
+      const done = new Set((this.#done.get(entry.uuid) ?? []).map(({ ordinal }) => ordinal))
+      return bounds
+        .map(({ from, to }, ordinal) => ({ entry, ordinal, from, to }))
+        .filter(({ ordinal }) => !done.has(ordinal))
+    })
   }
 
   async #compare(range: Range): Promise<void> {
@@ -159,24 +169,22 @@ export class Scan {
     const current = this.#parts.catalogue().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
     const open = firstBatchDocuments
-    const source = await openRange(clusters.source, onSource(current), bounds, notBefore.source, open).catch(
-      (error) => {
-        followName(current, error)
-        throw error
-      },
-    )
+    const opened = await Promise.allSettled([
+      openRange(clusters.source, onSource(current), bounds, notBefore.source, open),
+      openRange(clusters.destination, onDestination(current), bounds, notBefore.destination, open),
+    ])
+    const [source, destination] = opened
     try {
-      const there = onDestination(current)
-      const destination = await openRange(clusters.destination, there, bounds, notBefore.destination, open)
-      try {
-        // A range without an upper bound ends before _id MaxKey.
-        if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
-        return await compareRange(source, destination, (idElement) => suspect(current, idElement), room)
-      } finally {
-        await destination.close()
+      if (source.status === 'rejected') {
+        followName(current, source.reason)
+        throw source.reason
       }
+      if (destination.status === 'rejected') throw destination.reason
+      // A range that has a lower bound and no upper one ends before _id MaxKey.
+      if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
+      return await compareRange(source.value, destination.value, (idElement) => suspect(current, idElement), room)
     } finally {
-      await source.close()
+      for (const one of opened) if (one.status === 'fulfilled') await one.value.close()
     }
   }
 

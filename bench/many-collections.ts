@@ -1,0 +1,117 @@
+import { startChild } from './child.ts'
+import { assertSameHash } from './content.ts'
+import { documentMaker } from './load.ts'
+import { overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import { insertRaw } from './raw-insert.ts'
+import { type Measured, missesOf } from './report.ts'
+import { database, empty, type Pair, type Server, settle, startPair } from './servers.ts'
+import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
+import { watchAnswers } from './watch-answers.ts'
+
+const countsInFull = [100, 1_000, 10_000]
+const documentsInEach = 100
+const documentBytes = 256
+const creatorsAtOnce = 8
+/** Ten thousand collections are twenty thousand files: servers are to close those they do not use before they reach a limit. */
+const closeIdleFiles = [
+  '--wiredTigerEngineConfigString',
+  'file_manager=(close_handle_minimum=500,close_idle_time=10,close_scan_interval=2)',
+]
+
+interface Effort {
+  seconds: number
+  cpu: number
+  sourceCpu: number
+  destinationCpu: number
+  naiveSeconds: number
+  naiveDestinationCpu: number
+  p50: number
+  p99: number
+  peakMB: number
+}
+
+/**
+ * A hundred times as many small collections: does one of many cost what one of few costs? With verification, as is the
+ * default. The naive copier beside it, which does far less, tells how the servers' own cost for each collection grows.
+ */
+export async function benchManyCollections(options: BenchOptions): Promise<Measured> {
+  const efforts: [number, Effort][] = []
+  for (const full of countsInFull) {
+    const count = Math.ceil(full * options.scale)
+    await using pair = await startPair({ ...options, extraArgs: closeIdleFiles })
+    await create(pair.source, count)
+    const runs: Effort[] = []
+    // The largest takes minutes, and more of the same tells no more.
+    for (let run = 0; run < (full === countsInFull.at(-1) ? 1 : options.runs); run++) {
+      runs.push({ ...(await naiveCopy(pair)), ...(await copy(pair, options)) })
+      const { seconds, naiveSeconds } = runs.at(-1) as Effort
+      process.stderr.write(`  ${count}: naive ${naiveSeconds.toFixed(2)} s, tandem ${seconds.toFixed(2)} s\n`)
+    }
+    efforts.push([count, overRuns(runs)])
+  }
+  return rowOf(efforts)
+}
+
+function rowOf(efforts: [number, Effort][]): Measured {
+  const figures = Object.fromEntries(
+    efforts.flatMap(([count, effort]) => [
+      [`${count}: ms for each`, (effort.seconds / count) * 1000],
+      [`${count}: naive ms for each`, (effort.naiveSeconds / count) * 1000],
+      [`${count}: tandem CPU ms for each`, (effort.cpu / count) * 1000],
+      [`${count}: source CPU ms for each`, (effort.sourceCpu / count) * 1000],
+      [`${count}: destination CPU ms for each`, (effort.destinationCpu / count) * 1000],
+      [`${count}: naive destination CPU ms for each`, (effort.naiveDestinationCpu / count) * 1000],
+      [`${count}: answers p50 ms`, effort.p50],
+      [`${count}: answers p99 ms`, effort.p99],
+      [`${count}: peak MB`, effort.peakMB],
+    ]),
+  )
+  const [few, , many] = efforts.map(([count, { seconds, cpu }]) => ({ wall: seconds / count, cpu: cpu / count }))
+  if (few && many) {
+    figures['wall for each of most, to few'] = many.wall / few.wall
+    figures['CPU for each of most, to few'] = many.cpu / few.cpu
+  }
+  const targets = {
+    'wall for each of most, to few': { atMost: 1.3 },
+    'CPU for each of most, to few': { atMost: 1.3 },
+    ...Object.fromEntries(efforts.map(([count]) => [`${count}: answers p99 ms`, { atMost: 50 }])),
+  }
+  return { figures, misses: missesOf(figures, targets) }
+}
+
+async function naiveCopy(pair: Pair) {
+  await empty(pair.destination)
+  await settle(pair)
+  const input = { source: pair.source.uri, destination: pair.destination.uri, database }
+  await using child = await startChild<{ documents: number }>('naive-copier', input)
+  const stop = startMeter({ destination: pair.destination.pid })
+  await child.go()
+  const { wall, destination } = stop()
+  await assertSameHash(pair)
+  return { naiveSeconds: wall, naiveDestinationCpu: destination }
+}
+
+async function copy(pair: Pair, options: BenchOptions) {
+  await empty(pair.destination)
+  await settle(pair)
+  await using tandem = await startReady(pair, options)
+  const stop = startMeter({ cpu: tandem.pid, sourceCpu: pair.source.pid, destinationCpu: pair.destination.pid })
+  const watched = watchAnswers(tandem)
+  await syncUntilCanCommit(tandem, { verification: { enabled: true } })
+  const { wall, ...cpu } = stop()
+  const answers = await watched()
+  await assertSameHash(pair)
+  return { seconds: wall, ...cpu, ...answers, peakMB: peakMegabytesOf(tandem.pid) }
+}
+
+async function create(source: Server, count: number): Promise<void> {
+  const nextDocument = documentMaker(documentBytes)
+  let created = 0
+  const createSome = async (): Promise<void> => {
+    while (created < count) {
+      const name = `c${created++}`
+      await insertRaw(source.client.db(database), name, Array.from({ length: documentsInEach }, nextDocument), 1)
+    }
+  }
+  await Promise.all(Array.from({ length: creatorsAtOnce }, createSome))
+}

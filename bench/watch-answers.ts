@@ -1,0 +1,31 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Tandem } from '../test/support/tandem-process.ts'
+import { quantile } from './measure.ts'
+
+const everyMS = 250
+/** As the dashboard asks for them. */
+const paths = ['/api/v1/progress', '/api/v1/collections?limit=100&after=0']
+
+/** Asks for what operators look at, one after the other, until it is told to stop; then the milliseconds that answers took. */
+export function watchAnswers({ url }: Tandem): () => Promise<{ p50: number; p99: number }> {
+  const took: number[] = []
+  let stopped = false
+  const watching = (async () => {
+    while (!stopped) {
+      for (const path of paths) {
+        const began = performance.now()
+        const answer = await fetch(`${url}${path}`)
+        await answer.arrayBuffer()
+        if (answer.status !== 200) throw new Error(`${path} answered ${answer.status}`)
+        took.push(performance.now() - began)
+      }
+      await delay(everyMS)
+    }
+  })()
+  watching.catch(() => {}) // thrown to whoever stops it
+  return async () => {
+    stopped = true
+    await watching
+    return { p50: quantile(took, 0.5), p99: quantile(took, 0.99) }
+  }
+}
