@@ -1,8 +1,8 @@
 import { refuseUnsupported } from '../apply/refuse-definitions.ts'
-import { refuseDistributions } from '../check-sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
 import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { refuseDistributions } from '../sync/check-sharding.ts'
 import { type Check, findingsOf } from './check.ts'
 
 /** Collections of the source that cannot be carried, each of them. */

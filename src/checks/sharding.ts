@@ -1,7 +1,7 @@
-import { refuseSenselessEntries, refuseUnfitEntry } from '../check-sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
 import { listCollections, listDatabases } from '../mongo/listing.ts'
+import { refuseSenselessEntries, refuseUnfitEntry } from '../sync/check-sharding.ts'
 import { type Check, findingsOf } from './check.ts'
 
 /** Whether `sharding` fits the collections that the replica set has now, entry by entry. */

@@ -3,7 +3,7 @@ import type { SyncCommand } from '../../machines/protocol.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import type { SyncWork } from '../sync-work.ts'
+import type { SyncWork } from '../sync/sync-work.ts'
 import type { SeenInstance } from './liveness.ts'
 
 export interface PulseParts {

@@ -5,7 +5,7 @@ import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
-import type { SyncWork } from '../sync-work.ts'
+import type { SyncWork } from '../sync/sync-work.ts'
 import { moveMetadata, turnRecord } from './move-metadata.ts'
 
 const turnPollMS = 200

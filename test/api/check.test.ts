@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
 import { serveApi } from '../../src/api/server.ts'
-import { runClient } from '../../src/cli-client.ts'
-import { parseCommandLine } from '../../src/cli-options.ts'
+import { runClient } from '../../src/cli/client.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { apiUnderTest, minimalStart } from './recording-instance.ts'
 

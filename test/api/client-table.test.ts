@@ -1,11 +1,11 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { serveApi } from '../../src/api/server.ts'
-import { runClient } from '../../src/cli-client.ts'
-import type { ClientRequest } from '../../src/cli-client-options.ts'
+import { runClient } from '../../src/cli/client.ts'
+import type { ClientRequest } from '../../src/cli/client-options.ts'
 import type { CollectionRow } from '../../src/domain/collection-figures.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
-import { idleProgress } from '../../src/report-progress.ts'
+import { idleProgress } from '../../src/sync/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const closers: (() => unknown)[] = []

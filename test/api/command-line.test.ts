@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { parseCommandLine } from '../../src/cli-options.ts'
-import type { ServeCommandOptions } from '../../src/cli-serve-options.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
+import type { ServeCommandOptions } from '../../src/cli/serve-options.ts'
 
 const uris = ['--cluster0', 'mongodb://a.test', '--cluster1', 'mongodb://b.test']
 

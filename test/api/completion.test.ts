@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
-import { parseCommandLine } from '../../src/cli-options.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 
 /** Completion as the shell does it: bash runs the script and is asked what it offers. */
 

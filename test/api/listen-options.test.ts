@@ -3,7 +3,7 @@ import { chmodSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { parseCommandLine } from '../../src/cli-options.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 import * as parsed from './parsed.ts'
 

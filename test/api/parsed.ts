@@ -1,4 +1,4 @@
-import { parseCommandLine } from '../../src/cli-options.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 
 /** The options of an instance that this command line starts; throws when it does not. */
 export function served(argv: string[], env: Record<string, string> = {}) {

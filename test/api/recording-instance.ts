@@ -9,7 +9,7 @@ import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../s
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { TeamAnswer, TeamAnswers, TeamCommand } from '../../src/domain/team-command.ts'
-import { idleProgress } from '../../src/report-progress.ts'
+import { idleProgress } from '../../src/sync/report-progress.ts'
 import type { Mismatch } from '../../src/verify/difference.ts'
 
 /** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */

@@ -2,7 +2,7 @@ import { chmodSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { parseCommandLine } from '../../src/cli-options.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 import { refused, served } from './parsed.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'tandem-settings-'))

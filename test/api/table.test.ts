@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { cut, renderTable, widthOf } from '../../src/cli-table.ts'
+import { cut, renderTable, widthOf } from '../../src/cli/table.ts'
 
 const name = { title: 'name', align: 'left', cellsMin: 4 } as const
 const value = { title: 'value', align: 'right' } as const

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
-import { WorkRuns } from '../../src/work-runs.ts'
+import { WorkRuns } from '../../src/sync/work-runs.ts'
 
 const { signal: never } = new AbortController()
 

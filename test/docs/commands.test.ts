@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { parseCommandLine } from '../../src/cli-options.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 
 /** Commands in the pages' shell blocks are ones that the command line knows, with options that it takes. */
 

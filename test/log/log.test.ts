@@ -14,9 +14,9 @@ import {
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { createLog } from '../../src/log.ts'
-import { prettyLine } from '../../src/log-line.ts'
-import { LogFile } from '../../src/log-writer.ts'
+import { createLog } from '../../src/log/log.ts'
+import { prettyLine } from '../../src/log/log-line.ts'
+import { LogFile } from '../../src/log/log-writer.ts'
 
 let folder: string
 let file: string

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { getShortestPaths } from 'xstate/graph'
 import { instanceMachine } from '../../machines/instance.ts'
-import { publicState } from '../../src/report-progress.ts'
+import { publicState } from '../../src/sync/report-progress.ts'
 import {
   type AnyEvent,
   begin,

@@ -1,7 +1,7 @@
 import { beforeEach, expect, it, vi } from 'vitest'
-import { CommandTrail } from '../../src/command-trail.ts'
 import type { AuditEntry } from '../../src/domain/audit-entry.ts'
 import { AuditStore } from '../../src/mongo/audit-store.ts'
+import { CommandTrail } from '../../src/sync/command-trail.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 

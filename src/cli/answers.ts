@@ -1,0 +1,152 @@
+import { printable } from '../audit/difference.ts'
+import { type InstanceRow, type InstancesTotals, percentOf, totalsOf } from '../domain/instances.ts'
+import type { Progress } from '../domain/progress.ts'
+import { type Column, renderTable } from './table.ts'
+
+/** What several instances answered, as one table for people. Below it, in full, what does not fit into cells. */
+
+export interface Answer {
+  url: string
+  reply: Record<string, unknown>
+}
+
+/** One instance in the table: without `progress` it did not answer; without `partitions` they are not known. */
+export interface Line extends Pick<InstanceRow, 'coordinator'> {
+  id: string
+  status: string
+  progress: Progress | null
+  partitions?: number[]
+}
+
+const idCellsMin = 12
+
+export function progressTable(answers: readonly Answer[], width: number): string[] {
+  const lines = answers.map(({ url, reply }): Line => {
+    if (reply['success'] !== true)
+      return { id: host(url), coordinator: false, status: text(reply['error']), progress: null }
+    const progress = reply['progress'] as Progress
+    const id = progress.mongosyncID ?? host(url)
+    return { id, coordinator: progress.coordinatorID === id, status: 'alive', progress }
+  })
+  const answered = lines.flatMap(({ progress }) => (progress ? [{ status: 'alive' as const, progress }] : []))
+  return [...statusTable(lines, totalsOf(answered), width), ...notes(lines, answers)]
+}
+
+export function instancesTable(answers: readonly Answer[], width: number): string[] {
+  const rows = freshest(
+    answers.flatMap(({ reply }) => (reply['success'] === true ? (reply['instances'] as InstanceRow[]) : [])),
+  )
+  const lines = rows.map(lineOf)
+  // When nobody answered there is nothing to tabulate; the notes say why.
+  const table = rows.length === 0 ? [] : statusTable(lines, totalsOf(rows), width)
+  return [...table, ...notes(lines, answers)]
+}
+
+/** One row of an `instances` answer. */
+export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, progress, partitions }: InstanceRow): Line {
+  const shown = status === 'lost' ? `lost, ${lastSeenSeconds} s` : status
+  return { id: mongosyncID, coordinator, status: shown, progress, partitions }
+}
+
+/** Of a command that only succeeds or not. */
+export function outcomeTable(answers: readonly Answer[], width: number): string[] {
+  const columns: Column[] = [
+    { title: 'instance', align: 'left', cellsMin: idCellsMin },
+    { title: 'answer', align: 'left', cellsMin: idCellsMin },
+  ]
+  const rows = answers.map(({ url, reply: { success, ...rest } }) => {
+    const details = Object.entries(rest).map(([name, value]) => `, ${name}: ${JSON.stringify(value)}`)
+    return [printable(host(url)), printable(success === true ? `success${details.join('')}` : text(rest['error']))]
+  })
+  return [...renderTable(columns, rows, width), ...notes([], answers)]
+}
+
+/** Every instance tells of all of them, the freshest of itself: of several answers that one counts. */
+function freshest(rows: readonly InstanceRow[]): InstanceRow[] {
+  const byId = new Map<string, InstanceRow>()
+  for (const row of rows) {
+    const known = byId.get(row.mongosyncID)
+    if (!known || row.lastSeenSeconds < known.lastSeenSeconds) byId.set(row.mongosyncID, row)
+  }
+  return [...byId.values()]
+}
+
+export function statusTable(lines: readonly Line[], totals: InstancesTotals, width: number): string[] {
+  const withPartitions = lines.some(({ partitions }) => partitions !== undefined)
+  const columns: Column[] = [
+    { title: 'instance', align: 'left', cellsMin: idCellsMin },
+    { title: 'role', align: 'left', cellsMin: 5 },
+    { title: 'status', align: 'left', cellsMin: 8 },
+    { title: 'state', align: 'left' },
+    { title: 'copied', align: 'right' },
+    { title: 'lag', align: 'right' },
+    { title: 'events', align: 'right' },
+    ...(withPartitions ? [{ title: 'partitions', align: 'left' as const, cellsMin: 6 }] : []),
+  ]
+  const rows = lines.map(({ id, coordinator, status, progress, partitions }) => {
+    const copy = progress?.collectionCopy
+    return [
+      printable(id),
+      coordinator ? 'coordinator' : '',
+      printable(status),
+      progress?.state ?? '',
+      copy ? copied(copy.estimatedCopiedBytes, copy.estimatedTotalBytes) : '-',
+      seconds(progress?.lagTimeSeconds),
+      progress?.totalEventsApplied?.toLocaleString('en') ?? '-',
+      partitions?.join(' ') ?? '',
+    ]
+  })
+  const total = [
+    'total',
+    '',
+    '',
+    '',
+    copied(totals.estimatedCopiedBytes, totals.estimatedTotalBytes),
+    seconds(totals.lagTimeSeconds),
+    totals.totalEventsApplied.toLocaleString('en'),
+  ]
+  return renderTable(columns, [...rows, total], width)
+}
+
+/** Sentences are never cut: they say what to do. What several instances say alike is said once. */
+export function notes(lines: readonly Line[], answers: readonly Answer[]): string[] {
+  const sayers = new Map<string, string[]>()
+  const say = (who: string, what: string): void => {
+    sayers.set(what, [...(sayers.get(what) ?? []), who])
+  }
+  for (const { id, progress } of lines) {
+    if (progress?.failure) say(id, `${progress.failure.error}: ${progress.failure.errorDescription}`)
+    if (progress?.retrying) say(id, `retrying ${progress.retrying.what} since ${progress.retrying.since}`)
+    for (const warning of progress?.warnings ?? []) say(id, `warning: ${warning}`)
+  }
+  for (const { url, reply } of answers) {
+    if (reply['success'] !== true) say(url, `${text(reply['error'])}: ${text(reply['errorDescription'])}`)
+  }
+  return [...sayers].map(([what, who]) => printable(`${who.join(', ')}: ${what}`))
+}
+
+/** What tells two addresses apart comes last in them and would be cut first. */
+function host(url: string): string {
+  return url.replace(/^https?:\/\//, '')
+}
+
+function copied(bytes: number, total: number): string {
+  return `${inUnits(bytes)} / ${inUnits(total)} ${percentOf(bytes, total).toFixed(2).padStart(6)} %`
+}
+
+export function inUnits(bytes: number): string {
+  if (bytes < 1_000) return `${bytes} B`
+  const units = ['kB', 'MB', 'GB', 'TB', 'PB']
+  let [value, at] = [bytes / 1_000, 0]
+  // From 999.95 on one decimal would show a thousand.
+  for (; value >= 999.95 && at < units.length - 1; at += 1) value /= 1_000
+  return `${value.toFixed(1)} ${units[at]}`
+}
+
+function seconds(value: number | null | undefined): string {
+  return typeof value === 'number' ? `${value} s` : '-'
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : ''
+}

@@ -1,0 +1,28 @@
+import type { Command } from 'commander'
+import { checkUri } from '../domain/uri-rules.ts'
+
+/** Connection strings of both clusters: each command that talks to clusters reads them alike. */
+export function addClusterOptions(command: Command): Command {
+  return command
+    .option('--cluster0 <uri>', 'connection string of one cluster (or environment variable TANDEM_CLUSTER0)')
+    .option('--cluster1 <uri>', 'connection string of the other cluster (or environment variable TANDEM_CLUSTER1)')
+}
+
+/** Ends the parsing with an error when one is missing or may not be used; options go before the environment. */
+export function readClusters(
+  command: Command,
+  options: { cluster0?: string; cluster1?: string },
+  env: Readonly<Record<string, string | undefined>>,
+): { cluster0: string; cluster1: string } {
+  const problems: string[] = []
+  const read = (name: 'cluster0' | 'cluster1'): string => {
+    const variable = `TANDEM_${name.toUpperCase()}`
+    const uri = options[name] ?? env[variable] ?? ''
+    if (uri === '') problems.push(`${name}: is required; give --${name} URI or set ${variable}`)
+    else problems.push(...checkUri(name, uri))
+    return uri
+  }
+  const clusters = { cluster0: read('cluster0'), cluster1: read('cluster1') }
+  if (problems.length > 0) command.error(`error: ${problems.join('\nerror: ')}`)
+  return clusters
+}

@@ -1,0 +1,29 @@
+import { printable } from '../audit/difference.ts'
+import type { Finding } from '../domain/finding.ts'
+import type { Answer } from './answers.ts'
+
+/** What `tandem check` found, for people: a line for each finding and below it what to do. */
+export function findingsText(answers: readonly Answer[]): string[] {
+  return answers.flatMap(({ url, reply }) => {
+    const head = answers.length > 1 ? [printable(url)] : []
+    if (reply['success'] !== true) {
+      return [...head, printable(`${String(reply['error'])}: ${String(reply['errorDescription'])}`)]
+    }
+    const findings = findingsIn(reply)
+    if (findings.length === 0) return [...head, 'nothing found: start will be accepted']
+    return [...head, ...findings.flatMap(linesOf)]
+  })
+}
+
+/** A start would be refused. */
+export function hasError(reply: Answer['reply']): boolean {
+  return findingsIn(reply).some(({ severity }) => severity === 'error')
+}
+
+function findingsIn(reply: Answer['reply']): Finding[] {
+  return Array.isArray(reply['findings']) ? (reply['findings'] as Finding[]) : []
+}
+
+function linesOf({ severity, name, message, remedy }: Finding): string[] {
+  return [printable(`${severity.padEnd(7)}  ${name}: ${message}`), printable(`         → ${remedy}`)]
+}

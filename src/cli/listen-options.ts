@@ -1,0 +1,91 @@
+import { X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { isIP, isIPv4 } from 'node:net'
+import { createSecureContext } from 'node:tls'
+import { type Command, InvalidArgumentError } from 'commander'
+import { openFileNotices, readToken } from './token.ts'
+import { nonEmpty } from './values.ts'
+
+/** Where an instance listens, and what keeps strangers out there. */
+export interface ListenOptions {
+  /** An IP address. */
+  bind: string
+  /** As PEM, the certificate with those between it and its authority; null: without TLS. */
+  tls: { cert: string; key: string } | null
+  /** What requests have to show; null: nothing. */
+  token: string | null
+}
+
+export function addListenOptions(command: Command): Command {
+  return command
+    .option(
+      '--bind <address>',
+      'IP address to listen on; other than loopback only with --tlsCert and a token',
+      address,
+      '127.0.0.1',
+    )
+    .option('--tlsCert <file>', 'PEM file with the certificate: the API is then served by HTTPS', nonEmpty)
+    .option('--tlsKey <file>', 'PEM file with its private key; left out, the file of --tlsCert holds it', nonEmpty)
+    .option('--token <token>', 'what requests must show (Authorization: Bearer …)', nonEmpty)
+    .option('--tokenFile <file>', 'file with that token, which ps and the environment do not show', nonEmpty)
+}
+
+/** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
+export function readListenOptions(command: Command): ListenOptions & { notices: string[] } {
+  const { bind, tlsCert, tlsKey, token, tokenFile } = command.opts()
+  const missing = [
+    ...(tlsCert ? [] : ['--tlsCert FILE (with --tlsKey FILE)']),
+    ...(token || tokenFile ? [] : ['--tokenFile FILE']),
+  ]
+  if (!isLoopback(bind) && missing.length > 0) {
+    command.error(
+      `error: --bind: ${bind} can be reached from other machines; give ${missing.join(' and ')} as well, or bind 127.0.0.1`,
+    )
+  }
+  if (tlsKey && !tlsCert) command.error('error: --tlsKey: give its certificate by --tlsCert as well')
+  const read = readToken({ token, tokenFile })
+  if ('problem' in read) return command.error(`error: ${read.problem}`)
+  const tls = tlsCert ? readCertificate(command, tlsCert, tlsKey ?? tlsCert) : null
+  const notices = [tokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
+  return { bind, tls, token: read.token, notices: [...notices, ...expired(tls)] }
+}
+
+/** Only this machine reaches it. */
+export function isLoopback(address: string): boolean {
+  return address === '::1' || (isIPv4(address) && address.startsWith('127.'))
+}
+
+function readCertificate(command: Command, certFile: string, keyFile: string): { cert: string; key: string } {
+  const [cert, key] = [readPem(command, '--tlsCert', certFile), readPem(command, '--tlsKey', keyFile)]
+  try {
+    // Without both it throws; so it does when they do not belong together.
+    createSecureContext({ cert, key })
+    return { cert, key }
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    return command.error(
+      `error: --tlsCert: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, as PEM (${code})`,
+    )
+  }
+}
+
+function readPem(command: Command, option: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (error) {
+    return command.error(`error: ${option}: cannot read ${file}: ${(error as NodeJS.ErrnoException).code}`)
+  }
+}
+
+function expired(tls: ListenOptions['tls']): string[] {
+  if (!tls) return []
+  const { validTo } = new X509Certificate(tls.cert)
+  return Date.parse(validTo) < Date.now() ? [`--tlsCert: the certificate expired on ${validTo}`] : []
+}
+
+function address(text: string): string {
+  if (isIP(text) === 0) {
+    throw new InvalidArgumentError('It must be an IP address: 127.0.0.1, another one of this machine, 0.0.0.0 or ::.')
+  }
+  return text
+}

@@ -1,0 +1,184 @@
+import { Command, CommanderError, Option } from 'commander'
+import { printable } from '../audit/difference.ts'
+import type { VerifyOptions } from '../audit/run-verify.ts'
+import { redactUris } from '../domain/uri-rules.ts'
+import { addAccessOptions, readAccess } from './access.ts'
+import { type ClientRequest, collectUrl, defaultUrls, limitsBody, startBody } from './client-options.ts'
+import { addCompletionCommand } from './completion.ts'
+import {
+  addServeOptions,
+  type EffectiveSetting,
+  effectiveSettings,
+  readServeOptions,
+  type ServeCommandOptions,
+} from './serve-options.ts'
+import type { Environment } from './settings.ts'
+import { renderTable } from './table.ts'
+import { addVerifyCommand } from './verify-options.ts'
+import type { WaitRequest } from './wait.ts'
+import { addWaitCommands } from './wait-options.ts'
+import type { WatchRequest } from './watch.ts'
+
+/** What a command line asks for. Reading it has no effect: whoever called prints, serves or sends. */
+export type CommandLine =
+  | { kind: 'serve'; options: ServeCommandOptions }
+  | { kind: 'client'; request: ClientRequest }
+  | { kind: 'verify'; options: VerifyOptions }
+  | { kind: 'wait'; request: WaitRequest }
+  | { kind: 'watch'; request: WatchRequest }
+  | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
+
+/** Reads the arguments after the program's name. `env` may hold the connection strings, which argument lists show to every user of the machine. */
+export function parseCommandLine(argv: readonly string[], env: Environment, version = '0.0.0'): CommandLine {
+  let result: CommandLine | undefined
+  let out = ''
+  let err = ''
+  const program = buildProgram(version, env, (parsed) => {
+    result = parsed
+  })
+  for (const command of [program, ...program.commands]) {
+    command.exitOverride().configureOutput({
+      writeOut: (text) => {
+        out += text
+      },
+      writeErr: (text) => {
+        err += text
+      },
+    })
+  }
+  try {
+    program.parse([...argv], { from: 'user' })
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    const failed = error.exitCode !== 0
+    // commander quotes the argument it stumbled over, and that may be a connection string.
+    const text = redactUris(failed ? err || `${error.message}\n` : out)
+    return { kind: 'print', stream: failed ? 'stderr' : 'stdout', text, exitCode: failed ? 2 : 0 }
+  }
+  if (result === undefined) throw new Error('the command line was parsed but no action ran')
+  return result
+}
+
+function buildProgram(version: string, env: Environment, found: (parsed: CommandLine) => void): Command {
+  const program = new Command('tandem')
+    .description(
+      'Keeps two MongoDB clusters in step, speaking the HTTP API of mongosync. Without a command: runs an instance.',
+    )
+    .version(version, '-v, --version', 'print the version')
+    .helpOption('-h, --help', 'print this help')
+    .helpCommand(false)
+    // A command's own options are its own, also where the program has one of the same name.
+    .enablePositionalOptions()
+  addServeOptions(program).action((_options, command: Command) =>
+    found({ kind: 'serve', options: readServeOptions(command, env) }),
+  )
+  addConfigCommand(program, env, found)
+  addClientCommands(program, env, found)
+  addWaitCommands(program, env, found)
+  addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
+  addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
+  return program
+}
+
+function addConfigCommand(program: Command, env: Environment, found: (parsed: CommandLine) => void): void {
+  const config = program
+    .command('config')
+    .description('print what an instance with the same options would run with, and where each of it comes from')
+    .helpOption('-h, --help', 'print this help')
+    .option('--json', 'print JSON', false)
+  addServeOptions(config).action((_options, command: Command) => {
+    const settings = effectiveSettings(command, env)
+    const text = command.getOptionValue('json') ? `${JSON.stringify(settings, null, 2)}\n` : settingsText(settings)
+    found({ kind: 'print', stream: 'stdout', text, exitCode: 0 })
+  })
+}
+
+function settingsText(settings: readonly EffectiveSetting[]): string {
+  const columns = (['option', 'value', 'from'] as const).map((title) => ({ title, align: 'left' as const }))
+  const rows = settings.map(({ name, value, origin }) => [
+    name,
+    value === null ? '-' : printable(String(value)),
+    origin,
+  ])
+  return `${renderTable(columns, rows, Number.POSITIVE_INFINITY).join('\n')}\n`
+}
+
+function addClientCommands(program: Command, env: Environment, found: (parsed: CommandLine) => void): void {
+  const client = (name: ClientRequest['command'], description: string) => {
+    const command = addAccessOptions(program.command(name))
+      .description(description)
+      .helpOption('-h, --help', 'print this help')
+      .option('--url <url>', 'address of an instance; repeat it to send to several at the same time', collectUrl)
+      .option('--json', 'print JSON also on a terminal; a line for each of several instances')
+    if (name === 'mismatches' || name === 'audit') return command
+    return command.addOption(
+      new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
+    )
+  }
+
+  for (const [name, description] of [
+    ['start', 'begin a sync'],
+    ['check', 'look for what would refuse such a start, and change nothing'],
+  ] as const) {
+    client(name, description)
+      .option('--source <cluster>', 'cluster0 or cluster1')
+      .option('--destination <cluster>', 'the other one')
+      .option('--buildIndexes <mode>', 'beforeDataCopy (default) or never')
+      .option(
+        '--enableUserWriteBlocking <mode>',
+        'sourceAndDestination (or true), destinationOnly (default), none (or false)',
+      )
+      .option('--reversible', 'allow reversing after commit')
+      .option('--no-verification', 'run without the embedded verifier')
+      .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
+      .action((options, command: Command) => {
+        const body = startBody(options)
+        if (typeof body === 'string') command.error(`error: ${body}`)
+        else found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body } })
+      })
+  }
+  client('limit', 'slow down, or speed up, what is done in bulk; at once and until changed')
+    .option('--bytesPerSecond <number>', 'bytes of documents copied or first verified each second; none: no limit')
+    .option('--readConcurrency <number>', 'ranges of documents read at a time; none: as --loadLevel has it')
+    .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: as --loadLevel has it')
+    .action((options, command: Command) =>
+      found({
+        kind: 'client',
+        request: { command: 'limit', ...clientOptions(command, env), body: { inline: limitsBody(options) } },
+      }),
+    )
+  client('collections', 'print how far the sync is with each collection, those with mismatches and the most left first')
+    .option('--limit <number>', 'rows to show, at most 200; 100 by default')
+    .option('--after <number>', 'rows to leave out before them')
+    .action((options: { limit?: string; after?: string }, command: Command) => {
+      const { limit, after } = options
+      const query = { ...(limit !== undefined && { limit }), ...(after !== undefined && { after }) }
+      const request = { command: 'collections' as const, ...clientOptions(command, env), body: { inline: {} }, query }
+      found({ kind: 'client', request })
+    })
+  for (const [name, description] of [
+    ['progress', 'print the status of the sync'],
+    ['instances', 'print the status of all instances of the sync, and their totals'],
+    ['limits', 'print what holds back what is done in bulk'],
+    ['pause', 'pause the sync'],
+    ['resume', 'resume a paused sync, or a failed one after its cause is mended'],
+    ['commit', 'end the sync: hand over to the destination'],
+    ['reverse', 'turn a committed reversible sync around'],
+    ['mismatches', 'print what a failed verification found different'],
+    ['audit', 'print who sent which command, and what became of it'],
+    ['repair', 'reconcile from the source what a failed verification named; then resume'],
+  ] as const) {
+    client(name, description).action((_options, command: Command) =>
+      found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body: { inline: {} } } }),
+    )
+  }
+}
+
+/** What all client commands share: who is asked, by what they let in, and how the answers are shown. */
+function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'access' | 'form'> {
+  const { url, table, json } = command.opts<{ url?: string[]; table?: boolean; json?: boolean }>()
+  const urls = url ?? defaultUrls
+  const access = readAccess(command, urls, env)
+  const form = table ? 'table' : json ? 'json' : null
+  return { urls, ...(access && { access }), ...(form && { form }) }
+}

@@ -1,0 +1,43 @@
+import { request as requestHttp } from 'node:http'
+import { request as requestHttps } from 'node:https'
+import type { Access } from './access.ts'
+
+export interface OutgoingRequest {
+  method: 'GET' | 'POST' | 'PATCH'
+  /** JSON; null: none. */
+  body: string | null
+  access?: Access | undefined
+  /** Without it as long as the instance takes: commands wait for what is under way. */
+  timeoutMS?: number | undefined
+}
+
+/** One request by HTTP or HTTPS. (fetch takes no authorities of one's own.) Rejects when there is no answer. */
+export function ask(
+  url: string,
+  { method, body, access, timeoutMS }: OutgoingRequest,
+): Promise<{ status: number; text: string }> {
+  const headers = {
+    ...(body === null ? {} : { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }),
+    ...(access?.token ? { Authorization: `Bearer ${access.token}` } : {}),
+  }
+  const options = {
+    method,
+    headers,
+    ...(access?.ca ? { ca: access.ca } : {}),
+    ...(timeoutMS === undefined ? {} : { signal: AbortSignal.timeout(timeoutMS) }),
+  }
+  const send = url.startsWith('https:') ? requestHttps : requestHttp
+  return new Promise((resolve, reject) => {
+    const request = send(url, options, (response) => {
+      let text = ''
+      response.setEncoding('utf8')
+      response.on('data', (chunk: string) => {
+        text += chunk
+      })
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, text }))
+      response.on('error', reject)
+    })
+    request.on('error', reject)
+    request.end(body ?? undefined)
+  })
+}

@@ -1,0 +1,47 @@
+import type { InstanceRow, InstancesTotals } from '../domain/instances.ts'
+import { totalsOf } from '../domain/instances.ts'
+import type { Progress } from '../domain/progress.ts'
+import type { Access } from './access.ts'
+import { send } from './client.ts'
+
+/** What the instances said at one moment. */
+export interface Sample {
+  /** Milliseconds of the epoch. */
+  at: number
+  /** Those that answered, in the order of the addresses. */
+  answered: Progress[]
+  /** Why the others did not, by address. */
+  unanswered: { url: string; why: string }[]
+  /** All instances as those that answered know them; empty before a sync was started. */
+  rows: InstanceRow[]
+  totals: InstancesTotals
+}
+
+/** One that has not answered by then is shown as silent. */
+const answerMS = 10_000
+
+/** Asks all of them at the same time how they are, and the first that answers for all of the sync's. */
+export async function takeSample({
+  urls,
+  access,
+}: {
+  urls: readonly string[]
+  access?: Access | undefined
+}): Promise<Sample> {
+  const at = Date.now()
+  const replies = await Promise.all(
+    urls.map(async (url) => ({ url, reply: await send(url, 'progress', '{}', { access, timeoutMS: answerMS }) })),
+  )
+  const answered: Progress[] = []
+  const unanswered: Sample['unanswered'] = []
+  let first: string | null = null
+  for (const { url, reply } of replies) {
+    if (reply['success'] === true) {
+      answered.push(reply['progress'] as Progress)
+      first ??= url
+    } else unanswered.push({ url, why: String(reply['errorDescription'] ?? reply['error']) })
+  }
+  const report = first === null ? {} : await send(first, 'instances', '{}', { access, timeoutMS: answerMS })
+  const rows = report['success'] === true ? (report['instances'] as InstanceRow[]) : []
+  return { at, answered, unanswered, rows, totals: totalsOf(rows) }
+}

@@ -1,0 +1,96 @@
+import type { Command } from 'commander'
+import { redactUris } from '../domain/uri-rules.ts'
+import { addClusterOptions, readClusters } from './cluster-options.ts'
+import { addListenOptions, type ListenOptions, readListenOptions } from './listen-options.ts'
+import { addLogOptions, type LogOptions, readLogOptions } from './log-options.ts'
+import { addRedisOption, readRedis } from './redis-option.ts'
+import { addConfigOption, type Environment, type Origin, settle } from './settings.ts'
+import { integerBetween, nonEmpty } from './values.ts'
+
+export interface ServeCommandOptions extends ListenOptions, LogOptions {
+  cluster0: string
+  cluster1: string
+  port: number
+  id: string
+  loadLevel: 1 | 2 | 3 | 4
+  /** URL of the Redis by which instances notice each other; null means the destination cluster does. */
+  redis: string | null
+  exitOnFailure: boolean
+  /** Sentences to print: options that were accepted and ignored. */
+  notices: string[]
+}
+
+/** mongosync names an instance so when it is given no id. */
+const defaultId = 'coordinator'
+
+/** mongosync's options that have no meaning here: a command line, or a file, written for it must still start. */
+const ignoredOptions = [
+  { flags: '--acceptDisclaimer [boolean]', name: 'acceptDisclaimer', why: 'tandem has no disclaimer' },
+  { flags: '--disableTelemetry [boolean]', name: 'disableTelemetry', why: 'tandem sends no telemetry' },
+  { flags: '--metricsLoggingFilepath <path>', name: 'metricsLoggingFilepath', why: 'tandem writes no metrics file' },
+  { flags: '--disableMetricsLogging [boolean]', name: 'disableMetricsLogging', why: 'tandem writes no metrics file' },
+]
+
+/** The options of an instance, in the order in which they are printed. */
+export function addServeOptions(command: Command): Command {
+  addListenOptions(
+    addRedisOption(addClusterOptions(command)).option(
+      '--port <number>',
+      'port of the HTTP API; 0 takes a free one',
+      integerBetween(0, 65_535),
+      27_182,
+    ),
+  )
+    .option('--id <id>', 'name of this instance; needed when several share the work', nonEmpty, defaultId)
+    .option('--loadLevel <level>', 'how hard to load the clusters, 1 to 4', integerBetween(1, 4), 3)
+  addLogOptions(command).option(
+    '--exitOnFailure',
+    'exit when the sync fails, as mongosync does, instead of staying to answer progress',
+    false,
+  )
+  for (const { flags, why } of ignoredOptions) command.option(flags, `accepted for mongosync and ignored: ${why}`)
+  return addConfigOption(command)
+}
+
+export function readServeOptions(command: Command, env: Environment): ServeCommandOptions {
+  const { notices } = settle(command, env)
+  const options = command.opts()
+  const { notices: listenNotices, ...listen } = readListenOptions(command)
+  return {
+    ...readClusters(command, options, env),
+    ...listen,
+    redis: readRedis(command, options, env),
+    port: options['port'],
+    id: options['id'],
+    loadLevel: options['loadLevel'],
+    ...readLogOptions(command),
+    exitOnFailure: options['exitOnFailure'],
+    notices: [
+      ...ignoredOptions
+        .filter(({ name }) => options[name] !== undefined)
+        .map(({ name, why }) => `--${name} is ignored: ${why}`),
+      ...notices,
+      ...listenNotices,
+    ],
+  }
+}
+
+export interface EffectiveSetting {
+  name: string
+  /** Without credentials; null where nothing is set. */
+  value: unknown
+  origin: Origin
+}
+
+/** What an instance with the same options would run with, and where each of it comes from. */
+export function effectiveSettings(command: Command, env: Environment): EffectiveSetting[] {
+  const { origins } = settle(command, env)
+  const ignored = new Set(ignoredOptions.map(({ name }) => name))
+  const options = command.opts()
+  return [...origins].flatMap(([name, origin]) => {
+    if (ignored.has(name)) return []
+    const value: unknown = options[name] ?? null
+    const shown = name === 'token' && value !== null ? '***' : value
+    return [{ name, value: typeof shown === 'string' ? redactUris(shown) : shown, origin }]
+  })
+}

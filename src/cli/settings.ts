@@ -1,0 +1,111 @@
+import { readFileSync } from 'node:fs'
+import { type Command, InvalidArgumentError, type Option } from 'commander'
+import { distance } from 'fastest-levenshtein'
+import { parseDocument } from 'yaml'
+import { openFileNotices } from './token.ts'
+
+/**
+ * Where the options of an instance come from, each under one name: the command line (`--loadLevel 4`), the environment
+ * (`TANDEM_LOAD_LEVEL=4`), the YAML file of `--config` (`loadLevel: 4`), or the default; the first that has it counts.
+ */
+
+export type Environment = Readonly<Record<string, string | undefined>>
+export type Origin = 'command line' | 'environment' | 'file' | 'default'
+
+/** A misspelt name is as near as this to the right one. */
+const nearestMax = 3
+
+const notOfTheInstance = new Set(['config', 'help', 'json', 'version'])
+
+/** `loadLevel` is `TANDEM_LOAD_LEVEL`. */
+export function variableOf(name: string): string {
+  return `TANDEM_${name.replace(/([a-z])([A-Z])/g, '$1_$2').toUpperCase()}`
+}
+
+export function addConfigOption(command: Command): Command {
+  return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
+}
+
+/** Fills in what the command line leaves open. Ends the parsing with an error that names the option and where it stands. */
+export function settle(command: Command, env: Environment): { origins: Map<string, Origin>; notices: string[] } {
+  const options = command.options.filter((one) => !notOfTheInstance.has(one.attributeName()))
+  const path = (command.getOptionValue('config') as string | undefined) ?? env['TANDEM_CONFIG']
+  const file = path ? readFile(command, path, options) : { values: new Map<string, unknown>(), notices: [] }
+  const origins = new Map<string, Origin>()
+  for (const option of options) {
+    const name = option.attributeName()
+    const variable = env[variableOf(name)]
+    if (command.getOptionValueSource(name) === 'cli') origins.set(name, 'command line')
+    else if (variable !== undefined && variable !== '') {
+      set(option, variable, 'env', `environment variable ${variableOf(name)}`)
+      origins.set(name, 'environment')
+    } else if (file.values.has(name)) {
+      set(option, file.values.get(name), 'config', `${path}: ${name}`)
+      origins.set(name, 'file')
+    } else origins.set(name, 'default')
+  }
+  return { origins, notices: file.notices }
+
+  function set(option: Option, given: unknown, source: string, where: string): void {
+    try {
+      command.setOptionValueWithSource(option.attributeName(), toValue(option, given), source)
+    } catch (error) {
+      if (!(error instanceof InvalidArgumentError)) throw error
+      command.error(`error: ${where}: ${error.message}`)
+    }
+  }
+}
+
+function toValue(option: Option, given: unknown): unknown {
+  if (typeof given === 'object') {
+    throw new InvalidArgumentError('It must be a single value.')
+  }
+  const text = String(given)
+  if (option.isBoolean()) {
+    if (text === 'true' || text === 'false') return text === 'true'
+    throw new InvalidArgumentError('It must be true or false.')
+  }
+  return option.parseArg ? option.parseArg(text, undefined) : text
+}
+
+function readFile(
+  command: Command,
+  path: string,
+  options: readonly Option[],
+): { values: Map<string, unknown>; notices: string[] } {
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    return command.error(`error: --config: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}`)
+  }
+  // Without the lines themselves, which may hold passwords.
+  const document = parseDocument(text, { prettyErrors: false })
+  const [problem] = document.errors
+  if (problem) command.error(`error: ${path}: not valid YAML (${problem.code} at byte ${problem.pos[0]})`)
+  const content: unknown = document.toJS() ?? {}
+  if (typeof content !== 'object' || content === null || Array.isArray(content)) {
+    return command.error(`error: ${path}: must hold options by name, such as "loadLevel: 4"`)
+  }
+  const names = options.map((one) => one.attributeName())
+  const unknown = Object.keys(content).filter((name) => !names.includes(name))
+  if (unknown.length > 0) {
+    command.error(
+      unknown
+        .map((name) => `error: ${path}: ${JSON.stringify(name)} is no option${suggestion(name, names)}`)
+        .join('\n'),
+    )
+  }
+  // Connection strings are in it, and other users of the machine have no business with those.
+  const holdsSecrets = ['cluster0', 'cluster1', 'redis', 'token'].some((name) => name in content)
+  const notices = holdsSecrets ? openFileNotices(path) : []
+  return { values: new Map(Object.entries(content)), notices }
+}
+
+function suggestion(name: string, names: readonly string[]): string {
+  const ranked = names
+    .map((one) => ({ one, far: distance(one.toLowerCase(), name.toLowerCase()) }))
+    .sort((a, b) => a.far - b.far)
+  const [nearest] = ranked
+  return nearest && nearest.far <= nearestMax ? `; did you mean ${nearest.one}?` : `; there are ${names.join(', ')}`
+}

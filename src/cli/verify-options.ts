@@ -1,0 +1,49 @@
+import { type Command, InvalidArgumentError } from 'commander'
+import type { VerifyOptions } from '../audit/run-verify.ts'
+import { type Namespace, parseNamespace } from '../audit/selection.ts'
+import { addClusterOptions, readClusters } from './cluster-options.ts'
+
+const differencesDefault = 100
+/** They are held in memory until the end. */
+const differencesLimit = 1_000_000
+
+export function addVerifyCommand(
+  program: Command,
+  env: Readonly<Record<string, string | undefined>>,
+  found: (options: VerifyOptions) => void,
+): void {
+  const verify = program
+    .command('verify')
+    .description(
+      'compare two clusters that nobody writes to, byte for byte; exit code 0: equal, 1: different, 2: could not compare',
+    )
+    .helpOption('-h, --help', 'print this help')
+  addClusterOptions(verify)
+    .option('--json', 'print one JSON report instead of lines', false)
+    .option('--maxDifferences <number>', 'differences to list; all are counted', differencesMax, differencesDefault)
+    .option('--namespace <db[.collection]>', 'compare this alone; repeat it for several', collectNamespace)
+    .option('--excludeNamespace <db[.collection]>', 'do not compare this; repeat it for several', collectNamespace)
+    .option('--ignoreIndexes', 'compare no index but that of _id, as after buildIndexes "never"', false)
+    .action((options) =>
+      found({
+        ...readClusters(verify, options, env),
+        json: options.json,
+        maxDifferences: options.maxDifferences,
+        namespaces: options.namespace ?? [],
+        excluded: options.excludeNamespace ?? [],
+        ignoreIndexes: options.ignoreIndexes,
+      }),
+    )
+}
+
+function differencesMax(text: string): number {
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN
+  if (value <= differencesLimit) return value
+  throw new InvalidArgumentError(`It must be an integer from 0 to ${differencesLimit}.`)
+}
+
+function collectNamespace(text: string, before: Namespace[] | undefined): Namespace[] {
+  const namespace = parseNamespace(text)
+  if (namespace) return [...(before ?? []), namespace]
+  throw new InvalidArgumentError('It must be a database or database.collection that is not internal.')
+}

@@ -1,0 +1,46 @@
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { addAccessOptions, readAccess } from './access.ts'
+import { collectUrl, defaultUrls } from './client-options.ts'
+import type { Environment } from './settings.ts'
+import { conditions, exitCodes, type WaitRequest } from './wait.ts'
+import type { WatchRequest } from './watch.ts'
+
+type Found = (parsed: { kind: 'wait'; request: WaitRequest } | { kind: 'watch'; request: WatchRequest }) => void
+
+/** Commands that ask for as long as something lasts. */
+export function addWaitCommands(program: Command, env: Environment, found: Found): void {
+  const names = Object.keys(conditions)
+  const asked = (command: Command) => {
+    const urls: string[] = command.getOptionValue('url') ?? defaultUrls
+    const access = readAccess(command, urls, env)
+    return { urls, ...(access && { access }) }
+  }
+  addAccessOptions(program.command('wait'))
+    .description(
+      `wait until all instances are that far; exit code ${exitCodes.reached}: they are, ${exitCodes.failed}: one is FAILED, ` +
+        `${exitCodes.timedOut}: not in time`,
+    )
+    .helpOption('-h, --help', 'print this help')
+    .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
+    .addOption(new Option('--until <condition>', 'what to wait for').choices(names).makeOptionMandatory())
+    .option('--timeout <seconds>', 'give up after this long; without it never', positive)
+    .option('--json', 'print the outcome, and what the instances said last, as JSON', false)
+    .action(({ until, timeout, json }, command: Command) =>
+      found({ kind: 'wait', request: { ...asked(command), until, timeoutSeconds: timeout ?? null, json } }),
+    )
+  addAccessOptions(program.command('watch'))
+    .description('show how the sync is, until Ctrl-C: live on a terminal, a line now and then elsewhere')
+    .helpOption('-h, --help', 'print this help')
+    .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
+    .option('--interval <seconds>', 'ask this often; default 1 on a terminal, else 10', positive)
+    .option('--json', 'print everything that is known as a line of JSON each time', false)
+    .action(({ interval, json }, command: Command) =>
+      found({ kind: 'watch', request: { ...asked(command), intervalSeconds: interval ?? null, json } }),
+    )
+}
+
+function positive(text: string): number {
+  const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN
+  if (value > 0) return value
+  throw new InvalidArgumentError('It must be a number of seconds above 0.')
+}

@@ -1,0 +1,79 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { printable } from '../audit/difference.ts'
+import type { Progress } from '../domain/progress.ts'
+import type { Access } from './access.ts'
+import { type Sample, takeSample } from './samples.ts'
+import { headline } from './view.ts'
+
+/** Conditions a script waits for, each of every instance asked. One that the sync is beyond is met. */
+export const conditions = {
+  running: ({ state }: Progress) => state === 'RUNNING',
+  canCommit: ({ canCommit, state }: Progress) => canCommit || state === 'COMMITTING' || state === 'COMMITTED',
+  paused: ({ state }: Progress) => state === 'PAUSED',
+  canWrite: ({ canWrite }: Progress) => canWrite === true,
+  committed: ({ state }: Progress) => state === 'COMMITTED',
+} as const
+
+export interface WaitRequest {
+  urls: string[]
+  access?: Access | undefined
+  until: keyof typeof conditions
+  /** Null waits for as long as it takes. */
+  timeoutSeconds: number | null
+  json: boolean
+}
+
+export interface WaitOutput {
+  out: (line: string) => void
+  /** Shown while it waits; on a terminal each replaces the one before. */
+  note: (line: string) => void
+  /** Somebody looks at the notes. */
+  interactive: boolean
+}
+
+export const exitCodes = { reached: 0, failed: 1, timedOut: 3 } as const
+
+const pollMS = 500
+const noteMS = { interactive: 500, logged: 30_000 }
+
+/** Waits until every instance is that far. An instance that does not answer may be on its way back, and is waited for. */
+export async function runWait(request: WaitRequest, output: WaitOutput): Promise<number> {
+  const begun = performance.now()
+  const elapsed = (): number => (performance.now() - begun) / 1_000
+  let notedAt = Number.NEGATIVE_INFINITY
+  for (;;) {
+    const sample = await takeSample(request)
+    const failed = sample.answered.find(({ state }) => state === 'FAILED')
+    const isReached = sample.unanswered.length === 0 && sample.answered.every(conditions[request.until])
+    if (isReached) return conclude('reached', sample)
+    if (failed) return conclude('failed', sample)
+    if (request.timeoutSeconds !== null && elapsed() >= request.timeoutSeconds) return conclude('timedOut', sample)
+    if (performance.now() - notedAt >= (output.interactive ? noteMS.interactive : noteMS.logged)) {
+      notedAt = performance.now()
+      output.note(`${request.until}: ${elapsed().toFixed(0)} s, ${headline(sample)}`)
+    }
+    const left = request.timeoutSeconds === null ? pollMS : Math.max(0, (request.timeoutSeconds - elapsed()) * 1_000)
+    await sleep(Math.min(pollMS, left))
+  }
+
+  function conclude(outcome: keyof typeof exitCodes, sample: Sample): number {
+    const seconds = Math.round(elapsed() * 10) / 10
+    if (request.json) {
+      const { answered, unanswered } = sample
+      output.out(JSON.stringify({ outcome, until: request.until, seconds, progress: answered, unanswered }))
+    } else {
+      for (const line of sentences(outcome, sample, seconds)) output.out(printable(line))
+    }
+    return exitCodes[outcome]
+  }
+
+  function sentences(outcome: keyof typeof exitCodes, { answered, unanswered }: Sample, seconds: number): string[] {
+    if (outcome === 'reached') return [`${request.until} after ${seconds} s`]
+    const reasons = answered.flatMap(({ failure }) =>
+      failure ? [`${failure.error}: ${failure.errorDescription}`] : [],
+    )
+    const silent = unanswered.map(({ why }) => why)
+    const what = outcome === 'failed' ? 'FAILED' : `not ${request.until} after ${seconds} s`
+    return [what, ...new Set(reasons), ...silent]
+  }
+}

@@ -1,0 +1,91 @@
+import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
+import { countIndexes } from '../domain/count-indexes.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { CollectionFigures, StoredFigures } from '../mongo/collection-figures.ts'
+
+/** A report answers everybody for so long; ms. */
+const keptMS = 1_000
+/** Looking takes at most this share of the time, whoever asks and however often. */
+const shareOfTime = 1 / 20
+/** Pages that are remembered at a time. */
+const pagesMax = 8
+
+interface Kept {
+  report: Promise<CollectionsReport>
+  /** By performance.now(); infinite while it is being made. */
+  until: number
+}
+
+/** Every collection of the sync and how far it is. Made for whoever looks on, at little cost to the sync. */
+export class CollectionReports {
+  readonly #figures: CollectionFigures
+  readonly #configuration: StartConfiguration
+  readonly #kept = new Map<string, Kept>()
+  #looking: Promise<unknown> = Promise.resolve()
+
+  constructor(figures: CollectionFigures, configuration: StartConfiguration) {
+    this.#figures = figures
+    this.#configuration = configuration
+  }
+
+  /**
+   * As it is, or was a moment ago. Rejects when the destination does not answer.
+   * @param restored what was held back until the commit is there
+   */
+  async report(page: CollectionsPage, restored: boolean): Promise<CollectionsReport> {
+    const key = `${page.limit} ${page.after} ${restored}`
+    const known = this.#kept.get(key)
+    if (known && performance.now() < known.until) return await known.report
+    this.#kept.delete(key)
+    // One look at a time, of whichever page.
+    const report = this.#looking.then(() => this.#look(page, restored, made))
+    this.#looking = report.catch(() => {})
+    const made: Kept = { report, until: Number.POSITIVE_INFINITY }
+    this.#kept.set(key, made)
+    const [oldest = key] = this.#kept.keys()
+    if (this.#kept.size > pagesMax) this.#kept.delete(oldest)
+    return await report
+  }
+
+  async #look(page: CollectionsPage, restored: boolean, made: Kept): Promise<CollectionsReport> {
+    const began = performance.now()
+    try {
+      const [mismatches, total] = await Promise.all([this.#figures.mismatches(), this.#figures.count()])
+      const { enabled } = this.#configuration.verification
+      const rows = await this.#figures.read(page, enabled, [...mismatches.keys()])
+      return { collections: rows.map((one) => this.#row(one, mismatches, restored)), total }
+    } finally {
+      // A failure as well: a look that took too long is not to be tried again at once.
+      const now = performance.now()
+      made.until = now + Math.max(keptMS, (now - began) / shareOfTime)
+    }
+  }
+
+  #row(one: StoredFigures, mismatches: ReadonlyMap<string, number>, restored: boolean): CollectionRow {
+    const { buildIndexes, verification } = this.#configuration
+    const built = one.created && buildIndexes !== 'never'
+    return {
+      namespace: one.namespace,
+      copy: {
+        ended: one.copied,
+        estimatedTotalBytes: one.totalBytes,
+        estimatedCopiedBytes: Math.min(one.copiedBytes, one.totalBytes),
+        estimatedDocumentCount: Math.max(one.estimatedDocuments, one.copiedDocuments),
+        copiedDocumentCount: one.copiedDocuments,
+      },
+      indexes: countIndexes(one.indexes, { built, refused: one.refusedIndexes, restored }),
+      verification: verification.enabled ? verificationOf(one) : null,
+      mismatches: mismatches.get(one.namespace) ?? 0,
+    }
+  }
+}
+
+function verificationOf({ ranges, hashedRanges, hashedDocuments }: StoredFigures): CollectionRow['verification'] {
+  const phase = hashedRanges >= ranges ? 'stream hashing' : hashedRanges > 0 ? 'initial hashing' : 'not started'
+  return {
+    phase,
+    hashedDocumentCount: hashedDocuments,
+    hashedRanges: Math.min(hashedRanges, ranges),
+    totalRanges: ranges,
+  }
+}

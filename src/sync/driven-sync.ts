@@ -1,0 +1,307 @@
+import { type Actor, createActor } from 'xstate'
+import { instanceMachine } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
+import { Pulse } from '../coordination/pulse.ts'
+import { TeamCommands } from '../coordination/team-commands.ts'
+import { FatalError, RefusedError } from '../domain/errors.ts'
+import type { InstancesReport } from '../domain/instances.ts'
+import { type LoadLevel, noLimits } from '../domain/limits.ts'
+import type { Progress } from '../domain/progress.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { TeamCommand } from '../domain/team-command.ts'
+import type { AuditStore } from '../mongo/audit-store.ts'
+import type { ClusterName } from '../mongo/cluster.ts'
+import type { LeaseLoss } from '../mongo/lease.ts'
+import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import { turnAround } from '../reverse/turn-around.ts'
+import { Throttle } from '../throttle/throttle.ts'
+import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
+import { withActors } from './instance-actors.ts'
+import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
+import { RestingLease } from './resting-lease.ts'
+import { StoredContext } from './stored-context.ts'
+import { SyncWork } from './sync-work.ts'
+
+export interface DrivenSyncParts extends BeginSyncParts {
+  addresses: Record<ClusterName, string>
+  mongosyncID: string
+  incarnation: string
+  loadLevel: LoadLevel
+  atStep: (step: string) => void
+  dropEventsOf: string | null
+  onTransition: (snapshot: InstanceSnapshot) => void
+}
+
+/** The sync that this instance takes part in: the machine says when, SyncWork does the work, what must survive is stored. */
+export class DrivenSync {
+  readonly #parts: DrivenSyncParts
+  readonly throttle: Throttle
+  /** What one instance passes on to all. */
+  readonly commands: TeamCommands
+  readonly #pulse: Pulse
+  readonly #stored: StoredContext
+  #actor: Actor<typeof instanceMachine>
+  #work: SyncWork | null = null
+  #metadata: Metadata | null = null
+  #turning: Promise<unknown> = Promise.resolve()
+  readonly #resting = new RestingLease({ state: () => this.state, ended: () => this.#ended() })
+  #inherited: StartConfiguration | null = null
+
+  /** @param perform what was passed on to this instance, as if it had come by its own API */
+  constructor(parts: DrivenSyncParts, perform: (command: TeamCommand) => Promise<void>) {
+    this.#parts = parts
+    this.throttle = new Throttle(parts.loadLevel)
+    this.commands = new TeamCommands({
+      id: parts.mongosyncID,
+      incarnation: parts.incarnation,
+      work: () => this.#work,
+      perform,
+      context: parts.context,
+    })
+    this.#pulse = new Pulse({
+      id: parts.mongosyncID,
+      incarnation: parts.incarnation,
+      work: () => this.#work,
+      progress: () => this.progress(),
+      receive: (event) => this.#actor.send(event),
+      look: () => this.commands.look(),
+      context: parts.context,
+    })
+    this.#stored = new StoredContext({
+      id: parts.mongosyncID,
+      metadata: () => this.#metadata,
+      holdsLease: () => this.#work?.lease.held ?? false,
+      onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
+    })
+    this.#actor = this.#createActor(null)
+    this.#actor.start()
+  }
+
+  get actor(): Actor<typeof instanceMachine> {
+    return this.#actor
+  }
+
+  get state(): Progress['state'] {
+    return publicState(this.#actor.getSnapshot())
+  }
+
+  /** Null before there is a sync. */
+  get work(): SyncWork | null {
+    return this.#work
+  }
+
+  /** Where the commands of the present direction are written down; null before there is a sync. */
+  get audit(): AuditStore | null {
+    return this.#metadata?.audit ?? null
+  }
+
+  /** Resolves when what the machine has come to is stored. */
+  get storing(): Promise<void> {
+    return this.#stored.storing
+  }
+
+  /** The configuration of a sync that a predecessor began: an identical start is answered success. */
+  get inherited(): StartConfiguration | null {
+    return this.#inherited
+  }
+
+  progress(): Progress {
+    const snapshot = this.#actor.getSnapshot()
+    if (!this.#work || publicState(snapshot) === 'IDLE') return idleProgress
+    const { record } = this.#work
+    return reportProgress({
+      snapshot,
+      stored: this.#stored.latest,
+      work: this.#work,
+      record,
+      sourceLatest: this.#parts.clusters[record.configuration.source].latest,
+      addresses: this.#parts.addresses,
+      mongosyncID: this.#parts.mongosyncID,
+      retrying: this.#parts.context.monitor.current,
+      warnings: this.#pulse.warnings,
+      strandedBytes: this.#pulse.strandedBytes,
+      throttle: this.throttle,
+      verification: this.#pulse.verification,
+    })
+  }
+
+  instances(): Promise<InstancesReport> {
+    return this.#pulse.report()
+  }
+
+  /**
+   * Goes on with the sync that a predecessor of this instance began. What it stored counts only once this process holds
+   * its lease: until then the predecessor may still be at work and store more. A sync of other instances is joined by `start`.
+   */
+  async restore(record: SyncRecord): Promise<void> {
+    let standing: SyncRecord | null = record
+    while (standing && !(await this.#restore(standing))) standing = await this.#parts.findStored()
+  }
+
+  /** False when others have reversed the sync while this instance waited for its lease: then another record counts. */
+  async #restore(record: SyncRecord): Promise<boolean> {
+    const metadata = new Metadata(this.#parts.clusters[record.configuration.destination], this.#parts.context)
+    const stored = await metadata.loadInstances()
+    if (stored.size > 0 && !stored.has(this.#parts.mongosyncID)) return true
+    const problem = otherStore(record, this.#parts.redis)
+    if (problem) throw new FatalError('InstanceMismatch', problem)
+    this.#inherited = record.configuration
+    const work = this.#begin(record)
+    let context = await this.#stored.load()
+    if (!context?.canWrite || context.commitRequested || context.reversing) {
+      await work.lead()
+      context = await this.#stored.load()
+      if (!(await this.#stands(work))) {
+        await this.#abandon()
+        return false
+      }
+    }
+    await work.look()
+    this.#stored.restored(context)
+    this.#actor.stop()
+    this.#actor = this.#createActor(context ?? startedContext(record.configuration))
+    this.#actor.start()
+    void this.#pulse.start()
+    return true
+  }
+
+  /** Takes part in a sync that is on record, whoever began it. */
+  async join(record: SyncRecord, configuration: StartConfiguration): Promise<void> {
+    refuseOther(record, configuration, this.#parts.redis)
+    try {
+      const work = this.#begin(record)
+      await work.lead()
+      if (!(await this.#stands(work))) {
+        throw new RefusedError(
+          'WrongState',
+          'another instance has reversed this sync meanwhile; start this one as it is now',
+        )
+      }
+    } catch (error) {
+      await this.#abandon()
+      throw error
+    }
+    this.#inherited = record.configuration
+    this.#actor.send({ type: 'sync.start', configuration: record.configuration })
+    await this.#stored.storing
+    await this.#pulse.start()
+  }
+
+  /** After the lease was given back at COMMITTED. Throws RefusedError when another instance has reversed the sync meanwhile. */
+  async leadAgain(work: SyncWork): Promise<void> {
+    await this.#resting.resigning
+    await work.lead()
+    if (!(await this.#stands(work))) {
+      await work.resign()
+      throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')
+    }
+  }
+
+  /** Others may reverse the sync while this instance waits for its lease. */
+  async #stands(work: SyncWork): Promise<boolean> {
+    const standing = await this.#metadata?.loadSync()
+    return standing?.generation === work.record.generation
+  }
+
+  async #abandon(): Promise<void> {
+    await this.#work?.close()
+    // What comes next may have this cluster as its source, and another lease.
+    const destination = this.#work?.record.configuration.destination
+    if (destination) this.#parts.clusters[destination].fence = () => {}
+    this.#work = null
+    this.#metadata = null
+    this.#inherited = null
+  }
+
+  async close(): Promise<void> {
+    this.#pulse.stop()
+    await this.#stored.storing
+    this.#actor.stop()
+    await this.#work?.close()
+  }
+
+  #begin(record: SyncRecord): SyncWork {
+    const { work, metadata } = this.#prepare(record)
+    this.#metadata = metadata
+    this.#work = work
+    return work
+  }
+
+  #prepare(record: SyncRecord): { work: SyncWork; metadata: Metadata } {
+    const { clusters, context, mongosyncID, incarnation, atStep, dropEventsOf } = this.#parts
+    const destination = clusters[record.configuration.destination]
+    const metadata = new Metadata(destination, context)
+    const work: SyncWork = new SyncWork({
+      source: clusters[record.configuration.source],
+      destination,
+      record,
+      owner: { id: mongosyncID, incarnation },
+      context,
+      liveness: this.#parts.liveness(destination),
+      storeDecides: this.#parts.redis,
+      throttle: this.throttle,
+      atStep,
+      dropEventsOf,
+      onLeaseLost: (reason) => this.#leaseLost(work, reason),
+    })
+    return { work, metadata }
+  }
+
+  #leaseLost(work: SyncWork, reason: LeaseLoss): void {
+    if (work !== this.#work) return
+    if (reason === 'taken') {
+      const errorDescription =
+        'another process with the same id took the lease on the destination over; this one has stopped'
+      this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
+    } else if (this.#resting.isResting) this.#resting.buried(work)
+    else this.#actor.send({ type: 'lease.buried' })
+  }
+
+  /** Resolves when everything that was left has ended. */
+  #ended(): Promise<unknown> {
+    return Promise.all([this.#turning, this.#work?.ended])
+  }
+
+  async #turnAround(left: AbortSignal): Promise<void> {
+    const [former, from] = [this.#work, this.#metadata]
+    if (!former || !from) throw new FatalError('InternalError', 'a reversal without a sync')
+    const { clusters, mongosyncID: id, context, atStep } = this.#parts
+    const instance = this.#actor.getSnapshot().context
+    const prepare = (record: SyncRecord): { work: SyncWork; metadata: Metadata } => this.#prepare(record)
+    const turned = await turnAround({ clusters, former, from, prepare, id, instance, context, atStep }, left)
+    this.#metadata = turned.metadata
+    this.#work = turned.work
+    this.#resting.turned()
+    if (this.#inherited) this.#inherited = turned.work.record.configuration
+  }
+
+  #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {
+    const machine = withActors({
+      work: () => this.#work as SyncWork,
+      ended: () => this.#ended(),
+      storing: () => this.#stored.storing,
+      turnAround: (left) => {
+        // One at a time: what one that was left gives back is the lease that the next one takes.
+        const turn = this.#turning.then(() => this.#turnAround(left))
+        this.#turning = turn.catch(() => {})
+        return turn
+      },
+      report: (event) => this.#actor.send(event),
+    })
+    const actor = createActor(machine, { input: context })
+    actor.subscribe((snapshot) => {
+      this.#parts.onTransition(snapshot)
+      // What an earlier version stored has none.
+      this.throttle.set(snapshot.context.limits ?? noLimits)
+      if (snapshot.context.configuration) this.#stored.store(snapshot.context)
+      this.#pulse.transition(publicState(snapshot), snapshot.context)
+      if (publicState(snapshot) === 'COMMITTED') this.#resting.committed(() => this.#work, this.#stored.storing)
+    })
+    return actor
+  }
+}
+
+function startedContext(configuration: StartConfiguration): InstanceContext {
+  const fresh = createActor(instanceMachine, { input: null }).getSnapshot().context
+  return { ...fresh, configuration }
+}

@@ -1,0 +1,61 @@
+import { fromCallback, fromPromise } from 'xstate'
+import { instanceMachine } from '../../machines/instance.ts'
+import type { WorkerReport } from '../../machines/protocol.ts'
+import { PassedError, RenewedError } from '../coordination/team.ts'
+import { StoppedError } from '../domain/errors.ts'
+import { superviseCopy, superviseEvents, superviseVerification } from './supervise-work.ts'
+import type { SyncWork } from './sync-work.ts'
+
+export interface InstanceActorsParts {
+  work: () => SyncWork
+  /** Resolves when everything that was left has ended. */
+  ended: () => Promise<unknown>
+  /** Resolves when what the machine has come to is stored. */
+  storing: () => Promise<void>
+  turnAround: (left: AbortSignal) => Promise<void>
+  report: (report: WorkerReport) => void
+}
+
+/** The instance machine with everything it invokes: which work each of its states is. */
+export function withActors({ work, ended, storing, turnAround, report }: InstanceActorsParts): typeof instanceMachine {
+  /** Steps of a commit begin when the state that announces them is stored: a restart must know what it may find done. */
+  const onceStored = async <T>(left: AbortSignal, step: () => Promise<T>): Promise<T> => {
+    await new Promise((resolve) => setImmediate(resolve))
+    // An instance that was buried stores nothing before it has its lease again, by which its last life could write as well.
+    await ended()
+    if (left.aborted) throw new StoppedError()
+    await work().lead()
+    await storing()
+    try {
+      return await step()
+    } catch (error) {
+      if (error instanceof RenewedError) report({ type: 'commit.renewed' })
+      else if (error instanceof PassedError) report({ type: 'commit.passed' })
+      else throw error
+      return await new Promise(() => {}) // the machine has left the state that waits for this
+    }
+  }
+  return instanceMachine.provide({
+    actors: {
+      initialisation: fromPromise(({ signal }) => work().initialise(signal)),
+      collectionCopy: fromCallback(({ input, sendBack, receive }) =>
+        superviseCopy(work(), input.commitBegun, sendBack, receive),
+      ),
+      eventApplication: fromCallback(({ input, sendBack, receive }) =>
+        superviseEvents(work(), input.commitBegun, sendBack, receive),
+      ),
+      verification: fromCallback(({ sendBack }) => superviseVerification(work(), sendBack)),
+      commitPoint: fromPromise(({ signal }) => onceStored(signal, () => work().commit.commitPoint(signal))),
+      preparation: fromPromise(({ signal }) => onceStored(signal, () => work().commit.prepareToWrite(signal))),
+      verdict: fromPromise(({ input, signal }) =>
+        onceStored(signal, () => work().commit.verdict(BigInt(input.commitPoint), signal)),
+      ),
+      admission: fromPromise(({ input, signal }) =>
+        onceStored(signal, () => work().commit.admit(BigInt(input.commitPoint), signal)),
+      ),
+      indexConversion: fromPromise(({ signal }) => onceStored(signal, () => work().commit.finishIndexes(signal))),
+      metadataMove: fromPromise(({ signal }) => onceStored(signal, () => turnAround(signal))),
+      adaptation: fromPromise(({ signal }) => onceStored(signal, () => work().adapt(signal))),
+    },
+  })
+}

@@ -1,0 +1,102 @@
+import type { Team } from '../coordination/team.ts'
+import { StoppedError } from '../domain/errors.ts'
+import { Heartbeat } from '../mongo/heartbeat.ts'
+import type { OplogWatch } from '../mongo/oplog-window.ts'
+import { Replication, type ReplicationParts } from './replication.ts'
+import type { WorkRuns } from './work-runs.ts'
+
+export interface SharedReplicationParts extends Omit<ReplicationParts, 'insistOnOpen'> {
+  team: Team
+  runs: WorkRuns
+  oplog: OplogWatch
+  /** Resolves when this process holds its instance's lease and knows who coordinates. */
+  lead: () => Promise<void>
+  /** The present replication is about to be left. */
+  leaving: () => void
+  /** Throws where another instance has reversed the sync. */
+  insistOnRecord: () => Promise<void>
+}
+
+/** The replication that the copy and the application of events share while the machine replicates, and the one loaded last. */
+export class SharedReplication {
+  readonly #parts: SharedReplicationParts
+  readonly #heartbeat: Heartbeat
+  #replication: Promise<Replication> | null = null
+  #latest: Replication | null = null
+
+  constructor(parts: SharedReplicationParts) {
+    this.#parts = parts
+    this.#heartbeat = new Heartbeat(parts.source)
+  }
+
+  get isOpen(): boolean {
+    return this.#replication !== null
+  }
+
+  /** What was loaded last, whether or not it is under way. */
+  get latest(): Replication | null {
+    return this.#latest
+  }
+
+  /**
+   * The replication both workers share; built when the first of them asks.
+   * @param commitBegun a commit was begun and not finished: what it restored is held back again
+   */
+  open(commitBegun: boolean): Promise<Replication> {
+    this.#replication ??= this.#open(commitBegun)
+    return this.#replication
+  }
+
+  async #open(commitBegun: boolean): Promise<Replication> {
+    const { coordination, team, runs, oplog } = this.#parts
+    await runs.ended
+    runs.renew()
+    const { signal } = runs
+    await this.#parts.lead()
+    await team.insistOnOpen()
+    const replication = await this.load()
+    await this.#parts.insistOnRecord()
+    if (commitBegun) await team.reopen(() => replication.holdBack(), signal)
+    if (signal.aborted) throw new StoppedError()
+    replication.prepare()
+    coordination.takeWork(true)
+    this.#heartbeat.start()
+    oplog.start()
+    return replication
+  }
+
+  /** A worker's run belongs to the present replication until it leaves. */
+  joined(run: Promise<unknown>): void {
+    this.#parts.runs.joined(run)
+  }
+
+  /** The machine has left the state that replicates: whatever still runs is stopped, and awaited before anything new. */
+  left(): void {
+    const { coordination, runs, oplog } = this.#parts
+    if (!this.#replication) return
+    this.#parts.leaving()
+    this.#replication = null
+    runs.stop()
+    this.#heartbeat.stop()
+    oplog.stop()
+    coordination.takeWork(false)
+    runs.left(() => {
+      if (this.#latest) this.#latest.events = null
+    })
+  }
+
+  /** @param current what is loaded is what a commit works on; else it only gives figures where nothing else does */
+  async load(current = true): Promise<Replication> {
+    const { context, team, runs } = this.#parts
+    if (context.signal.aborted) throw new StoppedError()
+    const replication = new Replication({
+      ...this.#parts,
+      context: { ...context, signal: runs.signal },
+      insistOnOpen: () => team.insistOnOpen(),
+    })
+    const loaded = await replication.load()
+    if (current) this.#latest = loaded
+    else this.#latest ??= loaded
+    return replication
+  }
+}

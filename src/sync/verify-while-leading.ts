@@ -1,0 +1,60 @@
+import type { Coordination } from '../coordination/coordination.ts'
+import { hasReached, type StageStore } from '../coordination/stages.ts'
+import type { Team } from '../coordination/team.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { Verification } from './verification.ts'
+
+export interface VerifyWhileLeadingParts {
+  configuration: StartConfiguration
+  coordination: Coordination
+  stages: StageStore
+  team: Team
+  verification: Verification
+  /** The lease is lost, and the next life has not begun. */
+  isDead: () => boolean
+}
+
+/**
+ * Verifies while this instance coordinates; else only tells how far the coordinator is. Works until stopped, rejects on a
+ * failure.
+ */
+export async function verifyWhileLeading(
+  { configuration, coordination, stages, team, verification, isDead }: VerifyWhileLeadingParts,
+  report: (what: 'hashed' | 'restarted') => void,
+  stopped: AbortSignal,
+): Promise<void> {
+  if (!configuration.verification.enabled) return
+  let hashed = false
+  const over = aborted(stopped)
+  const tell = (now: boolean): void => {
+    if (now !== hashed) report(now ? 'hashed' : 'restarted')
+    hashed = now
+  }
+  while (!stopped.aborted) {
+    const changed = coordination.changed()
+    // Begun anew after its lease was lost: not before it is in the next life.
+    if (isDead()) {
+      await Promise.race([changed, over])
+      continue
+    }
+    if (coordination.leading) {
+      // Users write on the destination by now, and that is no difference.
+      if (hasReached(await stages.load(), 'canWrite')) return
+      if (stopped.aborted) return
+      const stop = (): void => void verification.stop()
+      stopped.addEventListener('abort', stop, { once: true })
+      const publish = (what: 'hashed' | 'restarted'): void => {
+        team.hashed(what === 'hashed').catch(() => {}) // told again with the next change
+        tell(what === 'hashed')
+      }
+      return await verification.run(configuration, publish)
+    }
+    if (coordination.coordinatorID !== null) tell((await stages.load()).hashed)
+    await Promise.race([changed, over])
+  }
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve()
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}
