@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Barriers, Touched } from '../coordination/barriers.ts'
+import type { Barriers, SeenDatabase, Touched } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { StageStore } from '../coordination/stages.ts'
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
@@ -8,6 +8,7 @@ import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { OwnedPartitions } from './owned-partitions.ts'
 import type { DefinitionReconciler } from './reconcile-definitions.ts'
+import { SeenDefinitions } from './seen-definitions.ts'
 import type { SharedCatalogue } from './shared-catalogue.ts'
 
 export interface DefinitionFollowerParts {
@@ -27,10 +28,13 @@ export interface DefinitionFollowerParts {
 const barrierPollMS = 250
 const atBarrierMS = 40
 const keepUpMS = 3_000
+/** A barrier of several instances takes longer than a look at the indexes of so many collections. */
+const aheadMax = 32
 
 /** Who follows a change of definitions, and when: the coordinator does it for all, once every partition has come to it. */
 export class DefinitionFollower {
   readonly #parts: DefinitionFollowerParts
+  readonly #seen = new SeenDefinitions()
   /** Partitions that hold up a change of definitions. */
   barrierWaitsFor: number[] = []
   #keptUpAt = 0
@@ -54,14 +58,17 @@ export class DefinitionFollower {
   }
 
   /**
-   * Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator.
+   * Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator. What was followed
+   * already, ahead of these events, needs neither; whoever does not know of that, having begun since, waits for the others' positions.
    * @param partitions those whose events have been applied up to here: fewer than are held where some were claimed since
    */
   async follow(touched: Touched, time: ClusterTime, partitions: number[], stopped: AbortSignal): Promise<void> {
-    const { coordination, barriers, partitionCount } = this.#parts
+    const { coordination, barriers, partitionCount, shared } = this.#parts
+    const isKnown = (uuid: string): boolean => shared.catalogue.get(uuid) !== undefined
+    if (this.#cameTo !== time && this.#seen.hasAll(touched, time, isKnown)) return
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#lookAnew()
-      await this.#reconcile(touched)
+      for (const seen of await this.#reconcile(touched)) this.#seen.add(seen)
       if (this.#cameTo === time) await barriers.settle(time, touched)
       return
     }
@@ -69,23 +76,32 @@ export class DefinitionFollower {
     this.#cameTo = time
     coordination.nudge()
     this.#waits = true
+    let seen: SeenDatabase[] | null = null
     try {
-      while (!(await barriers.isDone(time, touched))) {
+      for (;;) {
+        seen = await barriers.whenDone(time, touched)
+        if (seen) break
         await Promise.race([pause(atBarrierMS, stopped), coordination.changed()])
         if (stopped.aborted) throw new StoppedError()
       }
     } finally {
       this.#waits = false
     }
-    await this.#parts.shared.reload()
+    await shared.reload()
+    // Not before: what is not catalogued by then had gone.
+    for (const one of seen) this.#seen.add(one)
   }
 
-  async #reconcile(touched: Touched): Promise<void> {
+  async #reconcile(touched: Touched, aheadMax = 0): Promise<SeenDatabase[]> {
     const { shared, definitions, coordination, stages } = this.#parts
+    const seen: SeenDatabase[] = []
     await shared.exclusively(async () => {
-      for (const [database, uuids] of touched) await definitions.reconcile(database, uuids, 'copied')
+      for (const [database, uuids] of touched) {
+        seen.push(await definitions.reconcile(database, uuids, 'copied', aheadMax))
+      }
     })
     if (coordination.members.length > 1) await stages.catalogueChanged()
+    return seen
   }
 
   /**
@@ -114,9 +130,9 @@ export class DefinitionFollower {
       if (behind.length > 0) continue
       await this.#lookAnew()
       this.#parts.atStep('barrier')
-      await this.#reconcile(barrier.touched)
+      const seen = await this.#reconcile(barrier.touched, aheadMax)
       this.#parts.atStep('barrierDone')
-      await barriers.done(barrier)
+      await barriers.done(barrier, seen)
       coordination.nudge()
       await barriers.forget(all.map(timeOf).reduce(earlierOf))
     }
@@ -145,7 +161,7 @@ export class DefinitionFollower {
       // It has no time that instances could agree on for a barrier: where several share the events, it is followed at commit.
       if (!coordination.ownsAll) return await shared.exclusively(() => definitions.noteMoved(changed))
       const touched = new Map(changed.map((database) => [database, new Set<string>()]))
-      await this.#parts.events()?.behindBarrier(() => this.#reconcile(touched))
+      await this.#parts.events()?.behindBarrier(async () => void (await this.#reconcile(touched)))
     } else {
       const { catalogue } = await stages.load()
       if (catalogue !== this.#seenCatalogue) await shared.reload()

@@ -1,3 +1,4 @@
+import type { SeenDatabase } from '../coordination/barriers.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
@@ -5,12 +6,19 @@ import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { isConversion, isTemporary } from '../domain/namespace-filter.ts'
-import type { RawFields } from '../domain/raw-bson.ts'
+import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
 import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { DestinationDefinitions } from '../mongo/destination-definitions.ts'
-import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from '../mongo/listing.ts'
+import {
+  appendNote,
+  type ListedCollection,
+  listCollections,
+  listDatabases,
+  listIndexes,
+  readCommitted,
+} from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
@@ -68,14 +76,21 @@ export class DefinitionReconciler {
    * @param newState 'copying' while the initial catalogue is taken; afterwards every document of a new collection comes
    * through the stream, so it is 'copied' from its creation; 'refused' once every event up to the commit point is
    * applied, since one that is new then was created after it
+   * @param aheadMax in a database of no more collections than this the indexes of all of them are looked at, so that events
+   * still to come find more of what they tell of followed
+   * @returns what the look has shown, all of which is followed now
    */
   async reconcile(
     database: string,
     touched: ReadonlySet<string> | 'all',
     newState: CatalogueEntry['state'] | 'refused',
-  ): Promise<void> {
-    await retry(`following definitions of ${database}`, this.#context, async () => {
-      const look = await readCommitted(this.#source, () => this.#look(database, touched))
+    aheadMax = 0,
+  ): Promise<SeenDatabase> {
+    return await retry(`following definitions of ${database}`, this.#context, async () => {
+      // What has this time or an earlier one is committed when the note is, on each shard, and the look shows it.
+      const time = this.#source.latest
+      await appendNote(this.#source, 'before a catalogue read')
+      const look = await readCommitted(this.#source, () => this.#look(database, touched, aheadMax))
       const { listed, indexes } = look
       refuseUnsupported(database, listed)
       refuseUndistributable(database, listed, look.distributions)
@@ -113,9 +128,12 @@ export class DefinitionReconciler {
         if (!known) continue
         known.sourceName = one.name
         if (created.has(one.uuid)) continue
-        await this.#follow(known, one, look, standing?.get(known.destinationUUID ?? ''))
+        const found = indexes.get(one.uuid)
+        const isNews = touched === 'all' || touched.has(one.uuid) || !sameIndexes(found, known.wanted.indexes)
+        await this.#follow(known, one, look, isNews ? found : undefined, standing?.get(known.destinationUUID ?? ''))
       }
       await this.#destination.followViews(database, views)
+      return { database, time, indexesOf: new Set(indexes.keys()) }
     })
   }
 
@@ -132,7 +150,7 @@ export class DefinitionReconciler {
   readonly #isKnown = (uuid: string): boolean => this.#catalogue.get(uuid) !== undefined
 
   /** One look at a database: its collections, and the indexes of those that are new or touched. */
-  async #look(database: string, touched: ReadonlySet<string> | 'all'): Promise<Look> {
+  async #look(database: string, touched: ReadonlySet<string> | 'all', aheadMax = 0): Promise<Look> {
     const [placement = null] = await readPlacements(this.#source, database)
     const everything = await listCollections(this.#source, database)
     const names = new Map(everything.map(({ uuid, name }) => [uuid, name]))
@@ -140,9 +158,10 @@ export class DefinitionReconciler {
     const found = await readDistributions(this.#source, database)
     const distributions = new Map(found.map((one) => [one.uuid, one]))
     const indexes = new Map<string, IndexSpecification[]>()
+    const lookAtAll = touched === 'all' || listed.length <= aheadMax
     const isTouched = ({ uuid }: ListedCollection): boolean => {
       const known = this.#catalogue.get(uuid)
-      if (touched === 'all' || touched.has(uuid) || !known) return true
+      if (lookAtAll || touched.has(uuid) || !known) return true
       return this.#source.sharded && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
     }
     const wanted = listed.filter((one) => one.type === 'collection' && isTouched(one))
@@ -283,8 +302,13 @@ export class DefinitionReconciler {
     return asked ? askedShardKey(asked.shardCollection.key) : null
   }
 
-  async #follow(entry: CatalogueEntry, one: ListedCollection, look: Look, standing?: RawFields): Promise<void> {
-    const indexes = look.indexes.get(one.uuid)
+  async #follow(
+    entry: CatalogueEntry,
+    one: ListedCollection,
+    look: Look,
+    indexes: IndexSpecification[] | undefined,
+    standing?: RawFields,
+  ): Promise<void> {
     const optionsChanged = await this.#destination.followOptions(entry, one.options, standing)
     entry.wanted = { options: one.options, indexes: entry.wanted.indexes }
     // Before the indexes, which may take hours and fail meanwhile: what is to be followed next is the difference to this.
@@ -336,6 +360,12 @@ interface Look {
   distributions: Map<string, Distribution>
   /** Null for a replica set, and for a database that is gone. */
   placement: Placement | null
+}
+
+function sameIndexes(found: IndexSpecification[] | undefined, known: IndexSpecification[]): boolean {
+  if (!found) return true
+  const bytesOf = (one: IndexSpecification | undefined): Buffer => (one ? buildDocument(one) : Buffer.alloc(0))
+  return found.length === known.length && found.every((one, at) => bytesOf(one).equals(bytesOf(known[at])))
 }
 
 /** Collections looked at, or created, at a time. */

@@ -6,6 +6,14 @@ import { fromUuid, toUuid } from '../mongo/uuid.ts'
 /** What definitions changed at one cluster time: by database, the UUIDs of collections whose indexes may have changed. */
 export type Touched = ReadonlyMap<string, ReadonlySet<string>>
 
+/** What a look at a database has shown: everything that had changed in it up to a time. */
+export interface SeenDatabase {
+  database: string
+  time: ClusterTime
+  /** UUIDs of the collections whose indexes were looked at. */
+  indexesOf: ReadonlySet<string>
+}
+
 export interface Barrier {
   time: ClusterTime
   touched: Touched
@@ -40,9 +48,12 @@ export class Barriers {
     ])
   }
 
-  async isDone(time: ClusterTime, touched: Touched): Promise<boolean> {
+  /** What was seen when it was done; null while it is not. */
+  async whenDone(time: ClusterTime, touched: Touched): Promise<SeenDatabase[] | null> {
     const covered = { $all: toStored(touched) }
-    return (await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })) !== null
+    const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
+    // An earlier version stored nothing of it.
+    return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromSeen)
   }
 
   /** The first that is not done. */
@@ -50,18 +61,17 @@ export class Barriers {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
     if (!found) return null
     return {
-      time: BigInt(`0x${found['_id'] as string}`),
+      time: timeOf(found['_id'] as string),
       touched: fromStored(found['touched'] as Document[]),
       reached: new Set(found['reached'] as number[]),
     }
   }
 
   /** Unless more has come to light since: then it is not done, and comes again. */
-  async done({ time, touched }: Barrier): Promise<void> {
+  async done({ time, touched }: Barrier, seen: readonly SeenDatabase[]): Promise<void> {
     const covered = toStored(touched)
-    await this.#stored.update('barriers', [
-      { q: { _id: keyOf(time), touched: { $size: covered.length } }, u: { $set: { done: true, covered } } },
-    ])
+    const u = { $set: { done: true, covered, seen: seen.map(toSeen) } }
+    await this.#stored.update('barriers', [{ q: { _id: keyOf(time), touched: { $size: covered.length } }, u }])
   }
 
   /** One that somebody had come to before he got all partitions, and did what it asks for by himself. Without one, nothing. */
@@ -74,6 +84,19 @@ export class Barriers {
   async forget(before: ClusterTime): Promise<void> {
     await this.#stored.delete('barriers', [{ q: { _id: { $lt: keyOf(before) }, done: true }, limit: 0 }])
   }
+}
+
+function toSeen({ database, time, indexesOf }: SeenDatabase): Document {
+  return { database, time: keyOf(time), indexesOf: [...indexesOf].map(toUuid) }
+}
+
+function fromSeen(stored: Document): SeenDatabase {
+  const indexesOf = new Set((stored['indexesOf'] as Binary[]).map(fromUuid))
+  return { database: stored['database'] as string, time: timeOf(stored['time'] as string), indexesOf }
+}
+
+function timeOf(key: string): ClusterTime {
+  return BigInt(`0x${key}`)
 }
 
 /** In the order of the times. */

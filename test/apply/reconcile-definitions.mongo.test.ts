@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { DefinitionReconciler } from '../../src/apply/reconcile-definitions.ts'
 import { Catalogue } from '../../src/domain/catalogue.ts'
+import { fromTimestamp } from '../../src/mongo/cluster.ts'
 import { DestinationDefinitions } from '../../src/mongo/destination-definitions.ts'
 import { listCollections } from '../../src/mongo/listing.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
@@ -19,7 +20,8 @@ emptiedClusters((clusters) => {
 interface Life {
   catalogue: Catalogue
   context: TestContext
-  reconcile(newState?: 'copied' | 'refused'): Promise<void>
+  definitions: DefinitionReconciler
+  reconcile(newState?: 'copied' | 'refused'): Promise<unknown>
 }
 
 /** A process, with the catalogue as its predecessor has stored it. */
@@ -36,7 +38,10 @@ async function live(): Promise<Life> {
     destination: new DestinationDefinitions(two.destination, 'beforeDataCopy'),
     context,
   })
-  return { catalogue, context, reconcile: (newState = 'copied') => definitions.reconcile('app', 'all', newState) }
+  return {
+    ...{ catalogue, context, definitions },
+    reconcile: (newState = 'copied') => definitions.reconcile('app', 'all', newState),
+  }
 }
 
 const source = () => two.sourceClient.db('app')
@@ -147,5 +152,44 @@ describe('options', () => {
     await point.release()
     await reconciled
     expect((await validatorOf(destination())) ?? {}).toEqual({})
+  })
+})
+
+describe('a look at a database', () => {
+  const none: ReadonlySet<string> = new Set()
+  const indexed = async (name: string) => (await two.destinationClient.db('app').collection(name).indexes()).length - 1
+
+  it('says up to when, and of which collections the indexes, it has followed everything', async () => {
+    await source().createCollection('old')
+    const life = await live()
+    await life.reconcile()
+    const [old = ''] = life.catalogue.entries().map(({ uuid }) => uuid)
+    await source().createCollection('new')
+    const { operationTime } = await source().command({ ping: 1 })
+    await two.source.read('admin', { ping: 1 })
+    const seen = await life.definitions.reconcile('app', none, 'copied')
+    expect(seen.database).toBe('app')
+    expect(seen.time).toBeGreaterThanOrEqual(fromTimestamp(operationTime))
+    const fresh = life.catalogue.entries().find(({ name }) => name === 'new')
+    expect(seen.indexesOf).toEqual(new Set([fresh?.uuid]))
+    expect((await life.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
+  })
+
+  it('follows the indexes of all collections of a small database, when asked to look ahead', async () => {
+    await source().createCollection('a')
+    await source().createCollection('b')
+    const life = await live()
+    await life.reconcile()
+    await source().collection('a').createIndex({ x: 1 })
+    await life.definitions.reconcile('app', none, 'copied')
+    expect(await indexed('a')).toBe(0)
+    expect((await life.definitions.reconcile('app', none, 'copied', 1)).indexesOf).toEqual(new Set())
+    expect(await indexed('a')).toBe(0)
+    const seen = await life.definitions.reconcile('app', none, 'copied', 2)
+    expect(seen.indexesOf).toEqual(new Set(life.catalogue.entries().map(({ uuid }) => uuid)))
+    expect([await indexed('a'), await indexed('b')]).toEqual([1, 0])
+    await source().collection('a').dropIndex('x_1')
+    await life.definitions.reconcile('app', none, 'copied', 2)
+    expect(await indexed('a')).toBe(0)
   })
 })

@@ -18,6 +18,24 @@ const touched: Touched = new Map([
 ])
 
 describe('a barrier', () => {
+  it('tells whoever waits at it what was seen when it was done', async () => {
+    const time = clusterTime(4, 1)
+    const seen = [
+      { database: 'app', time: clusterTime(5, 7), indexesOf: new Set([uuid(1), uuid(3)]) },
+      { database: 'other', time: clusterTime(0x9000_0000, 2), indexesOf: new Set<string>() },
+    ]
+    await barriers().reach(time, touched, [0])
+    expect(await barriers().whenDone(time, touched)).toBeNull()
+    await barriers().done({ time, touched, reached: new Set([0]) }, seen)
+    expect(await barriers().whenDone(time, touched)).toEqual(seen)
+    // As an earlier version leaves it.
+    await one.client
+      .db('tandem_internal')
+      .collection('barriers')
+      .updateMany({}, { $unset: { seen: 1 } })
+    expect(await barriers().whenDone(time, touched)).toEqual([])
+  })
+
   it('gathers who has come to it, and keeps what the first said is touched', async () => {
     const time = clusterTime(5, 1)
     expect(await barriers().next()).toBeNull()
@@ -26,7 +44,7 @@ describe('a barrier', () => {
     await barriers().reach(time, touched, [4, 7])
     await barriers().reach(time, touched, [])
     expect(await barriers().next()).toEqual({ time, touched, reached: new Set([0, 4, 7]) })
-    expect(await barriers().isDone(time, touched)).toBe(false)
+    expect(await barriers().whenDone(time, touched)).toBeNull()
   })
 
   it('is met by instances that come at the same moment as one', async () => {
@@ -42,7 +60,7 @@ describe('a barrier', () => {
     const seen: bigint[] = []
     for (let next = await barriers().next(); next; next = await barriers().next()) {
       seen.push(next.time)
-      await barriers().done(next)
+      await barriers().done(next, [])
     }
     expect(seen).toEqual([...times].sort((one, other) => (one < other ? -1 : 1)))
   })
@@ -51,14 +69,14 @@ describe('a barrier', () => {
     const time = clusterTime(12, 1)
     const more: Touched = new Map([['app', new Set([uuid(9)])]])
     await barriers().reach(time, touched, [1])
-    await barriers().done({ time, touched, reached: new Set() })
+    await barriers().done({ time, touched, reached: new Set() }, [])
     await barriers().reach(time, more, [2])
-    expect(await barriers().isDone(time, more)).toBe(false)
+    expect(await barriers().whenDone(time, more)).toBeNull()
     const next = await barriers().next()
     expect(next?.touched.get('app')).toEqual(new Set([uuid(1), uuid(255), uuid(9)]))
-    if (next) await barriers().done(next)
-    expect(await barriers().isDone(time, more)).toBe(true)
-    expect(await barriers().isDone(time, touched)).toBe(true)
+    if (next) await barriers().done(next, [])
+    expect(await barriers().whenDone(time, more)).not.toBeNull()
+    expect(await barriers().whenDone(time, touched)).not.toBeNull()
   })
 
   it('is settled by who got all partitions after he had come to it, and none is made by that', async () => {
@@ -68,30 +86,30 @@ describe('a barrier', () => {
     await barriers().reach(time, touched, [1])
     await barriers().settle(time, touched)
     expect(await barriers().next()).toBeNull()
-    expect(await barriers().isDone(time, touched)).toBe(true)
+    expect(await barriers().whenDone(time, touched)).not.toBeNull()
   })
 
   it('that is done stays so for whoever comes late, and is not next', async () => {
     const time = clusterTime(7, 1)
     await barriers().reach(time, touched, [1])
-    await barriers().done({ time, touched, reached: new Set() })
+    await barriers().done({ time, touched, reached: new Set() }, [])
     await barriers().reach(time, touched, [2])
-    expect(await barriers().isDone(time, touched)).toBe(true)
+    expect(await barriers().whenDone(time, touched)).not.toBeNull()
     expect(await barriers().next()).toBeNull()
     // A time that nobody ever came to is not done.
-    await barriers().done({ time: clusterTime(8, 1), touched, reached: new Set() })
-    expect(await barriers().isDone(clusterTime(8, 1), touched)).toBe(false)
+    await barriers().done({ time: clusterTime(8, 1), touched, reached: new Set() }, [])
+    expect(await barriers().whenDone(clusterTime(8, 1), touched)).toBeNull()
   })
 
   it('is forgotten once it is done and nobody will come to it again', async () => {
     const times = [clusterTime(20, 1), clusterTime(20, 2), clusterTime(300, 1), clusterTime(4_000, 1)]
     const [first, second, third, open] = times as [bigint, bigint, bigint, bigint]
     for (const time of times) await barriers().reach(time, touched, [1])
-    for (const time of [first, third, open]) await barriers().done({ time, touched, reached: new Set() })
+    for (const time of [first, third, open]) await barriers().done({ time, touched, reached: new Set() }, [])
     await barriers().reach(open, new Map([['more', new Set()]]), [2])
     await barriers().forget(third)
-    expect(await barriers().isDone(first, touched)).toBe(false)
-    expect(await barriers().isDone(third, touched)).toBe(true)
+    expect(await barriers().whenDone(first, touched)).toBeNull()
+    expect(await barriers().whenDone(third, touched)).not.toBeNull()
     // Not done: whatever the positions say, somebody waits there.
     expect((await barriers().next())?.time).toBe(second)
     await barriers().forget(clusterTime(5_000, 1))
