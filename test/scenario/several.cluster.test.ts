@@ -68,4 +68,41 @@ describe('several instances', () => {
     expect(differences).toEqual([])
     expect(equal).toBe(true)
   })
+
+  it('follow all definitions that changed while they were away behind a few barriers, not one for each', async () => {
+    const app = pair.sourceClient.db('app')
+    await app.createCollection('first')
+    const started = await begin('a', 'b')
+    expectAccepted(await started.post('start', body))
+    await started.allReach((progress) => progress.canCommit, 'canCommit', 60)
+    expectAccepted(await started.post('pause'))
+    await started.allReach((progress) => progress.state === 'PAUSED', 'PAUSED', 60)
+    const before = await barriersSoFar()
+    // Documents in between, so that no two definitions come one after the other.
+    for (let at = 0; at < changes; at++) {
+      const collection = app.collection<{ _id: number }>(`c${at % 20}`)
+      if (at < 20) await app.createCollection(`c${at}`)
+      else await collection.createIndex({ [`field${at}`]: 1 })
+      await collection.insertOne({ _id: at })
+    }
+    await app.collection('c3').rename('renamed')
+    await app.collection('c4').drop()
+    expectAccepted(await started.post('resume'))
+    await started.allReach((progress) => progress.state === 'RUNNING' && progress.canCommit, 'canCommit', 60)
+    expectAccepted(await started.post('commit'))
+    await started.allReach((progress) => progress.state === 'COMMITTED', 'COMMITTED', 90)
+    expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+    const barriers = (await barriersSoFar()) - before
+    expect(barriers).toBeGreaterThan(0)
+    // The first look shows all of them. Few more, as each instance learns of it only where it waits itself.
+    expect(barriers).toBeLessThanOrEqual(changes / 10)
+  })
 })
+
+const changes = 60
+
+/** How many barriers somebody has ever come to, by what the destination wrote down. */
+async function barriersSoFar(): Promise<number> {
+  const made = { op: 'i', ns: 'tandem_internal.barriers' }
+  return await pair.destinationClient.db('local').collection('oplog.rs').countDocuments(made)
+}

@@ -1,4 +1,5 @@
 import { Lanes } from '../../src/apply/lanes.ts'
+import { SeenDefinitions } from '../../src/apply/seen-definitions.ts'
 import { Barriers } from '../../src/coordination/barriers.ts'
 import { Watermark } from '../../src/domain/watermark.ts'
 import { Rechecks } from '../../src/verify/rechecks.ts'
@@ -83,7 +84,19 @@ const mutations = {
   },
   'barrier-early': {
     what: 'nobody waits at a barrier',
-    code: () => swap(Barriers.prototype, 'isDone', () => async () => true),
+    code: () => swap(Barriers.prototype, 'whenDone', () => async () => []),
+  },
+  'seen-too-much': {
+    what: 'one look at a database counts for all that changes in it later',
+    code: () =>
+      swap(
+        SeenDefinitions.prototype,
+        'hasAll',
+        (hasAll) =>
+          function (this: unknown, touched, _time, isKnown) {
+            return hasAll.call(this, touched, 1n, isKnown)
+          },
+      ),
   },
   'barrier-for-all': {
     what: 'whoever comes to a barrier speaks for partitions that it has not read',
@@ -122,7 +135,8 @@ type Method = (this: unknown, ...given: unknown[]) => unknown
 
 function swap(owner: object, name: string, made: (former: Method) => Method): () => void {
   const methods = owner as Record<string, Method>
-  const former = methods[name] as Method
+  const former = methods[name]
+  if (!former) throw new Error(`there is no method ${name} to be replaced`)
   methods[name] = made(former)
   return () => {
     methods[name] = former
