@@ -1,5 +1,5 @@
 import type { SeenDatabase } from '../coordination/barriers.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { type Catalogue, type CatalogueEntry, newEntry } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
@@ -22,10 +22,12 @@ import {
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
-import { type Distribution, type Placement, readDistributions, readPlacements } from '../mongo/sharding.ts'
+import { readDistributions, readPlacements } from '../mongo/sharding.ts'
 import { isFollowed, refuseCrossing, renamedOut } from './filter-edge.ts'
 import { refuseUndistributable, resharding, SourcePlacements } from './follow-sharding.ts'
 import { refuseTold, refuseUntold } from './frozen-definitions.ts'
+import { type Look, lookAtDatabase } from './look-at-database.ts'
+import { moveToNames } from './move-to-names.ts'
 import { refuseExpiry, refuseUnsupported, unsupportedConversion } from './refuse-definitions.ts'
 
 /**
@@ -119,7 +121,11 @@ export class DefinitionReconciler {
         // Before another one takes the name it was to have: a restart would drop that as what this one had left.
         await this.#metadata.collections.save([entry])
       }
-      await this.#rename(database, byUuid)
+      await moveToNames(
+        () => this.#catalogue.inDatabase(database).filter((entry) => entry.destinationUUID),
+        (entry) => (byUuid.get(entry.uuid) as ListedCollection).name,
+        (entry, name) => this.#move(entry, name),
+      )
       const created = await this.#create(database, collections, look, newState)
       // Once more by what stands there: an option that was set and then not stored may have changed back on the source since.
       const standing = newState === 'refused' ? await this.#destination.standingOptions(database) : null
@@ -149,28 +155,9 @@ export class DefinitionReconciler {
 
   readonly #isKnown = (uuid: string): boolean => this.#catalogue.get(uuid) !== undefined
 
-  /** One look at a database: its collections, and the indexes of those that are new or touched. */
-  async #look(database: string, touched: ReadonlySet<string> | 'all', aheadMax = 0): Promise<Look> {
-    const [placement = null] = await readPlacements(this.#source, database)
-    const everything = await listCollections(this.#source, database)
-    const names = new Map(everything.map(({ uuid, name }) => [uuid, name]))
-    const listed = await this.#selection.among(database, everything)
-    const found = await readDistributions(this.#source, database)
-    const distributions = new Map(found.map((one) => [one.uuid, one]))
-    const indexes = new Map<string, IndexSpecification[]>()
-    const lookAtAll = touched === 'all' || listed.length <= aheadMax
-    const isTouched = ({ uuid }: ListedCollection): boolean => {
-      const known = this.#catalogue.get(uuid)
-      if (lookAtAll || touched.has(uuid) || !known) return true
-      return this.#source.sharded && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
-    }
-    const wanted = listed.filter((one) => one.type === 'collection' && isTouched(one))
-    await inParallel(atOnce, wanted, async ({ uuid }) => {
-      const found = await listIndexes(this.#source, database, uuid)
-      // Dropped since the listing: its drop event follows, and until then it has none.
-      indexes.set(uuid, found ?? [])
-    })
-    return { listed, names, indexes, distributions, placement }
+  #look(database: string, touched: ReadonlySet<string> | 'all', aheadMax = 0): Promise<Look> {
+    const parts = { source: this.#source, selection: this.#selection, catalogue: this.#catalogue }
+    return lookAtDatabase(parts, database, touched, aheadMax)
   }
 
   /**
@@ -268,7 +255,8 @@ export class DefinitionReconciler {
             'then send resume.',
         )
       }
-      const entry = known ?? newEntry(database, one, look.indexes.get(one.uuid) ?? [], state)
+      const entry =
+        known ?? newEntry(database, one, { options: one.options, indexes: look.indexes.get(one.uuid) ?? [] }, state)
       entry.shardKey = this.#wantedKey(entry, look)
       unborn.push(entry)
       // What was catalogued before may have changed since; and by a shard key the server itself builds an index.
@@ -320,46 +308,11 @@ export class DefinitionReconciler {
     if (indexesChanged || keyChanged) await this.#metadata.collections.save([entry])
   }
 
-  /** Moves every collection to the name the source has for it, parking those that stand in each other's way. */
-  async #rename(database: string, byUuid: Map<string, ListedCollection>): Promise<void> {
-    const pending = this.#catalogue
-      .inDatabase(database)
-      .filter((entry) => entry.destinationUUID && byUuid.get(entry.uuid)?.name !== entry.name)
-    while (pending.length > 0) {
-      const standing = this.#catalogue.inDatabase(database).filter((entry) => entry.destinationUUID)
-      const taken = new Set(standing.map((entry) => entry.name))
-      const at = pending.findIndex((entry) => !taken.has(targetName(entry)))
-      if (at >= 0) {
-        const entry = pending.splice(at, 1)[0] as CatalogueEntry
-        await this.#move(entry, targetName(entry))
-      } else {
-        const entry = pending[0] as CatalogueEntry
-        await this.#move(entry, `tandem.parked.${Buffer.from(entry.uuid, 'latin1').toString('hex')}`)
-      }
-    }
-
-    function targetName(entry: CatalogueEntry): string {
-      return (byUuid.get(entry.uuid) as ListedCollection).name
-    }
-  }
-
   async #move(entry: CatalogueEntry, name: string): Promise<void> {
     await this.#destination.rename(entry, name)
     entry.name = name
     await this.#metadata.collections.save([entry])
   }
-}
-
-interface Look {
-  /** What is selected of it. */
-  listed: ListedCollection[]
-  /** Of all its collections, by UUID. */
-  names: Map<string, string>
-  indexes: Map<string, IndexSpecification[]>
-  /** Of its sharded collections, by UUID. */
-  distributions: Map<string, Distribution>
-  /** Null for a replica set, and for a database that is gone. */
-  placement: Placement | null
 }
 
 function sameIndexes(found: IndexSpecification[] | undefined, known: IndexSpecification[]): boolean {
@@ -368,31 +321,5 @@ function sameIndexes(found: IndexSpecification[] | undefined, known: IndexSpecif
   return found.length === known.length && found.every((one, at) => bytesOf(one).equals(bytesOf(known[at])))
 }
 
-/** Collections looked at, or created, at a time. */
+/** Collections created at a time. */
 const atOnce = 8
-
-function newEntry(
-  database: string,
-  one: ListedCollection,
-  indexes: IndexSpecification[],
-  state: CatalogueEntry['state'],
-): CatalogueEntry {
-  return {
-    uuid: one.uuid,
-    database,
-    name: one.name,
-    sourceName: one.name,
-    destinationUUID: null,
-    state,
-    wanted: { options: one.options, indexes },
-    refusedIndexes: [],
-    shardKey: null,
-    estimatedBytes: 0,
-    estimatedDocuments: 0,
-    copiedBytes: 0,
-    totalCopied: state === 'copied' ? 0 : null,
-    endedPartitions: new Set(),
-    planned: false,
-    hasTombstones: false,
-  }
-}

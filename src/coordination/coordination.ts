@@ -8,6 +8,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease, LeaseLoss } from '../mongo/lease.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { StoreBelief } from './belief.ts'
+import { Burials } from './burials.ts'
 import type { Liveness } from './liveness.ts'
 import { type Claim, type Ownership, OwnershipStore } from './ownership-store.ts'
 
@@ -49,13 +50,20 @@ export class Coordination {
   #wanted = new Set<number>()
   #change = deferred<void>()
   #wake = new AbortController()
-  readonly #burials = new Set<string>()
+  readonly #burials: Burials
   /** Rises when partitions were given back: a look that began before shows them as owned still. */
   #releases = 0
 
   constructor(parts: CoordinationParts) {
     this.#parts = parts
     this.#store = new OwnershipStore(parts.destination)
+    this.#burials = new Burials({
+      id: parts.id,
+      store: this.#store,
+      confirmMS: parts.belief?.windowMS ?? 0,
+      onFailed: (id, error) => parts.context.onRetry?.(`taking over from ${id}`, error),
+      onOver: () => this.hurry(),
+    })
     this.#election = createActor(
       electionMachine.provide({
         actors: {
@@ -281,7 +289,7 @@ export class Coordination {
     if (belief) seen.leases = await belief.judge(seen.leases, id)
     if (token !== this.token || !this.#parts.lease.held) return
     this.#seen = seen
-    for (const lease of seen.leases) if (lease.expired && lease.settled <= lease.epoch) this.#bury(lease)
+    this.#burials.begin(seen.leases, this.#stop.signal)
     const office = seen.claims.get('coordinator')
     if (office?.owner === token) this.#tenure = office.epoch
     if (office?.owner === token && !this.#eligible && seen.leases.some((one) => isAlive(one) && one.takesWork)) {
@@ -346,23 +354,6 @@ export class Coordination {
     if (!lease.held || token !== this.token || releases !== this.#releases) return
     this.#held = held
     this.#wanted = stay
-  }
-
-  /** In the background: it may take as long as that instance's last write. */
-  #bury(lease: LeaseView): void {
-    const key = ownerToken(lease.id, lease.epoch)
-    if (this.#burials.has(key) || lease.id === this.#parts.id) return
-    this.#burials.add(key)
-    const pause = async (milliseconds: number): Promise<void> => {
-      await sleep(milliseconds, undefined, { signal: this.#stop.signal })
-    }
-    this.#store
-      .bury(lease, this.#parts.belief?.windowMS ?? 0, pause)
-      .catch((error) => this.#parts.context.onRetry?.(`taking over from ${lease.id}`, error))
-      .finally(() => {
-        this.#burials.delete(key)
-        this.hurry()
-      })
   }
 }
 

@@ -69,6 +69,33 @@ export class Catalogue {
   }
 }
 
+/** A collection as it was found on the source, and nothing else is known of it. */
+export function newEntry(
+  database: string,
+  { uuid, name }: { uuid: string; name: string },
+  wanted: CollectionDefinition,
+  state: CatalogueEntry['state'],
+): CatalogueEntry {
+  return {
+    uuid,
+    database,
+    name,
+    sourceName: name,
+    destinationUUID: null,
+    state,
+    wanted,
+    refusedIndexes: [],
+    shardKey: null,
+    estimatedBytes: 0,
+    estimatedDocuments: 0,
+    copiedBytes: 0,
+    totalCopied: state === 'copied' ? 0 : null,
+    endedPartitions: new Set(),
+    planned: false,
+    hasTombstones: false,
+  }
+}
+
 /** Order is part of a capped collection's content, so its events wait until its copy has ended. */
 export function waitsForCopy(entry: CatalogueEntry): boolean {
   return entry.state === 'copying' && isCapped(entry.wanted.options)

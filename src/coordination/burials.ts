@@ -1,0 +1,48 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type LeaseView, ownerToken } from '../domain/owner.ts'
+import type { OwnershipStore } from './ownership-store.ts'
+
+export interface BurialsParts {
+  /** mongosyncID. */
+  id: string
+  store: OwnershipStore
+  /** How long an instance may go on believing that it holds its lease, ms. */
+  confirmMS: number
+  onFailed: (id: string, error: unknown) => void
+  /** What the buried instance owned may be claimed by now. */
+  onOver: () => void
+}
+
+/** Ends the lives of instances whose leases have expired, each in the background: it may take as long as that instance's last write. */
+export class Burials {
+  readonly #parts: BurialsParts
+  readonly #underWay = new Set<string>()
+
+  constructor(parts: BurialsParts) {
+    this.#parts = parts
+  }
+
+  /** Of those leases that have expired; not of this instance's own. */
+  begin(leases: readonly LeaseView[], stopped: AbortSignal): void {
+    for (const lease of leases) {
+      if (lease.expired && lease.settled <= lease.epoch && lease.id !== this.#parts.id) this.#bury(lease, stopped)
+    }
+  }
+
+  #bury(lease: LeaseView, signal: AbortSignal): void {
+    const { store, confirmMS, onFailed, onOver } = this.#parts
+    const key = ownerToken(lease.id, lease.epoch)
+    if (this.#underWay.has(key)) return
+    this.#underWay.add(key)
+    const pause = async (milliseconds: number): Promise<void> => {
+      await sleep(milliseconds, undefined, { signal })
+    }
+    store
+      .bury(lease, confirmMS, pause)
+      .catch((error) => onFailed(lease.id, error))
+      .finally(() => {
+        this.#underWay.delete(key)
+        onOver()
+      })
+  }
+}
