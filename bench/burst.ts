@@ -3,6 +3,7 @@ import type { BurstWriterInput } from './burst-writer.ts'
 import { type Child, startChild } from './child.ts'
 import { assertSameBytes, countOf, hashOf } from './content.ts'
 import { overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import type { Mix } from './operations.ts'
 import { type Measured, missesOf } from './report.ts'
 import { database, empty, type Pair, type Server, settle, startPair } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
@@ -27,20 +28,22 @@ interface Followed {
   sourceCpu: number
   destinationCpu: number
   peakMB: number
+  /** Documents written on the destination, tandem's own few included. */
+  writes: number
 }
 
 /**
  * The same operations by the same two writers at full speed: once straight at the destination, with nothing else
  * running, and once at the source with tandem following.
  */
-export async function benchBurst(options: BenchOptions): Promise<Measured> {
+export async function benchBurst(options: BenchOptions, mix: Mix): Promise<Measured> {
   const operations = Math.ceil(operationsInFull * options.scale)
   await using pair = await startPair(options)
   const direct: Direct[] = []
   const followed: Followed[] = []
   const contestants = [
-    async () => direct.push(await writeDirectly(pair, operations)),
-    async () => followed.push(await follow(pair, operations, options)),
+    async () => direct.push(await writeDirectly(pair, operations, mix)),
+    async () => followed.push(await follow(pair, operations, options, mix)),
   ]
   for (let run = 0; run < options.runs; run++) {
     for (const contestant of run % 2 === 0 ? contestants : contestants.toReversed()) {
@@ -53,10 +56,10 @@ export async function benchBurst(options: BenchOptions): Promise<Measured> {
       `  direct ${direct.at(-1)?.seconds.toFixed(2)} s, tandem ${followed.at(-1)?.seconds.toFixed(2)} s\n`,
     )
   }
-  return rowOf(operations, overRuns(direct), overRuns(followed))
+  return rowOf(operations, overRuns(direct), overRuns(followed), mix)
 }
 
-function rowOf(operations: number, direct: Direct, ours: Followed): Measured {
+function rowOf(operations: number, direct: Direct, ours: Followed, mix: Mix): Measured {
   const figures = {
     operations,
     ratio: direct.seconds / ours.seconds,
@@ -70,33 +73,36 @@ function rowOf(operations: number, direct: Direct, ours: Followed): Measured {
     'destination CPU s': ours.destinationCpu,
     'destination CPU s, direct': direct.cpu,
     'tandem peak MB': ours.peakMB,
+    'writes for each operation': ours.writes / operations,
   }
-  const misses = missesOf(figures, { ratio: { atLeast: 0.6 } })
+  const misses = missesOf(figures, { ratio: { atLeast: mix === 'mixed' ? 0.6 : 1 } })
   return { figures, misses }
 }
 
-async function writeDirectly({ destination }: Pair, operations: number): Promise<Direct> {
+async function writeDirectly({ destination }: Pair, operations: number, mix: Mix): Promise<Direct> {
   await destination.client.db(database).createCollection(collection)
-  await using team = await writersTo(destination, operations)
+  await using team = await writersTo(destination, operations, mix)
   const stop = startMeter({ cpu: destination.pid })
   await team.go()
   const { wall, cpu } = stop()
   return { seconds: wall, cpu }
 }
 
-async function follow(pair: Pair, operations: number, options: BenchOptions): Promise<Followed> {
+async function follow(pair: Pair, operations: number, options: BenchOptions, mix: Mix): Promise<Followed> {
   const { source, destination } = pair
-  await using team = await writersTo(source, operations)
+  await using team = await writersTo(source, operations, mix)
   await using tandem = await startReady(pair, options)
   await syncUntilCanCommit(tandem)
   await settle(pair)
+  const before = await writesOn(destination)
   const stop = startMeter({ cpu: tandem.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
   await team.go()
   const written = stop()
   const { wall, ...cpu } = await whenEqual(pair, stop)
   const peakMB = peakMegabytesOf(tandem.pid)
   await assertSameBytes(pair, collection)
-  return { seconds: wall, drain: wall - written.wall, ...cpu, peakMB }
+  const writes = (await writesOn(destination)) - before
+  return { seconds: wall, drain: wall - written.wall, ...cpu, peakMB, writes }
 }
 
 /**
@@ -120,11 +126,20 @@ async function whenEqual<Reading>({ source, destination }: Pair, read: () => Rea
   throw new Error(`the destination was not equal ${drainPatienceMS / 1000} s after the last write`)
 }
 
+async function writesOn({ client }: Server): Promise<number> {
+  const { opcounters } = await client.db('admin').command({ serverStatus: 1 })
+  return Number(opcounters.insert) + Number(opcounters.update) + Number(opcounters.delete)
+}
+
 /** Both writers, ready to go. */
-async function writersTo({ uri }: Server, operations: number): Promise<AsyncDisposable & { go(): Promise<void> }> {
+async function writersTo(
+  { uri }: Server,
+  operations: number,
+  mix: Mix,
+): Promise<AsyncDisposable & { go(): Promise<void> }> {
   const share = Math.ceil(operations / writers)
   const inputs: BurstWriterInput[] = Array.from({ length: writers }, (_, writer) => ({
-    ...{ uri, database, collection, writer },
+    ...{ uri, database, collection, writer, mix },
     operations: Math.min(share, operations - writer * share),
   }))
   const team: Child<object>[] = await Promise.all(inputs.map((input) => startChild<object>('burst-writer', input)))

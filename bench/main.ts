@@ -1,7 +1,7 @@
 /**
  * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
  *
- *   npm run bench -- [--quick] [--only copy|burst|lag|verify|verification|cutover|memory|instances|dashboards] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR]
  *
  * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
@@ -58,7 +58,12 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const burst = {
     section: 'burst' as const,
     name: 'inserts, updates, deletes 60/30/10',
-    run: () => benchBurst(options),
+    run: () => benchBurst(options, 'mixed'),
+  }
+  const hot = {
+    section: 'hot' as const,
+    name: '95 % updates of 1,000 documents',
+    run: () => benchBurst(options, 'hot'),
   }
   const lags = [false, true].map((on) => ({
     section: 'lag' as const,
@@ -86,6 +91,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   return [
     ...copies,
     burst,
+    hot,
     ...lags,
     verify,
     verification,

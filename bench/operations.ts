@@ -11,32 +11,44 @@ const insertShare = 0.6
 const updateShare = 0.3
 /** Below this many documents a writer only inserts, so that there is something to change. */
 const documentsMin = 100
+const hotDocuments = 500
+const hotShare = 0.95
+
+export type Mix = 'mixed' | 'hot'
 
 /**
- * A reproducible stream of inserts, updates and deletes (60/30/10) on documents that belong to one writer alone, so
- * that what remains in the end does not depend on how writers interleave.
+ * A reproducible stream of operations on documents that belong to one writer alone, so that what remains in the end does not
+ * depend on how writers interleave. Mixed: inserts, updates and deletes (60/30/10). Hot: 95 in a hundred are updates of the same
+ * 500 documents, the others inserts.
  */
 export class OperationMix {
   readonly #random: Random
   readonly #pool = new TextPool('operations', 500_000)
   readonly #ids: number[] = []
   #nextId: number
+  readonly #mix: Mix
 
-  constructor(writer: number) {
+  constructor(writer: number, mix: Mix) {
+    this.#mix = mix
     this.#random = new Random(`writer ${writer}`)
     this.#nextId = writer * 100_000_000
   }
 
   next(): AnyBulkWriteOperation<Item> {
+    return this.#mix === 'hot' ? this.#hot() : this.#mixed()
+  }
+
+  #hot(): AnyBulkWriteOperation<Item> {
+    if (this.#ids.length < hotDocuments || !this.#random.chance(hotShare)) return this.#insert()
+    return this.#update(this.#ids[this.#random.int(0, hotDocuments - 1)] as number)
+  }
+
+  #mixed(): AnyBulkWriteOperation<Item> {
     const chance = this.#random.fraction()
     if (chance < insertShare || this.#ids.length < documentsMin) return this.#insert()
     const index = this.#random.int(0, this.#ids.length - 1)
     const _id = this.#ids[index] as number
-    if (chance < insertShare + updateShare) {
-      return {
-        updateOne: { filter: { _id }, update: { $set: { value: this.#random.fraction() }, $inc: { changes: 1 } } },
-      }
-    }
+    if (chance < insertShare + updateShare) return this.#update(_id)
     this.#ids[index] = this.#ids.at(-1) as number
     this.#ids.pop()
     return { deleteOne: { filter: { _id } } }
@@ -44,6 +56,11 @@ export class OperationMix {
 
   take(count: number): AnyBulkWriteOperation<Item>[] {
     return Array.from({ length: count }, () => this.next())
+  }
+
+  #update(_id: number): AnyBulkWriteOperation<Item> {
+    const update = { $set: { value: this.#random.fraction() }, $inc: { changes: 1 } }
+    return { updateOne: { filter: { _id }, update } }
   }
 
   #insert(): AnyBulkWriteOperation<Item> {

@@ -17,7 +17,7 @@ export interface SteadyWriterInput {
 await serveParent(async ({ uri, database, collection, operationsPerSecond, seconds }: SteadyWriterInput) => {
   const client = await MongoClient.connect(uri)
   const target = client.db(database).collection<Item>(collection)
-  const mix = new OperationMix(0)
+  const mix = new OperationMix(0, 'mixed')
   return async () => {
     const began = performance.now()
     const wanted = operationsPerSecond * seconds

@@ -17,7 +17,7 @@ export interface SeenDatabase {
 export interface Barrier {
   time: ClusterTime
   touched: Touched
-  /** Partitions that have applied everything before `time`, and wait. */
+  /** Partitions that have applied everything before `time`, and wait, here or at a later one. */
   reached: Set<number>
 }
 
@@ -56,14 +56,19 @@ export class Barriers {
     return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromSeen)
   }
 
-  /** The first that is not done. */
+  /**
+   * The first that is not done. Who has come to a later one has come to this one, too: it may have gone by here, knowing what was
+   * to be followed as followed, and its stored position is not beyond as long as it waits there within what it read at once.
+   */
   async next(): Promise<Barrier | null> {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
     if (!found) return null
+    const projection = { schemaVersion: 1, reached: 1 }
+    const later = await this.#stored.find('barriers', { _id: { $gt: found['_id'] } }, { projection })
     return {
       time: timeOf(found['_id'] as string),
       touched: fromStored(found['touched'] as Document[]),
-      reached: new Set(found['reached'] as number[]),
+      reached: new Set([found, ...later].flatMap((one) => one['reached'] as number[])),
     }
   }
 

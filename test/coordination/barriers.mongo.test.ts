@@ -54,6 +54,19 @@ describe('a barrier', () => {
     expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(1)
   })
 
+  it('counts who waits at a later one, having gone by, as come to it', async () => {
+    const [first, second, third] = [clusterTime(3, 1), clusterTime(3, 2), clusterTime(30, 1)]
+    await barriers().reach(second, touched, [1, 2])
+    await barriers().reach(third, touched, [3])
+    await barriers().done({ time: third, touched, reached: new Set() }, [])
+    expect((await barriers().next())?.reached).toEqual(new Set([1, 2, 3]))
+    await barriers().reach(first, touched, [0])
+    expect(await barriers().next()).toMatchObject({ time: first, reached: new Set([0, 1, 2, 3]) })
+    await barriers().done({ time: first, touched, reached: new Set() }, [])
+    // Not who has come to an earlier one only.
+    expect(await barriers().next()).toMatchObject({ time: second, reached: new Set([1, 2, 3]) })
+  })
+
   it('comes in the order of its time, however many digits that has', async () => {
     const times = [clusterTime(9, 2), clusterTime(1, 1), clusterTime(2_000_000_000, 1), clusterTime(16, 0)]
     for (const time of times) await barriers().reach(time, touched, [1])
