@@ -7,6 +7,7 @@ import { type SimulationResult, simulate } from '../test/simulation/run.ts'
  * Simulated worlds, one for each seed; `npm test` runs a fixed sample of small ones:
  *   npm run simulate -- --seeds 1000 --from 1                               small ones
  *   npm run simulate -- --seeds 1 --shards 1000 --instances 100 --steps 1000000 --costs   a large one, and what it cost its metadata store
+ *   npm run simulate -- --seeds 200 --definitions 8 --rate 100 --faults 1.5    many changes of definitions at a time
  *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which some seed must find
  * A seed that fails fails again with the same options, step by step.
  */
@@ -19,6 +20,7 @@ const { values } = parseArgs({
     steps: { type: 'string', default: String(smallWorld.steps) },
     documents: { type: 'string', default: String(smallWorld.documents) },
     rate: { type: 'string', default: String(smallWorld.rate) },
+    definitions: { type: 'string', default: String(smallWorld.definitionRate) },
     faults: { type: 'string', default: String(smallWorld.faultRate) },
     break: { type: 'string' },
     costs: { type: 'boolean', default: false },
@@ -38,6 +40,7 @@ const world = {
   steps,
   documents,
   rate: Number(values.rate),
+  definitionRate: Number(values.definitions),
   faultRate: Number(values.faults),
 }
 

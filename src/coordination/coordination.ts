@@ -3,6 +3,7 @@ import { createActor, fromPromise } from 'xstate'
 import { electionMachine } from '../../machines/election.ts'
 import { wantedOwners } from '../domain/assignment.ts'
 import { deferred } from '../domain/deferred.ts'
+import { StoppedError } from '../domain/errors.ts'
 import { isDead, type LeaseView, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease, LeaseLoss } from '../mongo/lease.ts'
@@ -169,7 +170,10 @@ export class Coordination {
     return isDead(owner, this.#seen.leases)
   }
 
-  /** Begins to look; resolves when the first look has shown who coordinates. Call with the lease held. */
+  /**
+   * Begins to look; resolves when the first look has shown who coordinates. Call with the lease held. Rejects with StoppedError when
+   * that is lost before: nobody looks without it, and it is not taken again before everything that was begun under it has ended.
+   */
   async start(): Promise<void> {
     if (!this.#running) {
       this.#running = true
@@ -178,6 +182,7 @@ export class Coordination {
     }
     while (!this.#parts.context.signal.aborted && !this.#stop.signal.aborted) {
       if (this.#election.getSnapshot().matches('leading') || this.#election.getSnapshot().matches('following')) return
+      if (!this.#parts.lease.held) throw new StoppedError()
       await this.changed()
     }
   }

@@ -174,7 +174,7 @@ export class Invariants implements Witness {
     const { destination, source } = this.#parts
     const owner = destination.server.collection('ownership').get('coordinator')?.['owner']
     if (owner !== sender.token) this.#violated(`${sender.token} changed definitions while ${owner} coordinates`)
-    const barrier = this.#barrier()
+    const barrier = this.#barrier(sender)
     if (barrier === null) return
     for (const [partition, events] of this.#events.entries()) {
       for (let at = this.#passed[partition] as number; at < events.length && (events[at] as number) < barrier; at++) {
@@ -186,18 +186,23 @@ export class Invariants implements Witness {
   }
 
   /** The place in the stream up to which all is applied when definitions change now; null where none is due. */
-  #barrier(): number | null {
+  #barrier(sender: Sender): number | null {
     const { destination, source } = this.#parts
     const [open] = destination.server.collection('barriers').find({ done: false }, { _id: 1 }, 1)
-    if (open) {
-      const key = open['_id'] as string
-      return source.log.from(
-        new Timestamp({ t: Number.parseInt(key.slice(0, 8), 16), i: Number.parseInt(key.slice(8), 16) }),
-      )
-    }
-    // Who owns everything needs no barrier, and its stored positions may be behind what it has come to.
+    const key = open?.['_id'] as string | undefined
+    const barrier = key
+      ? source.log.from(
+          new Timestamp({ t: Number.parseInt(key.slice(0, 8), 16), i: Number.parseInt(key.slice(8), 16) }),
+        )
+      : null
+    const ownership = destination.server.collection('ownership')
+    const ownsAll = this.positions.every((_, partition) => ownership.get(partition)?.['owner'] === sender.token)
+    if (barrier !== null && !ownsAll) return barrier
+    // Who owns everything needs no barrier, and its stored positions may be behind what it has come to; one that others had come
+    // to before may stand further on.
     const from = Math.min(...this.positions)
-    return this.#definitions.find(({ at }) => at >= from)?.at ?? null
+    const due = this.#definitions.find(({ at }) => at >= from)?.at ?? null
+    return barrier === null || (due !== null && due < barrier) ? due : barrier
   }
 
   /** After a process has done something. */

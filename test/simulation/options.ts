@@ -14,6 +14,8 @@ export interface WorldOptions {
   collections: number
   /** Changes on the source in a second. */
   rate: number
+  /** Changes of definitions on the source in a second. */
+  definitionRate: number
   /** Wall clocks differ by up to this either way, ms. */
   skewMaxMS: number
   /** Clocks run faster or slower by up to this share. */
@@ -31,6 +33,7 @@ export const smallWorld: Omit<WorldOptions, 'seed'> = {
   documents: 600,
   collections: 3,
   rate: 40,
+  definitionRate: 0.15,
   skewMaxMS: 300_000,
   driftMax: 1e-3,
   faultRate: 0.4,

@@ -16,18 +16,29 @@ export class Workload {
   readonly #source: Server
   readonly #shards: Shards
   readonly #rate: number
+  readonly #definitionRate: number
   #debt = 0
   #names = 0
   /** Changes of definitions that no stream shows yet, in their order. */
   readonly defined: { collection: number; name: string; creates: boolean }[] = []
 
-  constructor(parts: { clock: Clock; random: Random; content: Content; source: Server; shards: Shards; rate: number }) {
+  constructor(parts: {
+    clock: Clock
+    random: Random
+    content: Content
+    source: Server
+    shards: Shards
+    /** Changes a second. */
+    rate: number
+    definitionRate: number
+  }) {
     this.#clock = parts.clock
     this.#random = parts.random
     this.#content = parts.content
     this.#source = parts.source
     this.#shards = parts.shards
     this.#rate = parts.rate
+    this.#definitionRate = parts.definitionRate
   }
 
   begin(): void {
@@ -41,7 +52,7 @@ export class Workload {
     const wave = 1 + Math.sin(this.#clock.now / 3_000)
     this.#debt += (this.#rate * wave * tickMS) / 1_000
     for (; this.#debt >= 1; this.#debt -= 1) this.#write()
-    if (this.#random.chance(0.003)) this.#define()
+    if (this.#random.chance((this.#definitionRate * tickMS) / 1_000)) this.#define()
     if (this.#random.chance(0.05)) this.#shards.move(this.#document())
   }
 

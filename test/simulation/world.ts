@@ -66,6 +66,7 @@ export class World {
       source,
       shards: this.shards,
       rate,
+      definitionRate: options.definitionRate,
     })
     this.invariants = new Invariants({
       clock: this.clock,
