@@ -15,7 +15,11 @@ const contentTypes = {
 /** By path. Named one by one, so that no path of a request ever becomes a path of a file. */
 const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/': 'page.html',
-  '/dashboard/style.css': 'style.css',
+  '/dashboard/base.css': 'base.css',
+  '/dashboard/overview.css': 'overview.css',
+  '/dashboard/controls.css': 'controls.css',
+  '/dashboard/tables.css': 'tables.css',
+  '/dashboard/adapt.css': 'adapt.css',
   '/dashboard/main.js': 'main.js',
   '/dashboard/access.js': 'access.js',
   '/dashboard/actions.js': 'actions.js',
