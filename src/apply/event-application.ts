@@ -1,7 +1,7 @@
-import type { Touched } from '../coordination/barriers.ts'
+import type { ChangeTimes, Touched } from '../coordination/barriers.ts'
 import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
+import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { laneHash } from '../domain/lane-hash.ts'
@@ -48,7 +48,7 @@ export interface EventApplicationParts {
    * applied, with the catalogue as it is then. Rejects with StoppedError when `stopped` before. `partitions`: all those that
    * are applied here.
    */
-  follow: (touched: Touched, time: ClusterTime, partitions: number[], stopped: AbortSignal) => Promise<void>
+  follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
   /** Throws FatalError for what cannot be followed. */
   refuse: (event: ChangeEvent) => Promise<void>
   /** What of the source is followed. */
@@ -306,9 +306,15 @@ export class EventApplication {
       touched.set(event.database, uuids)
       if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
-    const [{ time } = { time: 0n }] = events
+    const times = events.map(({ time }) => time)
+    const first = times.reduce(earlierOf)
     const stopped = AbortSignal.any([this.#stream.signal, this.#failed.signal])
-    await this.#parts.follow(touched, time, [...this.#parts.partitions.keys()], stopped)
+    await this.#parts.follow(
+      touched,
+      { first, last: times.reduce(laterOf) },
+      [...this.#parts.partitions.keys()],
+      stopped,
+    )
     this.#applied += events.length
   }
 

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Barriers, SeenDatabase, Touched } from '../coordination/barriers.ts'
+import type { Barriers, ChangeTimes, SeenDatabase, Touched } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { StageStore } from '../coordination/stages.ts'
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
@@ -62,10 +62,11 @@ export class DefinitionFollower {
    * already, ahead of these events, needs neither; whoever does not know of that, having begun since, waits for the others' positions.
    * @param partitions those whose events have been applied up to here: fewer than are held where some were claimed since
    */
-  async follow(touched: Touched, time: ClusterTime, partitions: number[], stopped: AbortSignal): Promise<void> {
+  async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
+    const { first: time, last } = times
     const { coordination, barriers, partitionCount, shared } = this.#parts
     const isKnown = (uuid: string): boolean => shared.catalogue.get(uuid) !== undefined
-    if (this.#cameTo !== time && this.#seen.hasAll(touched, time, isKnown)) return
+    if (this.#cameTo !== time && this.#seen.hasAll(touched, last, isKnown)) return
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#lookAnew()
       for (const seen of await this.#reconcile(touched)) this.#seen.add(seen)

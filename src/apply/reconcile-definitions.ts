@@ -1,6 +1,7 @@
 import type { SeenDatabase } from '../coordination/barriers.ts'
 import { type Catalogue, type CatalogueEntry, newEntry } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
+import { earlierOf } from '../domain/cluster-time.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
@@ -9,7 +10,7 @@ import { isConversion, isTemporary } from '../domain/namespace-filter.ts'
 import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
 import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
-import type { Cluster } from '../mongo/cluster.ts'
+import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { DestinationDefinitions } from '../mongo/destination-definitions.ts'
 import {
   appendNote,
@@ -89,9 +90,13 @@ export class DefinitionReconciler {
     aheadMax = 0,
   ): Promise<SeenDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async () => {
-      // What has this time or an earlier one is committed when the note is, on each shard, and the look shows it.
-      const time = this.#source.latest
-      await appendNote(this.#source, 'before a catalogue read')
+      // What has this time or an earlier one is committed when the note is, on each shard, and the look shows it. Not later than the
+      // note itself: a time that a primary told which was deposed then may be ahead of its successor.
+      const { latest } = this.#source
+      const time = earlierOf(
+        latest,
+        operationTimeOf(await appendNote(this.#source, 'before a catalogue read')) ?? latest,
+      )
       const look = await readCommitted(this.#source, () => this.#look(database, touched, aheadMax))
       const { listed, indexes } = look
       refuseUnsupported(database, listed)
@@ -126,20 +131,24 @@ export class DefinitionReconciler {
         (entry) => (byUuid.get(entry.uuid) as ListedCollection).name,
         (entry, name) => this.#move(entry, name),
       )
-      const created = await this.#create(database, collections, look, newState)
+      const { created, asLooked } = await this.#create(database, collections, look, newState)
+      const indexesOf = new Set(asLooked)
       // Once more by what stands there: an option that was set and then not stored may have changed back on the source since.
       const standing = newState === 'refused' ? await this.#destination.standingOptions(database) : null
       for (const one of collections) {
         const known = this.#catalogue.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
-        if (created.has(one.uuid)) continue
-        const found = indexes.get(one.uuid)
-        const isNews = touched === 'all' || touched.has(one.uuid) || !sameIndexes(found, known.wanted.indexes)
-        await this.#follow(known, one, look, isNews ? found : undefined, standing?.get(known.destinationUUID ?? ''))
+        if (asLooked.has(one.uuid)) continue
+        const isAsked = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
+        let found = indexes.get(one.uuid)
+        // Looked at ahead, and as it was: what stands on the destination is not looked at for that.
+        if (!isAsked && sameIndexes(found, known.wanted.indexes)) found = undefined
+        await this.#follow(known, one, look, found, standing?.get(known.destinationUUID ?? ''))
+        if (found) indexesOf.add(one.uuid)
       }
       await this.#destination.followViews(database, views)
-      return { database, time, indexesOf: new Set(indexes.keys()) }
+      return { database, time, indexesOf }
     })
   }
 
@@ -236,13 +245,16 @@ export class DefinitionReconciler {
     this.#catalogue.remove(entry.uuid)
   }
 
-  /** Creates what is new, and what a crash left between intent and creation. Returns the UUIDs of what is as in this look by that. */
+  /**
+   * Creates what is new, and what a crash left between intent and creation. Returns the UUIDs of that, and those of what is as in
+   * this look by that already.
+   */
   async #create(
     database: string,
     collections: ListedCollection[],
     look: Look,
     state: CatalogueEntry['state'] | 'refused',
-  ): Promise<Set<string>> {
+  ): Promise<{ created: Set<string>; asLooked: Set<string> }> {
     const unborn: CatalogueEntry[] = []
     const asLooked = new Set<string>()
     for (const one of collections) {
@@ -262,7 +274,8 @@ export class DefinitionReconciler {
       // What was catalogued before may have changed since; and by a shard key the server itself builds an index.
       if (!known && !entry.shardKey) asLooked.add(entry.uuid)
     }
-    if (unborn.length === 0) return asLooked
+    const created = new Set(unborn.map(({ uuid }) => uuid))
+    if (unborn.length === 0) return { created, asLooked }
     // The intent first: a collection created and then forgotten by a crash is recognised as ours.
     await this.#metadata.collections.save(unborn)
     // From here on known: when this is tried again, it may be dropped on the source, or have another name.
@@ -277,7 +290,7 @@ export class DefinitionReconciler {
       for (const entry of unborn) entry.destinationUUID = null
       throw error
     }
-    return asLooked
+    return { created, asLooked }
   }
 
   /** What a collection is to be distributed by: as on the source, or as asked for its name when it is created. */

@@ -6,6 +6,12 @@ import { fromUuid, toUuid } from '../mongo/uuid.ts'
 /** What definitions changed at one cluster time: by database, the UUIDs of collections whose indexes may have changed. */
 export type Touched = ReadonlyMap<string, ReadonlySet<string>>
 
+/** When definitions changed that are followed together: at one time, unless one instance has all partitions. */
+export interface ChangeTimes {
+  first: ClusterTime
+  last: ClusterTime
+}
+
 /** What a look at a database has shown: everything that had changed in it up to a time. */
 export interface SeenDatabase {
   database: string

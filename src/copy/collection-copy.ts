@@ -14,6 +14,8 @@ const plansAtOnce = 8
 const pollMS = 200
 /** Between two looks at what has ended, as many times what one took. */
 const restToLook = 9
+/** A look that a cluster held up says nothing of what looks cost. */
+const restMaxMS = 2_000
 /** Segments claimed at a time: each claim costs a few round trips, and what is claimed is not there for others. */
 const claimedAlone = 64
 const claimedShared = 2
@@ -88,6 +90,9 @@ export class CollectionCopy {
       return false
     } finally {
       throttle.unwatch()
+      this.#endAgain = false
+      this.#rest.abort()
+      await this.#ending
       await this.#ledger.close()
       if (this.#parts.coordination.members.length > 1) await this.#giveBack()
     }
@@ -153,7 +158,7 @@ export class CollectionCopy {
       const began = performance.now()
       await this.#endCopies().catch(() => {}) // met again by the next look, which is awaited
       // A look costs the more the more collections are open, and one collection that ends is no news to hurry for.
-      const rest = (performance.now() - began) * restToLook
+      const rest = Math.min(restMaxMS, (performance.now() - began) * restToLook)
       await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
     }
   }

@@ -133,8 +133,8 @@ export class Cluster {
       promoteLongs: true,
       bsonRegExp: true,
     } as object)
-    const operationTime = reply['operationTime'] as Timestamp | undefined
-    if (operationTime) this.#latest = laterOf(this.#latest, fromTimestamp(operationTime))
+    const operationTime = operationTimeOf(reply)
+    if (operationTime !== null) this.#latest = laterOf(this.#latest, operationTime)
     const clock = reply['$clusterTime'] as ServerClock | undefined
     if (clock && !(this.#clock && clock.clusterTime.lessThanOrEqual(this.#clock.clusterTime))) this.#clock = clock
     return reply
@@ -153,6 +153,12 @@ export class Cluster {
   async close(): Promise<void> {
     await this.client.close()
   }
+}
+
+/** When the server answered, in the cluster's own time. */
+export function operationTimeOf(reply: Document): ClusterTime | null {
+  const operationTime = reply['operationTime'] as Timestamp | undefined
+  return operationTime ? fromTimestamp(operationTime) : null
 }
 
 export function fromTimestamp(timestamp: Timestamp): ClusterTime {

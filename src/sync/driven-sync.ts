@@ -149,7 +149,7 @@ export class DrivenSync {
     const work = this.#begin(record)
     let context = await this.#stored.load()
     if (!context?.canWrite || context.commitRequested || context.reversing) {
-      await work.lead()
+      await work.leadAtLast()
       context = await this.#stored.load()
       if (!(await this.#stands(work))) {
         await this.#abandon()
@@ -170,7 +170,7 @@ export class DrivenSync {
     refuseOther(record, configuration, this.#parts.redis)
     try {
       const work = this.#begin(record)
-      await work.lead()
+      await work.leadAtLast()
       if (!(await this.#stands(work))) {
         throw new RefusedError(
           'WrongState',
@@ -190,7 +190,7 @@ export class DrivenSync {
   /** After the lease was given back at COMMITTED. Throws RefusedError when another instance has reversed the sync meanwhile. */
   async leadAgain(work: SyncWork): Promise<void> {
     await this.#resting.resigning
-    await work.lead()
+    await work.leadAtLast()
     if (!(await this.#stands(work))) {
       await work.resign()
       throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')

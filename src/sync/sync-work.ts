@@ -5,7 +5,7 @@ import type { Liveness } from '../coordination/liveness.ts'
 import { OwnershipStore } from '../coordination/ownership-store.ts'
 import { StageStore } from '../coordination/stages.ts'
 import { Team } from '../coordination/team.ts'
-import { FatalError } from '../domain/errors.ts'
+import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
 import { CommandStore } from '../mongo/command-store.ts'
@@ -180,6 +180,17 @@ export class SyncWork {
     await this.hold()
     this.coordination.engage(true)
     await this.coordination.start()
+  }
+
+  /** The same where no machine begins anew when the lease is lost meanwhile. */
+  async leadAtLast(): Promise<void> {
+    for (;;) {
+      try {
+        return await this.lead()
+      } catch (error) {
+        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted) throw error
+      }
+    }
   }
 
   /** Resolves when this process holds its instance's lease again; it is no more eligible to coordinate than it was. */
