@@ -227,10 +227,16 @@ export class DestinationDefinitions {
     if (wanted.length === 0) return
     const standing = new Map((await this.#views(database)).map((one) => [one.name, one]))
     await this.sharding?.place(database)
-    for (const view of wanted) {
-      const known = standing.get(view.name)
-      if (known && Buffer.compare(buildDocument(known.options), buildDocument(view.options)) === 0) continue
-      if (known) await this.#cluster.write(database, { drop: view.name }, unlimited)
+    const isAsWanted = ({ name, options }: ListedCollection): boolean => {
+      const known = standing.get(name)
+      return known !== undefined && Buffer.compare(buildDocument(known.options), buildDocument(options)) === 0
+    }
+    const changed = wanted.filter((view) => !isAsWanted(view))
+    // All of them before the first is made anew: beside the former definition of a view that it is built on, the server may refuse it
+    // (167, their collations must agree).
+    for (const { name } of changed)
+      if (standing.has(name)) await this.#cluster.write(database, { drop: name }, unlimited)
+    for (const view of changed) {
       const options: Document = {}
       for (const { name, value } of view.options) options[name] = new RawValue(value)
       await this.#cluster.write(database, { create: view.name, ...options }, unlimited)

@@ -1,3 +1,4 @@
+import type { Document } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
 import { DefinitionReconciler } from '../../src/apply/reconcile-definitions.ts'
 import { Catalogue } from '../../src/domain/catalogue.ts'
@@ -193,5 +194,32 @@ describe('a look at a database', () => {
     await source().collection('a').dropIndex('x_1')
     await life.definitions.reconcile('app', none, 'copied', 2)
     expect(await indexed('a')).toBe(0)
+  })
+})
+
+describe('views on views', () => {
+  it('whose collation changed together follow, whichever of them is listed first', async () => {
+    await source().createCollection('things')
+    const define = async (locale: string): Promise<void> => {
+      const collation = { locale }
+      for (const [name, viewOn] of [
+        ['a on b', 'b'],
+        ['b', 'things'],
+        ['c', 'things'],
+        ['d on c', 'c'],
+      ] as const) {
+        await source().createCollection(name, { viewOn, pipeline: [], collation })
+      }
+    }
+    await define('en')
+    const life = await live()
+    await life.reconcile()
+    for (const name of ['a on b', 'b', 'c', 'd on c']) await source().collection(name).drop()
+    await define('fr')
+    await life.reconcile()
+    const views = await two.destinationClient.db('app').listCollections({ type: 'view' }).toArray()
+    const localeOf = (view: Document): unknown => view['options'].collation?.locale
+    const locales = views.map((view) => [view.name, localeOf(view)])
+    expect(locales.sort()).toEqual(['a on b', 'b', 'c', 'd on c'].map((name) => [name, 'fr']))
   })
 })
