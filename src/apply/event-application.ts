@@ -306,15 +306,10 @@ export class EventApplication {
       touched.set(event.database, uuids)
       if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
-    const times = events.map(({ time }) => time)
-    const first = times.reduce(earlierOf)
+    const all = events.map(({ time }) => time)
+    const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
     const stopped = AbortSignal.any([this.#stream.signal, this.#failed.signal])
-    await this.#parts.follow(
-      touched,
-      { first, last: times.reduce(laterOf) },
-      [...this.#parts.partitions.keys()],
-      stopped,
-    )
+    await this.#parts.follow(touched, times, [...this.#parts.partitions.keys()], stopped)
     this.#applied += events.length
   }
 

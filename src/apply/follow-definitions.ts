@@ -29,7 +29,7 @@ const barrierPollMS = 250
 const atBarrierMS = 40
 const keepUpMS = 3_000
 /** A barrier of several instances takes longer than a look at the indexes of so many collections. */
-const aheadMax = 32
+const aheadAtBarrier = 32
 
 /** Who follows a change of definitions, and when: the coordinator does it for all, once every partition has come to it. */
 export class DefinitionFollower {
@@ -131,7 +131,7 @@ export class DefinitionFollower {
       if (behind.length > 0) continue
       await this.#lookAnew()
       this.#parts.atStep('barrier')
-      const seen = await this.#reconcile(barrier.touched, aheadMax)
+      const seen = await this.#reconcile(barrier.touched, aheadAtBarrier)
       this.#parts.atStep('barrierDone')
       await barriers.done(barrier, seen)
       coordination.nudge()

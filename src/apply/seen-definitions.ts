@@ -1,7 +1,7 @@
 import type { SeenDatabase, Touched } from '../coordination/barriers.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 
-/** Collections whose indexes are remembered to have been looked at; beyond that all of them are forgotten. */
+/** Collections whose indexes are remembered to have been followed; beyond that all of them are forgotten. */
 const rememberedMax = 100_000
 
 /**
@@ -11,7 +11,7 @@ const rememberedMax = 100_000
 export class SeenDefinitions {
   /** By database: collections, views and their options have been seen as of this time. */
   readonly #listed = new Map<string, ClusterTime>()
-  /** By UUID: indexes have been seen as of this time. */
+  /** By UUID: indexes have been seen, and followed, as of this time. */
   readonly #indexes = new Map<string, ClusterTime>()
 
   add({ database, time, indexesOf }: SeenDatabase): void {

@@ -16,7 +16,7 @@ export interface ChangeTimes {
 export interface SeenDatabase {
   database: string
   time: ClusterTime
-  /** UUIDs of the collections whose indexes were looked at. */
+  /** UUIDs of the collections whose indexes were looked at, and made so on the destination. */
   indexesOf: ReadonlySet<string>
 }
 

@@ -1,4 +1,4 @@
-import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import { type CatalogueEntry, type Segment, segmentBytes } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -6,8 +6,6 @@ import { proveGone } from '../mongo/listing.ts'
 import { renamedTo } from '../mongo/read-documents.ts'
 import { sampleIds, sizeOf } from '../mongo/sample.ts'
 
-/** A segment is small enough to be copied anew in a second or two, and large enough that its bookkeeping is nothing. */
-export const segmentBytes = 32 * 1024 * 1024
 const segmentsMax = 2_000
 /** Sampled `_id`s per cut: more make the segments more even. */
 const samplesPerSegment = 12

@@ -106,6 +106,9 @@ export function needsOneLane(entry: CatalogueEntry): boolean {
   return isCapped(entry.wanted.options) || isCollated(entry.wanted.options)
 }
 
+/** A segment is small enough to be copied anew in a second or two, and large enough that its bookkeeping is nothing. */
+export const segmentBytes = 32 * 1024 * 1024
+
 /** One contiguous range of a collection's `_id`s: the unit of copying, resumable after its last acknowledged `_id`. */
 export interface Segment {
   collection: string

@@ -140,12 +140,8 @@ export class SegmentStore {
     return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
   }
 
-  async load(uuid: string): Promise<Segment[]> {
-    return (await this.loadAll([uuid])).get(uuid) ?? []
-  }
-
   /** Of each of these collections that has any, in order. */
-  async loadAll(uuids: string[]): Promise<Map<string, Segment[]>> {
+  async load(uuids: string[]): Promise<Map<string, Segment[]>> {
     const loaded = new Map<string, Segment[]>()
     const found = await this.#stored.find('segments', { collection: { $in: uuids.map(toUuid) } })
     for (const segment of found.map(toSegment).sort((one, other) => one.ordinal - other.ordinal)) {

@@ -1,5 +1,4 @@
-import { segmentBytes } from '../copy/plan-copy.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { type Catalogue, type CatalogueEntry, segmentBytes } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
@@ -111,7 +110,7 @@ export class Scan {
 
   /** The ranges of these collections that are not done: as the copy cut them, or one for a collection it never saw. */
   async #open(entries: CatalogueEntry[]): Promise<Range[]> {
-    const segments = await this.#parts.metadata.segments.loadAll(entries.map(({ uuid }) => uuid))
+    const segments = await this.#parts.metadata.segments.load(entries.map(({ uuid }) => uuid))
     return entries.flatMap((entry) => {
       const bounds: RangeBounds[] = segments.get(entry.uuid) ?? [{ from: null, to: null }]
       this.#planned.set(entry.uuid, bounds.length)

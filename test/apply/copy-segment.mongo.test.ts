@@ -110,7 +110,7 @@ describe('a copy', () => {
       await clusters.expectEqual(database)
       expect(segments.map(({ done }) => done)).toEqual(segments.map(() => true))
       expect(segments.reduce((sum, segment) => sum + segment.documents, 0)).toBe(documents.length)
-      expect(await clusters.metadata.segments.load(entry.uuid)).toEqual(
+      expect((await clusters.metadata.segments.load([entry.uuid])).get(entry.uuid)).toEqual(
         [...segments].sort((one, other) => one.ordinal - other.ordinal),
       )
       await clusters.metadata.segments.remove([entry.uuid])
