@@ -76,7 +76,8 @@ describe('several instances', () => {
     expectAccepted(await started.post('start', body))
     await started.allReach((progress) => progress.canCommit, 'canCommit', 60)
     // Ready to commit is an instance that has all partitions, too: it would follow everything alone, without a barrier.
-    const share = async (): Promise<number[]> => (await started.instances()).instances.map((one) => one.partitions.length)
+    const share = async (): Promise<number[]> =>
+      (await started.instances()).instances.map((one) => one.partitions.length)
     await vi.waitFor(async () => expect(await share()).toEqual([8, 8]), { timeout: 60_000, interval: 100 })
     expectAccepted(await started.post('pause'))
     await started.allReach((progress) => progress.state === 'PAUSED', 'PAUSED', 60)
