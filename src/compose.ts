@@ -5,7 +5,7 @@ import type { Instance } from './api/instance.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
-import { FatalError, isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
+import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { InstancesReport } from './domain/instances.ts'
 import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
@@ -14,12 +14,13 @@ import type { StartConfiguration } from './domain/start-request.ts'
 import type { TeamAnswers, TeamCommand } from './domain/team-command.ts'
 import { redactUris } from './domain/uri-rules.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
-import { codeOf, isTransient, toFatal } from './mongo/errors.ts'
+import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
-import { Metadata, type SyncRecord } from './mongo/metadata.ts'
+import type { SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { CommandTrail } from './sync/command-trail.ts'
+import { clusterNames, findStoredSync } from './sync/find-stored.ts'
 import { idleProgress, publicState } from './sync/report-progress.ts'
 import { SyncInstance } from './sync/sync-instance.ts'
 import type { Mismatch } from './verify/difference.ts'
@@ -42,7 +43,6 @@ export interface ComposeOptions {
 
 const connectPatienceMS = 8_000
 const closePatienceMS = 5_000
-const clusterNames = ['cluster0', 'cluster1'] as const
 
 /**
  * The composition root of one instance: connects both clusters, finds what a predecessor stored, and from then on
@@ -202,7 +202,7 @@ export class ComposedInstance implements Instance {
     const { redis } = this.#options
     // Most do without, and its client takes a sixth of the time that everything takes to load.
     if (redis !== null) this.#redis = await openRedis(redis, facts)
-    const findStored = (): Promise<SyncRecord | null> => this.#findStored(facts, context)
+    const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context)
     const stored = await findStored()
     const instance = new SyncInstance({
       clusters: this.#clusters,
@@ -246,38 +246,6 @@ export class ComposedInstance implements Instance {
         await sleep(250)
       }
     }
-  }
-
-  /**
-   * The sync that stands on either cluster and is bound to exactly these two. While a reversal moves it, it may stand on
-   * both: the later generation counts, and the other is removed when the reversal goes on.
-   */
-  async #findStored(facts: Record<ClusterName, ClusterFacts>, context: RetryContext): Promise<SyncRecord | null> {
-    let found: SyncRecord | null = null
-    for (const name of clusterNames) {
-      const other = name === 'cluster0' ? 'cluster1' : 'cluster0'
-      const metadata = new Metadata(this.#clusters[name], context)
-      const record = await metadata.loadSync().catch((error) => {
-        // A user without rights on tandem's database there cannot have stored anything there.
-        if (error instanceof FatalError && error.failure === 'MissingPrivileges') return null
-        if (codeOf(error) === 13) return null
-        throw error
-      })
-      if (!record) continue
-      if (
-        record.configuration.destination !== name ||
-        record.destinationIdentity !== facts[name].identity ||
-        record.sourceIdentity !== facts[other].identity
-      ) {
-        throw new FatalError(
-          'ClusterIdentityChanged',
-          `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +
-            'begun with, or drop the database tandem_internal there to begin anew.',
-        )
-      }
-      if (!found || record.generation > found.generation) found = record
-    }
-    return found
   }
 }
 

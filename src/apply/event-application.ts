@@ -1,5 +1,5 @@
 import type { ChangeTimes, Touched } from '../coordination/barriers.ts'
-import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
@@ -22,14 +22,14 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
-import type { Tombstone } from '../mongo/tombstone-store.ts'
-import { idElementOf, identityKey, unread } from './identity.ts'
+import { CopyEnds } from './copy-ends.ts'
+import { idElementOf } from './identity.ts'
 import { Lanes } from './lanes.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
+import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4
 const savePositionMS = 500
-const tombstonesAtOnce = 500
 /** UUIDs known to be gone on the source, so that their late events cost no look at the catalogue. */
 const goneMax = 10_000
 
@@ -80,6 +80,7 @@ export class EventApplication {
   /** Ends the retries of what is under way when something else has failed for good. */
   readonly #failed = new AbortController()
   readonly #documents: ReconcileDependencies
+  readonly #copyEnds: CopyEnds
   readonly #gone = new Set<string>()
   #gate: Promise<void> = Promise.resolve()
   #ended = false
@@ -102,6 +103,7 @@ export class EventApplication {
     this.#whole = wholeCollections(parts.catalogue)
     const signal = AbortSignal.any([parts.context.signal, this.#failed.signal])
     this.#documents = { ...parts.documents, context: { ...parts.context, signal } }
+    this.#copyEnds = new CopyEnds({ ...parts, documents: this.#documents })
     this.#lanes = new Lanes(
       laneCount,
       this.#watermark,
@@ -194,12 +196,12 @@ export class EventApplication {
    */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
     if (entry.state === 'copied') return
-    // Others may have recorded for these partitions before they were ours.
-    const { metadata, shared } = this.#parts
-    const recorded =
-      entry.hasTombstones || waitsForCopy(entry) || shared || (await metadata.tombstones.isRecorded(entry.uuid))
-    if (!recorded) return await this.#markCopied(entry)
-    await this.#exclusively(() => this.#reconcileTombstones(entry))
+    if (!(await this.#copyEnds.isRecorded(entry))) return await this.#copyEnds.mark(entry)
+    await this.#exclusively(async () => {
+      if (this.#parts.catalogue.get(entry.uuid) !== entry) return
+      await this.#lanes.drain()
+      await this.#copyEnds.reconcile(entry)
+    })
   }
 
   /** Runs `work` while nothing is on its way and nothing new is routed. Rejects with StoppedError when it is over before. */
@@ -218,37 +220,6 @@ export class EventApplication {
     })
     this.#gate = run.catch(() => {})
     return run
-  }
-
-  async #reconcileTombstones(entry: CatalogueEntry): Promise<void> {
-    if (this.#parts.catalogue.get(entry.uuid) !== entry) return
-    await this.#lanes.drain()
-    const { metadata, source } = this.#parts
-    // From here on its identities are applied, not recorded.
-    const deferred = { ...entry, state: 'copied' as const }
-    let after: Tombstone | null = null
-    const whole = needsOneLane(entry)
-    const { partitions, partitionCount: count } = this.#parts
-    const of = whole || this.#ownsAll ? undefined : { partitions: [...partitions.keys()], count }
-    while (!whole || partitions.has(0)) {
-      const tombstones: Tombstone[] = await metadata.tombstones.read(entry.uuid, after, tombstonesAtOnce, of)
-      const last = tombstones.at(-1)
-      if (!last) break
-      const identities: Identities = new Map()
-      for (const { idElement } of tombstones) identities.set(identityKey(idElement), unread(idElement))
-      await reconcileDocuments(this.#documents, deferred, identities, source.latest)
-      after = last
-    }
-    await this.#markCopied(entry)
-  }
-
-  async #markCopied(entry: CatalogueEntry): Promise<void> {
-    const { catalogue, metadata, partitions, partitionCount } = this.#parts
-    if (catalogue.get(entry.uuid) !== entry) return
-    entry.state = 'copied'
-    const ended = [...partitions.keys()].filter((partition) => !entry.endedPartitions.has(partition))
-    entry.totalCopied = await metadata.collections.endCopy(entry.uuid, ended, partitionCount)
-    for (const partition of ended) entry.endedPartitions.add(partition)
   }
 
   async #route(batch: StreamBatch): Promise<void> {
@@ -353,16 +324,4 @@ export class EventApplication {
     this.#failed.abort()
     this.#stream.abort()
   }
-}
-
-function wholeCollections(catalogue: Catalogue): WholeCollection[] {
-  return catalogue.entries().flatMap((entry) => (needsOneLane(entry) ? [at(entry)] : []))
-}
-
-function at({ uuid, database, sourceName: name }: CatalogueEntry): WholeCollection {
-  return { uuid, database, name }
-}
-
-function sameMembers(one: WholeCollection[], other: WholeCollection[]): boolean {
-  return one.length === other.length && one.every(({ uuid }) => other.some((member) => member.uuid === uuid))
 }

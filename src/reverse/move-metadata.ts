@@ -4,7 +4,7 @@ import { assert, FatalError } from '../domain/errors.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
-import { streamPartition } from '../verify/verifier.ts'
+import { streamPartition } from '../verify/checkpoint.ts'
 
 /** Whoever comes to own what is moved does so under a higher one. */
 const firstEpoch = 0

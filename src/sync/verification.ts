@@ -10,10 +10,11 @@ import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { streamPartition } from '../verify/checkpoint.ts'
 import type { DefinitionStage } from '../verify/compare-definitions.ts'
 import { listedMax, type Mismatch, type Settlement, type Verdict } from '../verify/difference.ts'
 import { findDefinitionMismatches } from '../verify/read-definitions.ts'
-import { streamPartition, Verifier } from '../verify/verifier.ts'
+import { Verifier } from '../verify/verifier.ts'
 
 export interface VerificationParts {
   source: Cluster

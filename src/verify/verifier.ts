@@ -9,16 +9,18 @@ import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
-import type { StoredRecheck, VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
+import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { Checkpoint } from './checkpoint.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
 import type { Settlement } from './difference.ts'
 import { Follower } from './follow-changes.ts'
 import type { BothClusters } from './recheck-documents.ts'
 import { Rechecks, type Side } from './rechecks.ts'
+import { reportOf } from './report.ts'
 import { Scan } from './scan.ts'
-import { compareEverything, explainAll, toStored } from './verdict.ts'
+import { compareEverything, explainAll } from './verdict.ts'
 
 export interface VerifierParts {
   clusters: BothClusters
@@ -36,8 +38,6 @@ export interface VerifierParts {
 }
 
 const sides = ['source', 'destination'] as const
-/** Where the streams' positions are stored, beside the event application's partitions. */
-export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
 
 const generationMS = 400
 const generationMax = 8_000
@@ -54,8 +54,6 @@ const roomMS = 20
 /** Differences are looked at this often, this far apart, before they are called proven. */
 const verdictPasses = 4
 const verdictPauseMS = 150
-
-export type VerificationPhase = 'not started' | 'initial hashing' | 'stream hashing'
 
 /**
  * Proves both clusters equal, beside the event application and without trusting it.
@@ -76,11 +74,11 @@ export class Verifier {
   readonly #rechecks = new Rechecks()
   readonly #comparisonParts: ComparisonParts
   readonly #comparison: RecheckComparison
+  readonly #checkpoint: Checkpoint
   readonly #followers = new Map<Side, Follower>()
   #scan: Scan | null = null
   #scanned = false
   #counts: Record<Side, number> = { source: 0, destination: 0 }
-  #doneRanges: VerifiedRange[] = []
   readonly #ended = deferred<void>()
   #busy: Promise<unknown> = Promise.resolve()
   #failure: unknown = null
@@ -97,29 +95,21 @@ export class Verifier {
       knownTime: () => this.#knownTime('source'),
     }
     this.#comparison = new RecheckComparison(this.#comparisonParts)
+    this.#checkpoint = new Checkpoint({ ...parts, rechecks: this.#rechecks })
   }
 
-  get phase(): VerificationPhase {
-    if (!this.#scan) return 'not started'
-    return this.#scanned ? 'stream hashing' : 'initial hashing'
-  }
-
-  /** The figures of `progress.verification`. Once all is scanned and followed, every document counts as hashed. */
+  /** The figures of `progress.verification`. */
   get report(): NonNullable<Progress['verification']> {
-    const collections = this.#scan?.collections ?? { scanned: 0, total: this.#parts.catalogue().entries().length }
-    const side = (name: Side): VerificationSide => {
-      const known = this.#knownTime(name)
-      return {
-        estimatedDocumentCount: this.#counts[name],
-        hashedDocumentCount: this.#scanned
-          ? this.#counts[name]
-          : Math.min(this.#counts[name], this.#scan?.documents[name] ?? 0),
-        lagTimeSeconds: known === 0n ? 0 : Math.max(0, secondsOf(this.#parts.clusters[name].latest) - secondsOf(known)),
-        phase: this.phase,
-        scannedCollectionCount: collections.scanned,
-        totalCollectionCount: collections.total,
-      }
-    }
+    const side = (name: Side): VerificationSide =>
+      reportOf({
+        documents: this.#counts[name],
+        read: this.#scan?.documents[name] ?? 0,
+        latest: this.#parts.clusters[name].latest,
+        known: this.#knownTime(name),
+        collections: this.#scan?.collections ?? null,
+        catalogued: this.#parts.catalogue().entries().length,
+        scanned: this.#scanned,
+      })
     return { source: side('source'), destination: side('destination') }
   }
 
@@ -158,7 +148,7 @@ export class Verifier {
     }
     try {
       if (this.#failure) throw this.#failure
-      await this.#checkpoint(this.#parts.context).catch(() => {}) // what is not stored is done again
+      await this.#save(this.#parts.context).catch(() => {}) // what is not stored is done again
     } finally {
       this.#ended.resolve()
     }
@@ -195,13 +185,13 @@ export class Verifier {
   }
 
   async #begin(): Promise<void> {
-    const { clusters, metadata, store, epoch } = this.#parts
+    const { clusters, metadata, store } = this.#parts
     const starts: Record<Side, StreamPosition> = {
       source: await this.#startOf('source'),
       destination: await this.#startOf('destination'),
     }
     for (const side of sides) {
-      await metadata.savePosition(streamPartition[side], epoch, starts[side])
+      await this.#checkpoint.savePosition(side, starts[side])
       this.#followers.set(
         side,
         new Follower({
@@ -226,7 +216,7 @@ export class Verifier {
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, performance.now()),
         room: (bytesRead) => this.#room(bytesRead),
         rangesAtOnce: () => this.#parts.throttle.readConcurrency,
-        done: (range) => this.#doneRanges.push(range),
+        done: (range) => this.#checkpoint.done(range),
       },
       await store.loadRanges(),
     )
@@ -234,7 +224,7 @@ export class Verifier {
 
   /** Where the stream was, or (the first time) now: nothing has been compared yet. */
   async #startOf(side: Side): Promise<StreamPosition> {
-    const stored = await this.#parts.metadata.loadPosition(streamPartition[side])
+    const stored = await this.#checkpoint.loadPosition(side)
     if (stored) return stored
     const cluster = this.#parts.clusters[side]
     await retry('beginning verification', this.#context, () => appendNote(cluster, 'verification'))
@@ -266,7 +256,7 @@ export class Verifier {
     while (!this.#stop.signal.aborted) {
       await this.#pause(checkpointMS)
       // Not beside a comparison: what that stores must not meet the removal of what was settled before.
-      await this.#exclusively(() => this.#checkpoint(this.#context))
+      await this.#exclusively(() => this.#save(this.#context))
     }
   }
 
@@ -319,26 +309,9 @@ export class Verifier {
     }
   }
 
-  async #checkpoint(context: RetryContext): Promise<void> {
-    const { store, metadata, epoch } = this.#parts
-    const ranges = this.#doneRanges
-    this.#doneRanges = []
+  async #save(context: RetryContext): Promise<void> {
     const gone = this.#scan?.forgetGone() ?? []
-    const now = performance.now()
-    const due = this.#rechecks.dueForStore(now)
-    await store.saveRechecks(due.map(toStored))
-    for (const recheck of due) recheck.stored = true
-    // First what was settled: one that is found different again since then is still in memory, and keeps its place in the store.
-    await store.removeRechecks(this.#rechecks.takeSettledStored())
-    this.#rechecks.leavePatientOnesToStore()
-    await store.saveRanges(ranges)
-    // After they were stored: one that is done later than this is forgotten at the next checkpoint.
-    await store.removeRanges(gone)
-    if (context.signal.aborted) return
-    for (const [side, follower] of this.#followers) {
-      const position = follower.passed(this.#rechecks.safeBatch(side, follower.newest))
-      if (position) await metadata.savePosition(streamPartition[side], epoch, position)
-    }
+    await this.#checkpoint.save(this.#followers, gone, () => context.signal.aborted)
   }
 
   /** One at a time compares or stores: a recheck belongs to whoever took it. */
