@@ -11,10 +11,18 @@ export interface InstanceContext {
   /** The verifier has compared everything once (or is switched off); from then on it keeps up with changes. */
   hashed: boolean
   commitRequested: boolean
+  /** How many commits of this sync had been aborted when the present one was asked for. */
+  abortsBefore: number
+  /** The wall clock of this host, in milliseconds, at which the present commit is aborted unless it is decided; null for no limit. */
+  commitUntil: number | null
+  /** A commit was aborted: before anything is applied, what it had changed is undone. */
+  commitAborted: boolean
   /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
   commitPoint: string | null
   /** Every event up to the commit point is applied. */
   reached: boolean
+  /** The commit is stored as decided: from here on it only goes forward. */
+  decided: boolean
   canWrite: boolean
   failure: Failure | null
   copyDrained: boolean
@@ -32,8 +40,12 @@ export const freshContext: InstanceContext = {
   copyCompleted: false,
   hashed: false,
   commitRequested: false,
+  abortsBefore: 0,
+  commitUntil: null,
+  commitAborted: false,
   commitPoint: null,
   reached: false,
+  decided: false,
   canWrite: false,
   failure: null,
   copyDrained: false,
@@ -45,16 +57,29 @@ export const freshContext: InstanceContext = {
 
 export type WithConfiguration = { configuration: StartConfiguration }
 export type ReplicationInput = WithConfiguration & { commitBegun: boolean }
-export type VerdictInput = WithConfiguration & { commitPoint: string }
+export type CommitInput = WithConfiguration & { abortsBefore: number }
+export type CommitWatchInput = CommitInput & { commitUntil: number | null }
+export type VerdictInput = CommitInput & { commitPoint: string }
 
-/** What a commit had reached counts no more, unless writes are allowed on the destination already. */
-export function commitAnew(context: InstanceContext): InstanceContext {
-  return context.canWrite ? context : { ...context, reached: false, commitPoint: null }
+/** Contexts that an earlier version has stored lack what was added since. */
+export function completed(context: Partial<InstanceContext>): InstanceContext {
+  return { ...freshContext, ...context }
 }
 
-/** What an instance has when the others have committed without it: what is left to do after writes were allowed. */
+/** What a commit had reached counts no more, unless it is decided. */
+export function commitAnew(context: InstanceContext): InstanceContext {
+  return context.decided || context.canWrite ? context : { ...context, reached: false, commitPoint: null }
+}
+
+/** The commit is given up: changes are applied again, once what the commit had changed is undone. */
+export function commitAborted(context: InstanceContext): InstanceContext {
+  const given = { commitRequested: false, commitUntil: null, commitPoint: null, reached: false }
+  return { ...context, ...given, commitAborted: true }
+}
+
+/** What an instance has when the commit was decided without it: users' writes are allowed, and the rest of the commit is done. */
 export function commitPassed(context: InstanceContext): InstanceContext {
-  const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, canWrite: true }
+  const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, decided: true }
   return { ...context, ...done, commitRequested: true, pauseRequested: false }
 }
 
@@ -76,7 +101,12 @@ export function withConfiguration(context: InstanceContext): WithConfiguration {
   return { configuration: context.configuration }
 }
 
+export function withCommit(context: InstanceContext): CommitWatchInput {
+  const { abortsBefore, commitUntil } = context
+  return { ...withConfiguration(context), abortsBefore, commitUntil }
+}
+
 export function withCommitPoint(context: InstanceContext): VerdictInput {
   assert(context.commitPoint, 'a commit without commit point')
-  return { ...withConfiguration(context), commitPoint: context.commitPoint }
+  return { ...withConfiguration(context), abortsBefore: context.abortsBefore, commitPoint: context.commitPoint }
 }

@@ -2,14 +2,19 @@ import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
 import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import {
+  type CommitInput,
+  type CommitWatchInput,
+  commitAborted,
   commitAnew,
   commitPassed,
+  completed,
   freshContext,
   type InstanceContext,
   type ReplicationInput,
   turnedContext,
   type VerdictInput,
   type WithConfiguration,
+  withCommit,
   withCommitPoint,
   withConfiguration,
 } from './instance-context.ts'
@@ -19,6 +24,14 @@ import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
 const placeholder = (name: string) => (): never => {
   throw new Error(`actor ${name} is not provided`)
 }
+
+/** Beside every step of a commit that can still be aborted: reports an abort, and aborts when the commit's time is over. */
+const commitWatch = {
+  id: 'commitWatch',
+  src: 'commitWatch',
+  input: ({ context }: { context: InstanceContext }) => withCommit(context),
+  onError: { target: '#instance.failed', actions: 'rememberFailure' },
+} as const
 
 /**
  * One sync instance.
@@ -33,9 +46,12 @@ const placeholder = (name: string) => (): never => {
  *   draining      a pause: both workers finish what is under way, store their position and say so. Leaving
  *                 `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
  *   committing    source blocked if asked for, commit point taken; events are applied up to it. A commit that failed or
- *                 died before `canWrite` takes a new point: the source may have been written meanwhile
- * finishing     Every event is applied: traits restored (`preparing`), both clusters proved equal (`verifying`), the
- *               destination unblocked (`admitting`), then (`canWrite`) unique indexes (`converting`)
+ *                 died before it was decided takes a new point: the source may have been written meanwhile
+ * finishing     Every event is applied: traits are restored (`preparing`), both clusters are proved equal (`verifying`), the
+ *               source is checked for late writes and the decision is stored (`deciding`), the destination is unblocked
+ *               (`opening`), then (`canWrite`) unique indexes are converted (`converting`). Until it is decided the commit can be
+ *               aborted (`commit.aborted`), which leads back to replicating; a rehearsal is aborted in any case. From the stored
+ *               decision on it only goes forward
  * paused        Until `sync.resume`. Survives restarts. Nothing is under way that could fail, but another process with the
  *               same id may take the lease: then nothing can be resumed here
  * committed     The end of this direction.
@@ -66,10 +82,12 @@ export const instanceMachine = setup({
     collectionCopy: fromCallback<WorkerOrder, ReplicationInput>(placeholder('collectionCopy')),
     eventApplication: fromCallback<WorkerOrder, ReplicationInput>(placeholder('eventApplication')),
     verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
-    commitPoint: fromPromise<string, WithConfiguration>(placeholder('commitPoint')),
-    preparation: fromPromise<void, WithConfiguration>(placeholder('preparation')),
+    commitWatch: fromCallback<WorkerOrder, CommitWatchInput>(placeholder('commitWatch')),
+    commitPoint: fromPromise<string, CommitInput>(placeholder('commitPoint')),
+    preparation: fromPromise<void, CommitInput>(placeholder('preparation')),
     verdict: fromPromise<void, VerdictInput>(placeholder('verdict')),
-    admission: fromPromise<void, VerdictInput>(placeholder('admission')),
+    decision: fromPromise<void, VerdictInput>(placeholder('decision')),
+    opening: fromPromise<void, WithConfiguration>(placeholder('opening')),
     indexConversion: fromPromise<void, WithConfiguration>(placeholder('indexConversion')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
     adaptation: fromPromise<void, WithConfiguration>(placeholder('adaptation')),
@@ -78,11 +96,14 @@ export const instanceMachine = setup({
     wasIdle: ({ context }) => context.configuration === null,
     hasFailed: ({ context }) => context.failure !== null,
     isCommitted: ({ context }) => context.canWrite && !context.commitRequested,
-    isAdmitted: ({ context }) => context.canWrite,
-    isNotAdmitted: ({ context }) => !context.canWrite,
+    canWrite: ({ context }) => context.canWrite,
+    isDecided: ({ context }) => context.decided,
+    isUndecided: ({ context }) => !context.decided && !context.canWrite,
+    isUndecidedCommit: ({ context }) => context.commitRequested && !context.decided && !context.canWrite,
     notInitialised: ({ context }) => !context.initialised,
     isReached: ({ context }) => context.reached,
     isPauseRequested: ({ context }) => context.pauseRequested,
+    isPauseNew: ({ context }) => !context.pauseRequested,
     isCommitRequested: ({ context }) => context.commitRequested,
     isReversing: ({ context }) => Boolean(context.reversing),
     isMoved: ({ context }) => context.reversing === 'adapting',
@@ -108,7 +129,7 @@ export const instanceMachine = setup({
   },
 }).createMachine({
   id: 'instance',
-  context: ({ input }) => (input ? commitAnew(input) : freshContext),
+  context: ({ input }) => (input ? commitAnew(completed(input)) : freshContext),
   initial: 'booting',
   // In every state: it changes how fast the workers are, not what they do.
   on: { 'sync.limit': { actions: assign({ limits: ({ event }) => event.limits }) } },
@@ -147,8 +168,14 @@ export const instanceMachine = setup({
         'verification.restarted': { actions: assign({ hashed: false }) },
         'lease.buried': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
         'commit.renewed': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
+        'commit.aborted': {
+          guard: 'isUndecidedCommit',
+          target: 'syncing',
+          reenter: true,
+          actions: assign(({ context }) => commitAborted(context)),
+        },
         'commit.passed': {
-          guard: 'isNotAdmitted',
+          guard: 'isUndecided',
           target: '.finishing',
           actions: assign(({ context }) => commitPassed(context)),
         },
@@ -163,7 +190,7 @@ export const instanceMachine = setup({
         },
         initialising: {
           tags: 'RUNNING',
-          on: { 'sync.pause': { actions: 'requestPause' } },
+          on: { 'sync.pause': { guard: 'isPauseNew', actions: 'requestPause' } },
           invoke: {
             id: 'initialisation',
             src: 'initialisation',
@@ -180,13 +207,19 @@ export const instanceMachine = setup({
             {
               id: 'collectionCopy',
               src: 'collectionCopy',
-              input: ({ context }) => ({ ...withConfiguration(context), commitBegun: context.commitRequested }),
+              input: ({ context }) => ({
+                ...withConfiguration(context),
+                commitBegun: context.commitRequested || context.commitAborted,
+              }),
               onError: { target: '#instance.failed', actions: 'rememberFailure' },
             },
             {
               id: 'eventApplication',
               src: 'eventApplication',
-              input: ({ context }) => ({ ...withConfiguration(context), commitBegun: context.commitRequested }),
+              input: ({ context }) => ({
+                ...withConfiguration(context),
+                commitBegun: context.commitRequested || context.commitAborted,
+              }),
               onError: { target: '#instance.failed', actions: 'rememberFailure' },
             },
           ],
@@ -220,7 +253,15 @@ export const instanceMachine = setup({
               tags: ['RUNNING', 'canCommit'],
               on: {
                 'sync.pause': 'draining',
-                'sync.commit': { target: 'committing', actions: assign({ commitRequested: true }) },
+                'sync.commit': {
+                  target: 'committing',
+                  actions: assign({
+                    commitRequested: true,
+                    commitAborted: false,
+                    abortsBefore: ({ event }) => event.abortsBefore,
+                    commitUntil: ({ event }) => event.commitUntil,
+                  }),
+                },
                 'verification.restarted': { target: 'choosing', actions: assign({ hashed: false }) },
               },
             },
@@ -236,21 +277,24 @@ export const instanceMachine = setup({
             },
             committing: {
               tags: 'COMMITTING',
-              invoke: {
-                id: 'commitPoint',
-                src: 'commitPoint',
-                input: ({ context }) => withConfiguration(context),
-                onDone: {
-                  actions: [
-                    assign({ commitPoint: ({ event }) => event.output }),
-                    sendTo('eventApplication', ({ event }) => ({
-                      type: 'worker.drainTo' as const,
-                      commitPoint: event.output,
-                    })),
-                  ],
+              invoke: [
+                commitWatch,
+                {
+                  id: 'commitPoint',
+                  src: 'commitPoint',
+                  input: ({ context }) => withCommit(context),
+                  onDone: {
+                    actions: [
+                      assign({ commitPoint: ({ event }) => event.output }),
+                      sendTo('eventApplication', ({ event }) => ({
+                        type: 'worker.drainTo' as const,
+                        commitPoint: event.output,
+                      })),
+                    ],
+                  },
+                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
                 },
-                onError: { target: '#instance.failed', actions: 'rememberFailure' },
-              },
+              ],
               on: {
                 'events.reached': {
                   guard: 'hasCommitPoint',
@@ -266,32 +310,54 @@ export const instanceMachine = setup({
           initial: 'choosing',
           states: {
             choosing: {
-              // Once writes are allowed on the destination, nothing there may be made equal to the source again.
-              always: [{ guard: 'isAdmitted', target: 'converting' }, { target: 'preparing' }],
+              // Once it is decided nothing on the destination may be made equal to the source again.
+              always: [
+                { guard: 'canWrite', target: 'converting' },
+                { guard: 'isDecided', target: 'opening' },
+                { target: 'preparing' },
+              ],
             },
             preparing: {
-              invoke: {
-                id: 'preparation',
-                src: 'preparation',
-                input: ({ context }) => withConfiguration(context),
-                onDone: 'verifying',
-                onError: { target: '#instance.failed', actions: 'rememberFailure' },
-              },
+              invoke: [
+                commitWatch,
+                {
+                  id: 'preparation',
+                  src: 'preparation',
+                  input: ({ context }) => withCommit(context),
+                  onDone: 'verifying',
+                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
+                },
+              ],
             },
             verifying: {
-              invoke: {
-                id: 'verdict',
-                src: 'verdict',
-                input: ({ context }) => withCommitPoint(context),
-                onDone: 'admitting',
-                onError: { target: '#instance.failed', actions: 'rememberFailure' },
-              },
+              invoke: [
+                commitWatch,
+                {
+                  id: 'verdict',
+                  src: 'verdict',
+                  input: ({ context }) => withCommitPoint(context),
+                  onDone: 'deciding',
+                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
+                },
+              ],
             },
-            admitting: {
+            deciding: {
+              invoke: [
+                commitWatch,
+                {
+                  id: 'decision',
+                  src: 'decision',
+                  input: ({ context }) => withCommitPoint(context),
+                  onDone: { target: 'opening', actions: assign({ decided: true }) },
+                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
+                },
+              ],
+            },
+            opening: {
               invoke: {
-                id: 'admission',
-                src: 'admission',
-                input: ({ context }) => withCommitPoint(context),
+                id: 'opening',
+                src: 'opening',
+                input: ({ context }) => withConfiguration(context),
                 onDone: { target: 'converting', actions: assign({ canWrite: true }) },
                 onError: { target: '#instance.failed', actions: 'rememberFailure' },
               },

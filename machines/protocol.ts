@@ -7,7 +7,8 @@ export type SyncCommand =
   | { type: 'sync.start'; configuration: StartConfiguration }
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
-  | { type: 'sync.commit' }
+  /** Accepted once what it asks for is stored for all instances; both fields are explained in `InstanceContext`. */
+  | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null }
   | { type: 'sync.reverse' }
   | { type: 'sync.limit'; limits: Limits }
 
@@ -24,7 +25,9 @@ export type WorkerReport =
   | { type: 'lease.buried' }
   /** The coordinator has begun a new attempt to commit. */
   | { type: 'commit.renewed' }
-  /** The others have committed without this instance: writes are allowed on the destination, and nothing may be applied. */
+  /** The commit is aborted, for all instances: by the operator, by its time limit, or because it was a rehearsal. */
+  | { type: 'commit.aborted' }
+  /** The commit is decided, without this instance: nothing may be applied any more. */
   | { type: 'commit.passed' }
 
 /** What the instance tells its workers. */

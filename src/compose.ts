@@ -5,6 +5,7 @@ import type { Instance } from './api/instance.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
+import type { CommitRequest } from './domain/commit-request.ts'
 import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { InstancesReport } from './domain/instances.ts'
@@ -116,16 +117,20 @@ export class ComposedInstance implements Instance {
     await (await this.#whenReady()).resume()
   }
 
-  async commit(): Promise<void> {
-    await (await this.#whenReady()).commit()
+  async commit(request: CommitRequest): Promise<void> {
+    await (await this.#whenReady()).commit(request)
+  }
+
+  async abort(): Promise<void> {
+    await (await this.#whenReady()).abort()
   }
 
   async reverse(): Promise<void> {
     await (await this.#whenReady()).reverse()
   }
 
-  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
-    return await (await this.#whenReady()).sendToAll(command)
+  async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
+    return await (await this.#whenReady()).sendToAll(command, request)
   }
 
   async audit(): Promise<AuditEntry[]> {

@@ -7,6 +7,7 @@ import { failure, wrongMethod } from './answers.ts'
 import { auditCommands } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
+import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
@@ -123,14 +124,34 @@ export function createApi(dependencies: ApiDependencies) {
 
     .post(
       '/api/v1/commit',
-      describeCommand('commit', 'Ends the sync once canCommit is true; poll progress.', noBody, successSchema),
+      describeCommand(
+        'commit',
+        'Ends the sync once canCommit is true, or rehearses that; poll progress.',
+        { schema: commitBodySchema, required: false },
+        successSchema,
+      ),
       async (context) => {
-        await readEmptyBody(context.req.raw)
-        await instance.commit()
+        await instance.commit(parseCommit(await readJsonObject(context.req.raw)))
         return context.json(success)
       },
     )
     .all('/api/v1/commit', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/abort',
+      describeCommand(
+        'abort',
+        'Gives up a commit that has not come to canWrite: COMMITTING to RUNNING, on all instances.',
+        noBody,
+        successSchema,
+      ),
+      async (context) => {
+        await readEmptyBody(context.req.raw)
+        await instance.abort()
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/abort', (context) => wrongMethod(context, 'POST'))
 
     .post(
       '/api/v1/reverse',

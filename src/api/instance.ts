@@ -1,5 +1,6 @@
 import type { AuditEntry, CommandCall } from '../domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
+import type { CommitRequest } from '../domain/commit-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
@@ -27,10 +28,13 @@ export interface Instance {
   check(configuration: StartConfiguration): Promise<Finding[]>
   pause(): Promise<void>
   resume(): Promise<void>
-  commit(): Promise<void>
+  /** Refused unless `canCommit`, and with a reason that names what is missing. */
+  commit(request: CommitRequest): Promise<void>
+  /** Gives up a commit that is under way, on all instances. Refused once it is decided. */
+  abort(): Promise<void>
   reverse(): Promise<void>
   /** Passes the command on to every living instance; resolves with what each answered, this one among them. */
-  sendToAll(command: TeamCommand): Promise<TeamAnswers>
+  sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers>
   /** Who sent which command, the newest first. */
   audit(): Promise<AuditEntry[]>
   /** Writes a command down. Never fails and is never waited for. `admitted`: it was not kept out by the API's guards. */

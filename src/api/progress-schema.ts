@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { commitEstimateSchema, rehearsalSchema } from './commit-schema.ts'
 import { limitsSchema, renderLimits } from './limits-schema.ts'
 import { objectOf } from './strict-schema.ts'
 
@@ -65,6 +66,8 @@ export const progressSchema = objectOf({
     objectOf({ indexesBuilt: integer('Indexes built.'), totalIndexesToBuild: integer('Indexes to build.') }),
   ),
   limits: v.exactOptional(described(limitsSchema, 'What holds back bulk work; absent while only --loadLevel does.')),
+  commit: v.exactOptional(described(commitEstimateSchema, 'How long a commit takes.')),
+  lastRehearsal: v.exactOptional(described(rehearsalSchema, 'What the last rehearsal of the commit came to.')),
   retrying: v.exactOptional(objectOf({ what: text('What is tried again.'), since: text('Since when, ISO 8601.') })),
 })
 
@@ -75,6 +78,7 @@ type RenderedProgress = v.InferOutput<typeof progressSchema>
 /** Copies what is public, with whole numbers and without connection strings in free text. */
 export function renderProgress(progress: Progress): RenderedProgress {
   const { collectionCopy, directionMapping, verification, failure, indexBuilding, limits, retrying } = progress
+  const { commit, lastRehearsal } = progress
   return {
     state: progress.state,
     canCommit: progress.canCommit,
@@ -113,6 +117,10 @@ export function renderProgress(progress: Progress): RenderedProgress {
       },
     }),
     ...(limits && { limits: renderLimits(limits) }),
+    ...(commit && {
+      commit: { estimatedSeconds: commit.estimatedSeconds, waitingFor: commit.waitingFor.map((one) => ({ ...one })) },
+    }),
+    ...(lastRehearsal && { lastRehearsal: { ...lastRehearsal, verdict: redactUris(lastRehearsal.verdict) } }),
     ...(retrying && { retrying: { what: redactUris(retrying.what), since: retrying.since } }),
   }
 }

@@ -4,7 +4,7 @@ import { objectOf } from './strict-schema.ts'
 
 /** Bodies that every endpoint shares. Those of start and progress stand in start-schema.ts and progress-schema.ts. */
 
-/** pause, resume, commit and reverse take `{}` or nothing. */
+/** pause, resume, abort and reverse take `{}` or nothing. */
 export const emptyBodySchema = objectOf({})
 
 export const successSchema = objectOf({ success: v.literal(true) })

@@ -4,9 +4,10 @@ import { refusalStatus } from '../domain/errors.ts'
 import { type TeamAnswers, type TeamCommand, teamCommands } from '../domain/team-command.ts'
 import { wrongMethod } from './answers.ts'
 import type { RefusalVariables } from './audit-commands.ts'
+import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { describeCommand } from './describe-endpoint.ts'
 import type { Instance } from './instance.ts'
-import { readEmptyBody } from './read-body.ts'
+import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { emptyBodySchema, failureSchema, successSchema } from './schemas.ts'
 import { objectOf } from './strict-schema.ts'
 
@@ -22,6 +23,7 @@ const summaries: Record<TeamCommand, string> = {
   pause: 'Sends pause to every living instance.',
   resume: 'Sends resume to every living instance.',
   commit: 'Sends commit to every living instance.',
+  abort: 'Sends abort to every living instance.',
   reverse: 'Sends reverse to every living instance.',
 }
 
@@ -32,12 +34,15 @@ export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVa
     const description = describeCommand(
       `${command}All`,
       summaries[command],
-      { schema: emptyBodySchema, required: false },
+      { schema: command === 'commit' ? commitBodySchema : emptyBodySchema, required: false },
       allAcceptedSchema,
     )
     routes.post(path, description, async (context) => {
-      await readEmptyBody(context.req.raw)
-      const { status, body } = renderAnswers(await instance.sendToAll(command))
+      const given =
+        command === 'commit'
+          ? await instance.sendToAll(command, parseCommit(await readJsonObject(context.req.raw)))
+          : await readEmptyBody(context.req.raw).then(() => instance.sendToAll(command))
+      const { status, body } = renderAnswers(given)
       if ('error' in body) context.set('refusedWith', body.error)
       return context.json(body, status)
     })

@@ -10,6 +10,7 @@ export interface ClientRequest {
     | 'pause'
     | 'resume'
     | 'commit'
+    | 'abort'
     | 'reverse'
     | 'repair'
     | 'mismatches'
@@ -57,6 +58,15 @@ export function limitsBody(options: Record<string, string | undefined>): Record<
       return given === undefined ? [] : [[field, given === 'none' ? null : /^\d+$/.test(given) ? Number(given) : given]]
     }),
   )
+}
+
+/** The body of commit from its options: only what was given. */
+export function commitBody({ dryRun, maxSeconds }: { dryRun?: boolean; maxSeconds?: string }): Record<string, unknown> {
+  return {
+    ...(dryRun === true && { dryRun }),
+    // The instance judges the value: it knows the rules.
+    ...(maxSeconds !== undefined && { maxSeconds: /^\d+$/.test(maxSeconds) ? Number(maxSeconds) : maxSeconds }),
+  }
 }
 
 interface StartOptions {

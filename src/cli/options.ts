@@ -3,7 +3,7 @@ import { printable } from '../audit/difference.ts'
 import type { VerifyOptions } from '../audit/run-verify.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { addAccessOptions, readAccess } from './access.ts'
-import { type ClientRequest, collectUrl, defaultUrls, limitsBody, startBody } from './client-options.ts'
+import { type ClientRequest, collectUrl, commitBody, defaultUrls, limitsBody, startBody } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
 import {
   addServeOptions,
@@ -147,6 +147,15 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
         request: { command: 'limit', ...clientOptions(command, env), body: { inline: limitsBody(options) } },
       }),
     )
+  client('commit', 'end the sync: hand over to the destination')
+    .option('--dry-run', 'rehearse it: everything up to the verdict, then go on as before; progress has the result')
+    .option('--max-seconds <number>', 'abort by itself when canWrite is not reached within this many seconds')
+    .action((options, command: Command) =>
+      found({
+        kind: 'client',
+        request: { command: 'commit', ...clientOptions(command, env), body: { inline: commitBody(options) } },
+      }),
+    )
   client('collections', 'print how far the sync is with each collection, those with mismatches and the most left first')
     .option('--limit <number>', 'rows to show, at most 200; 100 by default')
     .option('--after <number>', 'rows to leave out before them')
@@ -162,7 +171,7 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
     ['limits', 'print what holds back what is done in bulk'],
     ['pause', 'pause the sync'],
     ['resume', 'resume a paused sync, or a failed one after its cause is mended'],
-    ['commit', 'end the sync: hand over to the destination'],
+    ['abort', 'give up a commit that has not come to canWrite: the sync goes on as before it'],
     ['reverse', 'turn a committed reversible sync around'],
     ['mismatches', 'print what a failed verification found different'],
     ['audit', 'print who sent which command, and what became of it'],

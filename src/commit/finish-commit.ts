@@ -10,7 +10,6 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { restoreCappedOrder } from './capped-order.ts'
 import type { ReversePosition } from './reverse-position.ts'
-import { setWriteBlocking } from './write-blocking.ts'
 
 export interface CommitParts {
   source: Cluster
@@ -65,18 +64,13 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   }
 }
 
-/** The last steps before `canWrite`: documents may expire and applications may write on the destination. */
-export async function admitWrites(parts: CommitParts, unblock: boolean): Promise<void> {
-  await parts.reversePosition?.fix()
+/** Documents may expire on the destination again. The last change there before the decision. May be repeated. */
+export async function restoreExpiry(parts: CommitParts): Promise<void> {
   parts.atStep('restoreExpiry')
   for (const entry of parts.catalogue.entries()) {
     const what = `commit of ${entry.database}.${entry.name}`
     await retry(what, parts.context, () => parts.traits.restoreExpiry(entry))
   }
-  parts.atStep('unblock')
-  if (!unblock) return
-  await retry('allowing writes on the destination', parts.context, () => setWriteBlocking(parts.destination, false))
-  parts.atStep('unblocked')
 }
 
 /**

@@ -1,7 +1,8 @@
 import type { DocumentWriter } from '../apply/write-identities.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
-import { parseChangeEvent } from '../domain/change-event.ts'
+import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { LateWrites } from '../domain/commit-request.ts'
 import { traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -25,28 +26,23 @@ export interface Quiet {
   expired: number
 }
 
+/** How many of the writes that came too late are named. */
+const namedMax = 10
+
 /**
- * Looks at everything the source did to what is synced after the commit point. Where its writes are not blocked the TTL monitor goes on
+ * Reads everything the source did to what is synced after the commit point. Where its writes are not blocked the TTL monitor goes on
  * deleting (on 6.0.27 it rests while they are): such deletes are applied. Anything else would be lost by handing over,
  * so it is a failure that names the first of it. Returns the time up to which the source is known to be quiet (call
  * again with that), and how many documents expired.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
-  const { source, context } = parts
-  await retry('looking for late writes', context, () => appendNote(source, 'quiet'))
-  const until = source.latest
-  await retry('looking for late writes', context, () => appendNote(source, 'after quiet'))
+  const { context } = parts
   let expired = 0
-  const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => hurriedAwaitMS }
-  const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)
-  for await (const batch of stream) {
+  const until = await readSince(parts, since, async (events) => {
     const gone = new Map<CatalogueEntry, Buffer[]>()
-    for (const bytes of batch.events) {
-      const event = parseChangeEvent(bytes)
-      if (event.time <= since || !isUserCollection(event.collection)) continue
-      const entry = parts.catalogue.get(event.uuid)
-      const expires = entry?.wanted.indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
-      if (!entry || !expires || event.kind !== 'delete' || !event.idElement) throw late(event)
+    for (const event of events) {
+      const entry = expiringEntry(parts, event)
+      if (!entry || !event.idElement) throw late(event)
       expired += 1
       const known = gone.get(entry)
       if (known) known.push(event.idElement)
@@ -55,18 +51,68 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
     for (const [entry, ids] of gone) {
       await retry('applying what expired', context, () => parts.writer.delete(entry, ids))
     }
-    // Beyond it, not at it: one time may be shared by many events.
-    if (batch.position.time > until) break
-  }
+  })
   return { until, expired }
 }
 
-function late({ operationType, database, collection, idElement }: ReturnType<typeof parseChangeEvent>): FatalError {
+/**
+ * After the destination is unblocked: source writes that no check before the decision has seen. They are on the source only, and the
+ * operator has to know of each. Deletes in collections with a TTL index are left out: they expire on the destination too.
+ */
+export async function findLateWrites(parts: LateChangesParts, since: ClusterTime): Promise<LateWrites> {
+  const found: LateWrites = { total: 0, first: [] }
+  await readSince(parts, since, async (events) => {
+    for (const event of events) {
+      if (expiringEntry(parts, event)) continue
+      found.total += 1
+      if (found.first.length < namedMax) found.first.push(describe(event))
+    }
+  })
+  return found
+}
+
+/** Gives every change after `since` to `take`, batch by batch, up to a moment after the call. Returns that moment. */
+async function readSince(
+  parts: LateChangesParts,
+  since: ClusterTime,
+  take: (events: ChangeEvent[]) => Promise<void>,
+): Promise<ClusterTime> {
+  const { source, context } = parts
+  await retry('checking the source for late writes', context, () => appendNote(source, 'quiet'))
+  const until = source.latest
+  // The stream passes `until` by this one. It is not waited for: the stream is opened meanwhile.
+  const after = retry('checking the source for late writes', context, () => appendNote(source, 'after quiet'))
+  after.catch(() => {}) // rejects below
+  const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => hurriedAwaitMS }
+  const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)
+  for await (const batch of stream) {
+    const events = batch.events
+      .map(parseChangeEvent)
+      .filter((event) => event.time > since && isUserCollection(event.collection))
+    if (events.length > 0) await take(events)
+    // Beyond it, not at it: one time may be shared by many events.
+    if (batch.position.time > until) break
+  }
+  await after
+  return until
+}
+
+/** The collection, where the event is a delete in one whose documents expire. */
+function expiringEntry({ catalogue }: LateChangesParts, event: ChangeEvent): CatalogueEntry | null {
+  const entry = catalogue.get(event.uuid)
+  const expires = entry?.wanted.indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
+  return entry && expires && event.kind === 'delete' ? entry : null
+}
+
+function describe({ operationType, database, collection, idElement }: ChangeEvent): string {
   const where = collection ? namespace(database, collection) : database
-  const what = idElement ? `${where}, _id ${JSON.stringify(renderId(idElement))}` : where
+  return `${operationType} on ${idElement ? `${where}, _id ${JSON.stringify(renderId(idElement))}` : where}`
+}
+
+function late(event: ChangeEvent): FatalError {
   return new FatalError(
     'SourceWritten',
-    `the source was written after the commit point (${operationType} on ${what}). Stop all writes on the source, or start ` +
-      'with enableUserWriteBlocking "sourceAndDestination"; then send resume, which commits anew with what was written.',
+    `the source was written after the commit point (${describe(event)}). Stop all writes on the source, or start ` +
+      'with enableUserWriteBlocking "sourceAndDestination"; then send resume, which commits again with what was written.',
   )
 }

@@ -18,8 +18,8 @@ export interface ReversePositionParts {
  * last look, while user writes are still blocked. So whatever changes there unseen by that look comes after it.
  *
  * Every attempt to commit takes it anew, for the oplog of the destination may no longer reach back to the first one's. But
- * once an attempt has come to allowing writes, users may have written, and what they wrote must come after it: then it stays
- * for good, also when that attempt dies before it could tell. Beginning earlier than needed only makes equal what is equal.
+ * once a commit is decided (`writesHeld` becomes false with the decision) users may have written, and what they wrote must come
+ * after it: then it stays for good. Beginning earlier than needed only makes equal what is equal.
  */
 export class ReversePosition {
   readonly #parts: ReversePositionParts
@@ -35,10 +35,5 @@ export class ReversePosition {
     } else await stages.set({ writesHeld: true })
     await retry('noting where a reversal would begin', context, () => appendNote(destination, 'writes allowed'))
     await metadata.savePosition('reverse', epoch(), { kind: 'time', time: destination.latest })
-  }
-
-  /** Before users can write on the destination. */
-  async fix(): Promise<void> {
-    await this.#parts.stages.set({ writesHeld: false })
   }
 }

@@ -15,3 +15,8 @@ export async function setWriteBlocking(cluster: Cluster, blocked: boolean): Prom
 export function blocksDestination(configuration: StartConfiguration): boolean {
   return configuration.enableUserWriteBlocking !== 'none'
 }
+
+/** Whether a commit blocks users' writes on the source. */
+export function blocksSource(configuration: StartConfiguration): boolean {
+  return configuration.enableUserWriteBlocking === 'sourceAndDestination'
+}

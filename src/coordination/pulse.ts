@@ -87,11 +87,11 @@ export class Pulse {
     this.#beating.then(() => work.coordination.nudge()).catch(() => {})
   }
 
-  /** The coordinator's verifier, for those who do not verify themselves. */
-  get verification(): Progress['verification'] {
+  /** The coordinator's progress, where that is another instance: it verifies, and knows what a commit waits for. */
+  get coordinator(): Progress | null {
     const coordinator = this.#parts.work()?.coordination
     if (!coordinator || coordinator.leading) return null
-    return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress.verification ?? null
+    return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
   }
 
   get warnings(): string[] {
@@ -117,7 +117,7 @@ export class Pulse {
     if (command && work.team.waitingFor.length > 0) {
       warnings.push(`the ${command} waits until these instances have got it too: ${work.team.waitingFor.join(', ')}`)
     }
-    return warnings
+    return [...warnings, ...work.commit.warnings]
   }
 
   /** Everybody, as last heard of; this instance as it is now. */
@@ -182,8 +182,9 @@ export class Pulse {
     if (rests && this.#seen.length > 1) await work.figures.countCopied()
     await this.#countStranded(work)
     // Lost when the others were told to commit, or started since.
-    if (this.#seen.length > 1 && this.#state === 'RUNNING' && progress.canCommit && (await work.team.isCommitting())) {
-      this.#parts.receive({ type: 'sync.commit' })
+    if (this.#seen.length > 1 && this.#state === 'RUNNING' && progress.canCommit) {
+      const commit = await work.team.joinable()
+      if (commit) this.#parts.receive({ type: 'sync.commit', abortsBefore: commit.abortsBefore, commitUntil: null })
     }
   }
 

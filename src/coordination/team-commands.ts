@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { RefusedError } from '../domain/errors.ts'
-import type { TeamAnswer, TeamAnswers, TeamCommand } from '../domain/team-command.ts'
+import type { TeamAnswer, TeamAnswers } from '../domain/team-command.ts'
 import { redactUris } from '../domain/uri-rules.ts'
-import type { Addressee, CommandRecord, CommandStore } from '../mongo/command-store.ts'
+import type { Addressee, CommandRecord, CommandStore, GivenCommand } from '../mongo/command-store.ts'
 import { isTransient } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Liveness } from './liveness.ts'
@@ -19,7 +19,7 @@ export interface TeamCommandsParts extends Addressee {
   /** Null before there is a sync. */
   work: () => CommandedWork | null
   /** As if the command had come by this instance's own API. */
-  perform: (command: TeamCommand) => Promise<void>
+  perform: (given: GivenCommand) => Promise<void>
   context: RetryContext
   /** For how long a command may be taken, and is waited for; ms. */
   patienceMS?: number
@@ -52,27 +52,27 @@ export class TeamCommands {
   }
 
   /** Resolves when all who are alive have answered, and after the patience at the latest. */
-  async give(command: TeamCommand): Promise<TeamAnswers> {
+  async give(given: GivenCommand): Promise<TeamAnswers> {
     const work = this.#parts.work()
     if (!work) {
       throw new RefusedError('WrongState', 'this instance takes no part in a sync; send the command to one that does')
     }
     const to = await this.#alive(work)
     try {
-      const record = await this.#give(work, command, to)
+      const record = await this.#give(work, given, to)
       return new Map(to.map((one) => [one.id, record.answers.get(one.incarnation) ?? this.#silent(one, record)]))
     } catch (cause) {
       if (!isTransient(cause)) throw cause
-      const description = `the destination does not answer: some instances may have got the ${command}, see their states`
+      const description = `the destination does not answer: some instances may have got the ${given.command}, see their states`
       throw new RefusedError('ClusterUnreachable', description, { cause })
     }
   }
 
-  async #give(work: CommandedWork, command: TeamCommand, to: readonly Addressee[]): Promise<CommandRecord> {
+  async #give(work: CommandedWork, given: GivenCommand, to: readonly Addressee[]): Promise<CommandRecord> {
     const { commands, record } = work
     const id = randomUUID()
     try {
-      await commands.give(id, command, record.generation, to)
+      await commands.give(id, given, record.generation, to)
       await this.#answered(work, id, to)
     } finally {
       // Whoever has not taken it by now never does: what is answered of them here stays true.
@@ -122,18 +122,18 @@ export class TeamCommands {
     const work = this.#parts.work()
     const { incarnation, context } = this.#parts
     if (!work || context.signal.aborted) return
-    for (const { id, command } of await work.commands.waiting(incarnation, work.record.generation)) {
+    for (const { id, ...given } of await work.commands.waiting(incarnation, work.record.generation)) {
       if (!(await work.commands.take(id, incarnation, this.#patienceMS))) continue
       // Another sync by now, where it means something else.
       if (this.#parts.work() !== work) return
       // Not awaited: a pause may take long, and what is given meanwhile is not for after it.
-      void this.#perform(work.commands, id, command)
+      void this.#perform(work.commands, id, given)
     }
   }
 
-  async #perform(commands: CommandStore, id: string, command: TeamCommand): Promise<void> {
+  async #perform(commands: CommandStore, id: string, given: GivenCommand): Promise<void> {
     const { perform, incarnation, context } = this.#parts
-    const answer = await perform(command).then((): TeamAnswer => ({ success: true }), this.#refusal)
+    const answer = await perform(given).then((): TeamAnswer => ({ success: true }), this.#refusal)
     await retry('answering a command', context, () => commands.answer(id, incarnation, answer)).catch((error) =>
       context.onRetry?.('answering a command', error),
     )

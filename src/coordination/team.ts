@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Failure, FatalError, StoppedError } from '../domain/errors.ts'
+import { type CommitRequest, type LateWrites, plainCommit } from '../domain/commit-request.ts'
+import { type Failure, FatalError, RefusedError, StoppedError } from '../domain/errors.ts'
 import type { PublicState } from '../domain/progress.ts'
 import type { Coordination } from './coordination.ts'
 import type { Liveness } from './liveness.ts'
-import { type CommitStep, hasReached, type StageStore, type Stages } from './stages.ts'
+import { type CommitStep, hasReached, isDecided, type StageStore, type Stages } from './stages.ts'
 
 export interface TeamParts {
   coordination: Coordination
@@ -21,12 +22,28 @@ export class RenewedError extends Error {
   }
 }
 
-/** The others have committed while this instance was away. */
+/** The commit was aborted: by the operator, by its time limit, or because it was a rehearsal. */
+export class AbortedError extends Error {
+  constructor() {
+    super('the commit was aborted')
+    this.name = 'AbortedError'
+  }
+}
+
+/** The commit is decided: nothing may be applied on the destination any more, and what is left of the commit is done. */
 export class PassedError extends Error {
   constructor() {
-    super('the sync is committed')
+    super('the commit is decided')
     this.name = 'PassedError'
   }
+}
+
+/** Takes back what a commit has changed. Both may be repeated. */
+export interface UndoCommit {
+  /** What was prepared on the destination is held back again, and the destination is blocked where it was. */
+  holdBack: () => Promise<void>
+  /** Users may write on the source again, where the commit had blocked it. */
+  unblockSource: () => Promise<void>
 }
 
 const waitMS = 250
@@ -46,6 +63,24 @@ export class Team {
 
   get #leading(): boolean {
     return this.#parts.coordination.leading
+  }
+
+  load(): Promise<Stages> {
+    return this.#parts.stages.load()
+  }
+
+  /** What the check after unblocking found, for the warnings of every instance. */
+  async tellLateWrites(lateWrites: LateWrites): Promise<void> {
+    await this.#tell({ lateWrites })
+  }
+
+  get #term(): number {
+    return this.#parts.coordination.coordinatorEpoch
+  }
+
+  /** What is stored of the commit, as this instance loaded it last. */
+  get stages(): Stages {
+    return this.#parts.stages.latest
   }
 
   /** The first step of a sync. */
@@ -69,80 +104,145 @@ export class Team {
     }
   }
 
-  /** Before anything is applied. Throws PassedError where writes are allowed on the destination by now. */
+  /** Before anything is applied. Throws PassedError where the commit is decided by now. */
   async insistOnOpen(): Promise<void> {
-    if (hasReached(await this.#parts.stages.load(), 'canWrite')) throw new PassedError()
+    if (isDecided(await this.#parts.stages.load())) throw new PassedError()
   }
 
   /**
-   * Before anything is applied by an instance that knows of a commit: what an attempt that is over had restored on the
-   * destination is held back again, by the coordinator. An attempt that others are still at is left alone.
+   * Before anything is applied by an instance that knows of a commit, or while an abort has not been undone: what the attempt
+   * that is over had changed is undone by the coordinator. An attempt that others are still at is left alone.
+   * @param commitBegun this instance had begun a commit that is not finished
    */
-  async reopen(holdBack: () => Promise<void>, signal: AbortSignal): Promise<void> {
+  async reopen(commitBegun: boolean, undo: UndoCommit, signal: AbortSignal): Promise<void> {
     for (;;) {
       const stages = await this.#parts.stages.load()
-      if (hasReached(stages, 'canWrite')) return
+      if (isDecided(stages)) return
+      const { aborts } = stages
+      const isAborted = aborts > stages.abortsUndone
+      if (!commitBegun && !isAborted) return
       if (this.#leading) {
-        // Whoever leads is here, so nobody is at the attempt any more.
+        // The coordinator is here, so no instance works on the attempt any more.
         await this.#tell({ abandoned: true, heldBack: false })
-        await holdBack()
-        return await this.#tell({ heldBack: true })
+        if (isAborted) await undo.unblockSource()
+        await undo.holdBack()
+        return await this.#tell({ heldBack: true, abortsUndone: aborts })
       }
-      if (!isOver(stages) || stages.heldBack) return
+      if (!isAborted && (!isOver(stages) || stages.heldBack)) return
       await this.#wait(signal)
     }
   }
 
-  /** Resolves with the commit point of a new attempt, or of one that is under way. Throws the failure of one that ends meanwhile. */
+  /**
+   * Stores what the commit is asked for, before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
+   * instance was asked for a different commit.
+   * @returns how many commits have been aborted so far: an abort that follows is of this one
+   */
+  async request(request: CommitRequest): Promise<number> {
+    const { stages, liveness, id } = this.#parts
+    const seen = await liveness.instances().catch(() => null)
+    const others = seen?.filter((one) => one.alive && one.id !== id && one.progress.state === 'COMMITTING')
+    // What an instance had stored that died before it began the commit binds nobody.
+    if (others?.length === 0) await stages.set({ request: null })
+    const { request: stored, aborts } = await stages.request(request)
+    if (stored && (stored.dryRun !== request.dryRun || stored.maxSeconds !== request.maxSeconds)) {
+      throw new RefusedError(
+        'ConfigurationMismatch',
+        `the commit that is under way has dryRun ${stored.dryRun} and maxSeconds ${stored.maxSeconds}; send the same to every instance, or abort it first`,
+      )
+    }
+    return aborts
+  }
+
+  /**
+   * Aborts the commit that this instance takes part in. May be repeated.
+   * @param abortsBefore what `request` had returned
+   * @returns false when it is too late: the commit is decided
+   */
+  async abort(abortsBefore: number, fields: Parameters<StageStore['abort']>[1] = {}): Promise<boolean> {
+    const stages = await this.#parts.stages.abort(abortsBefore, fields)
+    this.#parts.liveness.notify()
+    return stages.aborts > abortsBefore
+  }
+
+  /** Resolves with true when the commit is aborted, and with false when it is decided, is not under way any more, or `signal` aborts. */
+  async aborted(abortsBefore: number, signal: AbortSignal): Promise<boolean> {
+    while (!signal.aborted) {
+      const stages = await this.#parts.stages.load()
+      if (stages.aborts > abortsBefore) return true
+      if (isDecided(stages)) return false
+      await this.#wait(signal).catch(() => {})
+    }
+    return false
+  }
+
+  /**
+   * Resolves with the commit point of a new attempt, or of one that is under way. Throws the failure of one that ends meanwhile,
+   * and AbortedError.
+   */
   async commitPoint(
     takePoint: () => Promise<string>,
+    abortsBefore: number,
     signal: AbortSignal,
   ): Promise<{ attempt: number; point: string }> {
     let failuresBefore: number | null = null
     for (;;) {
       const stages = await this.#parts.stages.load()
       failuresBefore ??= stages.failures
-      if (hasReached(stages, 'canWrite')) throw new PassedError()
-      // An attempt may begin and fail between two looks.
+      if (isDecided(stages)) throw new PassedError()
+      if (stages.aborts > abortsBefore) throw new AbortedError()
+      // An attempt may begin and fail between two reads.
       if (stages.failures > failuresBefore) throwFailure(stages)
       if (stages.attempt > 0 && stages.commitPoint && !isOver(stages) && !this.#leading) {
         this.waitingFor = []
         return { attempt: stages.attempt, point: stages.commitPoint }
       }
-      // Also asked where another leads, for whoever wonders there.
+      // Also asked where another instance leads, for its warnings.
       if ((await this.allAre('COMMITTING')) && this.#leading) {
         const point = await takePoint()
         const attempt = stages.attempt + 1
-        await this.#tell({
-          attempt,
-          commitPoint: point,
-          step: 'point',
-          failure: null,
-          abandoned: false,
-          heldBack: false,
-        })
-        return { attempt, point }
+        const begun = await this.#parts.stages.begin({ attempt, term: this.#term }, point)
+        this.#parts.liveness.notify()
+        if (begun.attempt === attempt && begun.term === this.#term) return { attempt, point }
       }
       await this.#wait(signal)
     }
   }
 
-  /** Throws RenewedError when the attempt is given up, or the failure it has ended with meanwhile. */
-  async step(step: CommitStep, attempt: number, work: () => Promise<void>, signal: AbortSignal): Promise<void> {
+  /**
+   * Does a step of the commit, or waits until the coordinator has done it. Throws RenewedError when the attempt is given up,
+   * AbortedError when the commit is, or the failure that it has ended with meanwhile.
+   * @param work what the coordinator does; returns what is stored together with the step
+   */
+  async step(
+    step: CommitStep,
+    { attempt, abortsBefore }: { attempt: number; abortsBefore: number },
+    work: () => Promise<Partial<Stages> | undefined>,
+    signal: AbortSignal,
+  ): Promise<void> {
     let failuresBefore: number | null = null
     for (;;) {
       const stages = await this.#parts.stages.load()
       failuresBefore ??= stages.failures
-      if (stages.attempt > attempt && !hasReached(stages, 'canWrite')) throw new RenewedError()
+      const decided = isDecided(stages)
+      if (!decided && stages.aborts > abortsBefore) throw new AbortedError()
+      if (!decided && stages.attempt > attempt) throw new RenewedError()
       if (hasReached(stages, step)) return
-      // Also for whoever leads by now: what an attempt that is given up had prepared is held back again.
-      if (stages.abandoned) throw new RenewedError()
+      // Also for a coordinator that was elected since: what an attempt that is given up had prepared is held back again.
+      if (!decided && stages.abandoned) throw new RenewedError()
       if (this.#leading) {
-        await work()
-        return await this.#tell({ step, failure: null })
+        const owner = { attempt: decided ? stages.attempt : attempt, term: this.#term }
+        // A verdict holds only in the term in which it was reached, and so does every step before the decision.
+        if (!decided && stages.term !== owner.term) await this.#parts.stages.takeOver(owner)
+        const fields = await work()
+        const advanced = await this.#parts.stages.advance(owner, step, fields)
+        this.#parts.liveness.notify()
+        // Not so where it was aborted, or taken over, before it could be stored.
+        if (hasReached(advanced, step) && advanced.attempt === owner.attempt && !isOver(advanced)) return
+      } else if (stages.failures > failuresBefore || !decided) {
+        // Before the decision a failure ends the attempt, whether or not this instance had come to the step by then.
+        throwFailure(stages)
       }
-      // Before writes are allowed a failure ends the attempt, whether or not this instance had come to the step by then.
-      if (stages.failures > failuresBefore || !hasReached(stages, 'canWrite')) throwFailure(stages)
       await this.#wait(signal)
     }
   }
@@ -173,10 +273,11 @@ export class Team {
     await this.#tell({ failure, failures: stages.failures + 1, heldBack: false })
   }
 
-  /** The coordinator has taken a commit point, and nothing has gone wrong with it so far. */
-  async isCommitting(): Promise<boolean> {
+  /** The commit that the others are at, if the coordinator has taken its commit point and nothing has gone wrong with it so far. */
+  async joinable(): Promise<{ abortsBefore: number; request: CommitRequest } | null> {
     const stages = await this.#parts.stages.load()
-    return stages.attempt > 0 && !isOver(stages)
+    if (stages.attempt === 0 || isOver(stages)) return null
+    return { abortsBefore: stages.aborts, request: stages.request ?? plainCommit }
   }
 
   async hashed(hashed: boolean): Promise<void> {
@@ -222,5 +323,5 @@ function throwFailure({ failure }: Stages): void {
 
 /** The present attempt has ended without being a commit. */
 function isOver(stages: Stages): boolean {
-  return !hasReached(stages, 'canWrite') && (stages.abandoned || stages.failure !== null)
+  return !isDecided(stages) && (stages.abandoned || stages.failure !== null)
 }

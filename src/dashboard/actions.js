@@ -10,7 +10,7 @@ import { byId, create, setList, setText, tell } from './page.js'
 /** @typedef {{ success: boolean, errorDescription?: string }} Answer */
 /** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
 
-const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', reverse: 'Reverse' }
+const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', abort: 'Abort', reverse: 'Reverse' }
 
 export class Actions {
   /** @type {Sample['instances']} */

@@ -3,11 +3,14 @@ import { count, duration, enumerated, percent } from './format.js'
 
 /** Which commands make sense now, why the others do not, and what each does. */
 
-/** @typedef {'pause' | 'resume' | 'commit' | 'reverse'} Command */
+/** @typedef {'pause' | 'resume' | 'commit' | 'abort' | 'reverse'} Command */
 /** @typedef {Sample['instances'][number]} Row */
 
 /** @type {readonly Command[]} */
-export const commands = ['pause', 'resume', 'commit', 'reverse']
+export const commands = ['pause', 'resume', 'commit', 'abort', 'reverse']
+
+/** A commit is refused while it is further behind. */
+const lagMaxSeconds = 30
 
 /**
  * Null where the command would be taken; else what it waits for.
@@ -27,6 +30,8 @@ export function obstacle(command, instances) {
       return inState('PAUSED', 'FAILED').length > 0 ? null : 'no instance is PAUSED or FAILED'
     case 'commit':
       return commitObstacle(living)
+    case 'abort':
+      return inState('COMMITTING').some(({ progress }) => !progress.canWrite) ? null : 'no commit is under way'
     case 'reverse':
       return inState('COMMITTED').length === living.length ? null : 'waits for COMMITTED on every instance'
   }
@@ -57,6 +62,8 @@ function commitObstacle(living) {
     const { hashedDocumentCount: hashed, estimatedDocumentCount: all } = side
     return `the first verification has not ended (${count(hashed)} of ${count(all)} documents)`
   }
+  const lag = Math.max(0, ...unready.map(({ progress }) => progress.lagTimeSeconds ?? 0))
+  if (lag > lagMaxSeconds) return `the application of changes is ${duration(lag)} behind`
   return `${enumerated(unready.map(({ mongosyncID }) => mongosyncID))} cannot commit yet`
 }
 
@@ -97,13 +104,20 @@ export function effect(command, instances) {
     }
     case 'commit': {
       const lag = Math.max(0, ...living.map(({ progress }) => progress.lagTimeSeconds ?? 0))
+      const estimate = living.find(({ progress }) => progress.commit)?.progress.commit
       const verified = living.some(({ progress }) => progress.verification !== null)
       return (
         `Ends the migration on ${all}. Stop all writes on ${source} first. What is left is applied (lag ${duration(lag)})` +
         `${verified ? ', both clusters are compared a last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
-        'This cannot be taken back; a sync that was started as reversible can be reversed.'
+        `${estimate ? `That takes about ${duration(estimate.estimatedSeconds)}. ` : ''}Until then it can be aborted; ` +
+        'afterwards it cannot be taken back, but a sync that was started as reversible can be reversed.'
       )
     }
+    case 'abort':
+      return (
+        `Gives up the commit on ${all}: writes on ${source} are allowed again where the commit had blocked them, and its ` +
+        `changes go on being applied to ${destination}. The commit can be sent again at any time.`
+      )
     case 'reverse':
       return (
         `Turns the sync around on ${all}: ${destination} becomes the source, and what is changed there since the commit is ` +

@@ -3,7 +3,7 @@ import { teamCommands } from './team-command.ts'
 
 /** Commands that change what a sync does; whoever sends one is written down. */
 export const auditedCommands = [
-  ...(['start', 'pause', 'resume', 'commit', 'reverse', 'limit', 'repair'] as const),
+  ...(['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'limit', 'repair'] as const),
   ...teamCommands.map((command) => `all/${command}` as const),
 ]
 export type AuditedCommand = (typeof auditedCommands)[number]

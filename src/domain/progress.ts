@@ -1,3 +1,4 @@
+import type { CommitEstimate, Rehearsal } from './commit-request.ts'
 import type { Failure } from './errors.ts'
 import type { LimitsReport } from './limits.ts'
 
@@ -43,4 +44,7 @@ export interface Progress {
   /** Absent while nothing but `loadLevel` holds back bulk work. */
   limits?: LimitsReport
   retrying?: { what: string; since: string }
+  /** How long a commit takes, or will still take, to `canWrite`; absent where there is nothing to say. */
+  commit?: CommitEstimate
+  lastRehearsal?: Rehearsal
 }

@@ -1,7 +1,7 @@
 import type { RefusalName } from './errors.ts'
 
-/** The commands that one instance can pass on to all: those without a body. */
-export const teamCommands = ['pause', 'resume', 'commit', 'reverse'] as const
+/** The commands that one instance can pass on to all. Only commit has a body. */
+export const teamCommands = ['pause', 'resume', 'commit', 'abort', 'reverse'] as const
 export type TeamCommand = (typeof teamCommands)[number]
 
 /** What an instance answered to a command that was passed on to it. */

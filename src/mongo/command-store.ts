@@ -1,4 +1,5 @@
 import type { Document } from 'mongodb'
+import type { CommitRequest } from '../domain/commit-request.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import type { TeamAnswer, TeamCommand } from '../domain/team-command.ts'
 import type { Cluster } from './cluster.ts'
@@ -16,6 +17,12 @@ export interface Addressee {
   id: string
   /** Of that process: hexadecimal digits, so it may be the name of a field. */
   incarnation: string
+}
+
+/** A command and, where it is a commit, what that is asked for. */
+export interface GivenCommand {
+  command: TeamCommand
+  request?: CommitRequest
 }
 
 export interface CommandRecord {
@@ -39,17 +46,17 @@ export class CommandStore {
   }
 
   /** @param generation of the sync: instances of another one do not see the command */
-  async give(id: string, command: TeamCommand, generation: number, to: readonly Addressee[]): Promise<void> {
+  async give(id: string, given: GivenCommand, generation: number, to: readonly Addressee[]): Promise<void> {
     const expired = { $expr: { $gt: [ageMS, keepMS] } }
     await this.#write({ delete: collection, deletes: [{ q: expired, limit: 0 }] })
-    const fields = { _id: id, schemaVersion, command, generation, to, closed: false, taken: {}, answers: {} }
+    const fields = { _id: id, schemaVersion, ...given, generation, to, closed: false, taken: {}, answers: {} }
     // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
     const u = [{ $replaceWith: { $literal: fields } }, { $set: { givenAt: '$$NOW' } }]
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
   /** Those for this process that it has not taken, the oldest first. */
-  async waiting(incarnation: string, generation: number): Promise<{ id: string; command: TeamCommand }[]> {
+  async waiting(incarnation: string, generation: number): Promise<({ id: string } & GivenCommand)[]> {
     const filter = {
       schemaVersion,
       generation,
@@ -58,7 +65,11 @@ export class CommandStore {
       [`taken.${incarnation}`]: { $exists: false },
     }
     const found = await this.#find(filter, { sort: { givenAt: 1 } })
-    return found.map(({ _id, command }) => ({ id: _id as string, command: command as TeamCommand }))
+    return found.map(({ _id, command, request }) => ({
+      id: _id as string,
+      command: command as TeamCommand,
+      ...(request ? { request: request as CommitRequest } : {}),
+    }))
   }
 
   /**

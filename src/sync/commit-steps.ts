@@ -1,15 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { admitWrites, finishIndexes, prepareToWrite } from '../commit/finish-commit.ts'
-import { applyLateDeletes } from '../commit/late-changes.ts'
-import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
+import { finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
+import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
+import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { Team } from '../coordination/team.ts'
+import type { CommitStep, Stages } from '../coordination/stages.ts'
+import { AbortedError, type Team } from '../coordination/team.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import { CommitTiming } from './commit-timing.ts'
 import type { Replication } from './replication.ts'
 import type { SharedReplication } from './shared-replication.ts'
 import type { Verification } from './verification.ts'
@@ -19,8 +21,26 @@ const verifierPollMS = 50
 /** So many take a while to apply, and more expire meanwhile: they are looked for again before the verifier comes to them. */
 const manyExpired = 10_000
 
+/** By the names of `lastRehearsal.steps`. */
+const stepNames: Record<string, string> = {
+  commitPoint: 'the commit point on the source',
+  applyEvents: 'changes to be applied',
+  prepare: 'definitions and indexes on the destination',
+  verify: 'the comparison of both clusters',
+  lastCheck: 'the last check of the source',
+}
+
+/** Which commit a step belongs to. */
+interface CommitAt {
+  /** How many commits had been aborted when it was asked for. */
+  abortsBefore: number
+  /** Cluster time of the source, as decimal digits. */
+  commitPoint: string
+}
+
 export interface CommitStepsParts {
   source: Cluster
+  destination: Cluster
   configuration: StartConfiguration
   context: RetryContext
   coordination: Coordination
@@ -38,29 +58,31 @@ export interface CommitStepsParts {
 /** What each step of a commit does here, whether this instance coordinates or waits; and the repair between two attempts. */
 export class CommitSteps {
   readonly #parts: CommitStepsParts
+  readonly timing = new CommitTiming()
   /** The source is known to have done nothing between the commit point and this time but let documents expire. */
   #quietUntil: ClusterTime = 0n
   /** The attempt to commit that this instance takes part in. */
   #attempt = 0
   #loadedFor = -1
+  /** The attempt and the coordinator's term in which this process issued a verdict; it holds in no other. */
+  #verdict: { attempt: number; term: number } | null = null
 
   constructor(parts: CommitStepsParts) {
     this.#parts = parts
   }
 
   /** Blocks the source if asked for and fixes the time up to which events are applied; for an instance that does not lead, waits. */
-  commitPoint(left: AbortSignal): Promise<string> {
-    return this.#parts.team
-      .commitPoint(() => this.#takeCommitPoint(), left)
-      .then(({ attempt, point }) => {
-        this.#attempt = attempt
-        return point
-      })
+  async commitPoint(abortsBefore: number, left: AbortSignal): Promise<string> {
+    const take = (): Promise<string> => this.#takeCommitPoint()
+    const { attempt, point } = await this.#parts.team.commitPoint(take, abortsBefore, left)
+    this.#attempt = attempt
+    return point
   }
 
   async #takeCommitPoint(): Promise<string> {
     const { source, configuration, context } = this.#parts
-    if (configuration.enableUserWriteBlocking === 'sourceAndDestination') {
+    this.timing.begin('commitPoint')
+    if (blocksSource(configuration)) {
       this.#parts.atStep('blockSource')
       await retry('blocking writes on the source', context, () => setWriteBlocking(source, true))
     }
@@ -69,41 +91,48 @@ export class CommitSteps {
     const point = source.latest.toString()
     // Events are applied until the stream has passed the point; on a quiet source this is what it passes it by.
     await retry('taking the commit point', context, () => appendNote(source, 'after commit'))
+    this.timing.next('applyEvents')
     return point
   }
 
-  prepareToWrite(left: AbortSignal): Promise<void> {
+  prepareToWrite(abortsBefore: number, left: AbortSignal): Promise<void> {
     const { configuration, context, coordination, team, verification, runs } = this.#parts
     return runs.finish(left, async () => {
       runs.renew()
       await this.#parts.lead()
-      // Nothing is applied here any more; whoever finishes the commit takes all of it.
+      // Nothing is applied here any more; the instance that finishes the commit takes all of it.
       if (!coordination.leading) await coordination.yieldAll()
-      const prepare = async (): Promise<void> => {
+      const prepare = async (): Promise<undefined> => {
         await team.alone(runs.signal)
+        this.timing.next('prepare')
         const replication = await this.#loadFor(this.#attempt)
         await this.#refuseUntold(replication)
         await retry('following views', context, () => replication.commit.definitions.followUntoldViews())
         await verification.checkDefinitions(configuration, 'heldBack')
         await prepareToWrite(replication.commit)
       }
-      await team.step('prepared', this.#attempt, prepare, runs.signal)
+      await this.#step('prepared', abortsBefore, prepare, runs.signal)
     })
   }
 
   /** Both clusters hold the same, and the source is quiet. Throws FatalError VerificationFailed or SourceWritten. */
-  verdict(commitPoint: ClusterTime, left: AbortSignal): Promise<void> {
-    const { team, runs } = this.#parts
-    return runs.finish(left, () => team.step('verified', this.#attempt, () => this.#speak(commitPoint), runs.signal))
+  verdict({ abortsBefore, commitPoint }: CommitAt, left: AbortSignal): Promise<void> {
+    const { runs } = this.#parts
+    const issue = async (): Promise<undefined> => {
+      await this.#issueVerdict(BigInt(commitPoint))
+    }
+    return runs.finish(left, () => this.#step('verified', abortsBefore, issue, runs.signal))
   }
 
-  async #speak(commitPoint: ClusterTime): Promise<void> {
-    const { configuration, team, verification, runs } = this.#parts
+  async #issueVerdict(commitPoint: ClusterTime): Promise<void> {
+    const { configuration, coordination, team, verification, runs } = this.#parts
+    const term = coordination.coordinatorEpoch
     await team.alone(runs.signal)
+    this.timing.next('verify')
     await this.#loadFor(this.#attempt)
     this.#parts.applied(commitPoint)
     this.#parts.atStep('verify')
-    // Before the verifier's last look: what changes on the destination after it belongs to the way back.
+    // Before the verifier reads the last changes: what changes on the destination after that belongs to a reversal.
     this.#parts.atStep('reversePosition')
     await this.finishing.commit.reversePosition?.take()
     const applyLate = async (since: ClusterTime): Promise<number> => {
@@ -115,31 +144,116 @@ export class CommitSteps {
     }
     let since = commitPoint
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
-    // Of who has just been elected it begins beside this.
+    // An instance that has just been elected starts its verifier beside this.
     while (configuration.verification.enabled && !verification.running) {
       if (runs.signal.aborted) throw new StoppedError()
       await sleep(verifierPollMS)
     }
     await verification.settle(configuration, () => applyLate(this.#quietUntil))
+    this.#verdict = { attempt: this.#attempt, term }
   }
 
-  /** A last look at the source, then writes are allowed on the destination. */
-  admit(commitPoint: ClusterTime, left: AbortSignal): Promise<void> {
-    const { configuration, team, verification, runs } = this.#parts
-    return runs.finish(left, () => {
-      const admit = async (): Promise<void> => {
-        await team.alone(runs.signal)
-        await this.#loadFor(this.#attempt)
-        const since = laterOf(commitPoint, this.#quietUntil)
-        await applyLateDeletes(this.finishing.commit, since)
-        await this.#refuseUntold(this.finishing)
-        // From here on users write on the destination, and that is no difference any more.
+  /**
+   * The last check of the source, and then the decision: once that is stored, the commit only goes forward. A verdict that a former
+   * coordinator issued does not count: what was written on the destination since then was compared by nobody. A rehearsal
+   * ends here.
+   */
+  decide({ abortsBefore, commitPoint }: CommitAt, left: AbortSignal): Promise<void> {
+    const { coordination, team, verification, runs } = this.#parts
+    const decide = async (): Promise<Partial<Stages>> => {
+      await team.alone(runs.signal)
+      const term = coordination.coordinatorEpoch
+      if (this.#verdict?.attempt !== this.#attempt || this.#verdict.term !== term) {
+        await this.#issueVerdict(BigInt(commitPoint))
+      }
+      this.timing.next('lastCheck')
+      const { commit } = this.finishing
+      const rehearsed = team.stages.request?.dryRun ?? false
+      if (!rehearsed) {
+        // From the decision on users write on the destination, which is no difference any more.
         await verification.end()
         if (left.aborted) throw new StoppedError()
-        await admitWrites(this.finishing.commit, blocksDestination(configuration))
+        await restoreExpiry(commit)
       }
-      return team.step('canWrite', this.#attempt, admit, runs.signal)
+      await this.#refuseUntold(this.finishing)
+      this.#parts.atStep('lastCheck')
+      const { until } = await applyLateDeletes(commit, laterOf(BigInt(commitPoint), this.#quietUntil))
+      this.#quietUntil = until
+      if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())
+      this.#parts.atStep('decide')
+      // Without write blocking users may have written on the destination all along.
+      return { writesHeld: false, quietUntil: until.toString(), lateWrites: null }
+    }
+    return runs.finish(left, () => this.#step('decided', abortsBefore, decide, runs.signal))
+  }
+
+  #verified(): string {
+    return this.#parts.configuration.verification.enabled ? 'equal' : 'not verified'
+  }
+
+  /** The decision is stored: users may write on the destination. */
+  open(left: AbortSignal): Promise<void> {
+    const { configuration, context, destination, team, runs } = this.#parts
+    return runs.finish(left, async () => {
+      runs.renew()
+      await this.#parts.lead()
+      const open = async (): Promise<undefined> => {
+        if (!blocksDestination(configuration)) return
+        this.#parts.atStep('unblock')
+        const retrying = { ...context, signal: runs.signal }
+        await retry('allowing writes on the destination', retrying, () => setWriteBlocking(destination, false))
+        this.#parts.atStep('unblocked')
+      }
+      await team.step('canWrite', { attempt: this.#attempt, abortsBefore: 0 }, open, runs.signal)
+      this.timing.over()
     })
+  }
+
+  async #step(
+    step: CommitStep,
+    abortsBefore: number,
+    work: () => Promise<Partial<Stages> | undefined>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { team } = this.#parts
+    const worked = async (): Promise<Partial<Stages> | undefined> => {
+      try {
+        return await work()
+      } catch (error) {
+        // A rehearsal does not fail: it says what a commit would have failed with, and changes are applied again.
+        if (!(error instanceof FatalError) || !team.stages.request?.dryRun) throw error
+        return await this.#endRehearsal(abortsBefore, error.failure, error.message)
+      }
+    }
+    await team.step(step, { attempt: this.#attempt, abortsBefore }, worked, signal)
+  }
+
+  async #endRehearsal(abortsBefore: number, verdict: string, reason: string | null = null): Promise<never> {
+    const lastRehearsal = this.timing.rehearsal(verdict)
+    const abortReason = reason && `the rehearsal would have failed with ${verdict}: ${reason}`
+    await this.#parts.team.abort(abortsBefore, { lastRehearsal, abortReason })
+    throw new AbortedError()
+  }
+
+  /** What the commit waits for now, in words. */
+  get waitingFor(): string {
+    const { waitingFor } = this.#parts.team
+    if (waitingFor.length > 0) return `these instances to get the commit too: ${waitingFor.join(', ')}`
+    return stepNames[this.timing.step ?? ''] ?? 'the coordinator'
+  }
+
+  /** What the operator should know of the last commit, or of the one that is under way. */
+  get warnings(): string[] {
+    const { abortReason, lateWrites } = this.#parts.team.stages
+    const warnings = abortReason === null ? [] : [abortReason]
+    if (lateWrites && lateWrites.total > 0) {
+      const { total, first } = lateWrites
+      warnings.push(
+        `the source was written while writes moved to the destination: ${total} ${total === 1 ? 'write is' : 'writes are'} not on the ` +
+          `destination: ${first.join('; ')}${total > first.length ? '; …' : ''}. Apply them there by hand.`,
+      )
+    }
+    return warnings
   }
 
   /** Of a source older than 6.0, whose change stream does not tell of every definition. */
@@ -152,8 +266,16 @@ export class CommitSteps {
     return runs.finish(left, async () => {
       runs.renew()
       await this.#parts.lead()
-      const convert = async (): Promise<void> => finishIndexes((await this.#parts.replication.load()).commit)
-      await team.step('committed', this.#attempt, convert, runs.signal)
+      const convert = async (): Promise<Partial<Stages>> => {
+        const { commit } = await this.#parts.replication.load()
+        // First, so that the operator hears of what came too late as early as can be.
+        const { quietUntil, lateWrites } = await this.#parts.team.load()
+        const late = lateWrites ?? (quietUntil === null ? null : await findLateWrites(commit, BigInt(quietUntil)))
+        if (late) await this.#parts.team.tellLateWrites(late)
+        await finishIndexes(commit)
+        return {}
+      }
+      await team.step('committed', { attempt: this.#attempt, abortsBefore: 0 }, convert, runs.signal)
     })
   }
 

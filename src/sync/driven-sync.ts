@@ -8,9 +8,9 @@ import type { InstancesReport } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
-import type { TeamCommand } from '../domain/team-command.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 import type { ClusterName } from '../mongo/cluster.ts'
+import type { GivenCommand } from '../mongo/command-store.ts'
 import type { LeaseLoss } from '../mongo/lease.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { turnAround } from '../reverse/turn-around.ts'
@@ -48,7 +48,7 @@ export class DrivenSync {
   #inherited: StartConfiguration | null = null
 
   /** @param perform what was passed on to this instance, as if it had come by its own API */
-  constructor(parts: DrivenSyncParts, perform: (command: TeamCommand) => Promise<void>) {
+  constructor(parts: DrivenSyncParts, perform: (given: GivenCommand) => Promise<void>) {
     this.#parts = parts
     this.throttle = new Throttle(parts.loadLevel)
     this.commands = new TeamCommands({
@@ -121,7 +121,7 @@ export class DrivenSync {
       warnings: this.#pulse.warnings,
       strandedBytes: this.#pulse.strandedBytes,
       throttle: this.throttle,
-      verification: this.#pulse.verification,
+      coordinator: this.#pulse.coordinator,
     })
   }
 

@@ -1,9 +1,9 @@
 import { fromCallback, fromPromise } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
-import { PassedError, RenewedError } from '../coordination/team.ts'
+import { AbortedError, PassedError, RenewedError } from '../coordination/team.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { superviseCopy, superviseEvents, superviseVerification } from './supervise-work.ts'
+import { superviseCopy, superviseEvents, superviseVerification, watchCommit } from './supervise-work.ts'
 import type { SyncWork } from './sync-work.ts'
 
 export interface InstanceActorsParts {
@@ -31,6 +31,7 @@ export function withActors({ work, ended, storing, turnAround, report }: Instanc
     } catch (error) {
       if (error instanceof RenewedError) report({ type: 'commit.renewed' })
       else if (error instanceof PassedError) report({ type: 'commit.passed' })
+      else if (error instanceof AbortedError) report({ type: 'commit.aborted' })
       else throw error
       return await new Promise(() => {}) // the machine has left the state that waits for this
     }
@@ -45,14 +46,16 @@ export function withActors({ work, ended, storing, turnAround, report }: Instanc
         superviseEvents(work(), input.commitBegun, sendBack, receive),
       ),
       verification: fromCallback(({ sendBack }) => superviseVerification(work(), sendBack)),
-      commitPoint: fromPromise(({ signal }) => onceStored(signal, () => work().commit.commitPoint(signal))),
-      preparation: fromPromise(({ signal }) => onceStored(signal, () => work().commit.prepareToWrite(signal))),
-      verdict: fromPromise(({ input, signal }) =>
-        onceStored(signal, () => work().commit.verdict(BigInt(input.commitPoint), signal)),
+      commitWatch: fromCallback(({ input, sendBack }) => watchCommit(work(), input, sendBack)),
+      commitPoint: fromPromise(({ input, signal }) =>
+        onceStored(signal, () => work().commit.commitPoint(input.abortsBefore, signal)),
       ),
-      admission: fromPromise(({ input, signal }) =>
-        onceStored(signal, () => work().commit.admit(BigInt(input.commitPoint), signal)),
+      preparation: fromPromise(({ input, signal }) =>
+        onceStored(signal, () => work().commit.prepareToWrite(input.abortsBefore, signal)),
       ),
+      verdict: fromPromise(({ input, signal }) => onceStored(signal, () => work().commit.verdict(input, signal))),
+      decision: fromPromise(({ input, signal }) => onceStored(signal, () => work().commit.decide(input, signal))),
+      opening: fromPromise(({ signal }) => onceStored(signal, () => work().commit.open(signal))),
       indexConversion: fromPromise(({ signal }) => onceStored(signal, () => work().commit.finishIndexes(signal))),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => turnAround(signal))),
       adaptation: fromPromise(({ signal }) => onceStored(signal, () => work().adapt(signal))),

@@ -6,10 +6,11 @@ import { DocumentWriter } from '../apply/write-identities.ts'
 import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
 import { repairDifferences } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
-import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
+import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Barriers } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { StageStore } from '../coordination/stages.ts'
+import type { UndoCommit } from '../coordination/team.ts'
 import { CollectionCopy } from '../copy/collection-copy.ts'
 import type { Catalogue } from '../domain/catalogue.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
@@ -35,8 +36,8 @@ export interface ReplicationParts {
   selection: Selection
   coordination: Coordination
   stages: StageStore
-  /** Rejects when writes are allowed on the destination by now. */
-  insistOnOpen: () => Promise<void>
+  /** Rejects when a commit is decided by now; resolves when what an aborted one had changed is undone. */
+  insistOnOpen: (undo: UndoCommit) => Promise<void>
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
@@ -141,6 +142,15 @@ export class Replication {
     await holdBackAgain(this.commit)
   }
 
+  readonly undo: UndoCommit = {
+    holdBack: () => this.holdBack(),
+    unblockSource: async () => {
+      const { source, record, context } = this.#parts
+      if (!blocksSource(record.configuration)) return
+      await retry('allowing writes on the source', context, () => setWriteBlocking(source, false))
+    },
+  }
+
   async #blockDestination(): Promise<void> {
     const { destination, record, context } = this.#parts
     if (!blocksDestination(record.configuration)) return
@@ -224,7 +234,7 @@ export class Replication {
   /** Before partitions are applied that were another's: what it recorded must not come after what is recorded from now on. */
   async #reloadClaimed(): Promise<void> {
     // Whoever allows writes owns all partitions until that is recorded: seen open after the claim, it stays so while they are here.
-    await this.#parts.insistOnOpen()
+    await this.#parts.insistOnOpen(this.undo)
     await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
     this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())

@@ -3,11 +3,14 @@ import type { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { secondsOf } from '../domain/cluster-time.ts'
+import { estimateCommit } from '../domain/commit-estimate.ts'
+import { commitLagMaxSeconds } from '../domain/commit-request.ts'
 import { describeOplogTime, oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import type { Progress, ProgressInfo, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { commitFigures } from './commit-figures.ts'
 import type { SyncWork } from './sync-work.ts'
 
 const publicStates = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED'] as const
@@ -47,8 +50,8 @@ export interface ProgressSources {
   /** Bytes copied by lost instances, when this one counts them. */
   strandedBytes: number
   throttle: Pick<Throttle, 'isActive' | 'report'>
-  /** The coordinator's verifier, when this instance does not verify. */
-  verification: Progress['verification']
+  /** The coordinator's progress, when this instance does not coordinate. */
+  coordinator: Progress | null
 }
 
 /** The contract's progress object; pure but for the figures it is given. */
@@ -59,7 +62,7 @@ export function reportProgress(sources: ProgressSources): Progress {
   const { source, destination } = record.configuration
   return {
     state,
-    canCommit: snapshot.hasTag('canCommit'),
+    canCommit: snapshot.hasTag('canCommit') && (lagOf(state, sources) ?? 0) <= commitLagMaxSeconds,
     // The context turns with the direction; what is stored of it follows a moment later.
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
@@ -73,11 +76,12 @@ export function reportProgress(sources: ProgressSources): Progress {
     mongosyncID: sources.mongosyncID,
     coordinatorID: work.coordination.coordinatorID,
     verification: record.configuration.verification.enabled
-      ? (sources.verification ?? work.verification.report(record.configuration))
+      ? (sources.coordinator?.verification ?? work.verification.report(record.configuration))
       : null,
     ...(context.failure ? { failure: context.failure } : {}),
     ...oplogOf(state, sources),
     ...(sources.throttle.isActive ? { limits: sources.throttle.report } : {}),
+    ...commitOf(state, sources),
     ...(sources.retrying ? { retrying: sources.retrying } : {}),
   }
 }
@@ -92,6 +96,16 @@ function lagOf(state: PublicState, { work, sourceLatest }: ProgressSources): num
   if (state === 'PAUSED' || state === 'FAILED' || state === 'REVERSING') return null
   if (state === 'COMMITTED') return 0
   return Math.max(0, secondsOf(sourceLatest) - secondsOf(work.figures.appliedTime))
+}
+
+/** What a commit would take or will still take, and what the last rehearsal took. */
+function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 'commit' | 'lastRehearsal'> {
+  const { snapshot, work, coordinator } = sources
+  const { lastRehearsal } = work.team.stages
+  const isAhead = snapshot.hasTag('canCommit') || (state === 'COMMITTING' && !snapshot.context.decided)
+  // An instance that does not coordinate knows its own share alone.
+  const commit = coordinator ? coordinator.commit : estimateCommit(commitFigures(work, lagOf(state, sources)))
+  return { ...(isAhead && commit ? { commit } : {}), ...(lastRehearsal ? { lastRehearsal } : {}) }
 }
 
 /** How long the stream could stand still, once the oplog has been full; and early, that it is not long. */

@@ -56,7 +56,7 @@ export class SharedReplication {
     await team.insistOnOpen()
     const replication = await this.load()
     await this.#parts.insistOnRecord()
-    if (commitBegun) await team.reopen(() => replication.holdBack(), signal)
+    await team.reopen(commitBegun, replication.undo, signal)
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
     coordination.takeWork(true)
@@ -92,7 +92,11 @@ export class SharedReplication {
     const replication = new Replication({
       ...this.#parts,
       context: { ...context, signal: runs.signal },
-      insistOnOpen: () => team.insistOnOpen(),
+      insistOnOpen: async (undo) => {
+        await team.insistOnOpen()
+        // Another instance's commit may have been aborted by one that died before it was undone.
+        await team.reopen(false, undo, runs.signal)
+      },
     })
     const loaded = await replication.load()
     if (current) this.#latest = loaded

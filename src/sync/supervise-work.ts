@@ -1,3 +1,4 @@
+import type { CommitWatchInput } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
 import { PassedError } from '../coordination/team.ts'
 import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
@@ -54,6 +55,24 @@ export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: 
   return () => {
     replication.then(({ events }) => events?.drain()).catch(() => {})
     work.replication.left()
+  }
+}
+
+/** Beside a commit that can still be aborted: reports an abort, whichever instance asked for it, and aborts when its time is over. */
+export function watchCommit(work: SyncWork, { abortsBefore, commitUntil }: CommitWatchInput, sendBack: Report) {
+  const left = new AbortController()
+  const watch = async (): Promise<void> => {
+    if (await work.team.aborted(abortsBefore, left.signal)) sendBack({ type: 'commit.aborted' })
+  }
+  watch().catch((error) => tell(work, error, sendBack))
+  const expire = (): void => {
+    const abortReason = `the commit was aborted by its maxSeconds: it waited for ${work.commit.waitingFor}`
+    work.team.abort(abortsBefore, { abortReason }).catch((error) => tell(work, error, sendBack))
+  }
+  const timer = commitUntil === null ? null : setTimeout(expire, Math.max(0, commitUntil - Date.now()))
+  return (): void => {
+    left.abort()
+    if (timer) clearTimeout(timer)
   }
 }
 

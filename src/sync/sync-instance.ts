@@ -3,6 +3,7 @@ import type { Instance } from '../api/instance.ts'
 import { asRefusal } from '../checks/check.ts'
 import { rowOf } from '../coordination/pulse.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
+import { type CommitRequest, commitLagMaxSeconds, plainCommit } from '../domain/commit-request.ts'
 import { RefusedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
@@ -11,6 +12,7 @@ import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { TeamAnswers, TeamCommand } from '../domain/team-command.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
+import type { GivenCommand } from '../mongo/command-store.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
 import type { Mismatch } from '../verify/difference.ts'
@@ -30,7 +32,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
 
   constructor(parts: DrivenSyncParts) {
     this.#parts = parts
-    this.#sync = new DrivenSync(parts, (command) => this[command]())
+    this.#sync = new DrivenSync(parts, (given) => this.#perform(given))
   }
 
   /** Goes on with the sync that a predecessor of this instance began. */
@@ -86,7 +88,8 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   async start(configuration: StartConfiguration): Promise<void> {
     const { inherited } = this.#sync
     if (inherited && sameConfiguration(inherited, configuration)) return
-    if (this.#sync.state !== 'IDLE' || this.#starting) throw this.#wrongState('start', 'IDLE')
+    const started = { type: 'sync.start', configuration } as const
+    if (!this.#sync.actor.getSnapshot().can(started) || this.#starting) throw this.#wrongState('start', 'IDLE')
     this.#starting = true
     try {
       await reachBoth(this.#parts.clusters)
@@ -110,41 +113,83 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
 
   async pause(): Promise<void> {
     const { actor } = this.#sync
-    const snapshot = actor.getSnapshot()
-    if (this.#sync.state !== 'RUNNING' || snapshot.context.pauseRequested) throw this.#wrongState('pause', 'RUNNING')
-    actor.send({ type: 'sync.pause' })
+    const paused = { type: 'sync.pause' } as const
+    if (!actor.getSnapshot().can(paused)) throw this.#wrongState('pause', 'RUNNING')
+    actor.send(paused)
     await waitFor(actor, (now) => publicState(now) !== 'RUNNING', { timeout: Number.POSITIVE_INFINITY })
     await this.#sync.storing
     if (publicState(actor.getSnapshot()) !== 'PAUSED') throw this.#wrongState('pause', 'RUNNING')
   }
 
   async resume(): Promise<void> {
-    const { actor, state } = this.#sync
-    if (state !== 'PAUSED' && state !== 'FAILED') throw this.#wrongState('resume', 'PAUSED or FAILED')
+    const { actor } = this.#sync
+    const resumed = { type: 'sync.resume' } as const
+    if (!actor.getSnapshot().can(resumed)) throw this.#wrongState('resume', 'PAUSED or FAILED')
     if (actor.getSnapshot().context.failure?.error === 'LeaseLost') {
       throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
     }
     if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
-    actor.send({ type: 'sync.resume' })
+    actor.send(resumed)
     await this.#sync.storing
   }
 
-  async commit(): Promise<void> {
-    const { actor, state } = this.#sync
-    if (state !== 'RUNNING') throw this.#wrongState('commit', 'RUNNING')
-    if (!actor.getSnapshot().hasTag('canCommit')) {
+  async commit(request: CommitRequest): Promise<void> {
+    const { actor, state, work } = this.#sync
+    const committed = { type: 'sync.commit', abortsBefore: 0, commitUntil: null } as const
+    if (state !== 'RUNNING' || !work) throw this.#wrongState('commit', 'RUNNING')
+    if (!actor.getSnapshot().can(committed)) {
       throw new RefusedError(
         'CannotCommit',
         'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
       )
     }
-    actor.send({ type: 'sync.commit' })
+    const { lagTimeSeconds } = this.progress()
+    if (lagTimeSeconds !== null && lagTimeSeconds > commitLagMaxSeconds) {
+      throw new RefusedError(
+        'CannotCommit',
+        `the application of changes is ${lagTimeSeconds} seconds behind, and a commit is accepted up to ${commitLagMaxSeconds}; wait until ` +
+          'progress shows canCommit true, or lessen the load on the source. Nothing is lost, and the sync goes on',
+      )
+    }
+    try {
+      // Stored for all instances before any of them acts on it.
+      const abortsBefore = await work.team.request(request)
+      if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
+      const commitUntil = request.maxSeconds === null ? null : Date.now() + request.maxSeconds * 1_000
+      actor.send({ type: 'sync.commit', abortsBefore, commitUntil })
+    } catch (error) {
+      throw asRefusal(error, 'commit')
+    }
+    await this.#sync.storing
+  }
+
+  async abort(): Promise<void> {
+    const { actor, work } = this.#sync
+    const aborted = { type: 'commit.aborted' } as const
+    const snapshot = actor.getSnapshot()
+    if (!work || !snapshot.can(aborted)) throw this.#wrongState('abort', 'COMMITTING before canWrite')
+    let isAborted: boolean
+    try {
+      isAborted = await work.team.abort(snapshot.context.abortsBefore)
+    } catch (error) {
+      throw asRefusal(error, 'abort')
+    }
+    if (!isAborted) {
+      throw new RefusedError(
+        'WrongState',
+        'the commit is decided and only goes forward; wait until progress shows canWrite',
+      )
+    }
+    actor.send(aborted)
     await this.#sync.storing
   }
 
   async reverse(): Promise<void> {
-    const { work, state } = this.#sync
-    if (state !== 'COMMITTED' || !work || this.#reversing) throw this.#wrongState('reverse', 'COMMITTED')
+    const { work } = this.#sync
+    const reversed = { type: 'sync.reverse' } as const
+    if (!this.#sync.actor.getSnapshot().can(reversed) || !work || this.#reversing) {
+      throw this.#wrongState('reverse', 'COMMITTED')
+    }
     this.#reversing = true
     try {
       const { source, destination } = work.record.configuration
@@ -156,7 +201,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
         context,
       })
       await this.#sync.leadAgain(work)
-      this.#sync.actor.send({ type: 'sync.reverse' })
+      this.#sync.actor.send(reversed)
     } catch (error) {
       throw asRefusal(error, 'reverse')
     } finally {
@@ -165,9 +210,9 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     await this.#sync.storing
   }
 
-  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
+  async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
     try {
-      return await this.#sync.commands.give(command)
+      return await this.#sync.commands.give({ command, ...(request && { request }) })
     } catch (error) {
       throw asRefusal(error)
     }
@@ -181,7 +226,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     return { mismatches: mismatches as Mismatch[], total }
   }
 
-  /** Reconciles what the last verdict named from the source; `resume` then commits anew. */
+  /** Reconciles what the last verdict named from the source; `resume` then commits again. */
   async repair(): Promise<number> {
     const { actor, state, work } = this.#sync
     const failure = actor.getSnapshot().context.failure
@@ -203,6 +248,15 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
 
   close(): Promise<void> {
     return this.#sync.close()
+  }
+
+  /** What another instance has passed on to this one, as if it had come by this one's own API. */
+  async #perform({ command, request }: GivenCommand): Promise<void> {
+    if (command === 'commit') return await this.commit(request ?? plainCommit)
+    if (command !== 'abort') return await this[command]()
+    const { context } = this.#sync.actor.getSnapshot()
+    // One abort is for all instances: this one may have heard of it by another way already.
+    if (this.#sync.state !== 'RUNNING' || !context.commitAborted) await this.abort()
   }
 
   #wrongState(command: string, expected: string): RefusedError {

@@ -141,6 +141,7 @@ export class SyncWork {
     })
     this.commit = new CommitSteps({
       source,
+      destination,
       configuration: record.configuration,
       context,
       coordination: this.coordination,
@@ -154,6 +155,7 @@ export class SyncWork {
     })
     this.figures = new WorkFigures({
       source,
+      destination,
       metadata: this.#metadata,
       coordination: this.coordination,
       startTime: record.startTime,
@@ -262,6 +264,7 @@ export class SyncWork {
   async look(): Promise<void> {
     await this.replication.load(false)
     await this.figures.look()
+    await this.team.load()
     await this.coordination.look()
     await this.verification.look()
   }

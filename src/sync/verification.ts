@@ -67,6 +67,11 @@ export class Verification {
     return this.#verifier?.report ?? this.#report
   }
 
+  /** Null while nothing is verified here. */
+  get backlog(): { open: number; perSecond: number } | null {
+    return this.#verifier?.backlog ?? null
+  }
+
   /** A verifier is at work, or about to be. */
   get running(): boolean {
     return this.#runs > 0

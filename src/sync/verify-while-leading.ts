@@ -1,5 +1,5 @@
 import type { Coordination } from '../coordination/coordination.ts'
-import { hasReached, type StageStore } from '../coordination/stages.ts'
+import { isDecided, type StageStore } from '../coordination/stages.ts'
 import type { Team } from '../coordination/team.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Verification } from './verification.ts'
@@ -38,8 +38,8 @@ export async function verifyWhileLeading(
       continue
     }
     if (coordination.leading) {
-      // Users write on the destination by now, and that is no difference.
-      if (hasReached(await stages.load(), 'canWrite')) return
+      // From the decision on users write on the destination, and that is no difference.
+      if (isDecided(await stages.load())) return
       if (stopped.aborted) return
       const stop = (): void => void verification.stop()
       stopped.addEventListener('abort', stop, { once: true })

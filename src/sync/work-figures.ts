@@ -1,11 +1,17 @@
 import type { Coordination } from '../coordination/coordination.ts'
-import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
+import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
+import { AppliedPace } from './applied-pace.ts'
 import type { SharedReplication } from './shared-replication.ts'
+
+const pingsKept = 5
+/** Before the first ping is answered. */
+const unknownMS = 1_000
 
 export interface WorkFiguresParts {
   source: Cluster
+  destination: Cluster
   metadata: Metadata
   coordination: Coordination
   startTime: ClusterTime
@@ -20,6 +26,9 @@ export class WorkFigures {
   /** Of the partition that is furthest behind, whoever owns it; looked up now and then. */
   #others: ClusterTime = 0n
   #asking: Promise<unknown> | null = null
+  readonly #pace = new AppliedPace()
+  /** Of the last pings of each cluster, ms. */
+  readonly #pings = { source: [] as number[], destination: [] as number[] }
 
   constructor(parts: WorkFiguresParts) {
     this.#parts = parts
@@ -43,12 +52,29 @@ export class WorkFigures {
   keepTime(): void {
     const { latest, isOpen } = this.#parts.replication
     if (isOpen && latest?.events?.appliedTime) this.#appliedTime = latest.events.appliedTime
-    this.#asking ??= this.#parts.source
-      .read('admin', { ping: 1 })
-      .catch(() => {}) // what works with the source reports that it is away
+    this.#pace.add(performance.now(), secondsOf(this.appliedTime))
+    this.#asking ??= Promise.all([this.#ping('source'), this.#ping('destination')])
+      .catch(() => {}) // what works with the clusters reports that one is away
       .finally(() => {
         this.#asking = null
       })
+  }
+
+  async #ping(side: 'source' | 'destination'): Promise<void> {
+    const began = performance.now()
+    await this.#parts[side].read('admin', { ping: 1 })
+    this.#pings[side] = [...this.#pings[side], performance.now() - began].slice(-pingsKept)
+  }
+
+  /** Milliseconds of a round trip to the slower cluster: of the last few pings the fastest, for a busy machine delays some. */
+  get roundTripMS(): number {
+    const { source, destination } = this.#pings
+    return Math.max(Math.min(...source, unknownMS), Math.min(...destination, unknownMS))
+  }
+
+  /** Seconds of the source's time applied in a second, lately; null before it is known. */
+  get appliedPerSecond(): number | null {
+    return this.#pace.perSecond
   }
 
   /** Looks, for an instance that shares the events or has none, how far the others are. */

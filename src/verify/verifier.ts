@@ -39,6 +39,8 @@ export interface VerifierParts {
 
 const sides = ['source', 'destination'] as const
 
+/** Measured on two cores with both servers. */
+const comparedPerSecond = 15_000
 const generationMS = 400
 const generationMax = 8_000
 const checkpointMS = 1_000
@@ -111,6 +113,11 @@ export class Verifier {
         scanned: this.#scanned,
       })
     return { source: side('source'), destination: side('destination') }
+  }
+
+  /** Documents whose comparison is outstanding, and how many are compared in a second. */
+  get backlog(): { open: number; perSecond: number } {
+    return { open: this.#rechecks.count, perSecond: comparedPerSecond }
   }
 
   /** Time up to which each cluster's changes are known to the verifier. */

@@ -13,9 +13,9 @@ afterEach(async () => {
 test('every command that changes something is written down, accepted or refused, without its body', async () => {
   const { api, post, instance } = apiUnderTest()
   await post('/api/v1/start', { ...minimalStart, includeNamespaces: [{ database: 'hidden' }] })
-  for (const command of ['pause', 'resume', 'commit', 'reverse', 'repair']) await post(`/api/v1/${command}`)
+  for (const command of ['pause', 'resume', 'commit', 'abort', 'reverse', 'repair']) await post(`/api/v1/${command}`)
   await api.request('/api/v1/limits', { method: 'PATCH', body: '{"readConcurrency":2}' })
-  const commands = ['start', 'pause', 'resume', 'commit', 'reverse', 'repair', 'limit']
+  const commands = ['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'repair', 'limit']
   expect(instance.recorded).toMatchObject(
     commands.map((command) => ({ command, outcome: 'accepted', error: null, admitted: true })),
   )

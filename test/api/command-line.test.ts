@@ -255,12 +255,20 @@ describe('client commands', () => {
     return parsed.request
   }
 
-  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'commit', 'reverse'] as const)(
+  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'commit', 'abort', 'reverse'] as const)(
     '%s goes to the local instance',
     (command) => {
       expect(request(command)).toEqual({ command, urls: ['http://localhost:27182'], body: { inline: {} } })
     },
   )
+
+  test('commit sends what was given, and only that', () => {
+    expect(request('commit', '--dry-run', '--max-seconds', '10').body).toEqual({
+      inline: { dryRun: true, maxSeconds: 10 },
+    })
+    // The instance says what is wrong with it.
+    expect(request('commit', '--max-seconds', 'soon').body).toEqual({ inline: { maxSeconds: 'soon' } })
+  })
 
   test('limit sends what was given, and only that', () => {
     expect(request('limit', '--bytesPerSecond', '5000000', '--readConcurrency', 'none').body).toEqual({

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { FatalError, type RefusalName, RefusedError, refusalStatus } from '../../src/domain/errors.ts'
 import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
-const plainCommands = ['pause', 'resume', 'commit', 'reverse'] as const
+const plainCommands = ['pause', 'resume', 'commit', 'abort', 'reverse'] as const
 const commands = ['start', ...plainCommands] as const
 const bodyOf = (command: string) => (command === 'start' ? minimalStart : {})
 
@@ -43,8 +43,38 @@ describe('commands', () => {
     expect(reply.body).toEqual({
       success: false,
       error: 'InvalidRequest',
-      errorDescription: 'force: unknown field; no field is taken here',
+      errorDescription:
+        command === 'commit'
+          ? 'force: unknown field; the fields taken here are maxSeconds, dryRun'
+          : 'force: unknown field; no field is taken here',
     })
+    expect(instance.calls).toEqual([])
+  })
+
+  test.each([
+    [{}, { dryRun: false, maxSeconds: null }],
+    [{ dryRun: true }, { dryRun: true, maxSeconds: null }],
+    [
+      { maxSeconds: 10, dryRun: false },
+      { dryRun: false, maxSeconds: 10 },
+    ],
+  ])('commit with %j is passed on', async (body, request) => {
+    const { post, instance } = apiUnderTest()
+    for (const path of ['commit', 'all/commit']) expect((await post(`/api/v1/${path}`, body)).status).toBe(200)
+    expect(instance.calls.map((call) => call.request)).toEqual([request, request])
+  })
+
+  test.each([
+    [{ maxSeconds: 0 }, /^maxSeconds: must be at least 1$/],
+    [{ maxSeconds: 1.5 }, /^maxSeconds: must be a whole number$/],
+    [{ maxSeconds: '10' }, /^maxSeconds: must be a number$/],
+    [{ maxSeconds: 100_000 }, /^maxSeconds: must be at most 86400$/],
+    [{ dryRun: 1 }, /^dryRun: must be true or false$/],
+  ])('commit with %j is refused by field', async (body, description) => {
+    const { post, instance } = apiUnderTest()
+    const reply = await post('/api/v1/commit', body)
+    expect([reply.status, reply.body.error]).toEqual([400, 'InvalidRequest'])
+    expect(reply.body.errorDescription).toMatch(description)
     expect(instance.calls).toEqual([])
   })
 })

@@ -7,8 +7,8 @@ beforeAll(async () => {
   document = (await apiUnderTest().get('/openapi.json')).body
 })
 
-const toAll = ['all/pause', 'all/resume', 'all/commit', 'all/reverse']
-const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair', ...toAll].map(
+const toAll = ['all/pause', 'all/resume', 'all/commit', 'all/abort', 'all/reverse']
+const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'abort', 'reverse', 'repair', ...toAll].map(
   (command) => `/api/v1/${command}`,
 )
 const queries = ['progress', 'instances', 'collections', 'events', 'audit', 'verification/mismatches']

@@ -3,6 +3,7 @@ import type { Instance } from '../../src/api/instance.ts'
 import { Sampler } from '../../src/api/sampler.ts'
 import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../src/domain/collection-figures.ts'
+import type { CommitRequest } from '../../src/domain/commit-request.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
@@ -14,7 +15,7 @@ import type { Mismatch } from '../../src/verify/difference.ts'
 
 /** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */
 export class RecordingInstance implements Instance {
-  calls: { command: string; configuration?: StartConfiguration }[] = []
+  calls: { command: string; configuration?: StartConfiguration; request?: CommitRequest }[] = []
   answer: () => Promise<void> = async () => {}
   shown: Progress = idleProgress
 
@@ -60,15 +61,19 @@ export class RecordingInstance implements Instance {
   resume(): Promise<void> {
     return this.#record('resume')
   }
-  commit(): Promise<void> {
-    return this.#record('commit')
+  commit(request: CommitRequest): Promise<void> {
+    return this.#record('commit', request)
+  }
+
+  abort(): Promise<void> {
+    return this.#record('abort')
   }
   reverse(): Promise<void> {
     return this.#record('reverse')
   }
   teamAnswers: [id: string, answer: TeamAnswer][] = []
-  async sendToAll(command: TeamCommand): Promise<TeamAnswers> {
-    await this.#record(`all ${command}`)
+  async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
+    await this.#record(`all ${command}`, request)
     return new Map(this.teamAnswers)
   }
   found: Awaited<ReturnType<Instance['mismatches']>> = { mismatches: [], total: 0 }
@@ -86,8 +91,8 @@ export class RecordingInstance implements Instance {
     await this.#record('repair')
     return 0
   }
-  #record(command: string): Promise<void> {
-    this.calls.push({ command })
+  #record(command: string, request?: CommitRequest): Promise<void> {
+    this.calls.push({ command, ...(request && { request }) })
     return this.answer()
   }
 }

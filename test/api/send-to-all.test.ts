@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { plainCommit } from '../../src/domain/commit-request.ts'
 import { teamCommands } from '../../src/domain/team-command.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
@@ -12,12 +13,13 @@ describe.each(teamCommands)('POST /api/v1/all/%s', (command) => {
       ['b', { success: true }],
     ]
     const reply = await post(path, {})
-    expect(instance.calls).toEqual([{ command: `all ${command}` }])
+    const request = command === 'commit' ? { request: plainCommit } : {}
+    expect(instance.calls).toEqual([{ command: `all ${command}`, ...request }])
     expect(reply.status).toBe(200)
     expect(reply.body).toEqual({ success: true, answers: { a: { success: true }, b: { success: true } } })
   })
 
-  test('takes no fields, and POST alone', async () => {
+  test('takes no unknown fields, and POST alone', async () => {
     const { post, get, instance } = apiUnderTest()
     expect((await post(path, { force: true })).body).toMatchObject({ success: false, error: 'InvalidRequest' })
     expect(await get(path)).toMatchObject({ status: 405 })

@@ -63,7 +63,7 @@ describe('with a token', () => {
     expect((await get('/api/v1/progress', bearer)).status).toBe(200)
     expect((await post('/api/v1/commit', {}, { authorization: `bearer ${token}` })).status).toBe(200)
     expect((await get('/healthz')).status).toBe(200)
-    expect(instance.calls).toEqual([{ command: 'commit' }])
+    expect(instance.calls).toMatchObject([{ command: 'commit' }])
     expect((await get('/openapi.json', bearer)).body.security).toEqual([{ token: [] }])
   })
 

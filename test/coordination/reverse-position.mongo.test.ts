@@ -40,7 +40,8 @@ it('is taken anew by every attempt that fails before it allows writes', async ()
 
 it('stays for good once an attempt has come to allowing them, through attempts that fail before that', async () => {
   await position(1).take()
-  await position(1).fix()
+  // With the decision.
+  await stages(one).set({ writesHeld: false })
   const before = await stored()
   await position(1).take()
   await position(2).take()

@@ -55,7 +55,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
     id,
     incarnation,
     work: () => work,
-    perform: async (command) => {
+    perform: async ({ command }) => {
       performed.push(command)
       await perform(command)
     },
@@ -74,7 +74,7 @@ describe('a command given to all', () => {
   it('is performed once by each, and answered when all have answered', async () => {
     const [a, b, c] = await Promise.all([member('a'), member('b.$x'), member('c')])
     for (const command of ['pause', 'resume', 'commit', 'reverse'] as const) {
-      const answers = await b.commands.give(command)
+      const answers = await b.commands.give({ command })
       expect([...answers]).toEqual([
         ['a', accepted],
         ['b.$x', accepted],
@@ -93,7 +93,7 @@ describe('a command given to all', () => {
     )
     const b = await member('b', { perform: () => Promise.reject(refusal) })
     const c = await member('c', { perform: () => Promise.reject(new Error('hunter2')) })
-    const answers = await a.commands.give('pause')
+    const answers = await a.commands.give({ command: 'pause' })
     expect(answers.get('a')).toEqual(accepted)
     expect(answers.get('b')).toMatchObject({
       success: false,
@@ -109,7 +109,7 @@ describe('a command given to all', () => {
     const slow = deferred<void>()
     const a = await member('a', { perform: () => slow.promise })
     const b = await member('b', { looks: false })
-    const answers = a.commands.give('commit')
+    const answers = a.commands.give({ command: 'commit' })
     await vi.waitFor(() => expect(a.performed).toEqual(['commit']), patience)
     const again = await member('b', { incarnation: 'b2' })
     const late = await member('late')
@@ -125,9 +125,9 @@ describe('a command given to all', () => {
   it('is not performed any more by whoever looks only after it was answered for', async () => {
     const a = await member('a', { patienceMS: 300 })
     const deaf = await member('deaf', { looks: false })
-    expect((await a.commands.give('commit')).get('deaf')).toMatchObject({ error: 'NoAnswer' })
+    expect((await a.commands.give({ command: 'commit' })).get('deaf')).toMatchObject({ error: 'NoAnswer' })
     deaf.commands.look()
-    await a.commands.give('pause').catch(() => {})
+    await a.commands.give({ command: 'pause' }).catch(() => {})
     expect(deaf.performed).toEqual([])
   })
 
@@ -135,7 +135,7 @@ describe('a command given to all', () => {
     const a = await member('a', { patienceMS: 300 })
     const slow = deferred<void>()
     await member('slow', { perform: () => slow.promise })
-    expect((await a.commands.give('pause')).get('slow')).toMatchObject({
+    expect((await a.commands.give({ command: 'pause' })).get('slow')).toMatchObject({
       error: 'NoAnswer',
       errorDescription: expect.stringMatching(/^has taken the command and was not done/),
     })
@@ -145,19 +145,19 @@ describe('a command given to all', () => {
   it('of another generation of the sync is nothing to an instance', async () => {
     const a = await member('a', { patienceMS: 300 })
     const turned = await member('turned', { generation: 1 })
-    expect((await a.commands.give('reverse')).get('turned')).toMatchObject({ error: 'NoAnswer' })
+    expect((await a.commands.give({ command: 'reverse' })).get('turned')).toMatchObject({ error: 'NoAnswer' })
     expect(turned.performed).toEqual([])
   })
 
   it('is too old to be taken after its giver has died, and removed by the next one', async () => {
     const a = await member('a')
     const commands = new CommandStore(one.cluster)
-    await commands.give('orphan', 'commit', 0, [{ id: 'a', incarnation: '611' }])
+    await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }])
     const collection = one.client.db('tandem_internal').collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
-    expect((await a.commands.give('pause')).get('a')).toEqual(accepted)
+    expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)
     expect(a.performed).toEqual(['pause'])
     expect(await stored()).toBe(0)
   })

@@ -14,23 +14,36 @@ import { beatOf, idleProgress } from './liveness-stores.ts'
 export const never = new AbortController().signal
 export const stages = (one: OneSet) => new StageStore(new StoredDocuments(one.cluster, testContext()))
 
+/** Each coordinator has a term of its own. */
+let terms = 0
+
 export interface Member {
   team: Team
   leads: (leading: boolean) => void
+  /** Its term as the coordinator. */
+  term: () => number
   beat: (state: PublicState) => Promise<void>
   /** Whose leases hold. */
   sees: (members: string[]) => void
 }
 
 export function member(one: OneSet, id: string, leading = false): Member {
-  const office = { leading, members: [] as string[], hasLeft: () => false, changed: () => sleep(20) }
+  const office = {
+    leading,
+    coordinatorEpoch: leading ? ++terms : 0,
+    members: [] as string[],
+    hasLeft: () => false,
+    changed: () => sleep(20),
+  }
   const liveness = new MongoLiveness(one.cluster)
   const coordination = office as unknown as Coordination
   return {
     team: new Team({ coordination, stages: stages(one), liveness, id }),
     leads: (leading) => {
       office.leading = leading
+      if (leading) office.coordinatorEpoch = ++terms
     },
+    term: () => office.coordinatorEpoch,
     sees: (members) => {
       office.members = members
     },

@@ -47,14 +47,23 @@ test.each<[string, InstanceRow[], string | null]>([
   ['one is paused', [row('a', { canCommit: true }), row('b', { state: 'PAUSED' })], 'instance b is PAUSED'],
   ['a commit is under way', [row('a', { state: 'COMMITTING' })], 'the commit is under way'],
   ['it is committed', [row('a', { state: 'COMMITTED' })], 'the sync is committed'],
+  ['it is far behind', [row('a', { lagTimeSeconds: 59 })], 'the application of changes is 59 s behind'],
   ['all can commit but one that is lost', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
 ])('while %s commit is told why not, or null', (_name, instances, expected) => {
   expect(obstacle('commit', instances)).toBe(expected)
 })
 
+test('abort is for a commit that has not come to canWrite', () => {
+  expect(obstacle('abort', [row('a', { state: 'COMMITTING', canWrite: false }), row('b', {})])).toBeNull()
+  for (const progress of [{}, { state: 'COMMITTING', canWrite: true }, { state: 'COMMITTED', canWrite: true }] as const)
+    expect(obstacle('abort', [row('a', progress)])).toBe('no commit is under way')
+})
+
 test('the question before a command names how many it is for', () => {
   const both = [row('a', { canCommit: true }), row('b', { canCommit: true }), row('c', {}, 'lost')]
   expect(effect('commit', both)).toMatch(/^Ends the migration on all 2 instances\./)
+  const ready = row('a', { canCommit: true, commit: { estimatedSeconds: 1.4, waitingFor: [] } })
+  expect(effect('commit', [ready])).toMatch(/takes about 2 s\. Until then it can be aborted/)
   expect(effect('pause', both.slice(0, 1))).toMatch(/^Pauses the one instance/)
 })
 

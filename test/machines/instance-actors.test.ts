@@ -2,13 +2,22 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncCommand, WorkerReport } from '../../machines/protocol.ts'
-import { commands, configuration, type InstanceSnapshot, promises, stateOf, stored, workers } from './instance-model.ts'
+import {
+  commands,
+  commit,
+  configuration,
+  type InstanceSnapshot,
+  promises,
+  stateOf,
+  stored,
+  workers,
+} from './instance-model.ts'
 import { StubWorkers, settle } from './stub-workers.ts'
 
 const start: SyncCommand = { type: 'sync.start', configuration }
 
 /** What comes from the other instances, whatever is under way here. */
-const others: WorkerReport[] = [{ type: 'lease.buried' }, { type: 'commit.renewed' }]
+const others: WorkerReport[] = [{ type: 'lease.buried' }, { type: 'commit.renewed' }, { type: 'commit.aborted' }]
 
 type Step =
   | { do: 'send'; command: SyncCommand | WorkerReport }
@@ -27,7 +36,7 @@ const untilCommitPoint: Step[] = [
   { do: 'send', command: start },
   { do: 'proceed', id: 'initialisation' },
   { do: 'proceed', id: 'collectionCopy' },
-  { do: 'send', command: { type: 'sync.commit' } },
+  { do: 'send', command: commit },
   { do: 'proceed', id: 'commitPoint' },
 ]
 
@@ -74,7 +83,7 @@ function wish(stubs: StubWorkers): SyncCommand | null {
   const snapshot = snapshotOf(stubs)
   if (snapshot.matches('idle')) return start
   if (snapshot.matches('paused') || snapshot.matches('failed')) return { type: 'sync.resume' }
-  return snapshot.hasTag('canCommit') ? { type: 'sync.commit' } : null
+  return snapshot.hasTag('canCommit') ? commit : null
 }
 
 describe('with workers that act by themselves', () => {
@@ -143,7 +152,7 @@ describe('with workers that act by themselves', () => {
     expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '70' } }])
     await stubs.proceed('eventApplication')
     expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.preparing')
-    expect([...stubs.running.keys()]).toEqual(['verification', 'preparation'])
+    expect([...stubs.running.keys()]).toEqual(['verification', 'commitWatch', 'preparation'])
     stubs.actor.stop()
   })
 

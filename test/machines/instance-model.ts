@@ -30,12 +30,13 @@ export const promises = [
   'commitPoint',
   'preparation',
   'verdict',
-  'admission',
+  'decision',
+  'opening',
   'indexConversion',
   'metadataMove',
   'adaptation',
 ] as const
-export const workers = ['collectionCopy', 'eventApplication', 'verification'] as const
+export const workers = ['collectionCopy', 'eventApplication', 'verification', 'commitWatch'] as const
 
 export const verifying: StartConfiguration = { ...configuration, verification: { enabled: true } }
 
@@ -43,12 +44,14 @@ export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as
 
 export const takenOver = { error: 'LeaseLost', errorDescription: 'taken over' } as const
 
+export const commit = { type: 'sync.commit', abortsBefore: 0, commitUntil: null } as const
+
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
   { type: 'sync.start', configuration: verifying },
   { type: 'sync.pause' },
   { type: 'sync.resume' },
-  { type: 'sync.commit' },
+  commit,
   { type: 'sync.reverse' },
 ]
 
@@ -60,6 +63,7 @@ export const reports: WorkerReport[] = [
   { type: 'verification.restarted' },
   { type: 'events.reached' },
   { type: 'commit.passed' },
+  { type: 'commit.aborted' },
   { type: 'lease.buried' },
   { type: 'commit.renewed' },
   { type: 'worker.failed', failure },

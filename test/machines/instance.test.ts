@@ -1,11 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import { getShortestPaths } from 'xstate/graph'
 import { instanceMachine } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
 import { publicState } from '../../src/sync/report-progress.ts'
 import {
   type AnyEvent,
   begin,
   commands,
+  commit,
   configuration,
   failure,
   type InstanceSnapshot,
@@ -29,7 +31,8 @@ const restingStates = [
   'syncing.replicating.committing',
   'syncing.finishing.preparing',
   'syncing.finishing.verifying',
-  'syncing.finishing.admitting',
+  'syncing.finishing.deciding',
+  'syncing.finishing.opening',
   'syncing.finishing.converting',
   'paused',
   'committed',
@@ -45,10 +48,17 @@ const runs: Record<string, string[]> = {
   'syncing.replicating.hashing': ['collectionCopy', 'eventApplication', 'verification'],
   'syncing.replicating.applying': ['collectionCopy', 'eventApplication', 'verification'],
   'syncing.replicating.draining': ['collectionCopy', 'eventApplication', 'verification'],
-  'syncing.replicating.committing': ['collectionCopy', 'commitPoint', 'eventApplication', 'verification'],
-  'syncing.finishing.preparing': ['preparation', 'verification'],
-  'syncing.finishing.verifying': ['verdict', 'verification'],
-  'syncing.finishing.admitting': ['admission', 'verification'],
+  'syncing.replicating.committing': [
+    'collectionCopy',
+    'commitPoint',
+    'commitWatch',
+    'eventApplication',
+    'verification',
+  ],
+  'syncing.finishing.preparing': ['commitWatch', 'preparation', 'verification'],
+  'syncing.finishing.verifying': ['commitWatch', 'verdict', 'verification'],
+  'syncing.finishing.deciding': ['commitWatch', 'decision', 'verification'],
+  'syncing.finishing.opening': ['opening', 'verification'],
   'syncing.finishing.converting': ['indexConversion', 'verification'],
   'reversing.moving': ['metadataMove'],
   'reversing.adapting': ['adaptation'],
@@ -62,7 +72,7 @@ interface Step {
 }
 
 /** A commit that died here begins anew. */
-const beforeWrites = new Set(['preparing', 'verifying', 'admitting'].map((state) => `syncing.finishing.${state}`))
+const beforeWrites = new Set(['preparing', 'verifying', 'deciding'].map((state) => `syncing.finishing.${state}`))
 
 const keyOf = (snapshot: InstanceSnapshot) => JSON.stringify([snapshot.value, snapshot.context])
 
@@ -123,12 +133,13 @@ describe('paths', () => {
       commands[0] as AnyEvent,
       { type: 'xstate.done.actor.initialisation', output: undefined },
       { type: 'copy.completed' },
-      { type: 'sync.commit' },
+      commit,
       { type: 'xstate.done.actor.commitPoint', output: '7' },
       { type: 'events.reached' },
       { type: 'xstate.done.actor.preparation', output: undefined },
       { type: 'xstate.done.actor.verdict', output: undefined },
-      { type: 'xstate.done.actor.admission', output: undefined },
+      { type: 'xstate.done.actor.decision', output: undefined },
+      { type: 'xstate.done.actor.opening', output: undefined },
       { type: 'xstate.done.actor.indexConversion', output: undefined },
     ]
     const seen: string[] = []
@@ -145,7 +156,8 @@ describe('paths', () => {
       'syncing.replicating.committing',
       'syncing.finishing.preparing',
       'syncing.finishing.verifying',
-      'syncing.finishing.admitting',
+      'syncing.finishing.deciding',
+      'syncing.finishing.opening',
       'syncing.finishing.converting',
       'committed',
     ])
@@ -168,17 +180,65 @@ describe('at every step', () => {
     )
   })
 
-  it('canWrite comes only from an admission that ended, here or elsewhere', () => {
-    const admissions: unknown[] = ['xstate.done.actor.admission', 'commit.passed']
+  it('canWrite comes only from opening the destination, and that only after a decision, made here or elsewhere', () => {
     everyStepShould(
-      ({ from, event, to }) => from.context.canWrite || !to.context.canWrite || admissions.includes(event?.type),
+      ({ from, event, to }) =>
+        from.context.canWrite || !to.context.canWrite || event?.type === 'xstate.done.actor.opening',
+    )
+    everyStepShould(({ to }) => !to.context.canWrite || to.context.decided)
+    const decisions: unknown[] = ['xstate.done.actor.decision', 'commit.passed']
+    everyStepShould(
+      ({ from, event, to }) => from.context.decided || !to.context.decided || decisions.includes(event?.type),
     )
   })
 
-  it('a commit that the others have ended is ended without another look at the source', () => {
-    const passed = steps.filter(({ from, event }) => event?.type === 'commit.passed' && !from.context.canWrite)
+  it('a decision is taken back only where the direction turns, and nothing is applied after it', () => {
+    everyStepShould(
+      ({ from, event, to }) =>
+        !from.context.decided || to.context.decided || event?.type === 'xstate.done.actor.metadataMove',
+    )
+    everyStepShould(({ to }) => !to.context.decided || !running(to).includes('eventApplication'))
+  })
+
+  it('a commit that the others have decided is ended without another check of the source', () => {
+    const passed = steps.filter(({ from, event }) => event?.type === 'commit.passed' && !from.context.decided)
     expect(passed.length).toBeGreaterThan(0)
-    for (const { to } of passed) expect(stateOf(to)).toBe('syncing.finishing.converting')
+    for (const { to } of passed) expect(stateOf(to)).toBe('syncing.finishing.opening')
+  })
+
+  it('an abort is accepted exactly where a commit is under way that is not decided, and leads back to RUNNING', () => {
+    const aborted = { type: 'commit.aborted' } as const
+    everyStepShould(({ to }) => to.can(aborted) === (to.hasTag('COMMITTING') && !to.context.decided))
+    const aborts = steps.filter(({ from, event }) => event?.type === 'commit.aborted' && from.can(aborted))
+    expect(new Set(aborts.map(({ from }) => stateOf(from))).size).toBe(4)
+    for (const { to } of aborts) {
+      expect(stateOf(to)).toMatch(/^syncing\.replicating\.(applying|hashing)$/)
+      expect(to.context).toMatchObject({
+        commitRequested: false,
+        commitAborted: true,
+        commitPoint: null,
+        reached: false,
+      })
+      // A crash right after it changes nothing, and what the commit had changed is undone before anything is applied.
+      expect(stateOf(begin(stored(to)))).toBe(stateOf(to))
+    }
+  })
+
+  it('what an earlier version stored is gone on with: committed, and on the way there', () => {
+    const {
+      decided: _decided,
+      abortsBefore: _aborts,
+      commitUntil: _until,
+      commitAborted: _aborted,
+      ...earlier
+    } = {
+      ...begin().context,
+      ...{ configuration, initialised: true, copyCompleted: true, hashed: true, commitPoint: '7', reached: true },
+    }
+    const committing = { ...earlier, commitRequested: true } as InstanceContext
+    expect(stateOf(begin(committing))).toBe('syncing.replicating.committing')
+    expect(stateOf(begin({ ...committing, canWrite: true }))).toBe('syncing.finishing.converting')
+    expect(stateOf(begin({ ...committing, commitRequested: false, canWrite: true }))).toBe('committed')
   })
 
   it('the direction turns exactly where the metadata has moved', () => {
@@ -231,7 +291,8 @@ describe('at every step', () => {
   it('failed can be resumed and then works again', () => {
     const failed = steps.filter(({ to }) => to.matches('failed'))
     expect(failed.length).toBeGreaterThan(20)
-    for (const { to } of failed) {
+    // Many steps lead to the same.
+    for (const to of new Map(failed.map((step) => [keyOf(step.to), step.to])).values()) {
       expect(to.can({ type: 'sync.resume' })).toBe(true)
       const resumed = next(to, { type: 'sync.resume' })
       expect(running(resumed), keyOf(to)).not.toEqual([])
@@ -240,7 +301,7 @@ describe('at every step', () => {
   })
 
   it('a commit is accepted exactly where canCommit is shown', () => {
-    everyStepShould(({ to }) => to.hasTag('canCommit') === to.can({ type: 'sync.commit' }))
+    everyStepShould(({ to }) => to.hasTag('canCommit') === to.can(commit))
     everyStepShould(({ to }) => !to.hasTag('canCommit') || to.context.copyCompleted)
   })
 
@@ -259,11 +320,11 @@ describe('at every step', () => {
     everyStepShould(({ from, event, to }) => from.context.reached || !to.context.reached || ends.includes(event?.type))
   })
 
-  it('a commit that was interrupted before canWrite takes a new point', () => {
+  it('a commit that was interrupted before the decision takes a new point', () => {
     const interrupted = steps.filter(
       ({ from, event }) =>
         from.context.commitRequested &&
-        !from.context.canWrite &&
+        !from.context.decided &&
         ((event === null && !from.matches('failed')) || (from.matches('failed') && event?.type === 'sync.resume')),
     )
     expect(interrupted.length).toBeGreaterThan(4)
@@ -345,8 +406,8 @@ describe('after a crash', () => {
   it('the context is what it was, but for how far a commit had come', () => {
     everyStepShould(({ from, event, to }) => {
       if (event !== null) return true
-      const reached = from.context.reached && from.context.canWrite
-      const commitPoint = from.context.canWrite ? from.context.commitPoint : null
+      const reached = from.context.reached && from.context.decided
+      const commitPoint = from.context.decided ? from.context.commitPoint : null
       return JSON.stringify({ ...from.context, commitPoint, reached }) === JSON.stringify(to.context)
     })
   })

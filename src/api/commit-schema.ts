@@ -1,0 +1,53 @@
+import * as v from 'valibot'
+import type { CommitRequest } from '../domain/commit-request.ts'
+import { RefusedError } from '../domain/errors.ts'
+import { describeIssues, objectOf } from './strict-schema.ts'
+
+/** The body of `POST /api/v1/commit`, and what `progress` says of a commit. */
+
+/** A day: whoever waits longer for a cutover has no need of a limit. */
+const maxSecondsMax = 86_400
+
+export const commitBodySchema = objectOf({
+  maxSeconds: v.exactOptional(
+    v.pipe(
+      v.number(),
+      v.integer('must be a whole number'),
+      v.minValue(1, 'must be at least 1'),
+      v.maxValue(maxSecondsMax, `must be at most ${maxSecondsMax}`),
+      v.description('The commit is aborted by itself when canWrite is not reached within this many seconds.'),
+    ),
+  ),
+  dryRun: v.exactOptional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        'A rehearsal: everything up to the verdict, blocking writes on the source included, then RUNNING again. See progress.lastRehearsal.',
+      ),
+    ),
+  ),
+})
+
+/** Throws RefusedError InvalidRequest that names what is wrong. */
+export function parseCommit(body: Record<string, unknown>): CommitRequest {
+  const parsed = v.safeParse(commitBodySchema, body)
+  if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
+  return { dryRun: parsed.output.dryRun ?? false, maxSeconds: parsed.output.maxSeconds ?? null }
+}
+
+const seconds = (meaning: string) => v.pipe(v.number(), v.minValue(0), v.description(meaning))
+const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
+
+export const commitEstimateSchema = objectOf({
+  estimatedSeconds: seconds('Estimate from commit, or from now while it is under way, to canWrite.'),
+  waitingFor: v.array(
+    objectOf({ what: text('What is to be done first.'), estimatedSeconds: seconds('How long that takes.') }),
+  ),
+})
+
+export const rehearsalSchema = objectOf({
+  at: text('When the rehearsal ended, ISO 8601.'),
+  steps: v.array(objectOf({ step: text('A step of the commit.'), seconds: seconds('How long it took.') })),
+  outageSeconds: seconds('For how long writes would have stood still.'),
+  verdict: text('equal, not verified, or the name of the failure that a commit would have met.'),
+})

@@ -1,0 +1,41 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { type CommitFigures, estimateCommit } from '../../src/domain/commit-estimate.ts'
+
+const nothing: CommitFigures = {
+  ...{ lagSeconds: 0, appliedPerSecond: null, verification: null, collections: 1 },
+  ...{ uniqueIndexes: 0, cappedDocuments: 0, roundTripMS: 0.5 },
+}
+
+it('a commit that waits for nothing takes a moment, and names nothing', () => {
+  expect(estimateCommit(nothing)).toEqual({ estimatedSeconds: 0.6, waitingFor: [] })
+})
+
+it('what it waits for is named with its seconds', () => {
+  const figures = { ...nothing, lagSeconds: 21, appliedPerSecond: 5, verification: { open: 30_000, perSecond: 15_000 } }
+  expect(estimateCommit(figures)).toEqual({
+    estimatedSeconds: 6.6,
+    waitingFor: [
+      { what: 'changes to be applied', estimatedSeconds: 4 },
+      { what: 'documents to be compared', estimatedSeconds: 2 },
+    ],
+  })
+})
+
+it('is never less for more that is to be done, and always a number', () => {
+  const amount = fc.nat({ max: 1_000_000 })
+  const figures = fc.record({
+    lagSeconds: fc.option(amount),
+    appliedPerSecond: fc.option(fc.double({ min: 0, max: 100, noNaN: true })),
+    verification: fc.option(fc.record({ open: amount, perSecond: amount })),
+    ...{ collections: amount, uniqueIndexes: amount, cappedDocuments: amount, roundTripMS: amount },
+  })
+  fc.assert(
+    fc.property(figures, fc.constantFrom('collections', 'uniqueIndexes', 'cappedDocuments'), (some, what) => {
+      const { estimatedSeconds } = estimateCommit(some)
+      expect(Number.isFinite(estimatedSeconds)).toBe(true)
+      const more = estimateCommit({ ...some, [what]: some[what] + 1_000 })
+      expect(more.estimatedSeconds).toBeGreaterThanOrEqual(estimatedSeconds)
+    }),
+  )
+})
