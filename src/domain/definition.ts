@@ -92,6 +92,15 @@ export function canBecome(standing: IndexSpecification, wanted: IndexSpecificati
   return differOnlyInTraits(standing, wanted)
 }
 
+/**
+ * True when the existing index has no expiry and the wanted one has: `collMod` gives a plain index an expiry (5.1 and later,
+ * https://www.mongodb.com/docs/manual/reference/command/collMod/#convert-a-non-ttl-index-to-a-ttl-index), and until the commit
+ * that is the one by which nothing expires.
+ */
+export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecification): boolean {
+  return traitsOf(wanted).expireAfterSeconds !== undefined && traitsOf(existing).expireAfterSeconds === undefined
+}
+
 /** True for indexes that, with their traits held back, are one and the same to the server. */
 export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
   const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')

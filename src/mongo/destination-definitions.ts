@@ -7,6 +7,8 @@ import {
   heldBackOptions,
   type IndexSpecification,
   indexName,
+  lacksExpiry,
+  neverExpires,
   sameButForName,
   traitsOf,
 } from '../domain/definition.ts'
@@ -165,12 +167,14 @@ export class DestinationDefinitions {
     return Buffer.compare(buildDocument(before), buildDocument(options)) !== 0
   }
 
-  /** Drops, rebuilds and creates indexes until only traits held back differ; returns true when anything changed. */
+  /** Drops, changes and creates indexes until only deferred options differ; returns true when anything changed. */
   async followIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
     let dropped = await this.dropIndexesExcept(entry, wanted)
+    const expiring = await this.#addExpiry(entry, wanted)
     const created = await this.#createIndexes(entry, wanted)
     // One that was kept because the shard key leant on nothing else.
     if (created && entry.shardKey) dropped = (await this.dropIndexesExcept(entry, wanted)) || dropped
+    if (expiring) return true
     return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
 
     function differs(one: IndexSpecification, at: number): boolean {
@@ -196,16 +200,41 @@ export class DestinationDefinitions {
         if (supporting.length === 1) continue
         supporting = supporting.filter((other) => other !== one)
       }
-      await underPresentName(entry, (name) =>
-        this.#cluster.write(
-          entry.database,
-          { dropIndexes: name, ...this.#uuid(entry), index: indexName(one) },
-          unlimited,
-        ),
-      )
+      await this.#dropIndex(entry, indexName(one))
       dropped = true
     }
     return dropped
+  }
+
+  /**
+   * Gives an expiry, by which nothing expires yet, to the indexes that became TTL on the source. An index that the server
+   * refuses to change is dropped, so that it is built again with what else is missing.
+   */
+  async #addExpiry(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    if (!wanted.some((one) => traitsOf(one).expireAfterSeconds)) return false
+    const existing = new Map((await this.#standingIndexes(entry)).map((one) => [indexName(one), one]))
+    let changed = false
+    for (const one of wanted) {
+      const found = existing.get(indexName(one))
+      if (!found || !lacksExpiry(found, one)) continue
+      const index = { name: indexName(one), expireAfterSeconds: neverExpires }
+      const change = (name: string): Promise<unknown> =>
+        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index }, unlimited)
+      try {
+        await underPresentName(entry, change)
+      } catch (error) {
+        if (codeOf(error) === undefined || isTransient(error)) throw error
+        await this.#dropIndex(entry, indexName(one))
+      }
+      changed = true
+    }
+    return changed
+  }
+
+  async #dropIndex(entry: CatalogueEntry, index: string): Promise<void> {
+    await underPresentName(entry, (name) =>
+      this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }, unlimited),
+    )
   }
 
   /**
