@@ -41,9 +41,22 @@ export function indexName(specification: IndexSpecification): string {
   return stringOf(fieldNamed(specification, 'name')) ?? ''
 }
 
+/** Of all indexes of a collection those that are copied: every collection has an `_id` index, or is clustered, of its own. */
+export function secondaryIndexes(all: IndexSpecification[]): IndexSpecification[] {
+  return all.filter((one) => !isTruthy(fieldNamed(one, 'clustered')) && indexName(one) !== '_id_')
+}
+
 export function isCapped(options: RawFields): boolean {
   return isTruthy(fieldNamed(options, 'capped'))
 }
+
+/** A capped collection without a maximum of documents leaves it out, or has 0 or less or, by `collMod cappedMax`, the largest there is. */
+export function hasMaximum(max: TypedValue | undefined): boolean {
+  const number = numberOf(max)
+  return number !== undefined && number > 0 && number < largestMaximum
+}
+
+const largestMaximum = 2 ** 31 - 1
 
 /** True when the collection's `_id` index compares by a collation other than simple. */
 export function isCollated(options: RawFields): boolean {

@@ -1,6 +1,7 @@
 import type { Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import {
+  type CollectionDefinition,
   canBecome,
   collModOptions,
   heldBackIndex,
@@ -14,7 +15,7 @@ import {
 } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { bsonType, buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
+import { buildDocument, type RawFields, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
 import { supportsShardKey } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from './cluster.ts'
@@ -105,13 +106,11 @@ export class DestinationDefinitions {
    */
   async buildTwins(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#buildIndexes === 'never') return
-    const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
-    const missing = entry.wanted.indexes.filter((one) => !standing.has(indexName(one)))
-    for (const one of missing) {
+    for (const one of this.missingIndexes(await this.#standingIndexes(entry), entry.wanted.indexes)) {
       const { unique } = traitsOf(one)
       if (which === 'unique' && !unique) continue
       const built = heldBackIndex(one, entry.wanted.options)
-      if (unique) built.push({ name: 'unique', value: Buffer.from([bsonType.boolean, 1]) })
+      if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
       try {
         await underPresentName(entry, (name) =>
@@ -181,6 +180,34 @@ export class DestinationDefinitions {
       const other = wanted[at]
       return !other || Buffer.compare(buildDocument(one), buildDocument(other)) !== 0
     }
+  }
+
+  /**
+   * Decides in memory whether followOptions and followIndexes would find anything to do.
+   * @param existing what the destination has
+   */
+  isFollowed(entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
+    if (entry.refusedIndexes.length > 0 || this.refusedIndexes.has(entry.uuid)) return false
+    if (collModOptions(existing.options, wanted.options).length > 0) return false
+    if (this.missingIndexes(existing.indexes, wanted.indexes).length > 0) return false
+    const byName = new Map(wanted.indexes.map((one) => [indexName(one), one]))
+    const others = existing.indexes.filter((one) => {
+      const index = byName.get(indexName(one))
+      return !index || !canBecome(one, index) || lacksExpiry(one, index)
+    })
+    const [other] = others
+    if (!other) return true
+    // The one index that supports the shard key, where the source has none, is kept.
+    const { shardKey } = entry
+    const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
+    return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
+  }
+
+  /** The wanted indexes that do not exist, where they are to be built. */
+  missingIndexes(existing: IndexSpecification[], wanted: IndexSpecification[]): IndexSpecification[] {
+    if (this.#buildIndexes === 'never') return []
+    const names = new Set(existing.map(indexName))
+    return wanted.filter((one) => !names.has(indexName(one)))
   }
 
   /** Drops what stands on the destination and is not (or not in this form) among `wanted`. */
@@ -285,8 +312,7 @@ export class DestinationDefinitions {
     this.refusedIndexes.delete(entry.uuid)
     entry.refusedIndexes = []
     if (this.#buildIndexes === 'never' || wanted.length === 0) return false
-    const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
-    const missing = wanted.filter((one) => !standing.has(indexName(one)))
+    const missing = this.missingIndexes(await this.#standingIndexes(entry), wanted)
     if (missing.length === 0) return false
     try {
       await this.#build(entry, missing)
