@@ -1,14 +1,10 @@
 import type { Catalogue } from '../domain/catalogue.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
-import { inParallel } from '../domain/in-parallel.ts'
 import { sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { type ListedCollection, listCollections, listIndexes } from '../mongo/listing.ts'
+import { type ListedCollection, listCollections, listIndexesOf } from '../mongo/listing.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { type Distribution, type Placement, readDistributions, readPlacements } from '../mongo/sharding.ts'
-
-/** Collections looked at a time. */
-const atOnce = 8
 
 export interface LookParts {
   source: Cluster
@@ -45,7 +41,6 @@ export async function lookAtDatabase(
   const listed = await selection.among(database, everything)
   const found = await readDistributions(source, database)
   const distributions = new Map(found.map((one) => [one.uuid, one]))
-  const indexes = new Map<string, IndexSpecification[]>()
   const lookAtAll = touched === 'all' || listed.length <= aheadMax
   const isTouched = ({ uuid }: ListedCollection): boolean => {
     const known = catalogue.get(uuid)
@@ -53,10 +48,7 @@ export async function lookAtDatabase(
     return source.sharded && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
   }
   const wanted = listed.filter((one) => one.type === 'collection' && isTouched(one))
-  await inParallel(atOnce, wanted, async ({ uuid }) => {
-    const found = await listIndexes(source, database, uuid)
-    // Dropped since the listing: its drop event follows, and until then it has none.
-    indexes.set(uuid, found ?? [])
-  })
+  // One that was dropped since the listing has none: its drop event follows.
+  const indexes = await listIndexesOf(source, database, wanted)
   return { listed, names, indexes, distributions, placement }
 }

@@ -23,7 +23,7 @@ import {
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
-import { readDistributions, readPlacements } from '../mongo/sharding.ts'
+import { type Placement, readDistributions, readPlacements } from '../mongo/sharding.ts'
 import { isFollowed, refuseCrossing, renamedOut } from './filter-edge.ts'
 import { refuseUndistributable, resharding, SourcePlacements } from './follow-sharding.ts'
 import { refuseTold, refuseUntold } from './frozen-definitions.ts'
@@ -160,6 +160,11 @@ export class DefinitionReconciler {
         await this.#placements.noteMoved(database, look, this.#isKnown)
       })
     }
+  }
+
+  /** Databases of a sharded source that live elsewhere than is known. */
+  moved(placements: Placement[]): Promise<string[]> {
+    return this.#placements.changed(placements)
   }
 
   readonly #isKnown = (uuid: string): boolean => this.#catalogue.get(uuid) !== undefined

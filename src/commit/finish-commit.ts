@@ -1,10 +1,14 @@
+import { findDiffering } from '../apply/differing-definitions.ts'
 import type { DefinitionReconciler } from '../apply/reconcile-definitions.ts'
 import type { DocumentWriter } from '../apply/write-identities.ts'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { isCapped } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { DestinationDefinitions } from '../mongo/destination-definitions.ts'
-import type { DestinationTraits } from '../mongo/destination-traits.ts'
+import type { DestinationTraits, ExistingDefinitions } from '../mongo/destination-traits.ts'
 import { listDatabases } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
@@ -37,64 +41,103 @@ export async function databasesOf({ source, selection, catalogue, context }: Com
   return new Set([...databases, ...catalogue.databases()])
 }
 
+/** Collections of which a step that asks several questions for each is done at a time. */
+const atOnce = 8
+
 /**
- * What follows once all events up to the commit point are applied: a last look at every definition, the held-back
- * traits, prepareUnique. Every step may be repeated.
+ * What follows once all events up to the commit point are applied: a last read of every definition, capped collections, and
+ * prepareUnique. One pass over each cluster decides which collections a step has to touch. Every step may be repeated.
  */
 export async function prepareToWrite(parts: CommitParts): Promise<void> {
-  const { source, destination, catalogue, definitions, context } = parts
+  const { source, destination, catalogue, traits } = parts
   parts.atStep('audit')
-  for (const database of await databasesOf(parts)) {
-    await definitions.reconcile(database, 'all', 'refused')
-  }
+  const found = await reconcileDiffering(parts)
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
   if (refused) {
-    throw new FatalError('IndexBuildFailed', `the destination cannot build ${refused}. Mend the cause and send resume.`)
+    throw new FatalError('IndexBuildFailed', `the destination cannot build ${refused}. Fix the cause and send resume.`)
   }
+  const entries = catalogue.entries()
+  const existing = found ?? (await traits.read(entries))
   parts.atStep('capped')
-  for (const entry of catalogue.entries()) {
-    const what = `commit of ${entry.database}.${entry.name}`
-    await retry(what, context, () => restoreCappedOrder(source, destination, parts.writer, entry))
-    await retry(what, context, () => parts.traits.restoreCapped(entry))
-    await retry(what, context, () => parts.destinationDefinitions.buildTwins(entry, 'unique'))
-  }
+  const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
+  await each(parts, capped, (entry) => restoreCappedOrder(source, destination, parts.writer, entry))
+  await traits.restoreCapped(capped, existing)
+  await each(parts, withMissingIndexes(parts, entries, existing), (entry) =>
+    parts.destinationDefinitions.buildTwins(entry, 'unique'),
+  )
   parts.atStep('prepareIndexes')
-  for (const entry of catalogue.entries()) {
-    await retry(`commit of ${entry.database}.${entry.name}`, context, () => parts.traits.prepareIndexes(entry))
-  }
+  await traits.prepareIndexes(entries, existing)
 }
 
-/** Documents may expire on the destination again. The last change there before the decision. May be repeated. */
-export async function restoreExpiry(parts: CommitParts): Promise<void> {
-  parts.atStep('restoreExpiry')
-  for (const entry of parts.catalogue.entries()) {
-    const what = `commit of ${entry.database}.${entry.name}`
-    await retry(what, parts.context, () => parts.traits.restoreExpiry(entry))
-  }
+/** Makes what differs equal. Returns what the destination has where nothing differed and so nothing was changed, else null. */
+async function reconcileDiffering(parts: CommitParts): Promise<ExistingDefinitions | null> {
+  const { source, destination, selection, catalogue, definitions, destinationDefinitions, context } = parts
+  const { databases, existing } = await retry('comparing definitions', context, () =>
+    findDiffering({
+      ...{ source, destination, selection, catalogue },
+      isFollowed: (...definition) => destinationDefinitions.isFollowed(...definition),
+      moved: (placements) => definitions.moved(placements),
+    }),
+  )
+  if (databases.size === 0) return existing
+  await inParallel(atOnce, [...databases], async ([database, touched]) => {
+    await definitions.reconcile(database, touched, 'refused')
+  })
+  return null
+}
+
+function withMissingIndexes(
+  { destinationDefinitions }: CommitParts,
+  entries: CatalogueEntry[],
+  existing: ExistingDefinitions,
+): CatalogueEntry[] {
+  return entries.filter(({ destinationUUID, wanted }) => {
+    const indexes = existing.get(destinationUUID ?? '')?.indexes
+    return indexes && destinationDefinitions.missingIndexes(indexes, wanted.indexes).length > 0
+  })
+}
+
+async function each(
+  { context }: CommitParts,
+  entries: CatalogueEntry[],
+  work: (entry: CatalogueEntry) => Promise<unknown>,
+): Promise<void> {
+  await inParallel(atOnce, entries, async (entry) => {
+    await retry(`commit of ${namespace(entry.database, entry.name)}`, context, () => work(entry))
+  })
 }
 
 /**
- * A commit that failed or died before `canWrite` begins anew from event application, because the source may have been
- * written meanwhile. Constraints it had put back would refuse documents on their way: they are held back again.
+ * Documents may expire on the destination again: the last change there before the decision. Only collections with a TTL index are
+ * touched. May be repeated.
  */
-export async function holdBackAgain(parts: CommitParts): Promise<void> {
-  for (const entry of parts.catalogue.entries()) {
-    await retry(`holding back ${entry.database}.${entry.name}`, parts.context, () => parts.traits.holdBack(entry))
-  }
+export async function restoreExpiry({ atStep, traits, catalogue }: CommitParts): Promise<void> {
+  atStep('restoreExpiry')
+  await traits.restoreExpiry(catalogue.entries())
+}
+
+/**
+ * A commit that failed or died before `canWrite` begins again from event application, because the source may have been
+ * written meanwhile. Constraints it had put back would refuse documents on their way: they are deferred again.
+ */
+export async function holdBackAgain({ traits, catalogue }: CommitParts): Promise<void> {
+  await traits.holdBack(catalogue.entries())
 }
 
 /** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */
 export async function finishIndexes(parts: CommitParts): Promise<void> {
+  const { traits, catalogue, destinationDefinitions } = parts
   parts.atStep('finishIndexes')
-  for (const entry of parts.catalogue.entries()) {
-    const what = `commit of ${entry.database}.${entry.name}`
-    await retry(what, parts.context, () => parts.traits.finishIndexes(entry))
-    await retry(what, parts.context, () => parts.destinationDefinitions.buildTwins(entry, 'all'))
-    // Traits of a twin that was built just now.
-    await retry(what, parts.context, () => parts.traits.prepareIndexes(entry))
-    await retry(what, parts.context, () => parts.traits.restoreExpiry(entry))
-    await retry(what, parts.context, () => parts.traits.finishIndexes(entry))
-  }
+  const entries = catalogue.entries().filter(({ wanted }) => wanted.indexes.length > 0)
+  const existing = await traits.read(entries)
+  await traits.finishIndexes(entries, existing)
+  await each(parts, withMissingIndexes(parts, entries, existing), async (entry) => {
+    await destinationDefinitions.buildTwins(entry, 'all')
+    // The options of an index that was built just now.
+    await traits.prepareIndexes([entry])
+    await traits.restoreExpiry([entry])
+    await traits.finishIndexes([entry])
+  })
   parts.atStep('restoreBalancer')
   await retry('starting the balancer again', parts.context, parts.restoreBalancer)
 }

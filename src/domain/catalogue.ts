@@ -64,6 +64,16 @@ export class Catalogue {
     return this.entries().filter((entry) => entry.database === database)
   }
 
+  byDatabase(): Map<string, CatalogueEntry[]> {
+    const databases = new Map<string, CatalogueEntry[]>()
+    for (const entry of this.#byUuid.values()) {
+      const known = databases.get(entry.database)
+      if (known) known.push(entry)
+      else databases.set(entry.database, [entry])
+    }
+    return databases
+  }
+
   databases(): Set<string> {
     return new Set(this.entries().map((entry) => entry.database))
   }

@@ -41,9 +41,22 @@ export function indexName(specification: IndexSpecification): string {
   return stringOf(fieldNamed(specification, 'name')) ?? ''
 }
 
+/** Of all indexes of a collection those that are copied: every collection has an `_id` index, or is clustered, of its own. */
+export function secondaryIndexes(all: IndexSpecification[]): IndexSpecification[] {
+  return all.filter((one) => !isTruthy(fieldNamed(one, 'clustered')) && indexName(one) !== '_id_')
+}
+
 export function isCapped(options: RawFields): boolean {
   return isTruthy(fieldNamed(options, 'capped'))
 }
+
+/** A capped collection without a maximum of documents leaves it out, or has 0 or less or, by `collMod cappedMax`, the largest there is. */
+export function hasMaximum(max: TypedValue | undefined): boolean {
+  const number = numberOf(max)
+  return number !== undefined && number > 0 && number < largestMaximum
+}
+
+const largestMaximum = 2 ** 31 - 1
 
 /** True when the collection's `_id` index compares by a collation other than simple. */
 export function isCollated(options: RawFields): boolean {
@@ -90,6 +103,15 @@ export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecific
 export function canBecome(standing: IndexSpecification, wanted: IndexSpecification): boolean {
   if (traitsOf(standing).expireAfterSeconds && !traitsOf(wanted).expireAfterSeconds) return false
   return differOnlyInTraits(standing, wanted)
+}
+
+/**
+ * True when the existing index has no expiry and the wanted one has: `collMod` gives a plain index an expiry (5.1 and later,
+ * https://www.mongodb.com/docs/manual/reference/command/collMod/#convert-a-non-ttl-index-to-a-ttl-index), and until the commit
+ * that is the one by which nothing expires.
+ */
+export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecification): boolean {
+  return traitsOf(wanted).expireAfterSeconds !== undefined && traitsOf(existing).expireAfterSeconds === undefined
 }
 
 /** True for indexes that, with their traits held back, are one and the same to the server. */

@@ -167,6 +167,17 @@ export function typedInt32(value: number): TypedValue {
   return typed
 }
 
+export function typedDouble(value: number): TypedValue {
+  const typed: Buffer = Buffer.alloc(9)
+  typed[0] = bsonType.double
+  typed.writeDoubleLE(value, 1)
+  return typed
+}
+
+export function typedBoolean(value: boolean): TypedValue {
+  return Buffer.from([bsonType.boolean, value ? 1 : 0])
+}
+
 /** Decodes a string value, or returns undefined for any other type. */
 export function stringOf(value: TypedValue | undefined): string | undefined {
   if (value?.[0] !== bsonType.string) return undefined

@@ -1,18 +1,21 @@
 import type { Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import {
+  type CollectionDefinition,
   canBecome,
   collModOptions,
   heldBackIndex,
   heldBackOptions,
   type IndexSpecification,
   indexName,
+  lacksExpiry,
+  neverExpires,
   sameButForName,
   traitsOf,
 } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { bsonType, buildDocument, type RawFields, typedDocument } from '../domain/raw-bson.ts'
+import { buildDocument, type RawFields, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
 import { supportsShardKey } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from './cluster.ts'
@@ -103,13 +106,11 @@ export class DestinationDefinitions {
    */
   async buildTwins(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#buildIndexes === 'never') return
-    const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
-    const missing = entry.wanted.indexes.filter((one) => !standing.has(indexName(one)))
-    for (const one of missing) {
+    for (const one of this.missingIndexes(await this.#standingIndexes(entry), entry.wanted.indexes)) {
       const { unique } = traitsOf(one)
       if (which === 'unique' && !unique) continue
       const built = heldBackIndex(one, entry.wanted.options)
-      if (unique) built.push({ name: 'unique', value: Buffer.from([bsonType.boolean, 1]) })
+      if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
       try {
         await underPresentName(entry, (name) =>
@@ -165,18 +166,48 @@ export class DestinationDefinitions {
     return Buffer.compare(buildDocument(before), buildDocument(options)) !== 0
   }
 
-  /** Drops, rebuilds and creates indexes until only traits held back differ; returns true when anything changed. */
+  /** Drops, changes and creates indexes until only deferred options differ; returns true when anything changed. */
   async followIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
     let dropped = await this.dropIndexesExcept(entry, wanted)
+    const expiring = await this.#addExpiry(entry, wanted)
     const created = await this.#createIndexes(entry, wanted)
     // One that was kept because the shard key leant on nothing else.
     if (created && entry.shardKey) dropped = (await this.dropIndexesExcept(entry, wanted)) || dropped
+    if (expiring) return true
     return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
 
     function differs(one: IndexSpecification, at: number): boolean {
       const other = wanted[at]
       return !other || Buffer.compare(buildDocument(one), buildDocument(other)) !== 0
     }
+  }
+
+  /**
+   * Decides in memory whether followOptions and followIndexes would find anything to do.
+   * @param existing what the destination has
+   */
+  isFollowed(entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
+    if (entry.refusedIndexes.length > 0 || this.refusedIndexes.has(entry.uuid)) return false
+    if (collModOptions(existing.options, wanted.options).length > 0) return false
+    if (this.missingIndexes(existing.indexes, wanted.indexes).length > 0) return false
+    const byName = new Map(wanted.indexes.map((one) => [indexName(one), one]))
+    const others = existing.indexes.filter((one) => {
+      const index = byName.get(indexName(one))
+      return !index || !canBecome(one, index) || lacksExpiry(one, index)
+    })
+    const [other] = others
+    if (!other) return true
+    // The one index that supports the shard key, where the source has none, is kept.
+    const { shardKey } = entry
+    const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
+    return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
+  }
+
+  /** The wanted indexes that do not exist, where they are to be built. */
+  missingIndexes(existing: IndexSpecification[], wanted: IndexSpecification[]): IndexSpecification[] {
+    if (this.#buildIndexes === 'never') return []
+    const names = new Set(existing.map(indexName))
+    return wanted.filter((one) => !names.has(indexName(one)))
   }
 
   /** Drops what stands on the destination and is not (or not in this form) among `wanted`. */
@@ -196,16 +227,41 @@ export class DestinationDefinitions {
         if (supporting.length === 1) continue
         supporting = supporting.filter((other) => other !== one)
       }
-      await underPresentName(entry, (name) =>
-        this.#cluster.write(
-          entry.database,
-          { dropIndexes: name, ...this.#uuid(entry), index: indexName(one) },
-          unlimited,
-        ),
-      )
+      await this.#dropIndex(entry, indexName(one))
       dropped = true
     }
     return dropped
+  }
+
+  /**
+   * Gives an expiry, by which nothing expires yet, to the indexes that became TTL on the source. An index that the server
+   * refuses to change is dropped, so that it is built again with what else is missing.
+   */
+  async #addExpiry(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    if (!wanted.some((one) => traitsOf(one).expireAfterSeconds)) return false
+    const existing = new Map((await this.#standingIndexes(entry)).map((one) => [indexName(one), one]))
+    let changed = false
+    for (const one of wanted) {
+      const found = existing.get(indexName(one))
+      if (!found || !lacksExpiry(found, one)) continue
+      const index = { name: indexName(one), expireAfterSeconds: neverExpires }
+      const change = (name: string): Promise<unknown> =>
+        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index }, unlimited)
+      try {
+        await underPresentName(entry, change)
+      } catch (error) {
+        if (codeOf(error) === undefined || isTransient(error)) throw error
+        await this.#dropIndex(entry, indexName(one))
+      }
+      changed = true
+    }
+    return changed
+  }
+
+  async #dropIndex(entry: CatalogueEntry, index: string): Promise<void> {
+    await underPresentName(entry, (name) =>
+      this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }, unlimited),
+    )
   }
 
   /**
@@ -256,8 +312,7 @@ export class DestinationDefinitions {
     this.refusedIndexes.delete(entry.uuid)
     entry.refusedIndexes = []
     if (this.#buildIndexes === 'never' || wanted.length === 0) return false
-    const standing = new Set((await this.#standingIndexes(entry)).map(indexName))
-    const missing = wanted.filter((one) => !standing.has(indexName(one)))
+    const missing = this.missingIndexes(await this.#standingIndexes(entry), wanted)
     if (missing.length === 0) return false
     try {
       await this.#build(entry, missing)

@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Document, UUID } from 'mongodb'
-import type { IndexSpecification } from '../domain/definition.ts'
+import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
-import { embedded, fieldNamed, isTruthy, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
+import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
 import { code, codeOf, TransientReplyError } from './errors.ts'
 import { toUuid } from './uuid.ts'
@@ -13,6 +14,11 @@ export interface ListedCollection {
   /** 16 bytes as latin1 text: the key of every map of collections. Empty for views. */
   uuid: string
   options: RawFields
+}
+
+/** The server's own bookkeeping is left out, but for time-series buckets, which are refused by name. */
+export function isListed(name: string): boolean {
+  return isUserCollection(name) || name.startsWith('system.buckets.')
 }
 
 export async function listDatabases(cluster: Cluster): Promise<string[]> {
@@ -42,7 +48,7 @@ async function listMatching(cluster: Cluster, database: string, filter: Document
     const fields = readFields(bytes)
     const listedName = stringOf(fieldNamed(fields, 'name')) ?? ''
     const type = stringOf(fieldNamed(fields, 'type')) ?? 'collection'
-    if (!isUserCollection(listedName) && !listedName.startsWith('system.buckets.')) continue
+    if (!isListed(listedName)) continue
     const info = fieldNamed(fields, 'info')
     const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
     const options = fieldNamed(fields, 'options')
@@ -69,19 +75,45 @@ export async function listIndexes(
     ? readIndexesByName(cluster, database, uuid)
     : readIndexes(cluster, database, toUuid(uuid)))
   if (!documents) return null
-  const indexes: IndexSpecification[] = []
-  for (const bytes of documents) {
-    let fields = readFields(bytes)
-    const nested = fieldNamed(fields, 'spec')
-    if (nested) {
-      if (fieldNamed(fields, 'buildUUID')) continue
-      fields = readFields(embedded(nested))
-    }
-    if (isTruthy(fieldNamed(fields, 'clustered'))) continue
-    if (stringOf(fieldNamed(fields, 'name')) === '_id_') continue
-    indexes.push(fields)
+  return finishedIndexes(documents)
+}
+
+/** Collections whose indexes are asked for at a time. */
+const indexesAtOnce = 16
+
+/**
+ * The finished secondary indexes of these collections of a database, by UUID, in parallel; a collection that is gone has none.
+ * @param listed as it was listed a moment ago
+ */
+export async function listIndexesOf(
+  cluster: Cluster,
+  database: string,
+  listed: readonly Pick<ListedCollection, 'uuid' | 'name'>[],
+): Promise<Map<string, IndexSpecification[]>> {
+  const indexes = new Map<string, IndexSpecification[]>()
+  await inParallel(indexesAtOnce, [...listed], async ({ uuid, name }) => {
+    const documents = await readIndexes(cluster, database, cluster.sharded ? name : toUuid(uuid))
+    indexes.set(uuid, finishedIndexes(documents ?? []))
+  })
+  if (!cluster.sharded || listed.length === 0) return indexes
+  // mongos takes no UUID, so each name must be the same collection's before and after.
+  const names = new Map((await listCollections(cluster, database)).map((one) => [one.uuid, one.name]))
+  for (const { uuid, name } of listed) {
+    const now = names.get(uuid)
+    if (now === undefined) indexes.set(uuid, [])
+    else if (now !== name) throw new TransientReplyError('a collection was renamed while its indexes were read')
   }
   return indexes
+}
+
+function finishedIndexes(documents: Buffer[]): IndexSpecification[] {
+  const specifications = documents.flatMap((bytes) => {
+    const fields = readFields(bytes)
+    const nested = fieldNamed(fields, 'spec')
+    if (!nested) return [fields]
+    return fieldNamed(fields, 'buildUUID') ? [] : [readFields(embedded(nested))]
+  })
+  return secondaryIndexes(specifications)
 }
 
 async function readIndexes(cluster: Cluster, database: string, collection: UUID | string): Promise<Buffer[] | null> {

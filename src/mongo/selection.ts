@@ -46,6 +46,18 @@ export class Selection {
     return listed.filter((_, at) => selects(this.#filters, matches, database, names[at] as string))
   }
 
+  /** The same for many databases, in as few questions as for one. */
+  async amongAll<T extends { name: string }>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
+    if (!isFiltered(this.#filters)) return new Map(catalog)
+    const names = [...catalog.values()].flatMap((listed) => listed.map(({ name }) => decidingName(name)))
+    const matches = await this.#ask([...catalog.keys()], names)
+    const isSelected = (database: string, { name }: T): boolean =>
+      selects(this.#filters, matches, database, decidingName(name))
+    return new Map(
+      [...catalog].map(([database, listed]) => [database, listed.filter((one) => isSelected(database, one))]),
+    )
+  }
+
   /** Those databases that may hold something selected. */
   async databases(names: Iterable<string>): Promise<string[]> {
     const all = [...names]

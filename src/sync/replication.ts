@@ -94,7 +94,7 @@ export class Replication {
       catalogue: this.catalogue,
       definitions: this.#definitions,
       destinationDefinitions,
-      traits: new DestinationTraits(destination),
+      traits: new DestinationTraits(destination, context),
       writer: this.#writer,
       context,
       reversePosition: record.configuration.reversible

@@ -1,5 +1,6 @@
 import {
   differOnlyInTraits,
+  hasMaximum,
   heldBackIndex,
   heldBackOptions,
   type IndexSpecification,
@@ -11,7 +12,7 @@ import {
   traitsOf,
 } from '../domain/definition.ts'
 import { namespace } from '../domain/namespace.ts'
-import { fieldNamed, numberOf, type RawFields } from '../domain/raw-bson.ts'
+import { fieldNamed, type RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey, supportsShardKey } from '../domain/shard-key.ts'
 import type { Mismatch } from './difference.ts'
 
@@ -79,19 +80,11 @@ function differingOptions(wanted: ListedDefinition, standing: ListedDefinition, 
     const one = fieldNamed(expected, name)
     const other = fieldNamed(standing.options, name)
     if (isCapped(wanted.options) && (name === 'size' || name === 'max')) {
-      return !sameNumber(one, other) && !(name === 'max' && isNone(one) && isNone(other))
+      return !sameNumber(one, other) && !(name === 'max' && !hasMaximum(one) && !hasMaximum(other))
     }
     return !sameOption(name, one, other)
   })
 }
-
-/** No maximum is left out, or written as 0 or less, or (by `collMod cappedMax`) as the largest there is. */
-function isNone(value: Buffer | undefined): boolean {
-  const number = numberOf(value)
-  return number === undefined || number <= 0 || number >= largestMax
-}
-
-const largestMax = 2 ** 31 - 1
 
 function differingIndexes(
   wanted: ListedDefinition,

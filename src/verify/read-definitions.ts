@@ -2,7 +2,7 @@ import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
+import { type CatalogEntry, listClusterCatalog, listDefinitions } from '../mongo/list-catalog.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { readDistributions } from '../mongo/sharding.ts'
@@ -10,6 +10,7 @@ import { compareDefinitions, type DefinitionStage, type ListedDefinition } from 
 import type { Mismatch } from './difference.ts'
 import type { BothClusters } from './recheck-documents.ts'
 
+/** Databases in which differences are confirmed at a time. */
 const atOnce = 8
 
 interface Identified extends ListedDefinition {
@@ -24,29 +25,46 @@ export interface DefinitionParts {
   context: RetryContext
 }
 
-/** Every difference in definitions between two clusters at rest, of what is synced. */
+/**
+ * Every difference in definitions between two clusters at rest, of what is synced. One pass over each cluster, both at a time;
+ * where they differ, that is confirmed by what listCollections and listIndexes say.
+ */
 export async function findDefinitionMismatches(
-  { clusters, selection, catalogue, context }: DefinitionParts,
+  parts: DefinitionParts,
   stage: DefinitionStage,
   buildsIndexes: boolean,
 ): Promise<Mismatch[]> {
+  const { clusters, selection, catalogue, context } = parts
+  const known = catalogue.byDatabase()
   return await retry('comparing definitions', context, async () => {
-    const databases = new Set([
-      ...(await listDatabases(clusters.source)),
-      ...(await listDatabases(clusters.destination)),
+    const [wanted, existing] = await Promise.all([
+      readCatalog(clusters.source, selection),
+      readCatalog(clusters.destination, selection),
     ])
-    const mismatches: Mismatch[] = []
-    for (const database of (await selection.databases(databases)).sort()) {
-      const wanted = await readDefinitions(clusters.source, database, selection)
-      const standing = await readDefinitions(clusters.destination, database, selection)
+    const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
+      const entries = known.get(database) ?? []
       // What a replica set has no notion of is as it was asked for when the collection was created.
       if (!clusters.source.sharded) {
-        for (const one of wanted) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
+        for (const one of source) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
       }
-      mismatches.push(...compareDefinitions(database, wanted, standing, stage, buildsIndexes))
-      mismatches.push(...findReplaced(catalogue.inDatabase(database), wanted, standing))
+      return [
+        ...compareDefinitions(database, source, destination, stage, buildsIndexes),
+        ...findReplaced(entries, source, destination),
+      ]
     }
-    return mismatches
+    const differing = [...new Set([...wanted.keys(), ...existing.keys()])].sort().flatMap((database) => {
+      const found = compare(database, wanted.get(database) ?? [], existing.get(database) ?? [])
+      return found.length > 0 ? [{ database, namespaces: new Set(found.map((one) => one.namespace)) }] : []
+    })
+    const confirmed = new Map<string, Mismatch[]>()
+    await inParallel(atOnce, differing, async ({ database, namespaces }) => {
+      const [source, destination] = await Promise.all([
+        readAgain(clusters.source, database, selection, namespaces),
+        readAgain(clusters.destination, database, selection, namespaces),
+      ])
+      confirmed.set(database, compare(database, source, destination))
+    })
+    return differing.flatMap(({ database }) => confirmed.get(database) ?? [])
   })
 }
 
@@ -65,21 +83,35 @@ function findReplaced(entries: CatalogueEntry[], wanted: Identified[], standing:
   })
 }
 
-async function readDefinitions(cluster: Cluster, database: string, selection: Selection): Promise<Identified[]> {
-  const users = (await listCollections(cluster, database)).filter((one) => isUserCollection(one.name))
-  const listed = await selection.among(database, users)
-  const distributions = new Map((await readDistributions(cluster, database)).map(({ uuid, key }) => [uuid, key]))
-  const definitions = listed.map(({ name, type, uuid, options }) => ({
-    name,
-    uuid,
-    type,
-    options,
-    shardKey: distributions.get(uuid) ?? null,
-    indexes: [] as Identified['indexes'],
-  }))
-  const indexed = listed.flatMap(({ uuid }, at) => (uuid ? [{ uuid, at }] : []))
-  await inParallel(atOnce, indexed, async ({ uuid, at }) => {
-    ;(definitions[at] as Identified).indexes = (await listIndexes(cluster, database, uuid)) ?? []
-  })
-  return definitions
+async function readCatalog(cluster: Cluster, selection: Selection): Promise<Map<string, Identified[]>> {
+  const [catalog, distributions] = await Promise.all([
+    listClusterCatalog(cluster, (databases) => selection.databases(databases)),
+    readDistributions(cluster),
+  ])
+  const keys = new Map(distributions.map(({ uuid, key }) => [uuid, key]))
+  const identified = (one: CatalogEntry): Identified => ({ ...one, shardKey: keys.get(one.uuid) ?? null })
+  const users = new Map(
+    [...catalog].map(([database, listed]) => [
+      database,
+      listed.filter(({ name }) => isUserCollection(name)).map(identified),
+    ]),
+  )
+  return await selection.amongAll(users)
+}
+
+/** Of the namespaces that were found to differ, and of no others. */
+async function readAgain(
+  cluster: Cluster,
+  database: string,
+  selection: Selection,
+  namespaces: ReadonlySet<string>,
+): Promise<Identified[]> {
+  const isWanted = ({ name }: { name: string }): boolean =>
+    isUserCollection(name) && namespaces.has(namespace(database, name))
+  const [listed, distributions] = await Promise.all([
+    listDefinitions(cluster, database, isWanted).then((all) => selection.among(database, all)),
+    readDistributions(cluster, database),
+  ])
+  const keys = new Map(distributions.map(({ uuid, key }) => [uuid, key]))
+  return listed.map((one) => ({ ...one, shardKey: keys.get(one.uuid) ?? null }))
 }

@@ -3,6 +3,7 @@ import { beforeEach, expect, it } from 'vitest'
 import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
 import { DestinationTraits } from '../../src/mongo/destination-traits.ts'
 import { listCollections, listIndexes } from '../../src/mongo/listing.ts'
+import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 const one = oneSet()
@@ -32,18 +33,18 @@ const sizeOf = async (name: string): Promise<unknown> => {
 it('are held back, and put back, under the name the collection has now', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').rename('journal')
-  const traits = new DestinationTraits(one.cluster)
-  await traits.holdBack(entry)
+  const traits = new DestinationTraits(one.cluster, testContext())
+  await traits.holdBack([entry])
   expect(Number(await sizeOf('journal'))).toBeGreaterThan(Long.fromNumber(1e9).toNumber())
-  await traits.restoreCapped(entry)
+  await traits.restoreCapped([entry])
   expect(await sizeOf('journal')).toBe(capped.size)
 })
 
 it('of a collection that is gone are nobody’s: its drop is still to be followed', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').drop()
-  const traits = new DestinationTraits(one.cluster)
+  const traits = new DestinationTraits(one.cluster, testContext())
   for (const step of ['holdBack', 'restoreCapped', 'prepareIndexes', 'restoreExpiry', 'finishIndexes'] as const) {
-    await traits[step](entry)
+    await traits[step]([entry])
   }
 })

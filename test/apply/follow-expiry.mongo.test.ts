@@ -1,0 +1,65 @@
+import { expect, it } from 'vitest'
+import { DefinitionReconciler } from '../../src/apply/reconcile-definitions.ts'
+import { Catalogue } from '../../src/domain/catalogue.ts'
+import { neverExpires } from '../../src/domain/definition.ts'
+import { DestinationDefinitions } from '../../src/mongo/destination-definitions.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { findDefinitionMismatches } from '../../src/verify/read-definitions.ts'
+import { emptiedClusters, type TwoClusters } from './two-clusters.ts'
+
+/** An index that becomes TTL on the source, or stops being one, within one read of the catalog. */
+
+let two: TwoClusters
+emptiedClusters((clusters) => {
+  two = clusters
+})
+
+const things = () => two.sourceClient.db('app').collection('things')
+const expiryOnDestination = async () => {
+  const indexes = await two.destinationClient.db('app').collection('things').indexes()
+  return indexes.find(({ name }) => name === 'at')?.['expireAfterSeconds']
+}
+
+it.each([
+  [
+    'a plain index becomes TTL by collMod',
+    {},
+    () => two.sourceClient.db('app').command({ collMod: 'things', index: { name: 'at', expireAfterSeconds: 3_600 } }),
+    neverExpires,
+  ],
+  [
+    'a plain index is replaced by a TTL index of the same name',
+    {},
+    () => replace({ expireAfterSeconds: 3_600 }),
+    neverExpires,
+  ],
+  [
+    'a TTL index is replaced by a plain one of the same name',
+    { expireAfterSeconds: 3_600 },
+    () => replace({}),
+    undefined,
+  ],
+])('%s: the destination has it in its deferred form', async (_, options, change, expected) => {
+  await things().createIndex({ at: 1 }, { name: 'at', ...options })
+  const catalogue = new Catalogue()
+  const selection = new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null })
+  const { source, destination, metadata, context } = two
+  const definitions = new DefinitionReconciler({
+    ...{ source, catalogue, metadata, selection, context },
+    destination: new DestinationDefinitions(destination, 'beforeDataCopy'),
+  })
+  await definitions.reconcile('app', 'all', 'copied')
+  await change()
+  await definitions.reconcile('app', 'all', 'copied')
+
+  expect(await expiryOnDestination()).toBe(expected)
+  const parts = { clusters: { source, destination }, selection, catalogue, context }
+  for (const stage of ['heldBack', 'prepared'] as const) {
+    expect(await findDefinitionMismatches(parts, stage, true)).toEqual([])
+  }
+})
+
+async function replace(options: { expireAfterSeconds?: number }): Promise<void> {
+  await things().dropIndex('at')
+  await things().createIndex({ at: 1 }, { name: 'at', ...options })
+}
