@@ -162,7 +162,10 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
   const began = performance.now()
   const answer = await tandem.post('commit')
   if (answer.status !== 200) throw new Error(`commit answered ${JSON.stringify(answer.body)}`)
-  await tandem.waitFor(({ canWrite }) => canWrite, { timeoutSeconds: drainPatienceMS / 1000, what: 'canWrite' })
+  await tandem.waitFor(({ canWrite }) => canWrite === true, {
+    timeoutSeconds: drainPatienceMS / 1000,
+    what: 'canWrite',
+  })
   const cutover = (performance.now() - began) / 1000
   const { wall: seconds } = equal
   const { wall: _, ...cpu } = stop()
