@@ -14,6 +14,7 @@ import type { Throttle } from '../throttle/throttle.ts'
 import { Checkpoint } from './checkpoint.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
+import { DestinationEcho } from './destination-echo.ts'
 import type { Settlement } from './difference.ts'
 import { Follower } from './follow-changes.ts'
 import type { BothClusters } from './recheck-documents.ts'
@@ -44,6 +45,8 @@ const generationMax = 4_000
 /** Fewer than this are gathered for a while: a trickle that is compared one by one costs many times as much. */
 const backlogCount = 4_000
 const gatherMS = 400
+/** Of a backlog nothing more is due for now: the application has to come first. */
+const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
 /** Counting asks for every collection's statistics, so the more there are, the less often: ms for each of them. */
@@ -82,6 +85,7 @@ export class Verifier {
   readonly #comparisonParts: ComparisonParts
   readonly #comparison: RecheckComparison
   readonly #checkpoint: Checkpoint
+  readonly #echo = new DestinationEcho()
   readonly #followers = new Map<Side, Follower>()
   #scan: Scan | null = null
   #scanned = false
@@ -170,6 +174,11 @@ export class Verifier {
     return this.#ended.promise
   }
 
+  /** A verdict will be asked for soon: from here on the streams answer at once, and do not wait for more events. */
+  hurry(): void {
+    for (const follower of this.#followers.values()) follower.hurried = true
+  }
+
   /**
    * The verdict, once the source is quiet and every change of it applied: scans what is left, follows both streams to
    * this moment and compares everything that is open until it is equal or proven different.
@@ -177,7 +186,7 @@ export class Verifier {
   async settle(): Promise<Settlement> {
     // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
     while (!this.#scan?.isComplete) await this.#pause(roomMS)
-    for (const follower of this.#followers.values()) follower.hurried = true
+    this.hurry()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
@@ -253,13 +262,19 @@ export class Verifier {
   async #compareAll(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       const compared = await this.#exclusively(async () => {
-        const due = this.#rechecks.take(generationMax, this.#parts.appliedTime(), performance.now())
+        const due = this.#rechecks.take(generationMax, this.#comparableTime(), performance.now())
         await this.#comparison.compare(due)
         return due.length
       })
       if (this.#rechecks.count < backlogCount) await this.#pause(gatherMS)
-      else if (compared < generationMax) await this.#pause(roomMS)
+      else if (compared < generationMax) await this.#pause(backlogMS)
     }
+  }
+
+  #comparableTime(): ClusterTime {
+    const { appliedTime, clusters } = this.#parts
+    const { latest } = clusters.destination
+    return this.#echo.comparable(appliedTime(), latest, this.#knownTime('destination'), performance.now())
   }
 
   async #everyCheckpoint(): Promise<void> {
