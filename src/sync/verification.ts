@@ -171,6 +171,7 @@ export class Verification {
   /** Throws FatalError VerificationFailed when definitions differ already before anything is restored. */
   async checkDefinitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<void> {
     if (!configuration.verification.enabled) return
+    this.#verifier?.hurry()
     const mismatches = await this.#definitions(configuration, stage)
     await this.#conclude({ mismatches, total: mismatches.length })
   }

@@ -8,6 +8,9 @@ import { toStored } from './verdict.ts'
 /** Where the streams' positions are stored, beside the event application's partitions. */
 export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
 
+/** A position that moved past no change is stored this often. */
+const idlePositionMS = 10_000
+
 export interface CheckpointParts {
   store: VerificationStore
   metadata: Metadata
@@ -19,15 +22,24 @@ export interface CheckpointParts {
 /** What of a verification is stored, so that a restart goes on: what was scanned, what is open, how far the streams are. */
 export class Checkpoint {
   readonly #parts: CheckpointParts
-  #doneRanges: VerifiedRange[] = []
+  /** Each with the number that its suspects have. */
+  #doneRanges: { number: number; range: VerifiedRange }[] = []
+  #range = 1
+  #savedAt: Record<Side, number> = { source: 0, destination: 0 }
 
   constructor(parts: CheckpointParts) {
     this.#parts = parts
   }
 
-  /** To be stored with the next one. */
+  /** What the ranges being scanned now give as their number when they find a suspect. */
+  get range(): number {
+    return this.#range
+  }
+
+  /** To be stored once none of its suspects is in memory alone. */
   done(range: VerifiedRange): void {
-    this.#doneRanges.push(range)
+    // Its suspects have this number or an earlier one.
+    this.#doneRanges.push({ number: this.#range++, range })
   }
 
   async loadPosition(side: Side): Promise<StreamPosition | null> {
@@ -44,21 +56,29 @@ export class Checkpoint {
    */
   async save(followers: ReadonlyMap<Side, Follower>, gone: string[], isOver: () => boolean): Promise<void> {
     const { store, rechecks } = this.#parts
-    const ranges = this.#doneRanges
-    this.#doneRanges = []
-    const due = rechecks.dueForStore(performance.now())
+    await store.removeRechecks(rechecks.takeRemovable())
+    const due = rechecks.beginStoring('patient')
     await store.saveRechecks(due.map(toStored))
-    for (const recheck of due) recheck.stored = true
-    // First what was settled: one that is found different again since then is still in memory, and keeps its place in the store.
-    await store.removeRechecks(rechecks.takeSettledStored())
-    rechecks.leavePatientOnesToStore()
+    rechecks.endStoring()
+    const safe = rechecks.safeRange()
+    this.#doneRanges = this.#doneRanges.filter(({ range }) => !gone.includes(range.collection))
+    const ranges = this.#doneRanges.filter(({ number }) => number <= safe).map(({ range }) => range)
     await store.saveRanges(ranges)
+    this.#doneRanges = this.#doneRanges.filter(({ number }) => number > safe)
     // After they were stored: one that is done later than this is forgotten at the next checkpoint.
     await store.removeRanges(gone)
     if (isOver()) return
-    for (const [side, follower] of followers) {
-      const position = follower.passed(rechecks.safeBatch(side, follower.newest))
-      if (position) await this.savePosition(side, position)
-    }
+    for (const [side, follower] of followers) await this.#movePosition(side, follower)
+  }
+
+  /** Where nothing happens the position is stored seldom: each time it is, the destination has a change for its stream to read. */
+  async #movePosition(side: Side, follower: Follower): Promise<void> {
+    const passed = follower.passed(
+      this.#parts.rechecks.safeBatch(side, follower.newest),
+      performance.now() - this.#savedAt[side] > idlePositionMS,
+    )
+    if (!passed) return
+    this.#savedAt[side] = performance.now()
+    await this.savePosition(side, passed)
   }
 }

@@ -16,17 +16,18 @@ export interface ComparisonParts {
   knownTime: () => ClusterTime
 }
 
-export const comparedAtOnce = 500
-const comparisonsAtOnce = 2
+/** As many as one `find` takes. */
+export const comparedAtOnce = 1_000
+export const comparisonsAtOnce = 2
 
-/** Reads documents on both clusters and settles those that are equal. */
+/** Reads documents on both clusters and resolves those that are equal. */
 export class RecheckComparison {
   readonly #parts: ComparisonParts
   constructor(parts: ComparisonParts) {
     this.#parts = parts
   }
 
-  /** Compares; equal ones are settled, others wait again. */
+  /** Compares; equal ones are resolved, others wait again. */
   async compare(taken: Recheck[]): Promise<void> {
     const byCollection = new Map<string, Recheck[]>()
     for (const recheck of taken) {
@@ -38,7 +39,7 @@ export class RecheckComparison {
     for (const [uuid, list] of byCollection) {
       const entry = this.#parts.catalogue().get(uuid)
       if (!entry?.destinationUUID) {
-        this.#parts.rechecks.settled(list) // dropped, and its documents with it
+        this.#parts.rechecks.equal(list) // dropped, and its documents with it
         continue
       }
       for (let from = 0; from < list.length; from += comparedAtOnce)
@@ -75,9 +76,9 @@ export class RecheckComparison {
       else equal.push(recheck)
     }
     // One found under another `_id` than was asked for, by a collation, stands for itself from here on.
-    for (const idElement of byIdentity.values()) this.#parts.rechecks.suspect(entry.uuid, idElement, now)
+    for (const idElement of byIdentity.values()) this.#parts.rechecks.cameAcross(entry.uuid, idElement)
     this.#parts.rechecks.different(unequal, now)
-    this.#parts.rechecks.settled(equal)
+    this.#parts.rechecks.equal(equal)
   }
 
   /** The `_id` elements that differ now; null while the collection is not where the catalogue has it. */

@@ -4,7 +4,7 @@ import { sizeOf } from '../mongo/sample.ts'
 import { type BothClusters, onDestination, onSource } from './recheck-documents.ts'
 import type { Side } from './rechecks.ts'
 
-const atOnce = 8
+const atOnce = 16
 
 /** Documents of all catalogued collections by the servers' own statistics; one that is just moving counts as before. */
 export async function countDocuments(clusters: BothClusters, catalogue: Catalogue): Promise<Record<Side, number>> {

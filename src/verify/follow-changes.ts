@@ -27,7 +27,7 @@ const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'de
 export class Follower {
   readonly #parts: FollowerParts
   /** Positions of batches that were read, oldest first. */
-  #positions: { batch: number; position: StreamPosition }[] = []
+  #positions: { batch: number; isEmpty: boolean; position: StreamPosition }[] = []
   #newest = 0
   #time: ClusterTime
   /** Set while somebody waits for `time` to pass a moment. */
@@ -62,25 +62,29 @@ export class Follower {
       for (const bytes of batch.events) this.#note(parseChangeEvent(bytes), number)
       this.#newest = number
       this.#time = batch.position.time
-      this.#positions.push({ batch: number, position: batch.position })
+      const isEmpty = batch.events.length === 0
+      if (isEmpty && this.#positions.at(-1)?.isEmpty) this.#positions.pop()
+      this.#positions.push({ batch: number, isEmpty, position: batch.position })
       while (rechecks.full && !context.signal.aborted) await sleep(roomMS)
       if (context.signal.aborted) return
     }
   }
 
-  /** The position right after batch `safe`, if it moved since the last call. */
-  passed(safe: number): StreamPosition | null {
+  /** The position right after batch `safe`, if it moved since the last call: past a change, or (`alsoIdle`) past nothing. */
+  passed(safe: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safe)
     const passed = after === -1 ? this.#positions : this.#positions.slice(0, after)
-    this.#positions = after === -1 ? [] : this.#positions.slice(after)
-    return passed.at(-1)?.position ?? null
+    const last = passed.at(-1)
+    if (!last || (!alsoIdle && passed.every(({ isEmpty }) => isEmpty))) return null
+    this.#positions = this.#positions.slice(passed.length)
+    return last.position
   }
 
   #note(event: ChangeEvent, batch: number): void {
     if (!changes.has(event.kind) || !event.idElement || !isUserCollection(event.collection)) return
     const { side, rechecks } = this.#parts
     const uuid = side === 'source' ? event.uuid : this.#onSource(event.uuid)
-    if (uuid) rechecks.changed(uuid, event.idElement, side, batch, event.time, performance.now())
+    if (uuid) rechecks.changed(uuid, event.idElement, side, batch, event.time)
   }
 
   /** The source's UUID of a collection of the destination; one that is not ours is a matter of definitions. */

@@ -38,9 +38,12 @@ export function onDestination(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
 
+/** Documents of one side that are kept while the other side is read, in bytes; of those beyond it only digests are kept. */
+const keptBytesMax = 4 * 1024 * 1024
+
 /**
  * Reads the documents of these `_id`s on both clusters and returns the `_id` elements of those that are not byte for
- * byte the same. Only digests of one side are kept. Throws MovedError when the collection is not where it was.
+ * byte the same. Throws MovedError when the collection is not where it was.
  */
 export async function findDifferent(
   clusters: BothClusters,
@@ -49,13 +52,15 @@ export async function findDifferent(
   notBefore: ClusterTime,
 ): Promise<Buffer[]> {
   const ids = idElements.map(idOf)
-  const expected = new Map<string, { digest: string; idElement: Buffer }>()
+  const expected = new Map<string, { content: Buffer | string; idElement: Buffer }>()
+  let keptBytes = 0
   await eachDocument(clusters, 'source', entry, ids, notBefore, (document) => {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
+    keptBytes += document.length
+    const content = keptBytes > keptBytesMax ? digestOf(document) : document
     // Two documents under one `_id`, on two shards: no one document on the destination is equal to both.
-    const digest = expected.has(key) ? noDigest : digestOf(document)
-    expected.set(key, { digest, idElement: Buffer.from(idElement) })
+    expected.set(key, { content: expected.has(key) ? noDigest : content, idElement: Buffer.from(idElement) })
   })
   const different: Buffer[] = []
   await eachDocument(clusters, 'destination', entry, ids, clusters.destination.latest, (document) => {
@@ -63,13 +68,18 @@ export async function findDifferent(
     const key = identityKey(idElement)
     const known = expected.get(key)
     expected.delete(key)
-    if (known?.digest !== digestOf(document)) different.push(Buffer.from(idElement))
+    if (!known || !isSame(known.content, document)) different.push(Buffer.from(idElement))
   })
   for (const { idElement } of expected.values()) different.push(idElement)
   return different
 }
 
 const noDigest = ''
+
+/** `content` is a document or the digest of one. */
+function isSame(content: Buffer | string, document: Buffer): boolean {
+  return typeof content === 'string' ? content === digestOf(document) : content.equals(document)
+}
 
 export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
   /** Its `_id` element as the source spells it, or the destination where only that has it. */

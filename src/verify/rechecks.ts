@@ -1,6 +1,7 @@
 import { identityKey } from '../apply/identity.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { laterOf } from '../domain/cluster-time.ts'
+import { type Identified, KnownInStore } from './known-in-store.ts'
 
 export type Side = 'source' | 'destination'
 
@@ -13,34 +14,55 @@ export interface Recheck {
   readonly idElement: Buffer
   /** Its newest change on the source; until that is applied nothing can be said. */
   changedAt: ClusterTime
-  /** The first stream batch of each side that named it; 0 for none. Positions may not pass it until it is stored. */
-  firstBatch: Record<Side, number>
-  /** Found by scanning a range, so that range is not done until this is stored or settled. */
-  found: boolean
-  /** Stands in the store too, with all that is known: it is compared before any verdict, also when this process dies. */
+  /** The newest batch of each stream that named it; 0 for none. Stored positions stay before it (see `safeBatch`). */
+  newestBatch: Record<Side, number>
+  /** The scanned range that found it different, and no stream has named it since; 0 otherwise (see `safeRange`). */
+  range: number
+  /** Its entry in the store covers all that is known here: it is compared before any verdict, also when this process dies. */
   stored: boolean
+  /** Neither a stream nor a range would name it again after a restart, so it is stored before any position moves. */
+  mustStore: boolean
   /** How often it was found different. */
   attempts: number
   /** Milliseconds of `performance.now()`. */
-  since: number
   notBefore: number
 }
 
-/** Above this the streams are read no further and no range is scanned, until some are settled. */
+/** Above this the streams are read no further and no range is scanned, until some are resolved. */
 const outstandingMax = 60_000
-/** A document that is different is looked at again after this, twice as long each time. */
+/** A document that is different is compared again after this, twice as long each time. */
 const backOffMS = 100
 const longestBackOffMS = 5_000
-/** Different this often: left to the store, for the verdict. */
+/** Different this often: stored, and left to the store for the verdict. By the back-off that takes about 6 s. */
 const patientAttempts = 5
-/** An unsettled document holds the stored position back this long; then it is stored itself. */
-const holdPositionMS = 5_000
 
-/** Everything that is to be compared (again), by identity: however often a document changes, it is here once. */
+/** Removed from the store with one call: tens of milliseconds of the destination's time. */
+const removedAtOnce = 1_000
+
+const sides = ['source', 'destination'] as const
+
+/**
+ * Everything that is to be compared (again), by identity: however often a document changes, it is here once.
+ *
+ * The change streams are the durable queue. A recheck lives in memory alone, and the stored position of each stream stays
+ * before the newest batch that named its document. That is enough for a crash at any moment:
+ *
+ * - Let a document have changed on one side since it was last compared equal, and let `newest` be the last batch of that
+ *   side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and creates the
+ *   recheck again. The events of earlier batches add nothing: a comparison reads what the document is now, not what an
+ *   event says, and the side it changed on is the same.
+ * - So a hot document does not hold the position back: each of its changes lets the position move up to that change.
+ * - What a scan found different is in no stream. Its range is not stored as done until the document is resolved, stored,
+ *   or named by a stream, which covers it from then on.
+ * - Only a document that stays different over several comparisons is stored on its own. From then on the store covers it,
+ *   until it changes again.
+ */
 export class Rechecks {
-  #waiting = new Map<string, Recheck>()
+  readonly #waiting = new Map<string, Recheck>()
   readonly #taken = new Set<Recheck>()
-  #settledStored: Recheck[] = []
+  /** Being written to the store: positions stay before them until that has ended. */
+  readonly #storing = new Set<Recheck>()
+  readonly #store = new KnownInStore()
 
   get count(): number {
     return this.#waiting.size + this.#taken.size
@@ -50,33 +72,44 @@ export class Rechecks {
     return this.count >= outstandingMax
   }
 
-  /** All that nobody has taken. */
+  /** All that are not being compared now. */
   get waiting(): Recheck[] {
     return [...this.#waiting.values()]
   }
 
-  changed(uuid: string, idElement: Buffer, side: Side, batch: number, time: ClusterTime, now: number): void {
-    const recheck = this.#known(uuid, idElement, now)
-    if (recheck.firstBatch[side] === 0) recheck.firstBatch[side] = batch
+  changed(uuid: string, idElement: Buffer, side: Side, batch: number, time: ClusterTime): void {
+    const recheck = this.#known(uuid, idElement)
+    recheck.newestBatch[side] = batch
     if (side === 'source') recheck.changedAt = laterOf(recheck.changedAt, time)
+    recheck.range = 0
     recheck.notBefore = 0
     recheck.attempts = 0
-    // What stands in the store is of before: a predecessor that is not done yet may remove it, and it does not say who wrote this.
+    // The stored entry does not say who made this change, and a delayed removal by an earlier verifier may take it away.
     recheck.stored = false
   }
 
-  /** A scan found it different (or on one side only). */
-  suspect(uuid: string, idElement: Buffer, now: number): void {
-    this.#known(uuid, idElement, now).found = true
+  /** The scan of this range (a number from 1 on) found it different, or on one side only. */
+  suspect(uuid: string, idElement: Buffer, range: number): void {
+    const recheck = this.#known(uuid, idElement)
+    if (recheck.newestBatch.source === 0 && recheck.newestBatch.destination === 0) recheck.range ||= range
   }
 
-  /** Stands in the store alone: to be looked at again, for it may have become equal since it was left there. */
-  revisit(uuid: string, idElement: Buffer, now: number): void {
+  /** The comparison of another document came across it, under another spelling of its `_id`, and found it different. */
+  cameAcross(uuid: string, idElement: Buffer): void {
+    this.#known(uuid, idElement).mustStore = true
+  }
+
+  /** Read from the store: compare it again, for it may have become equal since it was stored. */
+  revisit(uuid: string, idElement: Buffer): void {
     const key = uuid + identityKey(idElement)
-    if (!this.#waiting.has(key)) this.#known(uuid, idElement, now).stored = true
+    this.#store.has({ key, uuid, idElement: Buffer.from(idElement) })
+    if (this.#waiting.has(key)) return
+    const recheck = this.#known(uuid, idElement)
+    recheck.stored = true
+    recheck.attempts = patientAttempts - 1 // still different, it leaves memory at once
   }
 
-  #known(uuid: string, idElement: Buffer, now: number): Recheck {
+  #known(uuid: string, idElement: Buffer): Recheck {
     const key = uuid + identityKey(idElement)
     const known = this.#waiting.get(key)
     if (known) return known
@@ -85,18 +118,18 @@ export class Rechecks {
       uuid,
       idElement: Buffer.from(idElement),
       changedAt: 0n,
-      firstBatch: { source: 0, destination: 0 },
-      found: false,
+      newestBatch: { source: 0, destination: 0 },
+      range: 0,
       stored: false,
+      mustStore: false,
       attempts: 0,
-      since: now,
       notBefore: 0,
     }
     this.#waiting.set(key, recheck)
     return recheck
   }
 
-  /** Up to `limit` that are due: their last change on the source is applied. To be given back as settled or different. */
+  /** Up to `limit` that are due: their last change on the source is applied. To be given back as equal or different. */
   take(limit: number, appliedTime: ClusterTime, now: number): Recheck[] {
     const due: Recheck[] = []
     for (const recheck of this.#waiting.values()) {
@@ -111,10 +144,11 @@ export class Rechecks {
     return due
   }
 
-  settled(rechecks: readonly Recheck[]): void {
+  /** Compared equal, or gone with their collection. One that changed meanwhile waits on its own. */
+  equal(rechecks: readonly Recheck[]): void {
     for (const recheck of rechecks) {
       this.#taken.delete(recheck)
-      if (recheck.stored) this.#settledStored.push(recheck)
+      this.#equalInStore(recheck.key)
     }
   }
 
@@ -126,12 +160,8 @@ export class Rechecks {
       recheck.attempts += 1
       recheck.notBefore = now + Math.min(backOffMS * 2 ** recheck.attempts, longestBackOffMS)
       if (newer) {
-        recheck.changedAt = laterOf(recheck.changedAt, newer.changedAt)
-        for (const side of ['source', 'destination'] as const) recheck.firstBatch[side] ||= newer.firstBatch[side]
-        recheck.found ||= newer.found
-        recheck.stored &&= newer.stored
-        recheck.notBefore = 0
-        recheck.attempts = 0
+        recheck.stored &&= !this.#isInMemoryAlone(newer)
+        merge(recheck, newer)
       }
       this.#waiting.set(recheck.key, recheck)
     }
@@ -140,52 +170,84 @@ export class Rechecks {
   /** The number of the last batch of a side that a stored position may stand for. */
   safeBatch(side: Side, newest: number): number {
     let safe = newest
-    const hold = (recheck: Recheck): void => {
-      const first = recheck.firstBatch[side]
-      if (!recheck.stored && first > 0 && first <= safe) safe = first - 1
+    for (const recheck of this.#open()) {
+      const held = recheck.newestBatch[side]
+      if (held > 0 && held <= safe && this.#isInMemoryAlone(recheck)) safe = held - 1
     }
-    for (const recheck of this.#waiting.values()) hold(recheck)
-    for (const recheck of this.#taken) hold(recheck)
     return safe
   }
 
-  /** What should be stored now: what scans found, and what has held positions back for long. */
-  dueForStore(now: number): Recheck[] {
-    const due: Recheck[] = []
-    const look = (recheck: Recheck): void => {
-      if (!recheck.stored && (recheck.found || now - recheck.since > holdPositionMS)) due.push(recheck)
+  /** The number up to which scanned ranges may be stored as done. */
+  safeRange(): number {
+    let safe = Number.POSITIVE_INFINITY
+    for (const recheck of this.#open()) {
+      const { range } = recheck
+      if (range > 0 && range <= safe && this.#isInMemoryAlone(recheck)) safe = range - 1
     }
-    for (const recheck of this.#waiting.values()) look(recheck)
-    for (const recheck of this.#taken) look(recheck)
+    return safe
+  }
+
+  /** What is to be stored now, because it stays different; with `everything`, all that is not being compared now. */
+  beginStoring(what: 'patient' | 'everything'): Recheck[] {
+    // An attempt that failed has stored nothing for certain.
+    for (const recheck of this.#storing) recheck.stored = false
+    this.#storing.clear()
+    const due = this.waiting.filter(
+      (recheck) =>
+        this.#isInMemoryAlone(recheck) &&
+        (what === 'everything' || recheck.mustStore || recheck.attempts >= patientAttempts),
+    )
+    for (const recheck of due) {
+      recheck.stored = true
+      this.#storing.add(recheck)
+      this.#store.has(recheck)
+    }
     return due
   }
 
-  /** They stand in the store no longer, so what is known of them here must hold positions back again. */
-  removedFromStore(rechecks: readonly { uuid: string; idElement: Buffer }[]): void {
-    const keys = new Set(rechecks.map(({ uuid, idElement }) => uuid + identityKey(idElement)))
-    const forget = (recheck: Recheck): void => {
-      if (keys.has(recheck.key)) recheck.stored = false
-    }
-    for (const recheck of this.#waiting.values()) forget(recheck)
-    for (const recheck of this.#taken) forget(recheck)
-  }
-
-  /** After they were stored: real differences leave memory, so that a million of them take none. */
-  leavePatientOnesToStore(): void {
+  /** They are durable. Real differences leave memory for the store, so that a million of them take none. */
+  endStoring(): void {
+    this.#storing.clear()
     for (const [key, recheck] of this.#waiting) {
-      if (recheck.stored && recheck.attempts >= patientAttempts) this.#waiting.delete(key)
+      if (!recheck.stored || recheck.attempts < patientAttempts) continue
+      this.#waiting.delete(key)
+      this.#store.forget(key)
     }
   }
 
-  /** Stored ones that were settled since the last call: the store may forget them. */
-  takeSettledStored(): Recheck[] {
-    const settled = this.#settledStored
-    this.#settledStored = []
-    if (settled.length === 0) return settled
-    // It changed again meanwhile, and that is stored under the same key.
-    const again = new Set(
-      [...this.#waiting.values(), ...this.#taken].filter(({ stored }) => stored).map(({ key }) => key),
-    )
-    return settled.filter(({ key }) => !again.has(key))
+  /** Read from the store and compared equal. */
+  equalInStore(uuid: string, idElement: Buffer): void {
+    const key = uuid + identityKey(idElement)
+    this.#store.has({ key, uuid, idElement })
+    this.#equalInStore(key)
   }
+
+  /** One that waits may rely on the stored entry; that one leaves the store when both are resolved. */
+  #equalInStore(key: string): void {
+    if (!this.#waiting.has(key)) this.#store.equal(key)
+  }
+
+  /** Entries that are in the store and were compared equal, up to a thousand: the store may forget them. */
+  takeRemovable(): Identified[] {
+    return this.#store.takeRemovable(removedAtOnce)
+  }
+
+  #isInMemoryAlone(recheck: Recheck): boolean {
+    return !recheck.stored || this.#storing.has(recheck)
+  }
+
+  *#open(): Generator<Recheck> {
+    yield* this.#waiting.values()
+    yield* this.#taken
+  }
+}
+
+function merge(into: Recheck, newer: Recheck): void {
+  into.changedAt = laterOf(into.changedAt, newer.changedAt)
+  for (const side of sides) into.newestBatch[side] = Math.max(into.newestBatch[side], newer.newestBatch[side])
+  const isNamed = newer.newestBatch.source > 0 || newer.newestBatch.destination > 0
+  into.range = isNamed ? 0 : into.range || newer.range
+  into.mustStore ||= newer.mustStore
+  into.notBefore = 0
+  into.attempts = 0
 }

@@ -1,10 +1,11 @@
 import { identityKey } from '../apply/identity.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
-import { comparedAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
+import { comparedAtOnce, comparisonsAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
 import { listedMax, type Mismatch, type Verdict } from './difference.ts'
 import { type BothClusters, explain, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
@@ -27,42 +28,46 @@ export interface Open {
 
 const maxTime: ClusterTime = (1n << 64n) - 1n
 
-/** Everything open: what is in memory first, then (a page at a time, for there may be many) what is stored. */
+/**
+ * Everything open: what is in memory first, then what is stored: a page at a time, for there may be many, and the next page
+ * is read while one is compared. Only what is still different is written, and only what is in the store is removed: not
+ * more than one command takes, because users wait. What stays was compared equal, so it is harmless there.
+ */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
-  const { store, rechecks, comparison, catalogue } = parts
-  const everything = rechecks.take(Number.POSITIVE_INFINITY, maxTime, Number.POSITIVE_INFINITY)
-  await comparison.compare(everything)
-  const left = rechecks.waiting
-  await store.saveRechecks(left.map(toStored))
-  for (const recheck of left) recheck.stored = true
+  const { store, rechecks, comparison } = parts
+  await comparison.compare(rechecks.take(Number.POSITIVE_INFINITY, maxTime, Number.POSITIVE_INFINITY))
+  await store.saveRechecks(rechecks.beginStoring('everything').map(toStored))
+  rechecks.endStoring()
   const open: Open = { total: 0, first: [] }
-  let after: StoredRecheck | null = null
-  for (;;) {
-    const page: StoredRecheck[] = await store.readRechecks(after, comparedAtOnce)
-    const last = page.at(-1)
-    if (!last) return open
-    after = last
-    const settled: StoredRecheck[] = []
-    for (const [uuid, list] of groupBy(page)) {
-      const entry = catalogue().get(uuid)
-      const ids = list.map(({ idElement }) => idElement)
-      const found = entry?.destinationUUID ? await comparison.findDifferent(entry, ids, parts.knownTime()) : []
-      const byIdentity = identified(found ?? ids)
-      const [differing, equal] = [[] as StoredRecheck[], [] as StoredRecheck[]]
-      for (const recheck of list) {
-        if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
-        else equal.push(recheck)
-      }
-      for (const idElement of byIdentity.values()) {
-        differing.push({ uuid, idElement, onSource: false, onDestination: false })
-      }
-      open.total += differing.length
-      open.first.push(...differing.slice(0, listedMax - open.first.length))
-      settled.push(...equal)
-    }
-    await store.removeRechecks(settled)
-    rechecks.removedFromStore(settled)
+  let page = await store.readRechecks(null, comparedAtOnce)
+  for (let last = page.at(-1); last; last = page.at(-1)) {
+    const [next, differing] = await Promise.all([store.readRechecks(last, comparedAtOnce), differingOf(parts, page)])
+    open.total += differing.length
+    open.first.push(...differing.slice(0, listedMax - open.first.length))
+    page = next
   }
+  await store.removeRechecks(rechecks.takeRemovable())
+  return open
+}
+
+/** Of these stored ones those that are different now. */
+async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<StoredRecheck[]> {
+  const { rechecks, comparison, catalogue } = parts
+  const differing: StoredRecheck[] = []
+  await inParallel(comparisonsAtOnce, [...groupBy(page)], async ([uuid, list]) => {
+    const entry = catalogue().get(uuid)
+    const ids = list.map(({ idElement }) => idElement)
+    const found = entry?.destinationUUID ? await comparison.findDifferent(entry, ids, parts.knownTime()) : []
+    const byIdentity = identified(found ?? ids)
+    for (const recheck of list) {
+      if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
+      else rechecks.equalInStore(uuid, recheck.idElement)
+    }
+    for (const idElement of byIdentity.values()) {
+      differing.push({ uuid, idElement, onSource: false, onDestination: false })
+    }
+  })
+  return differing
 }
 
 /** Names what is open; what has become equal meanwhile counts no more. */
@@ -103,8 +108,8 @@ async function mismatchOf(
   }
 }
 
-export function toStored({ uuid, idElement, firstBatch }: Recheck): StoredRecheck {
-  return { uuid, idElement, onSource: firstBatch.source > 0, onDestination: firstBatch.destination > 0 }
+export function toStored({ uuid, idElement, newestBatch }: Recheck): StoredRecheck {
+  return { uuid, idElement, onSource: newestBatch.source > 0, onDestination: newestBatch.destination > 0 }
 }
 
 function groupBy(rechecks: StoredRecheck[]): Map<string, StoredRecheck[]> {

@@ -14,6 +14,7 @@ import type { Throttle } from '../throttle/throttle.ts'
 import { Checkpoint } from './checkpoint.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { countDocuments } from './count-documents.ts'
+import { DestinationEcho } from './destination-echo.ts'
 import type { Settlement } from './difference.ts'
 import { Follower } from './follow-changes.ts'
 import type { BothClusters } from './recheck-documents.ts'
@@ -41,19 +42,28 @@ const sides = ['source', 'destination'] as const
 
 /** Measured on two cores with both servers. */
 const comparedPerSecond = 15_000
-const generationMS = 400
-const generationMax = 8_000
+/** Compared with one call; what else is exclusive has its turn in between. */
+const generationMax = 4_000
+/** Fewer than this are gathered for a while: a trickle that is compared one by one costs many times as much. */
+const backlogCount = 4_000
+const gatherMS = 400
+/** Of a backlog nothing more is due for now: the application has to come first. */
+const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
 /** Counting asks for every collection's statistics, so the more there are, the less often: ms for each of them. */
 const countMS = 5_000
 const countCollectionMS = 250
-/** Pages of what stands in the store are looked at again, this far apart: it may be a million real differences. */
+/** Pages of what is stored are compared again, this far apart: it may be a million real differences. */
 const revisitMS = 2_000
-const revisitedAtOnce = 500
+/** The first time: an earlier process may have left tens of thousands that are equal by now. */
+const firstRevisitMS = 200
+const revisitedAtOnce = 1_000
+/** The figures of more collections than this are those of the last count: counting takes questions for each of them. */
+const countedAtVerdict = 100
 const behindSeconds = 5
 const roomMS = 20
-/** Differences are looked at this often, this far apart, before they are called proven. */
+/** Differences are compared this often, this far apart, before they are called proven. */
 const verdictPasses = 4
 const verdictPauseMS = 150
 
@@ -61,8 +71,8 @@ const verdictPauseMS = 150
  * Proves both clusters equal, beside the event application and without trusting it.
  *
  *   scan ──────────────▶ suspects ─┐
- *   source stream ─────▶ changed ──┼─▶ rechecks ─▶ compare both documents ─▶ settled, or again
- *   destination stream ▶ changed ──┘                                          (a generation every 400 ms)
+ *   source stream ─────▶ changed ──┼─▶ rechecks ─▶ compare both documents ─▶ resolved, or again
+ *   destination stream ▶ changed ──┘
  *
  * A document is proven when it was compared equal after its last change on either side. A difference proves nothing
  * while changes are on their way: only `settle`, when the source is quiet and all is applied, gives a verdict. What is
@@ -77,6 +87,7 @@ export class Verifier {
   readonly #comparisonParts: ComparisonParts
   readonly #comparison: RecheckComparison
   readonly #checkpoint: Checkpoint
+  readonly #echo = new DestinationEcho()
   readonly #followers = new Map<Side, Follower>()
   #scan: Scan | null = null
   #scanned = false
@@ -133,7 +144,7 @@ export class Verifier {
       const works = [
         ...[...this.#followers.values()].map((follower) => () => follower.run()),
         () => this.#scanAll(),
-        () => this.#everyGeneration(),
+        () => this.#compareAll(),
         () => this.#everyCheckpoint(),
         () => this.#everyCount(),
         () => this.#everyRevisit(),
@@ -170,6 +181,11 @@ export class Verifier {
     return this.#ended.promise
   }
 
+  /** A verdict will be asked for soon: from here on the streams answer at once, and do not wait for more events. */
+  hurry(): void {
+    for (const follower of this.#followers.values()) follower.hurried = true
+  }
+
   /**
    * The verdict, once the source is quiet and every change of it applied: scans what is left, follows both streams to
    * this moment and compares everything that is open until it is equal or proven different.
@@ -177,13 +193,13 @@ export class Verifier {
   async settle(): Promise<Settlement> {
     // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
     while (!this.#scan?.isComplete) await this.#pause(roomMS)
-    for (const follower of this.#followers.values()) follower.hurried = true
+    this.hurry()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
       const open = await this.#exclusively(() => compareEverything(parts))
       if (open.total === 0) {
-        await this.#count()
+        if (this.#parts.catalogue().entries().length <= countedAtVerdict) await this.#count()
         return { total: 0, explain: async () => ({ mismatches: [], total: 0 }) }
       }
       if (pass >= verdictPasses) return { total: open.total, explain: () => explainAll(parts, open) }
@@ -220,7 +236,7 @@ export class Verifier {
         context: this.#context,
         catalogue: this.#parts.catalogue,
         notBefore: { source: starts.source.time, destination: starts.destination.time },
-        suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, performance.now()),
+        suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
         room: (bytesRead) => this.#room(bytesRead),
         rangesAtOnce: () => this.#parts.throttle.readConcurrency,
         done: (range) => this.#checkpoint.done(range),
@@ -249,39 +265,49 @@ export class Verifier {
     }
   }
 
-  async #everyGeneration(): Promise<void> {
+  /** Without a pause while there is a backlog. */
+  async #compareAll(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      await this.#pause(generationMS)
-      await this.#exclusively(async () => {
-        const due = this.#rechecks.take(generationMax, this.#parts.appliedTime(), performance.now())
+      const compared = await this.#exclusively(async () => {
+        const due = this.#rechecks.take(generationMax, this.#comparableTime(), performance.now())
         await this.#comparison.compare(due)
+        return due.length
       })
+      if (this.#rechecks.count < backlogCount) await this.#pause(gatherMS)
+      else if (compared < generationMax) await this.#pause(backlogMS)
     }
+  }
+
+  #comparableTime(): ClusterTime {
+    const { appliedTime, clusters } = this.#parts
+    const { latest } = clusters.destination
+    return this.#echo.comparable(appliedTime(), latest, this.#knownTime('destination'), performance.now())
   }
 
   async #everyCheckpoint(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#pause(checkpointMS)
-      // Not beside a comparison: what that stores must not meet the removal of what was settled before.
       await this.#exclusively(() => this.#save(this.#context))
     }
   }
 
   /**
-   * What a predecessor stored, and what was left to the store because it could not be compared for a while, would else stand
-   * there until a verdict, and be compared then, while nobody may write.
+   * What an earlier process stored, and what was left to the store because it stayed different for a while, would otherwise
+   * wait for the verdict, and be compared while nobody may write.
    */
   async #everyRevisit(): Promise<void> {
     let after: StoredRecheck | null = null
+    let pause = firstRevisitMS
     while (!this.#stop.signal.aborted) {
-      await this.#pause(revisitMS)
-      if (this.#rechecks.full || this.#applicationIsBehind()) continue
+      await this.#pause(pause)
+      if (this.#rechecks.count > backlogCount || this.#applicationIsBehind()) continue
       // Not beside a checkpoint, which may remove what was just read.
       after = await this.#exclusively(async () => {
         const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
-        for (const { uuid, idElement } of page) this.#rechecks.revisit(uuid, idElement, performance.now())
+        for (const { uuid, idElement } of page) this.#rechecks.revisit(uuid, idElement)
         return page.at(-1) ?? null
       })
+      if (!after) pause = revisitMS
     }
   }
 
@@ -303,13 +329,15 @@ export class Verifier {
 
   /** Waits until both streams have passed this moment. */
   async #catchUp(): Promise<void> {
-    const targets = new Map<Side, ClusterTime>()
-    for (const side of sides) {
-      const cluster = this.#parts.clusters[side]
-      await retry('verifying', this.#context, () => appendNote(cluster, 'verdict'))
-      targets.set(side, cluster.latest)
-      await retry('verifying', this.#context, () => appendNote(cluster, 'after verdict'))
-    }
+    const targets = await Promise.all(
+      sides.map(async (side) => {
+        const cluster = this.#parts.clusters[side]
+        await retry('verifying', this.#context, () => appendNote(cluster, 'verdict'))
+        const target = cluster.latest
+        await retry('verifying', this.#context, () => appendNote(cluster, 'after verdict'))
+        return [side, target] as const
+      }),
+    )
     for (const [side, target] of targets) {
       // Beyond it, not at it: one time may be shared by many events.
       while (this.#knownTime(side) <= target) await this.#pause(roomMS)

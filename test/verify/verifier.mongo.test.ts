@@ -89,7 +89,7 @@ it('forgets the ranges of a collection that is gone, in the store too, and no ot
   await run
 })
 
-it('looks again at what a predecessor stored: what is equal, or gone, does not wait for a verdict', async () => {
+it('compares again what an earlier process stored: what is equal, or gone, does not wait for a verdict', async () => {
   await bothHave('things', [{ _id: 1 }, { _id: 2 }, { _id: 3 }])
   await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
   const { verifier, store, catalogue, hashed } = await verifierOf(['things'])
@@ -107,4 +107,31 @@ it('looks again at what a predecessor stored: what is equal, or gone, does not w
   expect(await store.readRechecks(null, 10)).toEqual(different)
   verifier.stop()
   await run
+})
+
+it('concludes over what an earlier process left in the store by the thousand, and removes nothing that is not there', async () => {
+  const documents = Array.from({ length: 3_000 }, (_, _id) => ({ _id }))
+  await bothHave('things', documents)
+  const { verifier, store, catalogue, hashed } = await verifierOf(['things'])
+  const uuid = catalogue.entries()[0]?.uuid as string
+  const marks = { onSource: true, onDestination: false }
+  await store.saveRechecks(documents.map(({ _id }) => ({ uuid, idElement: idElementOf(_id), ...marks })))
+  // Statements, whether they find something or not.
+  const deletes = async (): Promise<number> =>
+    Number((await two.destinationClient.db('admin').command({ serverStatus: 1 })).opcounters.delete)
+  const before = await deletes()
+  const run = verifier.run()
+  await hashed
+  expect((await verifier.settle()).total).toBe(0)
+  for (const client of [two.sourceClient, two.destinationClient]) {
+    await client
+      .db('app')
+      .collection<Row>('things')
+      .updateMany({ _id: { $lt: 500 } }, { $set: { changed: true } })
+  }
+  expect((await verifier.settle()).total).toBe(0)
+  await vi.waitFor(async () => expect(await store.readRechecks(null, 1)).toEqual([]), patience)
+  verifier.stop()
+  await run
+  expect((await deletes()) - before).toBe(documents.length)
 })
