@@ -1,15 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import {
-  accepted,
-  committed,
-  expectDeferred,
-  readyToCommit,
-  seedForCutover,
-  things,
-  wrongState,
-} from '../support/cutover.ts'
+import { accepted, committed, expectDeferred, readyToCommit, wrongState } from '../support/cutover.ts'
+import { seedForCutover, things } from '../support/cutover-data.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { slowness } from '../support/slowness.ts'

@@ -1,6 +1,7 @@
 import { expect, it, vi } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, ended, readyToCommit, seedForCutover, type Thing, things } from '../support/cutover.ts'
+import { accepted, committed, ended, readyToCommit } from '../support/cutover.ts'
+import { seedForCutover, type Thing, things } from '../support/cutover-data.ts'
 import { holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'

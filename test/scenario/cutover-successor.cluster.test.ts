@@ -1,6 +1,7 @@
 import { afterEach, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
-import { ended, seedForCutover } from '../support/cutover.ts'
+import { ended } from '../support/cutover.ts'
+import { seedForCutover } from '../support/cutover-data.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { expectAccepted, startTeam, type Team } from '../support/team.ts'

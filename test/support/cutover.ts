@@ -1,39 +1,15 @@
-import type { CollectionInfo, MongoClient } from 'mongodb'
+import type { CollectionInfo } from 'mongodb'
 import { expect } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { cappedBytes, expireAfterSeconds } from './cutover-data.ts'
 import type { PairedSets } from './paired-sets.ts'
 import type { Tandem } from './tandem-process.ts'
 import { writesBlocked } from './write-block-mode.ts'
 
-/** What the tests of the cutover share: a small data set in which a commit has something to do in each of its steps. */
+/** What the tests of the cutover share. */
 
 export const accepted = { status: 200, body: { success: true } }
 export const wrongState = { status: 409, body: { error: 'WrongState' } }
-
-export interface Thing {
-  _id: number | string
-  /** Of the unique index. */
-  u?: number | string
-  by?: string
-}
-
-export const things = (client: MongoClient) => client.db('app').collection<Thing>('things')
-
-/** Whole seconds after which documents of `app.expiring` expire on the source; long enough that none does in a test. */
-export const expireAfterSeconds = 86_400
-const cappedBytes = 1024 * 1024
-
-/** `app.things` with a unique and a hidden index, `app.expiring` with a TTL index, and `app.log`, which is capped. */
-export async function seedForCutover(client: MongoClient): Promise<void> {
-  const app = client.db('app')
-  await app.createCollection('log', { capped: true, size: cappedBytes })
-  await app.collection('log').insertMany(Array.from({ length: 20 }, (_, at) => ({ at })))
-  await app.collection('expiring').insertMany(Array.from({ length: 20 }, () => ({ at: new Date() })))
-  await app.collection('expiring').createIndex({ at: 1 }, { expireAfterSeconds })
-  await things(client).insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id, u: _id, by: 'seed' })))
-  await things(client).createIndex({ u: 1 }, { unique: true })
-  await things(client).createIndex({ by: 1 }, { hidden: true })
-}
 
 export const readyToCommit = (tandem: Tandem): Promise<Progress> =>
   tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
