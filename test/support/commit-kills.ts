@@ -326,8 +326,9 @@ class CommitKillRun {
   async stop(): Promise<void> {
     this.#over.abort()
     this.#stopped.abort()
-    await Promise.all([this.#ofSource.stop(), this.#ofDestination.stop()])
+    // First, for it makes a client begin.
     await this.#watching
+    await Promise.all([this.#ofSource.stop(), this.#ofDestination.stop()])
     await this.#faults.catch(() => {})
     await this.#team.stop()
   }
