@@ -4,6 +4,7 @@ import { loadBulk } from '../test/support/load-bulk.ts'
 import { startReplicaSet } from '../test/support/replica-set.ts'
 import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } from '../test/support/scenario.ts'
 import { type KillCase, killCases, runVerifierKill } from '../test/support/verifier-kill.ts'
+import { runCommitKills } from './chaos-commits.ts'
 import { runFilters } from './chaos-filters.ts'
 import { runTeams, teamFaultKinds } from './chaos-teams.ts'
 
@@ -14,6 +15,8 @@ import { runTeams, teamFaultKinds } from './chaos-teams.ts'
  *   npm run chaos -- --stepdowns 30    on each side; with --members 3 another member takes over
  *   npm run chaos -- --cuts 10         connections cut or hanging, on each side
  *   npm run chaos -- --verifierKills 100   at every phase of the verifier and every step of a commit
+ *   npm run chaos -- --commitKills 200 one or two instances at every step and at random moments of commit, abort and
+ *                                      rehearsal, while clients write on both clusters
  *   npm run chaos -- --filters 48      filters of every shape (48 of them), with DDL at their edges
  *   npm run chaos -- --teams 100       several instances, of which one is killed, stopped, cut off, joins, leaves or is paused
  *     --instances 2                    default: 2 to 4 by the seed
@@ -28,6 +31,7 @@ const { values } = parseArgs({
     stepdowns: { type: 'string', default: '0' },
     cuts: { type: 'string', default: '0' },
     verifierKills: { type: 'string', default: '0' },
+    commitKills: { type: 'string', default: '0' },
     filters: { type: 'string', default: '0' },
     teams: { type: 'string', default: '0' },
     instances: { type: 'string', default: '0' },
@@ -113,6 +117,14 @@ if (Number(values.verifierKills) > 0) {
   await withPair(1, false, async (pair) => {
     await loadBulk(pair.source.uri, 'bulk', 120_000)
     for (let seed = from; seed < from + Number(values.verifierKills); seed++) await reportVerifierKill(pair, seed)
+  })
+}
+
+if (Number(values.commitKills) > 0) {
+  await withPair(1, false, async (pair) => {
+    const outcome = await runCommitKills(pair, { count: Number(values.commitKills), from })
+    passed += outcome.passed
+    failed.push(...outcome.failed)
   })
 }
 

@@ -72,26 +72,3 @@ it.each(['blockSource', 'commitPoint', 'unblock'])(
     expect(await isBlocked(pair.sourceClient)).toBe(true)
   },
 )
-
-it('an instance that dies right after it unblocked the destination leaves it to the next to block it again', async () => {
-  await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
-  const mode = async (): Promise<number> =>
-    (await pair.destinationClient.db('admin').command({ serverStatus: 1 })).repl.userWriteBlockMode
-  {
-    await using tandem = await pair.startInstance({ env: { TANDEM_CRASH_AT: 'unblocked' } })
-    await startSync(tandem)
-    await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-    await tandem.post('commit').catch(() => {}) // it may end before it answers
-    await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
-    expect(await mode()).toBe(1)
-  }
-  // The next attempt takes its commit point by a note in the source's oplog.
-  const held = { failCommands: ['appendOplogNote'], errorCode: 262 }
-  await using attempt = await failPoint(pair.sourceClient, 'failCommand', held)
-  await using tandem = await pair.startInstance()
-  await attempt.reached()
-  await vi.waitFor(async () => expect(await mode()).toBe(2), patience)
-  await attempt.release()
-  await committed(tandem)
-  expect(await isBlocked(pair.destinationClient)).toBe(false)
-})

@@ -1,0 +1,187 @@
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { compareBoth } from '../support/compare-both.ts'
+import { accepted, committed, expectDeferred, readyToCommit, wrongState } from '../support/cutover.ts'
+import { seedForCutover, things } from '../support/cutover-data.ts'
+import { failPoint, holdTandem } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { slowness } from '../support/slowness.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { expectAccepted, startTeam, type Team } from '../support/team.ts'
+import { writesBlocked } from '../support/write-block-mode.ts'
+
+/** The ways back from a commit until `canWrite`: `abort`, a rehearsal (`dryRun`) and a time limit (`maxSeconds`). */
+
+const pair = pairedSets()
+const patience = { timeout: 20_000, interval: 20 }
+const soon = { timeout: 3_000, interval: 20 }
+const blocking = { enableUserWriteBlocking: 'sourceAndDestination' }
+
+interface Rehearsal {
+  at: string
+  steps: { step: string; seconds: number }[]
+  outageSeconds: number
+  verdict: unknown
+}
+let team: Team | null = null
+
+afterEach(async () => {
+  await team?.stop()
+  team = null
+})
+
+const lastRehearsal = (progress: Progress) => (progress as Progress & { lastRehearsal?: Rehearsal }).lastRehearsal
+
+const running = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 20, what: 'RUNNING again' })
+
+/** A sync that would commit, in which the source is blocked at commit. */
+async function ready(): Promise<Tandem> {
+  await seedForCutover(pair.sourceClient)
+  const tandem = await pair.startInstance()
+  await startSync(tandem, blocking)
+  await readyToCommit(tandem)
+  return tandem
+}
+
+/** Holds a commit where every constraint on the destination is restored and writes are not allowed yet. */
+const holdBeforeDecision = () => holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
+
+/** The source may be written, its changes are applied, and a commit succeeds with what was written. */
+async function expectGoesOn(...instances: Tandem[]): Promise<void> {
+  await vi.waitFor(async () => {
+    expect(await writesBlocked(pair.sourceClient)).toBe(false)
+    await expectDeferred(pair)
+  }, soon)
+  await things(pair.sourceClient).insertOne({ _id: 7001, u: 7001, by: 'the application' })
+  // Both hold the same value of the unique index on their way.
+  await things(pair.sourceClient).deleteOne({ _id: 8 })
+  await things(pair.sourceClient).insertOne({ _id: 'takes over', u: 8 })
+  const onDestination = things(pair.destinationClient)
+  await vi.waitFor(async () => expect(await onDestination.findOne({ _id: 'takes over' })).not.toBeNull(), patience)
+  for (const tandem of instances) await readyToCommit(tandem)
+  for (const tandem of instances) expect(await tandem.post('commit')).toEqual(accepted)
+  for (const tandem of instances) expect((await committed(tandem)).canWrite).toBe(true)
+  expect(await writesBlocked(pair.destinationClient)).toBe(false)
+  expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+}
+
+describe('abort', () => {
+  it('in COMMITTING leads to RUNNING within 3 seconds, the source unblocked and constraints deferred, and a second commit succeeds', async () => {
+    await using tandem = await ready()
+    expect(await tandem.post('abort')).toMatchObject(wrongState)
+    {
+      await using held = await holdBeforeDecision()
+      expect(await tandem.post('commit')).toEqual(accepted)
+      await held.reached()
+      expect(await writesBlocked(pair.sourceClient)).toBe(true)
+      const limit = 3_000 * (await slowness())
+      const since = performance.now()
+      expect(await tandem.post('abort')).toEqual(accepted)
+      expect((await running(tandem)).canWrite).toBe(false)
+      expect(performance.now() - since).toBeLessThan(limit)
+    }
+    await expectGoesOn(tandem)
+    expect(await tandem.post('abort')).toMatchObject(wrongState)
+  })
+
+  it('sent to one of several instances ends the commit on all', async () => {
+    await seedForCutover(pair.sourceClient)
+    team = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+    await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
+    expectAccepted(await team.post('start', { source: 'cluster0', destination: 'cluster1', ...blocking }))
+    await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+    const coordinator = await team.coordinator()
+    const [follower] = [...team.members.values()].filter((tandem) => tandem !== coordinator) as [Tandem]
+    {
+      await using held = await failPoint(pair.destinationClient, 'failCommand', {
+        failCommands: ['collMod'],
+        namespace: 'app.expiring',
+        errorCode: 262, // tried again
+      })
+      expectAccepted(await team.post('commit'))
+      await held.reached()
+      expect(await follower.post('abort')).toEqual(accepted)
+      for (const tandem of [coordinator, follower]) expect((await running(tandem)).canWrite).toBe(false)
+    }
+    await expectGoesOn(coordinator, follower)
+  })
+
+  it('that was acknowledged survives a crash', async () => {
+    {
+      await using tandem = await ready()
+      await using held = await holdBeforeDecision()
+      expect(await tandem.post('commit')).toEqual(accepted)
+      await held.reached()
+      expect(await tandem.post('abort')).toEqual(accepted)
+      await tandem.kill9()
+    }
+    await using tandem = await pair.startInstance()
+    expect((await running(tandem)).canWrite).toBe(false)
+    await expectGoesOn(tandem)
+  })
+})
+
+it('a rehearsal (dryRun) says how long writes would stand still and what it found, and leads to RUNNING by itself with the destination blocked', async () => {
+  await using tandem = await ready()
+  const rehearse = async (): Promise<Rehearsal> => {
+    const before = lastRehearsal(await tandem.progress())?.at
+    expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
+    const isRehearsed = (now: Progress) => now.state === 'RUNNING' && (lastRehearsal(now)?.at ?? before) !== before
+    const progress = await tandem.waitFor(isRehearsed, { timeoutSeconds: 20, what: 'rehearsed' })
+    expect(progress.canWrite).toBe(false)
+    return lastRehearsal(progress) as Rehearsal
+  }
+  const setBy = async (by: string): Promise<void> => {
+    const updates = [{ q: { _id: 7 }, u: { $set: { by } } }]
+    await pair.destinationClient.db('app').command({ update: 'things', updates, mayBypassWriteBlocking: true })
+  }
+  const watching = watchWriteBlocking()
+  const [equal, different] = await (async () => {
+    const first = await rehearse()
+    await setBy('a foreign write')
+    return [first, await rehearse()] as const
+  })().finally(watching.stop)
+  expect(watching.seen).toEqual({ sourceBlocked: true, destinationUnblocked: false })
+  for (const { at, steps, outageSeconds } of [equal, different]) {
+    expect(Math.abs(Date.now() - Date.parse(at))).toBeLessThan(60_000)
+    expect(steps).not.toEqual([])
+    for (const { step, seconds } of steps) expect([step !== '', seconds >= 0]).toEqual([true, true])
+    expect(outageSeconds).toBeGreaterThan(0)
+    expect(outageSeconds).toBeLessThan(20)
+  }
+  expect(JSON.stringify(equal.verdict)).not.toMatch(/VerificationFailed|differ/)
+  expect(JSON.stringify(different.verdict)).toMatch(/VerificationFailed|differ/)
+  await setBy('seed')
+  await expectGoesOn(tandem)
+})
+
+it('a commit that does not come to canWrite within maxSeconds is aborted by itself, with a warning that names what it waited for', async () => {
+  await using tandem = await ready()
+  {
+    await using _ = await holdTandem(pair.destinationClient, 'collMod', 'app.things')
+    expect(await tandem.post('commit', { maxSeconds: 1 })).toEqual(accepted)
+    await vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(true), patience)
+    const { canWrite, warnings } = await running(tandem)
+    expect(canWrite).toBe(false)
+    expect(warnings).toContainEqual(expect.stringMatching(/maxSeconds.*(app\.things|prepar)/))
+  }
+  await expectGoesOn(tandem)
+})
+
+/** Looks at both clusters again and again until stopped. */
+function watchWriteBlocking() {
+  const stopped = new AbortController()
+  const watching = { seen: { sourceBlocked: false, destinationUnblocked: false }, stop: async (): Promise<void> => {} }
+  const looking = (async () => {
+    while (!stopped.signal.aborted) {
+      if (await writesBlocked(pair.sourceClient)) watching.seen.sourceBlocked = true
+      if (!(await writesBlocked(pair.destinationClient))) watching.seen.destinationUnblocked = true
+    }
+  })()
+  watching.stop = async () => {
+    stopped.abort()
+    await looking
+  }
+  return watching
+}

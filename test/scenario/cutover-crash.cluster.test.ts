@@ -1,0 +1,82 @@
+import type { Collection } from 'mongodb'
+import { expect, it, vi } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { committed, commitUntilItDies, readyToCommit } from '../support/cutover.ts'
+import { seedForCutover, type Thing, things } from '../support/cutover-data.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync } from '../support/tandem-process.ts'
+import { writesBlocked } from '../support/write-block-mode.ts'
+
+/** A process that dies between the last check of a commit and `canWrite`. What users were told is written stays written. */
+
+const pair = pairedSets()
+const patience = { timeout: 30_000, interval: 20 }
+
+async function commitDiesAt(step: string, enableUserWriteBlocking: string): Promise<void> {
+  await seedForCutover(pair.sourceClient)
+  await using tandem = await pair.startInstance({ env: { TANDEM_CRASH_AT: step } })
+  await startSync(tandem, { enableUserWriteBlocking })
+  await readyToCommit(tandem)
+  await commitUntilItDies(tandem)
+  await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+}
+
+it('what users write on the destination after a crash that follows its unblocking is kept, and they are never refused again', async () => {
+  await commitDiesAt('unblocked', 'sourceAndDestination')
+  expect(await writesBlocked(pair.destinationClient)).toBe(false)
+  const ofUsers = things(pair.destinationClient)
+  await ofUsers.insertOne({ _id: 'new', u: 'new', by: 'users' })
+  await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'users' } })
+  await ofUsers.deleteOne({ _id: 6 })
+  await using tandem = await pair.startInstance()
+  const users = keepInserting(ofUsers)
+  const { canWrite } = await committed(tandem).finally(users.stop)
+  expect(canWrite).toBe(true)
+  expect(users.refused).toEqual([])
+  expect(await ofUsers.countDocuments({ _id: /^user / })).toBe(users.acknowledged)
+  expect(await ofUsers.findOne({ _id: 'new' })).toEqual({ _id: 'new', u: 'new', by: 'users' })
+  expect(await ofUsers.findOne({ _id: 5 })).toEqual({ _id: 5, u: 5, by: 'users' })
+  expect(await ofUsers.findOne({ _id: 6 })).toBeNull()
+  // Without what users wrote, both clusters are equal.
+  await ofUsers.deleteMany({ _id: /^(new$|user )/ })
+  await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'seed' } })
+  await ofUsers.insertOne({ _id: 6, u: 6, by: 'seed' })
+  expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+})
+
+it('a write on the source while a process that died before it unblocked the destination is away is migrated, or named in the warnings', async () => {
+  await commitDiesAt('unblock', 'destinationOnly')
+  expect(await writesBlocked(pair.destinationClient)).toBe(true)
+  await things(pair.sourceClient).insertOne({ _id: 7001, u: 7001, by: 'the application' })
+  await using tandem = await pair.startInstance()
+  await committed(tandem)
+  if (await things(pair.destinationClient).findOne({ _id: 7001 })) {
+    expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+  } else {
+    await vi.waitFor(async () => {
+      expect((await tandem.progress()).warnings).toContainEqual(expect.stringMatching(/app\.things.*"7001"/))
+    }, patience)
+  }
+})
+
+/** One insert after another until stopped. */
+function keepInserting(collection: Collection<Thing>) {
+  const stopped = new AbortController()
+  const users = { refused: [] as unknown[], acknowledged: 0, stop: async (): Promise<void> => {} }
+  const inserting = (async () => {
+    for (let number = 0; !stopped.signal.aborted; number++) {
+      const _id = `user ${number}`
+      await collection.insertOne({ _id, u: _id }).then(
+        () => {
+          users.acknowledged += 1
+        },
+        (error) => users.refused.push(error),
+      )
+    }
+  })()
+  users.stop = async () => {
+    stopped.abort()
+    await inserting
+  }
+  return users
+}

@@ -1,0 +1,42 @@
+import type { CollectionInfo } from 'mongodb'
+import { expect } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { cappedBytes, expireAfterSeconds } from './cutover-data.ts'
+import type { PairedSets } from './paired-sets.ts'
+import type { Tandem } from './tandem-process.ts'
+import { writesBlocked } from './write-block-mode.ts'
+
+/** What the tests of the cutover share. */
+
+export const accepted = { status: 200, body: { success: true } }
+export const wrongState = { status: 409, body: { error: 'WrongState' } }
+
+export const readyToCommit = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+
+export const committed = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+
+export const ended = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ state }) => state === 'COMMITTED' || state === 'FAILED', { timeoutSeconds: 60, what: 'ended' })
+
+/** Sends `commit`, which a process that dies at a step of the commit may not live to answer. */
+export async function commitUntilItDies(tandem: Tandem): Promise<void> {
+  await tandem.post('commit').catch((error) => {
+    if (!(error instanceof TypeError)) throw error // what `fetch` throws when the connection closes
+  })
+}
+
+/** What a commit prepares on the destination is deferred again: no index enforces anything and no document expires or is evicted. */
+export async function expectDeferred({ destinationClient }: Pick<PairedSets, 'destinationClient'>): Promise<void> {
+  const app = destinationClient.db('app')
+  const indexes = await app.collection('things').indexes()
+  expect(indexes.map(({ name, unique, prepareUnique, hidden }) => ({ name, unique, prepareUnique, hidden }))).toEqual(
+    ['_id_', 'u_1', 'by_1'].map((name) => ({ name, unique: undefined, prepareUnique: undefined, hidden: undefined })),
+  )
+  const expiring = await app.collection('expiring').indexes()
+  expect(expiring.find(({ name }) => name === 'at_1')?.['expireAfterSeconds']).toBeGreaterThan(expireAfterSeconds)
+  const [log] = await app.listCollections<CollectionInfo>({ name: 'log' }).toArray()
+  expect(log?.options?.['size']).toBeGreaterThan(cappedBytes)
+  expect(await writesBlocked(destinationClient)).toBe(true)
+}
