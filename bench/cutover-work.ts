@@ -46,10 +46,12 @@ export const updateWhilePaused =
     })
     const team = await Promise.all(inputs.map((input) => startChild<{ operations: number }>('update-writer', input)))
     try {
+      const began = performance.now()
       const counts = await Promise.all(team.map((child) => child.go()))
+      const took = (performance.now() - began) / 1000
       await send(tandem, 'resume')
       await untilState(tandem, 'RUNNING')
-      return { 'operations/s before': counts.reduce((sum, { operations }) => sum + operations, 0) / (seconds * scale) }
+      return { 'operations/s before': counts.reduce((sum, { operations }) => sum + operations, 0) / took }
     } finally {
       await Promise.all(team.map((child) => child[Symbol.asyncDispose]()))
     }
