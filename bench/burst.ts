@@ -11,7 +11,7 @@ import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.
 
 const operationsInFull = 200_000
 const writers = 2
-const collection = 'burst'
+export const burstCollection = 'burst'
 const pollMS = 5
 const drainPatienceMS = 300_000
 
@@ -62,7 +62,7 @@ export async function benchBurst(options: BenchOptions, mix: Mix): Promise<Measu
   for (let run = 0; run < options.runs; run++) {
     for (const contestant of run % 2 === 0 ? contestants : contestants.toReversed()) {
       for (const server of [pair.source, pair.destination]) await empty(server)
-      await pair.source.client.db(database).createCollection(collection)
+      await pair.source.client.db(database).createCollection(burstCollection)
       await settle(pair)
       await contestant()
     }
@@ -113,7 +113,7 @@ function rowOf(operations: number, direct: Direct, ours: Followed, verified: Ver
 }
 
 async function writeDirectly({ destination }: Pair, operations: number, mix: Mix): Promise<Direct> {
-  await destination.client.db(database).createCollection(collection)
+  await destination.client.db(database).createCollection(burstCollection)
   await using team = await writersTo(destination, operations, mix)
   const stop = startMeter({ cpu: destination.pid })
   await team.go()
@@ -133,7 +133,7 @@ async function follow(pair: Pair, operations: number, options: BenchOptions, mix
   const written = stop()
   const { wall, ...cpu } = await whenEqual(pair, stop)
   const peakMB = peakMegabytesOf(tandem.pid)
-  await assertSameBytes(pair, collection)
+  await assertSameBytes(pair, burstCollection)
   const writes = (await writesOn(destination)) - before
   return { seconds: wall, drain: wall - written.wall, ...cpu, peakMB, writes }
 }
@@ -181,10 +181,10 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
  */
 async function whenEqual<Reading>({ source, destination }: Pair, read: () => Reading): Promise<Reading> {
   const deadline = Date.now() + drainPatienceMS
-  const wantedCount = await countOf(source, [collection])
+  const wantedCount = await countOf(source, [burstCollection])
   let wantedHash: string | null = null
   while (Date.now() < deadline) {
-    if ((await countOf(destination, [collection])) === wantedCount) {
+    if ((await countOf(destination, [burstCollection])) === wantedCount) {
       const reading = read()
       const hash = await hashOf(destination)
       wantedHash ??= await hashOf(source)
@@ -200,15 +200,15 @@ async function writesOn({ client }: Server): Promise<number> {
   return Number(opcounters.insert) + Number(opcounters.update) + Number(opcounters.delete)
 }
 
-/** Both writers, ready to go. */
-async function writersTo(
+/** Both writers, ready to go. The collection they write to must exist. */
+export async function writersTo(
   { uri }: Server,
   operations: number,
   mix: Mix,
 ): Promise<AsyncDisposable & { go(): Promise<void> }> {
   const share = Math.ceil(operations / writers)
   const inputs: BurstWriterInput[] = Array.from({ length: writers }, (_, writer) => ({
-    ...{ uri, database, collection, writer, mix },
+    ...{ uri, database, collection: burstCollection, writer, mix },
     operations: Math.min(share, operations - writer * share),
   }))
   const team: Child<object>[] = await Promise.all(inputs.map((input) => startChild<object>('burst-writer', input)))

@@ -32,7 +32,7 @@ export function machineLines(machine: MachineFacts): string {
   return [
     '',
     `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGB} GB, ${machine.kernel}, load average before ${machine.loadAverage}`,
-    `node ${machine.node}; mongod ${machine.mongod}, two single-node replica sets on 127.0.0.1, ` +
+    `node ${machine.node}; mongod ${machine.mongod}, two replica sets on 127.0.0.1, single-node unless said otherwise, ` +
       `cache ${machine.cacheSizeGB} GB and oplog ${machine.oplogSizeMB} MB each`,
     '',
   ].join('\n')

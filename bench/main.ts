@@ -2,10 +2,12 @@
  * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
  *
  *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
- *                  [--profile DIR]
+ *                  [--profile DIR] [--case NAME] [--rtt MS]
  *
  * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
  * `--profile` leaves a V8 CPU profile of every tandem process in DIR. The exit code is 0 also when a target is missed.
+ * `--case` runs one case of the cutover (see cutover-cases.ts), `--rtt` puts so many milliseconds of round trip between tandem
+ * and both clusters in all of them.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -15,6 +17,7 @@ import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { benchBurst } from './burst.ts'
 import { benchCopy } from './copy.ts'
 import { benchCutover } from './cutover.ts'
+import { cutoverCases } from './cutover-cases.ts'
 import { benchDashboards } from './dashboards.ts'
 import { benchInstances } from './instances.ts'
 import { benchLag } from './lag.ts'
@@ -36,6 +39,8 @@ const { values } = parseArgs({
     cache: { type: 'string', default: '1' },
     json: { type: 'string' },
     profile: { type: 'string' },
+    case: { type: 'string' },
+    rtt: { type: 'string' },
   },
 })
 const runs = Number(values.runs)
@@ -45,6 +50,11 @@ if (values.only && !sections.some((section) => section === values.only))
 if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
   throw new Error(`--shape takes ${shapes.map(({ name }) => name).join(', ')}`)
 }
+if (values.case && !cutoverCases.some(({ name }) => name === values.case)) {
+  throw new Error(`--case takes ${cutoverCases.map(({ name }) => name).join(', ')}`)
+}
+const roundTripMS = values.rtt === undefined ? undefined : Number(values.rtt)
+if (roundTripMS !== undefined && !(roundTripMS >= 0)) throw new Error('--rtt takes a number of milliseconds from 0 on')
 
 const scale = values.quick ? 0.1 : 1
 const cacheSizeGB = Number(values.cache)
@@ -77,7 +87,13 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     name: first.title,
     run: () => benchVerification(first, options),
   }
-  const cutover = { section: 'cutover' as const, name: first.title, run: () => benchCutover(first, options) }
+  const cutovers = cutoverCases
+    .filter(({ name, onlyWhenNamed }) => (values.case ? name === values.case : !onlyWhenNamed))
+    .map((what) => ({
+      section: 'cutover' as const,
+      name: what.title,
+      run: () => benchCutover(what, { ...options, roundTripMS }),
+    }))
   const memory = { section: 'memory' as const, name: first.title, run: () => benchMemory(first, options) }
   const collections = {
     section: 'collections' as const,
@@ -87,7 +103,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
-  const wanted = values.only ?? (values.shape ? 'copy' : undefined)
+  const wanted = values.only ?? (values.case ? 'cutover' : values.shape ? 'copy' : undefined)
   return [
     ...copies,
     burst,
@@ -95,7 +111,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     ...lags,
     verify,
     verification,
-    cutover,
+    ...cutovers,
     memory,
     collections,
     indexes,

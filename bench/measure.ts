@@ -55,7 +55,7 @@ export function overRuns<Figures extends { [name in keyof Figures]: number }>(al
   const names = Object.keys(all[0] as Figures) as (keyof Figures)[]
   const merged = names.map((name) => {
     const values = all.map((figures) => figures[name])
-    return [name, String(name).startsWith('peak') ? Math.max(...values) : median(values)]
+    return [name, String(name).includes('peak') ? Math.max(...values) : median(values)]
   })
   return Object.fromEntries(merged) as Figures
 }

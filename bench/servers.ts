@@ -1,6 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { type ReplicaSet, startReplicaSet } from '../test/support/replica-set.ts'
+import { directUri } from '../test/support/replica-set-members.ts'
+import { type Child, startChild } from './child.ts'
+import type { DelayingProxyInput } from './delaying-proxy.ts'
 import { cpuSecondsOf } from './measure.ts'
 
 /** The oplog holds every byte that is copied to a destination in all runs, so that none of them pays for truncating it. */
@@ -25,6 +28,8 @@ const restPatienceMS = 60_000
 
 export interface Server {
   uri: string
+  /** What tandem connects to: with a round trip, a delaying proxy before the primary; otherwise the same as `uri`. */
+  tandemUri: string
   /** Of its only member, without the set's discovery. */
   directUri: string
   client: MongoClient
@@ -36,18 +41,32 @@ export interface Pair extends AsyncDisposable {
   destination: Server
 }
 
-export async function startPair(options: { cacheSizeGB: number; extraArgs?: string[] }): Promise<Pair> {
-  const started: { set: ReplicaSet; client: MongoClient }[] = []
+export interface PairOptions {
+  cacheSizeGB: number
+  extraArgs?: string[]
+  /** Of each replica set; one unless given. */
+  members?: number
+  /** Between tandem and each server. Everything else reaches the servers without a delay. */
+  roundTripMS?: number
+}
+
+export async function startPair(options: PairOptions): Promise<Pair> {
+  const { members = 1, roundTripMS = 0, extraArgs = [] } = options
+  const started: { set: ReplicaSet; client: MongoClient; proxy: Child<{ port: number }> | null }[] = []
   const stop = async (): Promise<void> => {
     await Promise.all(started.map(({ client }) => client.close()))
+    await Promise.all(started.map(({ proxy }) => proxy?.[Symbol.asyncDispose]()))
     await Promise.all(started.map(({ set }) => set.stop()))
   }
   const start = async (name: string): Promise<Server> => {
-    const { extraArgs = [] } = options
-    const set = await startReplicaSet({ name, ...serverSettings(options), extraArgs })
+    const set = await startReplicaSet({ name, members, ...serverSettings(options), extraArgs })
     const client = new MongoClient(set.uri)
-    started.push({ set, client })
-    return { uri: set.uri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
+    const part = { set, client, proxy: null as Child<{ port: number }> | null }
+    started.push(part)
+    if (roundTripMS > 0) part.proxy = await startProxyBefore(client, roundTripMS)
+    // The members of a set announce their own addresses, so the way through the proxy is a direct connection.
+    const tandemUri = part.proxy ? directUri((await part.proxy.go()).port) : set.uri
+    return { uri: set.uri, tandemUri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
   }
   try {
     return { source: await start('source'), destination: await start('destination'), [Symbol.asyncDispose]: stop }
@@ -55,6 +74,12 @@ export async function startPair(options: { cacheSizeGB: number; extraArgs?: stri
     await stop()
     throw error
   }
+}
+
+async function startProxyBefore(client: MongoClient, roundTripMS: number): Promise<Child<{ port: number }>> {
+  const { primary } = await client.db('admin').command({ hello: 1 })
+  const input: DelayingProxyInput = { targetPort: Number(String(primary).split(':')[1]), roundTripMS }
+  return await startChild<{ port: number }>('delaying-proxy', input)
 }
 
 /** Drops every database, also on a destination that tandem left blocked for writes. */

@@ -23,8 +23,8 @@ export interface BenchOptions {
 /** The command line program, connected to both servers and waiting for its start command. */
 export async function startReady({ source, destination }: Pair, options: BenchOptions): Promise<Tandem> {
   const tandem = await startTandem({
-    cluster0: source.uri,
-    cluster1: destination.uri,
+    cluster0: source.tandemUri,
+    cluster1: destination.tandemUri,
     ...(options.profile ? { env: profiling(options.profile) } : {}),
   })
   while (!(await tandem.progress().catch(() => null))) await delay(nearPollMS)

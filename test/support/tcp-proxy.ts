@@ -1,4 +1,7 @@
-import { connect, createServer, type Server, type Socket } from 'node:net'
+import { connect, createServer, type Server, Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { DelayLine } from './delay-line.ts'
 import { claimPorts } from './free-ports.ts'
 
 export interface TcpProxy extends AsyncDisposable {
@@ -15,11 +18,18 @@ export interface TcpProxy extends AsyncDisposable {
 /**
  * A TCP proxy of this process that can break. Clients of a replica set only stay on it with `directConnection=true`, for
  * the set tells them its members' own addresses; or with `startReplicaSet({ proxied: true })`, whose members have proxies as addresses.
+ *
+ * With `delayMS`, every byte arrives so many milliseconds later, in each direction: a round trip takes twice as long, and so
+ * does opening a connection. Bandwidth stays the same.
  */
-export async function startProxy(targetHost: string, targetPort: number): Promise<TcpProxy> {
+export async function startProxy(
+  targetHost: string,
+  targetPort: number,
+  { delayMS = 0 }: { delayMS?: number } = {},
+): Promise<TcpProxy> {
   const claimed = await claimPorts(1)
   const port = claimed.ports[0] as number
-  const sockets = new Set<Socket>()
+  const streams = new Set<Duplex>()
   let forwarding = true
 
   const server = createServer({ pauseOnConnect: true }, (client) => {
@@ -27,21 +37,40 @@ export async function startProxy(targetHost: string, targetPort: number): Promis
     if (!forwarding) return // held, unread, until heal or cut
     const upstream = connect(targetPort, targetHost)
     track(upstream)
+    if (delayMS > 0) {
+      void joinFarApart(client, upstream)
+      return
+    }
     client.once('close', () => upstream.destroy())
     upstream.once('close', () => client.destroy())
     client.pipe(upstream)
     upstream.pipe(client)
   })
 
-  function track(socket: Socket): void {
-    sockets.add(socket)
-    socket.setNoDelay(true)
-    socket.on('error', () => {}) // 'close' follows and tells the other side
-    socket.once('close', () => sockets.delete(socket))
+  async function joinFarApart(client: Socket, upstream: Socket): Promise<void> {
+    const [there, back] = [new DelayLine(delayMS), new DelayLine(delayMS)]
+    for (const line of [there, back]) track(line)
+    // What is still on its way when one side has closed reaches the other side first.
+    const closeLater = async (...others: Duplex[]): Promise<void> => {
+      await sleep(2 * delayMS)
+      for (const other of others) other.destroy()
+    }
+    client.once('close', () => void closeLater(there, back, upstream))
+    upstream.once('close', () => void closeLater(there, back, client))
+    upstream.pipe(back).pipe(client)
+    await sleep(2 * delayMS) // the client's kernel says that it is connected at once; over distance it would know now
+    if (forwarding) client.pipe(there).pipe(upstream)
+  }
+
+  function track(stream: Duplex): void {
+    streams.add(stream)
+    if (stream instanceof Socket) stream.setNoDelay(true)
+    stream.on('error', () => {}) // 'close' follows and tells the other side
+    stream.once('close', () => streams.delete(stream))
   }
 
   function destroyAll(): void {
-    for (const socket of sockets) socket.destroy()
+    for (const stream of streams) stream.destroy()
   }
 
   const cut = async () => {
@@ -60,9 +89,9 @@ export async function startProxy(targetHost: string, targetPort: number): Promis
     cut,
     blackhole: () => {
       forwarding = false
-      for (const socket of sockets) {
-        socket.unpipe()
-        socket.pause()
+      for (const stream of streams) {
+        stream.unpipe()
+        stream.pause()
       }
     },
     heal: async () => {

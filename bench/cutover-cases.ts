@@ -1,0 +1,101 @@
+import { burstCollection } from './burst.ts'
+import { createCollections, indexes } from './cutover-sources.ts'
+import { reverseAndWriteBurst, updateWhilePaused, type Work, writeBurst, writeSteadily } from './cutover-work.ts'
+import { load, type Shape } from './load.ts'
+import { closeIdleFiles } from './many-collections.ts'
+import { database, type PairOptions, type Server } from './servers.ts'
+
+/** What a sync went through before its commit: each case is a load that once made cutovers slow, or could. */
+export interface CutoverCase {
+  name: string
+  title: string
+  /** From `commit` to `canWrite`, at most; of an instance far away, twenty round trips more. */
+  targetSeconds: number
+  servers?: Pick<PairOptions, 'members' | 'extraArgs' | 'roundTripMS'>
+  /** It takes minutes, so it runs only when it is named. */
+  onlyWhenNamed?: true
+  /** Fields of the start request beside direction and verification. */
+  start?: Record<string, unknown>
+  /** Fills the empty source, before the sync starts. */
+  fill(source: Server, scale: number): Promise<void>
+  /** Left out where there is nothing to apply. */
+  work?: Work
+  /** The commit follows the last write at once. Otherwise it waits until no lag is left. */
+  commitsAtOnce?: true
+}
+
+const smallDocumentBytes = 256
+const burst = { targetSeconds: 3, fill: createBurst, work: writeBurst(200_000) }
+
+export const cutoverCases: readonly CutoverCase[] = [
+  {
+    name: 'steady',
+    title: 'steady, 2,000 ops/s until commit',
+    targetSeconds: 3,
+    fill: (source, scale) => load(source, documents(1_000_000 * scale, 1_024)),
+    work: writeSteadily(2_000, 15),
+    commitsAtOnce: true,
+  },
+  { name: 'burst', title: 'burst', ...burst },
+  { name: 'burst-three', title: 'burst, three-node sets', servers: { members: 3 }, ...burst },
+  {
+    name: 'paused',
+    title: 'updates while paused',
+    targetSeconds: 3,
+    fill: (source) => load(source, documents(100_000, 1_024)),
+    work: updateWhilePaused('c0', 40),
+  },
+  { name: 'collections', title: '1,000 collections', targetSeconds: 3, ...smallCollections(1_000) },
+  {
+    ...{ name: 'collections-10k', title: '10,000 collections', targetSeconds: 6, onlyWhenNamed: true },
+    ...smallCollections(10_000),
+  },
+  {
+    name: 'indexes',
+    title: '1,000 indexes, 200 unique',
+    targetSeconds: 3,
+    fill: (source, scale) =>
+      createCollections(source, {
+        ...{ collections: 20, documentsInEach: 500, documentBytes: smallDocumentBytes },
+        indexesOfEach: indexes(Math.ceil(50 * scale), Math.ceil(10 * scale)),
+      }),
+  },
+  { name: 'distance', title: '100 collections, 50 ms away', targetSeconds: 3, ...smallCollections(100, 50) },
+  {
+    ...{ name: 'distance-10k', title: '10,000 collections, 50 ms away', targetSeconds: 3, onlyWhenNamed: true },
+    ...smallCollections(10_000, 50),
+  },
+  {
+    name: 'million',
+    title: '1,000,000 documents',
+    targetSeconds: 3,
+    fill: (source, scale) => load(source, documents(1_000_000 * scale, smallDocumentBytes)),
+  },
+  {
+    name: 'reversed',
+    title: 'burst after a reverse',
+    targetSeconds: 3,
+    start: { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' },
+    fill: createBurst,
+    work: reverseAndWriteBurst(50_000),
+  },
+]
+
+async function createBurst({ client }: Server): Promise<void> {
+  await client.db(database).createCollection(burstCollection)
+}
+
+function documents(count: number, documentBytes: number): Shape {
+  return { name: '1k', title: '', collections: 1, documents: Math.ceil(count), documentBytes }
+}
+
+function smallCollections(collections: number, roundTripMS = 0): Pick<CutoverCase, 'servers' | 'fill'> {
+  return {
+    servers: { extraArgs: closeIdleFiles, roundTripMS },
+    fill: (source, scale) =>
+      createCollections(source, {
+        ...{ collections: Math.ceil(collections * scale), documentsInEach: 10, documentBytes: smallDocumentBytes },
+        indexesOfEach: indexes(2),
+      }),
+  }
+}

@@ -1,0 +1,57 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Progress } from '../src/domain/progress.ts'
+import type { Tandem } from '../test/support/tandem-process.ts'
+
+const pollMS = 10
+/** Far beyond every target, so that a slow cutover is measured and one that hangs is reported. */
+const patienceMS = 900_000
+
+/** Resolves when an operator would commit: `canCommit` is true and no lag is left. */
+export async function untilCaughtUp(tandem: Tandem): Promise<Progress> {
+  return await poll(tandem, 'caught up', (progress) => progress.canCommit && progress.lagTimeSeconds === 0)
+}
+
+export interface Cutover {
+  /** From sending `commit` until it was answered. */
+  answeredSeconds: number
+  /** From sending `commit` until `canWrite`. */
+  canWriteSeconds: number
+}
+
+export async function commitUntilCanWrite(tandem: Tandem): Promise<Cutover> {
+  const began = performance.now()
+  const seconds = (): number => (performance.now() - began) / 1000
+  const answer = await tandem.post('commit')
+  const answeredSeconds = seconds()
+  if (answer.status !== 200) throw new Error(`commit answered ${JSON.stringify(answer.body)}\n${tandem.output()}`)
+  await poll(tandem, 'writable', ({ canWrite }) => canWrite === true)
+  return { answeredSeconds, canWriteSeconds: seconds() }
+}
+
+export async function untilState(tandem: Tandem, wanted: Progress['state']): Promise<void> {
+  await poll(tandem, wanted, ({ state }) => state === wanted)
+}
+
+/** The figures that say, before a commit, how long it will take. */
+export function foretold(progress: Progress & { commit?: { estimatedSeconds: number } | null }): {
+  verificationLagSeconds: number
+  /** Null where this tandem does not estimate. */
+  estimatedSeconds: number | null
+} {
+  const { source, destination } = progress.verification ?? {}
+  return {
+    verificationLagSeconds: Math.max(source?.lagTimeSeconds ?? 0, destination?.lagTimeSeconds ?? 0),
+    estimatedSeconds: progress.commit?.estimatedSeconds ?? null,
+  }
+}
+
+async function poll(tandem: Tandem, what: string, holds: (progress: Progress) => boolean): Promise<Progress> {
+  const deadline = performance.now() + patienceMS
+  for (;;) {
+    const progress = await tandem.progress()
+    if (progress.failure) throw new Error(`tandem failed: ${JSON.stringify(progress.failure)}\n${tandem.output()}`)
+    if (holds(progress)) return progress
+    if (performance.now() > deadline) throw new Error(`not ${what} in ${patienceMS / 1000} s\n${tandem.output()}`)
+    await delay(pollMS)
+  }
+}

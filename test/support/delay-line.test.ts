@@ -1,0 +1,63 @@
+import { connect, createServer, type Socket } from 'node:net'
+import { afterEach, beforeEach, expect, it } from 'vitest'
+import { startProxy, type TcpProxy } from './tcp-proxy.ts'
+
+const delayMS = 20
+const megabyte = 1024 * 1024
+
+/** A server that returns what it is sent, behind a proxy with a delay. */
+const echo = createServer((socket) => socket.pipe(socket).on('error', () => {}))
+let proxy: TcpProxy
+
+beforeEach(async () => {
+  await new Promise<void>((resolve) => echo.listen(0, '127.0.0.1', resolve))
+  proxy = await startProxy('127.0.0.1', (echo.address() as { port: number }).port, { delayMS })
+})
+afterEach(async () => {
+  await proxy.close()
+  echo.close()
+})
+
+it('delays opening a connection and each exchange by a round trip', async () => {
+  const began = performance.now()
+  const client = connect(proxy.port, '127.0.0.1')
+  for (const text of ['one', 'two', 'three']) expect(await ask(client, text)).toBe(text)
+  expect(performance.now() - began).toBeGreaterThanOrEqual(4 * 2 * delayMS)
+})
+
+it('delivers megabytes unchanged and in order, all of them on their way at once', async () => {
+  const sent = Buffer.from(Uint32Array.from({ length: (8 * megabyte) / 4 }, (_, number) => number).buffer)
+  const began = performance.now()
+  const client = connect(proxy.port, '127.0.0.1')
+  client.write(sent)
+  const received: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of client as AsyncIterable<Buffer>) {
+    received.push(chunk)
+    bytes += chunk.length
+    if (bytes >= sent.length) break
+  }
+  expect(Buffer.concat(received).equals(sent)).toBe(true)
+  // One chunk after the other, of 64 KB at most, would take 128 round trips: 5 s.
+  expect(performance.now() - began).toBeLessThan(64 * 2 * delayMS)
+})
+
+it('delivers what was sent right before the end of a connection, and then the end', async () => {
+  const received: Buffer[] = []
+  const served = new Promise<void>((resolve) =>
+    echo.once('connection', (socket: Socket) => {
+      socket.on('data', (chunk: Buffer) => received.push(chunk)).once('end', () => resolve())
+    }),
+  )
+  connect(proxy.port, '127.0.0.1').end('goodbye')
+  await served
+  expect(Buffer.concat(received).toString()).toBe('goodbye')
+})
+
+function ask(client: Socket, text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    client.once('data', (data: Buffer) => resolve(data.toString()))
+    client.once('error', reject)
+    client.write(text)
+  })
+}
