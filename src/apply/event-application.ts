@@ -26,6 +26,7 @@ import { CopyEnds } from './copy-ends.ts'
 import { idElementOf } from './identity.ts'
 import { Lanes } from './lanes.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
+import { unknownKind } from './refuse-definitions.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4
@@ -238,7 +239,8 @@ export class EventApplication {
     for (const bytes of batch.events) {
       const event = parseChangeEvent(bytes)
       const isDefinition = event.kind === 'definition'
-      if (!isDefinition && (event.kind === 'other' || !event.idElement || this.#isDropped(event))) continue
+      if (event.kind === 'unknown') throw unknownKind(event)
+      if (!isDefinition && (event.kind === 'silent' || !event.idElement || this.#isDropped(event))) continue
       const apart = !isDefinition || (this.#parts.shared && event.time !== definitions[0]?.time)
       if (definitions.length > 0 && apart && !(await follow())) return
       if (this.#failure) return

@@ -1,3 +1,4 @@
+import type { ChangeEvent } from '../domain/change-event.ts'
 import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -50,5 +51,16 @@ export function unsupportedConversion(database: string, name: string): FatalErro
     'UnsupportedChange',
     `convertToCapped of ${namespace(database, decidingName(name))} cannot be followed: the server ` +
       'writes the converted collection without change events. Start over with an emptied destination.',
+  )
+}
+
+/** An event of a kind that this release does not know: what it changed cannot be followed. */
+export function unknownKind({ operationType, database, collection }: ChangeEvent): FatalError {
+  const where = collection === '' ? database : namespace(database, collection)
+  return new FatalError(
+    'UnsupportedChange',
+    `the source's change stream has an event of an unknown kind, ${JSON.stringify(operationType)}` +
+      `${where === '' ? '' : ` on ${where}`}. What it changed is not followed, so the sync stops before it. Use a release of ` +
+      'tandem that knows this kind and send resume, or start over with an emptied destination.',
   )
 }

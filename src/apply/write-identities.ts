@@ -7,6 +7,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
 import { deleteStatement, keyedUpsert, upsertStatement } from '../mongo/statements.ts'
 import { type CollectionTarget, type StatementError, writeStatements } from '../mongo/write-documents.ts'
+import { existingIds } from './existing-ids.ts'
 import { idElementOf } from './identity.ts'
 
 /** How often a document that an index refuses is tried again, after dropping indexes the source no longer has. */
@@ -122,9 +123,15 @@ export class DocumentWriter {
   async #insertAnew(entry: CatalogueEntry, document: Buffer): Promise<void> {
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [document])
     if (!failed) return
-    if (failed.code === code.duplicateKey && !failed.ofOtherIndex)
+    if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElementOf(document))))
       throw new TransientReplyError('the copy re-inserted a document being replaced')
     throw moved(entry, failed) ?? refusal(entry, failed)
+  }
+
+  /** Whether an insert was refused because its `_id` is there already; asked where the server's answer does not say. */
+  async #isSameId(entry: CatalogueEntry, { ofOtherIndex }: StatementError, idElement: Buffer): Promise<boolean> {
+    if (ofOtherIndex !== null) return !ofOtherIndex
+    return isKeyed(entry) || (await existingIds(this.#destination, targetOf(entry), [idElement])).size > 0
   }
 
   async #refused(entry: CatalogueEntry, error: StatementError, again: () => Promise<void>, attempt = 1): Promise<void> {

@@ -196,15 +196,21 @@ export class CollectionCopy {
     return this.#parts.catalogue.get(collection)
   }
 
-  /** Collections whose last segment is done, here or elsewhere. */
+  /**
+   * Collections whose last segment is done, here or elsewhere. That a planned collection has no open segment means that it is
+   * copied only if it was planned before the open segments were read: segments are stored before the plan is, so this read
+   * finds those of every plan known by then. A collection planned later would look copied before its first segment is.
+   */
   async #endCopies(): Promise<void> {
     const { catalogue, metadata, reload } = this.#parts
     await this.#ledger.flush()
+    const copying = (): CatalogueEntry[] =>
+      catalogue.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
+    if (copying().some((entry) => !entry.planned)) await reload()
+    const planned = copying().filter((entry) => entry.planned)
     const open = await metadata.segments.openCollections()
-    const copying = catalogue.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
-    if (copying.some((entry) => !entry.planned && !open.has(entry.uuid))) await reload()
-    for (const entry of copying) {
-      if (!entry.planned || open.has(entry.uuid) || catalogue.get(entry.uuid) !== entry) continue
+    for (const entry of planned) {
+      if (open.has(entry.uuid) || catalogue.get(entry.uuid) !== entry) continue
       const end = this.#parts.copyEnded(entry).catch((error) => {
         this.#endFailure ??= error
         this.#stop.abort(error)
@@ -239,7 +245,10 @@ export class CollectionCopy {
     const known = bySize.filter(parts.isKnown)
     for (const entry of known) entry.planned = true
     // Definitions are followed beside this: one of these may be dropped or renamed by now.
-    await metadata.segments.open(await metadata.collections.savePlanned(known))
+    const saved = new Set(await metadata.collections.savePlanned(known))
+    // The coordinator of a later term plans the others itself, and removes the segments stored here before it stores its own.
+    for (const entry of known) entry.planned = saved.has(entry.uuid)
+    await metadata.segments.open([...saved])
   }
 
   /** Once in each tenure: a predecessor may have died between the two. */

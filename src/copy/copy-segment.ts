@@ -1,4 +1,5 @@
 import { refuseDuplicate } from '../apply/duplicate-ids.ts'
+import { existingIds } from '../apply/existing-ids.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from '../apply/identity.ts'
 import { targetOf } from '../apply/write-identities.ts'
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
@@ -20,7 +21,7 @@ import {
   scanLimitMS,
 } from '../mongo/read-documents.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import { writeStatements } from '../mongo/write-documents.ts'
+import { type StatementError, writeStatements } from '../mongo/write-documents.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
 
@@ -191,16 +192,22 @@ async function writeBatch(
     writeStatements(parts.destination, targetOf(entry), 'insert', documents)
   const failed = await parts.throttle.write(parts.context.signal, write)
   const refused: Buffer[] = []
+  const idElementAt = ({ index }: StatementError): Buffer => idElementOf(documents[index] as Buffer)
+  // Recorded unasked where shards keep _id unique each for itself.
+  const isUnsure = (error: StatementError): boolean => error.code === code.duplicateKey && error.ofOtherIndex === null
+  const unsure = isKeyed(entry) ? [] : failed.filter(isUnsure).map(idElementAt)
+  const existing = await existingIds(parts.destination, targetOf(entry), unsure)
   for (const error of failed) {
     // What stands under the same _id is as new or newer: it was copied before, or an event wrote it.
-    if (error.code === code.duplicateKey && !error.ofOtherIndex) continue
+    if (error.code === code.duplicateKey && error.ofOtherIndex === false) continue
+    if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue
     if (error.code === code.collectionUUIDMismatch || error.code === code.namespaceNotFound) {
       if (!parts.isKnown(entry)) return // dropped by the events meanwhile
       // Perhaps by another instance, for events that this one has no part in.
       await parts.reload()
       throw new TransientReplyError('the collection moved on the destination')
     }
-    refused.push(idElementOf(documents[error.index] as Buffer))
+    refused.push(idElementAt(error))
   }
   if (refused.length > 0) {
     // An index refuses a document as it was read here; by the time the copy has ended it will have changed or gone.

@@ -7,7 +7,8 @@ import { uuidOfToken } from './resume-token.ts'
  * event's own bytes; nothing is decoded that is not needed.
  */
 export interface ChangeEvent {
-  kind: 'insert' | 'replace' | 'update' | 'delete' | 'definition' | 'other'
+  /** `silent` changes nothing; `unknown` is of a release that this one does not know, and must not be passed over. */
+  kind: 'insert' | 'replace' | 'update' | 'delete' | 'definition' | 'silent' | 'unknown'
   operationType: string
   time: ClusterTime
   database: string
@@ -25,12 +26,12 @@ export interface ChangeEvent {
   document: Buffer | null
 }
 
-const dataKinds: Record<string, ChangeEvent['kind']> = {
-  insert: 'insert',
-  replace: 'replace',
-  update: 'update',
-  delete: 'delete',
-}
+const dataKinds = new Map<string, ChangeEvent['kind']>([
+  ['insert', 'insert'],
+  ['replace', 'replace'],
+  ['update', 'update'],
+  ['delete', 'delete'],
+])
 
 /**
  * Expanded event types of 6.0 (showExpandedEvents) that say a collection's name, options or indexes changed. Which
@@ -46,12 +47,37 @@ const definitionKinds = new Set([
   'modify',
   'shardCollection',
   'refineCollectionShardKey', // not told of by 6.0.27 (see ShardingWatch)
-  'reshardCollection',
+  'reshardCollection', // also what 8.0 sends for unshardCollection and moveCollection
 ])
+
+/**
+ * Kinds that change no document and no definition. Names are those of the server's own list
+ * (src/mongo/db/pipeline/document_source_change_stream.h of 6.0 to 8.0): most are sent only where somebody asks for system or
+ * migration events, but a router or a later release may send them unasked.
+ */
+const silentKinds = new Set([
+  'invalidate', // of a stream that watches one collection or database
+  'startIndexBuild', // the index that results is told of by createIndexes
+  'abortIndexBuild',
+  'endOfTransaction',
+  'migrateChunkToNewShard',
+  'migrateLastChunkFromShard',
+  'reshardBegin', // reshardCollection follows when it succeeds
+  'reshardBlockingWrites',
+  'reshardDoneCatchUp',
+])
+
+/** Every kind that is not listed here is unknown, and may have changed anything: skipped, the change would be lost silently. */
+function kindOf(operationType: string): ChangeEvent['kind'] {
+  const data = dataKinds.get(operationType)
+  if (data) return data
+  if (definitionKinds.has(operationType)) return 'definition'
+  return silentKinds.has(operationType) ? 'silent' : 'unknown'
+}
 
 export function parseChangeEvent(bytes: Buffer): ChangeEvent {
   const event: ChangeEvent = {
-    kind: 'other',
+    kind: 'unknown',
     operationType: '',
     time: 0n,
     database: '',
@@ -100,7 +126,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
         break
     }
   }
-  event.kind = dataKinds[event.operationType] ?? (definitionKinds.has(event.operationType) ? 'definition' : 'other')
+  event.kind = kindOf(event.operationType)
   // Only a source older than 6.0 leaves it out.
   if (event.uuid === '' && event.idElement && tokenStart > 0) event.uuid = uuidInToken(bytes, tokenStart)
   return event

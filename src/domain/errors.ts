@@ -64,6 +64,7 @@ export const failureNames = [
   'ClusterIdentityChanged',
   'InstanceMismatch',
   'ClusterUnreachable',
+  'ChangeStreamStalled',
   'MetadataVersion',
   'LeaseLost',
   'DocumentRefused',

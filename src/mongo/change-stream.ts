@@ -3,9 +3,10 @@ import { type ClusterTime, clusterTimeOfToken } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
 import { internalDatabaseNames } from '../domain/namespace.ts'
 import { findSpan } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
-import { code, codeOf, historyLost } from './errors.ts'
+import { type Cluster, type RawBatch, RawCursor, toTimestamp } from './cluster.ts'
+import { code, codeOf, historyLost, TransientReplyError } from './errors.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
+import { type ReopeningLimits, Reopenings } from './reopenings.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { toUuid } from './uuid.ts'
 
@@ -42,6 +43,8 @@ const batchSize = 5_000
 export const idleAwaitMS = 500
 /** A getMore that takes this much longer than its await time sits on a dead connection. */
 const answerLimitMS = 20_000
+/** Answers that give no position for so long are no stream: it is opened again, and says so. */
+const withoutPositionMS = 30_000
 /** Larger documents are left out of the event (and read from the source instead), so that no event exceeds 16 MB. */
 const inlineDocumentBytesMax = 256 * 1024
 
@@ -54,6 +57,8 @@ export interface StreamContent {
   selected?: Document | null
   /** Document events of some partitions only; events of definitions come in any case. */
   only?: PartitionedEvents
+  /** When a stream that is opened again and again without advancing is given up. */
+  reopeningLimits?: ReopeningLimits
 }
 
 export interface PartitionedEvents extends PartitionFilter {
@@ -122,7 +127,8 @@ const smallDocument = {
 /**
  * The cluster-wide change stream as raw batches, in the server's total order, without end. Reopens by itself after
  * elections, cut connections and killed cursors, right after the last batch that was taken. Throws FatalError
- * OplogWindowLost when the position is gone from the oplog, StoppedError when stopped.
+ * OplogWindowLost when the position is gone from the oplog, ChangeStreamStalled when it is opened for half an hour without
+ * advancing, StoppedError when stopped.
  */
 export async function* readChangeStream(
   cluster: Cluster,
@@ -132,45 +138,55 @@ export async function* readChangeStream(
 ): AsyncGenerator<StreamBatch> {
   let position = start
   let cursor: RawCursor | null = null
+  let withoutPosition: number | null = null
+  const reopenings = new Reopenings(context, content.reopeningLimits)
   try {
     for (;;) {
       const batch: StreamBatch | null = await retry('reading the change stream', context, async () => {
         try {
-          cursor ??= await RawCursor.open(
-            cluster,
-            'admin',
-            {
-              aggregate: 1,
-              pipeline: pipeline(position, content, cluster.before6),
-              cursor: { batchSize },
-              readConcern: { level: 'majority' },
-            },
-            answerLimitMS,
-          )
+          cursor ??= await open()
           const raw = await cursor.next({
             batchSize,
             awaitMS: content.awaitMS?.() ?? idleAwaitMS,
             timeoutMS: answerLimitMS,
           })
-          if (!raw?.resumeToken) {
-            await discard()
-            return null
+          if (!raw) throw new TransientReplyError('the server ended the change stream')
+          const reached = positionAfter(raw)
+          withoutPosition = reached ? null : (withoutPosition ?? performance.now())
+          if (withoutPosition !== null && performance.now() - withoutPosition > withoutPositionMS) {
+            throw new TransientReplyError('the answers of the change stream have no postBatchResumeToken')
           }
-          const time = clusterTimeOfToken(raw.resumeToken._data)
-          return { events: raw.documents, position: { kind: 'token' as const, token: raw.resumeToken, time } }
+          return reached && { events: raw.documents, position: reached }
         } catch (error) {
+          reopenings.lost(error)
+          withoutPosition = null
           await discard()
           throw codeOf(error) === code.cappedPositionLost ? historyLost(error) : error
         }
       })
       if (!batch) continue
+      if (batch.events.length > 0 || batch.position.time > position.time) reopenings.advanced()
       // Tokens have gone backwards after a resume (NODE-7042); an older one would make a later restart lose its place.
       if (batch.position.time < position.time && batch.events.length === 0) continue
       position = batch.position
       yield batch
     }
   } finally {
+    reopenings.end()
     await discard()
+  }
+
+  async function open(): Promise<RawCursor> {
+    await reopenings.opening()
+    const command = {
+      aggregate: 1,
+      pipeline: pipeline(position, content, cluster.before6),
+      cursor: { batchSize },
+      readConcern: { level: 'majority' },
+    }
+    const opened = await RawCursor.open(cluster, 'admin', command, answerLimitMS)
+    reopenings.opened()
+    return opened
   }
 
   async function discard(): Promise<void> {
@@ -178,4 +194,14 @@ export async function* readChangeStream(
     cursor = null
     await old?.close()
   }
+}
+
+/**
+ * Where the stream resumes after this answer; null when the answer does not say. A router leaves `postBatchResumeToken` out while
+ * it has heard nothing from a shard yet: the cursor is as good as before, and the events given have tokens of their own.
+ */
+function positionAfter({ documents, resumeToken }: RawBatch): StreamBatch['position'] | null {
+  if (resumeToken) return { kind: 'token', token: resumeToken, time: clusterTimeOfToken(resumeToken._data) }
+  const last = documents.at(-1)
+  return last ? positionOfEvent(last) : null
 }

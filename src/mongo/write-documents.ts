@@ -17,8 +17,11 @@ export interface StatementError {
   index: number
   code: number
   message: string
-  /** Of a duplicate key: the index that refused it is not that of `_id` (`keyPattern`, which servers tell since 4.4). */
-  ofOtherIndex: boolean
+  /**
+   * Of a duplicate key: the index that refused it is not that of `_id` (`keyPattern`, which servers give since 4.4). Null where
+   * the answer does not say: the document may be refused by another index, and stand nowhere.
+   */
+  ofOtherIndex: boolean | null
 }
 
 /** A command's statements: the server takes at most 100,000 in 48 MB; small ones keep latency and memory low. */
@@ -93,7 +96,7 @@ async function send(
     index: from + error.index,
     code: error.code,
     message: error.errmsg ?? '',
-    ofOtherIndex: error.keyPattern !== undefined && Object.keys(error.keyPattern).join() !== '_id',
+    ofOtherIndex: error.keyPattern === undefined ? null : Object.keys(error.keyPattern).join() !== '_id',
   }))
 }
 

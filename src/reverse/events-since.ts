@@ -17,7 +17,9 @@ export async function* eventsSince(
   // On a quiet cluster this is what the stream passes that time by.
   await retry('noting the present time', context, note)
   for await (const batch of readChangeStream(cluster, position, context)) {
-    const events = batch.events.map(parseChangeEvent).filter((event) => isUserCollection(event.collection))
+    const events = batch.events
+      .map(parseChangeEvent)
+      .filter((event) => event.kind !== 'silent' && isUserCollection(event.collection))
     if (events.length > 0) yield events
     if (batch.position.time > now) return
   }

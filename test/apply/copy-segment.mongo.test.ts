@@ -1,5 +1,5 @@
 import { Int32, Long } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { idElementOf, idOf } from '../../src/apply/identity.ts'
 import { copySegment } from '../../src/copy/copy-segment.ts'
 import { SegmentLedger } from '../../src/copy/segment-ledger.ts'
@@ -133,6 +133,27 @@ describe('a copy', () => {
     const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(recorded.map(({ idElement }) => idElement.at(-4))).toEqual([2])
     expect(entry.hasTombstones).toBe(true)
+  })
+
+  it('asks where a duplicate key does not say of which index, and skips nothing that stands nowhere', async () => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
+    await destination().collection('c').createIndex({ foreign: 1 }, { unique: true })
+    const documents = [1, 2, 3].map((_id) => ({ _id: new Int32(_id), foreign: _id === 3 ? 3 : 1 }))
+    await source().collection<{ _id: Int32 }>('c').insertMany(documents)
+    await destination()
+      .collection<{ _id: Int32 }>('c')
+      .insertOne(documents[0] as { _id: Int32 })
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    const write = clusters.destination.write.bind(clusters.destination)
+    const silent = vi.spyOn(clusters.destination, 'write').mockImplementation(async (...asked) => {
+      const reply = await write(...asked)
+      for (const error of reply['writeErrors'] ?? []) delete error.keyPattern
+      return reply
+    })
+    onTestFinished(() => silent.mockRestore())
+    await copy(entry, segmentOf(entry, null, null))
+    const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
+    expect(recorded.map(({ idElement }) => idElement.at(-4))).toEqual([2])
   })
 
   it('goes on after the last _id that was acknowledged, whichever it is', async () => {

@@ -67,6 +67,32 @@ it('a change of definitions is followed when all before it is applied, and nothi
   expect(seen).toEqual([200])
 })
 
+it('an event of a kind that nobody knows ends in a failure with its name, and no position passes it', async () => {
+  const application = await applicationOf()
+  const { source: cluster, metadata } = clusters
+  await things().insertMany(rows(0, 3))
+  await things().replaceOne({ _id: 1 }, { n: 1 })
+  const unknown = await now()
+  const read = cluster.read.bind(cluster)
+  // No release of today sends one, so a replacement is given another name of the same length.
+  const renamed = vi.spyOn(cluster, 'read').mockImplementation(async (...asked) => {
+    const reply = await read(...asked)
+    const events = (reply['cursor']?.nextBatch ?? reply['cursor']?.firstBatch ?? []) as unknown[]
+    for (const event of events) {
+      if (!Buffer.isBuffer(event)) continue
+      const at = event.indexOf('replace\0')
+      if (at >= 0) event.write('mystery', at)
+    }
+    return reply
+  })
+  onTestFinished(() => renamed.mockRestore())
+  await expect(application.run()).rejects.toMatchObject({
+    failure: 'UnsupportedChange',
+    message: expect.stringContaining(`"mystery" on ${database}.things`),
+  })
+  expect((await metadata.loadPosition(0))?.time).toBeLessThan(unknown)
+})
+
 it('a position is stored of what is applied, not of what is read', async () => {
   const application = await applicationOf()
   const { source: cluster, metadata } = clusters

@@ -32,11 +32,20 @@ const kinds = {
   createIndexes: 'definition',
   dropIndexes: 'definition',
   modify: 'definition',
-  invalidate: 'other',
+  invalidate: 'silent',
+  startIndexBuild: 'silent',
+  abortIndexBuild: 'silent',
+  endOfTransaction: 'silent',
+  migrateChunkToNewShard: 'silent',
+  migrateLastChunkFromShard: 'silent',
+  reshardBegin: 'silent',
+  reshardBlockingWrites: 'silent',
+  reshardDoneCatchUp: 'silent',
   shardCollection: 'definition',
   refineCollectionShardKey: 'definition',
   reshardCollection: 'definition',
-  somethingOfALaterVersion: 'other',
+  somethingOfALaterVersion: 'unknown',
+  constructor: 'unknown',
 } as const
 
 describe('a change event', () => {

@@ -3,6 +3,7 @@ import { expect, it } from 'vitest'
 import { type ClusterTime, clusterTime, ordinalOf, secondsOf } from '../../src/domain/cluster-time.ts'
 import { readChangeStream } from '../../src/mongo/change-stream.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
+import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { testContext } from './clusters.ts'
 
 /** What a stream does with answers that no server is known to give when asked, but that were seen after a resume. */
@@ -11,15 +12,25 @@ const hex = (value: number) => value.toString(16).padStart(8, '0').toUpperCase()
 const tokenAt = (time: ClusterTime) => ({ _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}0000` })
 const at = (seconds: number) => clusterTime(seconds, 1)
 
-/** A cluster that answers an aggregate and the getMores after it with these batches, whatever it is asked. */
-function scripted(batches: { token: ClusterTime; events?: ClusterTime[] }[]): Cluster {
+interface ScriptedAnswer {
+  /** Of `postBatchResumeToken`; null leaves it out. */
+  token: ClusterTime | null
+  events?: ClusterTime[]
+  /** The server ends the cursor with this answer. */
+  ended?: boolean
+}
+
+/** A cluster that answers an aggregate and the getMores after it with these batches, whatever it is asked; the last one for ever. */
+function scripted(batches: ScriptedAnswer[], sent: Document[] = []): Cluster {
   let next = 0
   const answer = async (_: string, command: Document): Promise<Document> => {
+    sent.push(command)
     if ('killCursors' in command) return {}
-    const { token, events = [] } = batches[Math.min(next++, batches.length - 1)] as (typeof batches)[number]
+    const { token, events = [], ended } = batches[Math.min(next++, batches.length - 1)] as ScriptedAnswer
     const documents = events.map((time) => Buffer.from(BSON.serialize({ _id: tokenAt(time) })))
     const field = 'aggregate' in command ? 'firstBatch' : 'nextBatch'
-    return { cursor: { id: 1, ns: 'admin.$cmd.aggregate', [field]: documents, postBatchResumeToken: tokenAt(token) } }
+    const position = token === null ? {} : { postBatchResumeToken: tokenAt(token) }
+    return { cursor: { id: ended ? 0 : 1, ns: 'admin.$cmd.aggregate', [field]: documents, ...position } }
   }
   const startSession = () => ({ endSession: async () => {} })
   return { before6: false, sharded: false, startSession, read: answer } as unknown as Cluster
@@ -54,4 +65,66 @@ it('events that come again after a resume are passed on: to apply them twice cha
     if (batch.position.time === at(11)) break
   }
   expect(events).toHaveLength(5)
+})
+
+const opened = (sent: Document[]): Document[] => sent.filter((command) => 'aggregate' in command)
+const closed = (sent: Document[]): Document[] => sent.filter((command) => 'killCursors' in command)
+
+it('an answer without a token of its own leaves the cursor open, and its events are passed on', async () => {
+  const sent: Document[] = []
+  const script = [{ token: at(2) }, { token: null }, { token: null, events: [at(3), at(4)] }, { token: at(9) }]
+  const seen: [ClusterTime, number][] = []
+  for await (const batch of readChangeStream(scripted(script, sent), { kind: 'time', time: at(1) }, testContext())) {
+    seen.push([batch.position.time, batch.events.length])
+    if (batch.position.time === at(9)) break
+  }
+  expect(seen).toEqual([
+    [at(2), 0],
+    [at(4), 2],
+    [at(9), 0],
+  ])
+  expect(opened(sent)).toHaveLength(1)
+  expect(closed(sent)).toHaveLength(1)
+})
+
+it('a stream that the server ends is opened again where it was, and the reason is told', async () => {
+  const sent: Document[] = []
+  const context = testContext()
+  const script = [{ token: at(2) }, { token: at(3), ended: true }, { token: at(3) }, { token: at(4) }]
+  for await (const batch of readChangeStream(scripted(script, sent), { kind: 'time', time: at(1) }, context)) {
+    if (batch.position.time === at(4)) break
+  }
+  expect(opened(sent).map(({ pipeline }) => pipeline[0].$changeStream.resumeAfter)).toEqual([undefined, tokenAt(at(3))])
+  expect(context.retried).toEqual([
+    { what: 'reading the change stream', error: new TransientReplyError('the server ended the change stream') },
+  ])
+})
+
+it('a stream that is ended again and again without advancing waits longer each time, is shown, and fails by name', async () => {
+  const sent: Document[] = []
+  const sentAt: number[] = []
+  const context = testContext()
+  const shown: (string | undefined)[] = []
+  const cluster = scripted([{ token: at(2), ended: true }], sent)
+  const read = cluster.read.bind(cluster)
+  cluster.read = (database, command, options) => {
+    if ('aggregate' in command) sentAt.push(performance.now())
+    shown.push(context.monitor.current?.what)
+    return read(database, command, options)
+  }
+  const content = { reopeningLimits: { openings: 4, withinMS: 0 } }
+  const reading = async (): Promise<void> => {
+    for await (const _ of readChangeStream(cluster, { kind: 'time', time: at(2) }, context, content));
+  }
+  await expect(reading()).rejects.toMatchObject({
+    failure: 'ChangeStreamStalled',
+    message: expect.stringContaining('the server ended the change stream'),
+  })
+  expect(opened(sent)).toHaveLength(4)
+  expect(context.retried).toHaveLength(4)
+  const pauses = sentAt.slice(1).map((time, index) => time - (sentAt[index] as number))
+  // Lower bounds only: a busy machine waits longer, never shorter.
+  for (const [index, atLeast] of [45, 140, 240].entries()) expect(pauses[index]).toBeGreaterThan(atLeast)
+  expect(shown.at(-1)).toBe('reading the change stream')
+  expect(context.monitor.current).toBeUndefined()
 })

@@ -16,7 +16,7 @@ const finders: Record<Break, number> = {
   'watermark-early': 5,
   'lost-event': 5,
   'barrier-early': 7,
-  'seen-too-much': 11,
+  'seen-too-much': 15,
   'barrier-for-all': 3,
   'verifier-blind': 3,
 }

@@ -1,0 +1,19 @@
+import type { Cluster } from '../mongo/cluster.ts'
+import { readByIds, type SourceCollection } from '../mongo/read-documents.ts'
+import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
+
+/**
+ * Which of these `_id`s the cluster's majority has in this collection. Where shards keep `_id` unique each for itself, that
+ * another shard has one says nothing of this document.
+ */
+export async function existingIds(
+  cluster: Cluster,
+  collection: SourceCollection,
+  idElements: Buffer[],
+): Promise<Set<IdentityKey>> {
+  const existing = new Set<IdentityKey>()
+  for await (const documents of readByIds(cluster, collection, idElements.map(idOf), cluster.latest)) {
+    for (const document of documents) existing.add(identityKey(idElementOf(document)))
+  }
+  return existing
+}
