@@ -151,8 +151,8 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
   const stop = startMeter({ cpu: tandem.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
   await team.go()
   const deadline = Date.now() + drainPatienceMS
-  const wanted = await countOf(source, [collection])
-  while ((await countOf(destination, [collection])) !== wanted) {
+  const wanted = await countOf(source, [burstCollection])
+  while ((await countOf(destination, [burstCollection])) !== wanted) {
     if (Date.now() > deadline) throw new Error(`not as many documents ${drainPatienceMS / 1000} s after the last write`)
     await delay(pollMS)
   }
@@ -170,7 +170,7 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
   const { wall: seconds } = equal
   const { wall: _, ...cpu } = stop()
   const peakMB = peakMegabytesOf(tandem.pid)
-  await assertSameBytes(pair, collection)
+  await assertSameBytes(pair, burstCollection)
   return { seconds, ...cpu, peakMB, cutover }
 }
 

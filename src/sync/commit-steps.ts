@@ -25,7 +25,7 @@ const manyExpired = 10_000
 const stepNames: Record<string, string> = {
   commitPoint: 'the commit point on the source',
   applyEvents: 'changes to be applied',
-  prepare: 'definitions and indexes on the destination',
+  prepare: 'definitions and indexes to be prepared on the destination',
   verify: 'the comparison of both clusters',
   lastCheck: 'the last check of the source',
 }
