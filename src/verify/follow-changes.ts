@@ -21,6 +21,12 @@ export interface FollowerParts {
 }
 
 const roomMS = 20
+/**
+ * A batch that is not large was all there was: the next is asked for after this, because the server answers at once with
+ * what came meanwhile, and a thousand answers with an event each cost both of us many times one with a thousand events.
+ */
+const gatherMS = 200
+const largeBatch = 4_000
 const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'delete'])
 
 /** Follows one cluster's change stream and notes which documents changed; what changed is not looked at. */
@@ -66,6 +72,8 @@ export class Follower {
       if (isEmpty && this.#positions.at(-1)?.isEmpty) this.#positions.pop()
       this.#positions.push({ batch: number, isEmpty, position: batch.position })
       while (rechecks.full && !context.signal.aborted) await sleep(roomMS)
+      const isFlowing = batch.events.length > 0 && batch.events.length < largeBatch
+      if (isFlowing && !this.hurried) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
       if (context.signal.aborted) return
     }
   }

@@ -61,7 +61,14 @@ const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
 /** The figures of more collections than this are those of the last count: counting takes questions for each of them. */
 const countedAtVerdict = 100
+/** Behind by more than this, the application cannot have made equal yet what is in the store. */
 const behindSeconds = 5
+/**
+ * While the application is this far behind, under a burst, the servers' time belongs to it: this many rechecks wait, which
+ * take a second or two when it has caught up.
+ */
+const burstSeconds = 0
+const deferredCount = 20_000
 const roomMS = 20
 /** Differences are compared this often, this far apart, before they are called proven. */
 const verdictPasses = 4
@@ -268,6 +275,10 @@ export class Verifier {
   /** Without a pause while there is a backlog. */
   async #compareAll(): Promise<void> {
     while (!this.#stop.signal.aborted) {
+      if (this.#rechecks.count < deferredCount && this.#applicationIsBehind(burstSeconds)) {
+        await this.#pause(backlogMS)
+        continue
+      }
       const compared = await this.#exclusively(async () => {
         const due = this.#rechecks.take(generationMax, this.#comparableTime(), performance.now())
         await this.#comparison.compare(due)
@@ -300,7 +311,7 @@ export class Verifier {
     let pause = firstRevisitMS
     while (!this.#stop.signal.aborted) {
       await this.#pause(pause)
-      if (this.#rechecks.count > backlogCount || this.#applicationIsBehind()) continue
+      if (this.#rechecks.count > backlogCount || this.#applicationIsBehind(behindSeconds)) continue
       // Not beside a checkpoint, which may remove what was just read.
       after = await this.#exclusively(async () => {
         const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
@@ -311,9 +322,8 @@ export class Verifier {
     }
   }
 
-  /** So far that what is in the store cannot be expected to be equal yet. */
-  #applicationIsBehind(): boolean {
-    return secondsOf(this.#knownTime('source')) - secondsOf(this.#parts.appliedTime()) > behindSeconds
+  #applicationIsBehind(seconds: number): boolean {
+    return secondsOf(this.#knownTime('source')) - secondsOf(this.#parts.appliedTime()) > seconds
   }
 
   async #everyCount(): Promise<void> {
