@@ -1,11 +1,12 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
-import { indexName } from '../domain/definition.ts'
+import { type IndexSpecification, indexName } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from '../mongo/listing.ts'
+import { listCollections, listDatabases, listIndexesOf, readCommitted } from '../mongo/listing.ts'
 import type { Selection } from '../mongo/selection.ts'
 
 /**
@@ -34,14 +35,16 @@ export async function refuseUntold(
   withIndexes: boolean,
 ): Promise<void> {
   const selected = await selection.databases(await listDatabases(source))
-  for (const database of new Set([...selected, ...catalogue.databases()])) {
+  await inParallel(databasesAtOnce, [...new Set([...selected, ...catalogue.databases()])], async (database) => {
     const find = (): Promise<string | null> => findChange(source, catalogue, selection, database, withIndexes)
-    if ((await find()) === null) continue
+    if ((await find()) === null) return
     // A primary that is about to be deposed may show what will be rolled back.
     const change = await readCommitted(source, find)
     if (change) throw new FatalError('UnsupportedChange', change)
-  }
+  })
 }
+
+const databasesAtOnce = 8
 
 async function findChange(
   source: Cluster,
@@ -55,6 +58,7 @@ async function findChange(
   const present = new Set(listed.map(({ uuid }) => uuid))
   const gone = catalogue.inDatabase(database).find(({ uuid }) => !present.has(uuid))
   if (gone) return `${namespace(database, gone.sourceName)} was dropped${startOver}`
+  const indexes = withIndexes ? await listIndexesOf(source, database, listed) : null
   for (const one of listed) {
     const entry = catalogue.get(one.uuid)
     if (!entry) return `${namespace(database, one.name)} was created${startOver}`
@@ -62,17 +66,15 @@ async function findChange(
     if (!sameFields(entry.wanted.options, one.options)) {
       return `the options of ${namespace(database, one.name)} were changed${undo}`
     }
-    const index = withIndexes ? await changedIndex(source, entry, one) : null
+    const index = indexes ? changedIndex(entry, indexes.get(one.uuid) ?? []) : null
     if (index !== null) return `the index ${index} of ${namespace(database, one.name)} was changed${undo}`
   }
   return null
 }
 
 /** The name of an index that was created, dropped or changed; null when there is none. */
-async function changedIndex(source: Cluster, entry: CatalogueEntry, one: ListedCollection): Promise<string | null> {
-  const found = new Map(
-    ((await listIndexes(source, entry.database, one.uuid)) ?? []).map((index) => [indexName(index), index]),
-  )
+function changedIndex(entry: CatalogueEntry, indexes: IndexSpecification[]): string | null {
+  const found = new Map(indexes.map((index) => [indexName(index), index]))
   for (const known of entry.wanted.indexes) {
     const name = indexName(known)
     const standing = found.get(name)

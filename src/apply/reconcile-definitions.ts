@@ -200,13 +200,14 @@ export class DefinitionReconciler {
   async followUntoldViews(): Promise<void> {
     if (!this.#source.before6) return
     const selected = await this.#selection.databases(await listDatabases(this.#source))
-    for (const database of new Set([...selected, ...this.#catalogue.databases()])) {
+    const databases = new Set([...selected, ...this.#catalogue.databases()])
+    await inParallel(atOnce, [...databases], async (database) => {
       const all = await readCommitted(this.#source, () => listCollections(this.#source, database))
       const listed = await this.#selection.among(database, all)
       const views = listed.filter((one) => one.type === 'view')
       await this.#dropViewsExcept(database, views)
       await this.#destination.followViews(database, views)
-    }
+    })
   }
 
   /** Throws FatalError UnsupportedChange for what the server does without telling of the documents, or what is not to be followed. */
@@ -339,5 +340,5 @@ function sameIndexes(found: IndexSpecification[] | undefined, known: IndexSpecif
   return found.length === known.length && found.every((one, at) => bytesOf(one).equals(bytesOf(known[at])))
 }
 
-/** Collections created at a time. */
+/** Collections created, or databases read, at a time. */
 const atOnce = 8

@@ -1,6 +1,7 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { readNames } from '../mongo/list-catalog.ts'
 import { listCollections, readCommitted } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -42,16 +43,14 @@ export class SharedCatalogue {
    */
   async findNames(): Promise<CatalogueEntry[]> {
     const { destination, context } = this.#parts
+    const databases = [...this.catalogue.databases()]
+    const names = await retry('listing databases', context, () => readNames(destination, databases))
     const moved: CatalogueEntry[] = []
-    for (const database of this.catalogue.databases()) {
-      const listed = await retry(`listing ${database}`, context, () => listCollections(destination, database))
-      const names = new Map(listed.map((one) => [one.uuid, one.name]))
-      for (const entry of this.catalogue.inDatabase(database)) {
-        const name = entry.destinationUUID && names.get(entry.destinationUUID)
-        if (!name || name === entry.name) continue
-        entry.name = name
-        moved.push(entry)
-      }
+    for (const entry of this.catalogue.entries()) {
+      const name = entry.destinationUUID && names.get(entry.destinationUUID)
+      if (!name || name === entry.name) continue
+      entry.name = name
+      moved.push(entry)
     }
     return moved
   }

@@ -29,6 +29,7 @@ export type ClusterCatalog = Map<string, CatalogEntry[]>
 const databasesAtOnce = 16
 /** So few collections are asked for one by one: a pass over the cluster may have many thousands. */
 const fewCollections = 16
+const fewDatabases = 16
 
 /**
  * Reads the definitions of the whole cluster: by `$listCatalog` in one cursor where the server has it, which shows one moment,
@@ -81,6 +82,20 @@ export async function readDefinitionsOf(
     add(await listDefinitions(cluster, database, ({ uuid }) => uuids.has(uuid)))
   })
   return definitions
+}
+
+/** The present name of each collection of these databases, by UUID. By one pass over the cluster where they are many. */
+export async function readNames(cluster: Cluster, databases: readonly string[]): Promise<Map<string, string>> {
+  const names = new Map<string, string>()
+  const add = (listed: ListedCollection[]): void => {
+    for (const { uuid, name } of listed) names.set(uuid, name)
+  }
+  const catalog = databases.length > fewDatabases ? await readCatalog(cluster) : null
+  if (catalog) for (const database of databases) add(catalog.get(database) ?? [])
+  else {
+    await inParallel(databasesAtOnce, [...databases], async (database) => add(await listCollections(cluster, database)))
+  }
+  return names
 }
 
 /** The definitions of a database's collections and views, by listCollections and listIndexes. */

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs'
+import path from 'node:path'
 import { type Db, Double } from 'mongodb'
 import { beforeEach, expect, it } from 'vitest'
 import { indexName } from '../../src/domain/definition.ts'
@@ -5,6 +7,7 @@ import { buildDocument, type RawFields } from '../../src/domain/raw-bson.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { type ClusterCatalog, listClusterCatalog, readDefinitionsOf } from '../../src/mongo/list-catalog.ts'
 import { failPoint } from '../support/fail-point.ts'
+import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
@@ -135,6 +138,23 @@ it('a user who may not use the stage is answered by listing', async () => {
   const privileges = [everywhere, { resource: { cluster: true }, actions: ['listDatabases', 'useUUID'] }]
   const uri = await one.set.createUser('listing', 'secret', [{ role: 'listing', privileges }])
   const cluster = testCluster(uri)
+  const read = await listClusterCatalog(cluster).finally(() => cluster.close())
+  expect(shown(read)).toEqual(shown(await listClusterCatalog(one.cluster)))
+})
+
+it('README’s optional role, beside the others, lets the stage be used', async () => {
+  const readme = readFileSync(path.join(repositoryRoot, 'README.md'), 'utf8')
+  const roles = [...readme.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)].map(([, text]) =>
+    JSON.parse(text ?? ''),
+  )
+  const granted = ['tandemSource', 'tandemCatalog'].map((name) => {
+    const { createRole: role, privileges } = roles.find(({ createRole }) => createRole === name)
+    return { role, privileges }
+  })
+  await createEveryKind(app())
+  const cluster = testCluster(await one.set.createUser('staging', 'secret', granted), 'staging')
+  const data = { failCommands: ['listIndexes'], errorCode: 13, appName: 'staging' }
+  await using _ = await failPoint(one.client, 'failCommand', data)
   const read = await listClusterCatalog(cluster).finally(() => cluster.close())
   expect(shown(read)).toEqual(shown(await listClusterCatalog(one.cluster)))
 })
