@@ -93,6 +93,10 @@ describe('abort', () => {
     await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
     const coordinator = await team.coordinator()
     const [follower] = [...team.members.values()].filter((tandem) => tandem !== coordinator) as [Tandem]
+    // A commit that waits for another instance to get the command.
+    expect(await coordinator.post('commit')).toEqual(accepted)
+    expect(await coordinator.post('abort')).toEqual(accepted)
+    for (const tandem of [coordinator, follower]) await readyToCommit(tandem)
     {
       await using held = await failPoint(pair.destinationClient, 'failCommand', {
         failCommands: ['collMod'],
