@@ -3,6 +3,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { assert, StoppedError } from '../domain/errors.ts'
+import { LongWait } from '../domain/long-wait.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { EventApplication, type EventApplicationParts, type OwnedPartition } from './event-application.ts'
@@ -122,11 +123,8 @@ export class OwnedPartitions {
     if (this.#drainTo !== null) application.drainTo(this.#drainTo)
     this.#current = application
     if (this.#stop.signal.aborted) application.drain()
-    let over = false
-    const run = application.run().finally(() => {
-      over = true
-    })
-    run.catch(() => {})
+    const run = application.run()
+    const running = new LongWait(run)
     for (const entry of this.#ended) {
       application.copyEnded(entry).catch((error) => {
         if (error instanceof StoppedError) return
@@ -134,13 +132,13 @@ export class OwnedPartitions {
         application.drain()
       })
     }
-    while (!over) {
+    while (!running.over) {
       const { held, staying } = coordination
       const same = [...owned].every(([partition, { epoch }]) => held.get(partition) === epoch && staying.has(partition))
       // More is held than is applied: to be applied as well, or (a claim that was given up as lost has come after all, and is
       // wanted elsewhere by now) to be given back.
       if (!same || held.size !== owned.size) application.drain()
-      await Promise.race([run.catch(() => {}), coordination.changed()])
+      await running.until(coordination.changed())
     }
     this.#appliedTime = application.appliedTime
     this.#applied += application.totalEventsApplied

@@ -24,7 +24,9 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
     namesDatabase(filter, matches, database) && namesCollection(filter, matches, collection)
   const { includeNamespaces, excludeNamespaces } = filters
   if (includeNamespaces && !includeNamespaces.some(names)) return false
-  return !excludeNamespaces?.some(names)
+  // A pattern leaves out what users call so. The name under which the server writes what it renames afterwards is nobody's.
+  const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
+  return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
 }
 
 /** Whether a collection of this database could be synced, by some name. */
@@ -54,6 +56,8 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
 const buckets = /^system\.buckets\.(.+)$/s
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
+/** The same for the server. */
+export const temporaryNames = temporary.source
 
 /** The name that a listed collection is decided by: what stands for another one belongs to it. */
 export function decidingName(collection: string): string {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 'mongodb'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
-import { codeOf, isTransient, isTransientCode, TransientReplyError } from './errors.ts'
+import { codeOf, isTransient, isTransientCode, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
 
@@ -86,25 +86,29 @@ export class Cluster {
       ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
     }
     const reply = await this.#run(database, sent, options).catch(async (error) => {
-      // Its answer is lost, but the server may still be at it: sent again, the older one could come last.
-      if (!options.unfenced && isTransient(error) && codeOf(error) === undefined) {
-        const key = Symbol(comment)
-        this.monitor?.begin(key, 'waiting for a write of unknown outcome to end', '')
-        await this.#settled(comment).finally(() => this.monitor?.end(key))
-      }
+      const answered = codeOf(error)
+      const isOpen = answered === undefined ? isTransient(error) : mayStillRun(answered, this.sharded)
+      if (isOpen && !options.unfenced) await this.#settled(comment)
       throw error
     })
     const concern = reply['writeConcernError'] as { code: number; errmsg: string } | undefined
+    const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
+    const passing = errors.find((error) => isTransientCode(error.code))
+    const met = concern ? [concern, ...errors] : errors
+    if (!options.unfenced && met.some((error) => mayStillRun(error.code, this.sharded))) await this.#settled(comment)
     if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
-    const errors = reply['writeErrors'] as { code: number; errmsg: string }[] | undefined
-    const passing = errors?.find((error) => isTransientCode(error.code))
     if (passing) throw new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`)
     return reply
   }
 
-  /** Resolves when the server works on nothing with this comment any more, or has had the time to end it by itself. */
+  /**
+   * The outcome of a write is unknown, and the server may still be at it: sent again, the older one could come last. Resolves when
+   * the server works on nothing with this comment any more, or has had the time to end it by itself.
+   */
   async #settled(comment: string): Promise<void> {
-    await this.idle({ 'command.comment': comment })
+    const key = Symbol(comment)
+    this.monitor?.begin(key, 'waiting for a write of unknown outcome to end', '')
+    await this.idle({ 'command.comment': comment }).finally(() => this.monitor?.end(key))
   }
 
   /** Resolves when no operation of the server matches, but after `settleLimitMS` at the latest. */

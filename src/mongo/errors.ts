@@ -111,6 +111,32 @@ export function isTransientCode(value: number): boolean {
   return transient.has(value)
 }
 
+/**
+ * Codes by which one server reports that it lost or gave up another one that was at work for it. A router answers so, for the
+ * whole command or for single statements, while the shard may go on with the write.
+ */
+const lostAnotherServer = new Set<number>([
+  code.hostUnreachable,
+  89, // NetworkTimeout
+  90, // CallbackCanceled
+  91, // ShutdownInProgress
+  189, // PrimarySteppedDown
+  202, // NetworkInterfaceExceededTimeLimit
+  317, // ConnectionPoolExpired
+  384, // ConnectionError
+  9001, // SocketException
+  11600, // InterruptedAtShutdown
+  11602, // InterruptedDueToReplStateChange
+])
+
+/**
+ * Whether a write that was answered with this passing code may still be under way.
+ * @param sharded the answer is a router's, whose own time limits and interruptions do not end what the shards do either
+ */
+export function mayStillRun(value: number, sharded: boolean): boolean {
+  return isTransientCode(value) && (sharded || lostAnotherServer.has(value))
+}
+
 /** True when sending the same (idempotent) command again may succeed without anybody acting. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof TransientReplyError) return true

@@ -1,5 +1,5 @@
 import type { Document } from 'mongodb'
-import { isFiltered, isWhole, type NamespaceFilters } from '../domain/namespace-filter.ts'
+import { isFiltered, isWhole, type NamespaceFilters, temporaryNames } from '../domain/namespace-filter.ts'
 import type { NamespaceFilter, NamespacePattern } from '../domain/start-request.ts'
 
 /** The server's condition for one name. */
@@ -32,17 +32,26 @@ export function eventCondition(filters: NamespaceFilters): Document | null {
   }
 }
 
+/** The same of a collection: a pattern leaves out what users call so, not the server's temporary names. */
+function excludedCollection(pattern: NamespacePattern): Document {
+  return { ...excludedCondition(pattern), $not: { $regex: temporaryNames } }
+}
+
 type Condition = (pattern: NamespacePattern) => Document
 
 function selected({ includeNamespaces, excludeNamespaces }: NamespaceFilters, field: string): Document {
-  const conditions = (filters: readonly NamespaceFilter[], matching: Condition): Document[] =>
+  const conditions = (
+    filters: readonly NamespaceFilter[],
+    ofDatabase: Condition,
+    ofCollection: Condition,
+  ): Document[] =>
     filters.map((filter) => ({
-      ...databaseCondition(filter, field, matching),
-      ...collectionCondition(filter, field, matching),
+      ...databaseCondition(filter, field, ofDatabase),
+      ...collectionCondition(filter, field, ofCollection),
     }))
   return both(
-    includeNamespaces && conditions(includeNamespaces, patternCondition),
-    excludeNamespaces && conditions(excludeNamespaces, excludedCondition),
+    includeNamespaces && conditions(includeNamespaces, patternCondition, patternCondition),
+    excludeNamespaces && conditions(excludeNamespaces, excludedCondition, excludedCollection),
   )
 }
 

@@ -1,6 +1,7 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import { isDecided, type StageStore } from '../coordination/stages.ts'
 import type { Team } from '../coordination/team.ts'
+import { LongWait } from '../domain/long-wait.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Verification } from './verification.ts'
 
@@ -25,7 +26,7 @@ export async function verifyWhileLeading(
 ): Promise<void> {
   if (!configuration.verification.enabled) return
   let hashed = false
-  const over = aborted(stopped)
+  const working = new LongWait(aborted(stopped))
   const tell = (now: boolean): void => {
     if (now !== hashed) report(now ? 'hashed' : 'restarted')
     hashed = now
@@ -34,7 +35,7 @@ export async function verifyWhileLeading(
     const changed = coordination.changed()
     // Begun anew after its lease was lost: not before it is in the next life.
     if (isDead()) {
-      await Promise.race([changed, over])
+      await working.until(changed)
       continue
     }
     if (coordination.leading) {
@@ -50,7 +51,7 @@ export async function verifyWhileLeading(
       return await verification.run(configuration, publish)
     }
     if (coordination.coordinatorID !== null) tell((await stages.load()).hashed)
-    await Promise.race([changed, over])
+    await working.until(changed)
   }
 }
 

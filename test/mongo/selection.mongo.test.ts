@@ -116,6 +116,21 @@ describe('the source and the predicate', () => {
     )
   })
 
+  it.each([{ pattern: '^tmp' }, { pattern: '^TMP', options: 'i' }])(
+    'an exclusion by %j leaves out no name of the server itself, so what an out stage writes is seen whole',
+    async (collectionsRegex) => {
+      const filter = { includeNamespaces: null, excludeNamespaces: [{ database: 'people', collectionsRegex }] }
+      const of = (events: ChangeEvent[]): string[] =>
+        events.filter(({ database, collection }) => database === 'people' && /^tmp|^out$/.test(collection)).map(shown)
+      const seen = of(await eventsOf(filter))
+      expect(seen).toEqual(of(everything))
+      expect(seen.some((event) => event.includes('insert people tmp.agg_out.'))).toBe(true)
+      expect(await select(filter).selects('people', 'tmp.agg_out.0b1c')).toBe(true)
+      expect(await select(filter).selects('people', 'tmpab1cd.renameCollection')).toBe(true)
+      expect(await select(filter).selects('people', 'tmp.mine')).toBe(false)
+    },
+  )
+
   it('a stream that is filtered resumes after any batch without loss', async () => {
     const filter = include({ database: 'people' }, { databaseRegex: { pattern: '^LED', options: 'i' } })
     expect((await eventsOf(filter, start, 1)).map(shown)).toEqual((await expectedOf(filter)).map(shown))

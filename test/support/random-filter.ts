@@ -92,7 +92,7 @@ export function randomFilter(seed: number): RandomFilter {
     const [include, exclude] = [list(included), list(excluded)]
     const selects: Selects = (database, name) =>
       (!include || include.some((one) => one.names(database, name))) &&
-      !exclude?.some((one) => one.names(database, name))
+      !exclude?.some((one) => one.names(database, name) && !(one.entry.collectionsRegex && temporary.test(name)))
     const grid = databases.flatMap((database) => workloadCollections.map((name) => selects(database, name)))
     const taken = grid.filter(Boolean).length
     if (taken < 2 || grid.length - taken < 2) continue

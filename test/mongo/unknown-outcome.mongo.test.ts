@@ -1,0 +1,65 @@
+import type { Document } from 'mongodb'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import { isTransient } from '../../src/mongo/errors.ts'
+import { failPoint } from '../support/fail-point.ts'
+import { testCluster } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/**
+ * A router answers that it lost a shard while the shard goes on with the write. Here the server itself gives that answer, and
+ * another operation with the write's comment is what goes on.
+ */
+
+const one = oneSet()
+let count = 0
+
+/** The write rejects only after what runs under its comment has ended. */
+async function expectToWait(sharded: boolean, data: Document): Promise<void> {
+  const appName = `router-${count++}`
+  const cluster = testCluster(one.set.uri, appName)
+  onTestFinished(() => cluster.close())
+  cluster.sharded = sharded
+  await using _ = await failPoint(
+    one.client,
+    'failCommand',
+    { failCommands: ['insert'], appName, ...data },
+    { times: 1 },
+  )
+  const comment = `${appName}:1`
+  const operations = async (): Promise<number> => {
+    const pipeline = [{ $currentOp: {} }, { $match: { 'command.comment': comment } }]
+    return (await one.client.db('admin').aggregate(pipeline).toArray()).length
+  }
+  const sleeping = one.client.db('admin').command({ sleep: 1, millis: 500, lock: 'none', comment })
+  await vi.waitFor(async () => expect(await operations()).toBe(1))
+  const error = await cluster.write('app', { insert: 'c', documents: [{}] }).then(
+    () => null,
+    (reason) => reason,
+  )
+  const left = await operations()
+  await sleeping
+  expect(left).toBe(0)
+  expect(isTransient(error)).toBe(true)
+}
+
+const lost = [6, 89, 91, 189, 202, 384, 9001, 11600]
+
+it.each(lost)('error %i may leave a write under way, so it is waited for', (errorCode) =>
+  expectToWait(false, { errorCode }),
+)
+
+it('a router says so of anything that passes', () => expectToWait(true, { errorCode: 50 }))
+
+it('also in a write concern error', () =>
+  expectToWait(false, { writeConcernError: { code: 91, errmsg: 'shutting down' } }))
+
+it('also of one statement', async () => {
+  const cluster = testCluster(one.set.uri, 'statements')
+  onTestFinished(() => cluster.close())
+  const asked = vi.spyOn(cluster, 'idle')
+  const command = vi.spyOn(cluster.client.db('app').constructor.prototype, 'command')
+  onTestFinished(() => command.mockRestore())
+  command.mockResolvedValueOnce({ ok: 1, n: 0, writeErrors: [{ index: 0, code: 6, errmsg: 'no shard' }] })
+  await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('passing error')
+  expect(asked).toHaveBeenCalledExactlyOnceWith({ 'command.comment': 'statements:1' })
+})
