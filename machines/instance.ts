@@ -420,6 +420,12 @@ export const instanceMachine = setup({
     failed: {
       tags: 'FAILED',
       on: {
+        // A commit that has failed before it was decided leads back to RUNNING, where `resume` would commit again.
+        'commit.aborted': {
+          guard: 'isUndecidedCommit',
+          target: 'syncing',
+          actions: [assign(({ context }) => commitAborted(context)), 'clearFailure', 'clearPause'],
+        },
         // Whatever it failed with before: that is the other process's to mend.
         'worker.failed': { guard: 'isTakenOver', actions: 'rememberFailure' },
         'sync.resume': [

@@ -31,10 +31,17 @@ export function obstacle(command, instances) {
     case 'commit':
       return commitObstacle(living)
     case 'abort':
-      return inState('COMMITTING').some(({ progress }) => !progress.canWrite) ? null : 'no commit is under way'
+      return inState('COMMITTING', 'FAILED').some(({ progress }) => progress.canWrite === false && isCommit(progress))
+        ? null
+        : 'no commit is under way'
     case 'reverse':
       return inState('COMMITTED').length === living.length ? null : 'waits for COMMITTED on every instance'
   }
+}
+
+/** @param {Row['progress']} progress */
+function isCommit({ info }) {
+  return info === 'waiting for commit to complete'
 }
 
 /**

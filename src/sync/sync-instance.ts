@@ -125,9 +125,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     const { actor } = this.#sync
     const resumed = { type: 'sync.resume' } as const
     if (!actor.getSnapshot().can(resumed)) throw this.#wrongState('resume', 'PAUSED or FAILED')
-    if (actor.getSnapshot().context.failure?.error === 'LeaseLost') {
-      throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
-    }
+    this.#refuseTakenOver()
     if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
     actor.send(resumed)
     await this.#sync.storing
@@ -167,7 +165,11 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     const { actor, work } = this.#sync
     const aborted = { type: 'commit.aborted' } as const
     const snapshot = actor.getSnapshot()
-    if (!work || !snapshot.can(aborted)) throw this.#wrongState('abort', 'COMMITTING before canWrite')
+    if (!work || !snapshot.can(aborted)) {
+      throw this.#wrongState('abort', 'COMMITTING before canWrite, and in FAILED after a commit has failed before that')
+    }
+    this.#refuseTakenOver()
+    if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send abort when it has ended')
     let isAborted: boolean
     try {
       isAborted = await work.team.abort(snapshot.context.abortsBefore)
@@ -257,6 +259,11 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     const { context } = this.#sync.actor.getSnapshot()
     // One abort is for all instances: this one may have heard of it by another way already.
     if (this.#sync.state !== 'RUNNING' || !context.commitAborted) await this.abort()
+  }
+
+  #refuseTakenOver(): void {
+    if (this.#sync.actor.getSnapshot().context.failure?.error !== 'LeaseLost') return
+    throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
   }
 
   #wrongState(command: string, expected: string): RefusedError {

@@ -54,7 +54,9 @@ test.each<[string, InstanceRow[], string | null]>([
 })
 
 test('abort is for a commit that has not come to canWrite', () => {
-  expect(obstacle('abort', [row('a', { state: 'COMMITTING', canWrite: false }), row('b', {})])).toBeNull()
+  const info = 'waiting for commit to complete' as const
+  for (const state of ['COMMITTING', 'FAILED'] as const)
+    expect(obstacle('abort', [row('a', { state, info, canWrite: false }), row('b', {})])).toBeNull()
   for (const progress of [{}, { state: 'COMMITTING', canWrite: true }, { state: 'COMMITTED', canWrite: true }] as const)
     expect(obstacle('abort', [row('a', progress)])).toBe('no commit is under way')
 })

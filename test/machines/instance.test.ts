@@ -208,9 +208,13 @@ describe('at every step', () => {
 
   it('an abort is accepted exactly where a commit is under way that is not decided, and leads back to RUNNING', () => {
     const aborted = { type: 'commit.aborted' } as const
-    everyStepShould(({ to }) => to.can(aborted) === (to.hasTag('COMMITTING') && !to.context.decided))
+    everyStepShould(({ to }) => {
+      const { commitRequested, decided, canWrite } = to.context
+      const isUnderWay = to.hasTag('COMMITTING') || (to.matches('failed') && commitRequested)
+      return to.can(aborted) === (isUnderWay && !decided && !canWrite)
+    })
     const aborts = steps.filter(({ from, event }) => event?.type === 'commit.aborted' && from.can(aborted))
-    expect(new Set(aborts.map(({ from }) => stateOf(from))).size).toBe(4)
+    expect(new Set(aborts.map(({ from }) => stateOf(from))).size).toBe(5)
     for (const { to } of aborts) {
       expect(stateOf(to)).toMatch(/^syncing\.replicating\.(applying|hashing)$/)
       expect(to.context).toMatchObject({

@@ -85,6 +85,26 @@ describe('abort', () => {
     expect(await tandem.post('abort')).toMatchObject(wrongState)
   })
 
+  it('in FAILED after a commit has failed leads to RUNNING as well, where a resume would commit again', async () => {
+    await using tandem = await ready()
+    const write = (u: number) =>
+      pair.destinationClient.db('app').command({
+        update: 'things',
+        updates: [{ q: { _id: 7 }, u: { $set: { u } } }],
+        mayBypassWriteBlocking: true,
+      })
+    const before = await things(pair.destinationClient).findOne({ _id: 7 })
+    await write(-7)
+    expect(await tandem.post('commit')).toEqual(accepted)
+    const failed = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'FAILED' })
+    expect(failed.failure?.error).toBe('VerificationFailed')
+    expect(await writesBlocked(pair.sourceClient)).toBe(true)
+    expect(await tandem.post('abort')).toEqual(accepted)
+    expect(await running(tandem)).toMatchObject({ canWrite: false })
+    await write(Number(before?.['u']))
+    await expectGoesOn(tandem)
+  })
+
   it('sent to one of several instances ends the commit on all', async () => {
     await seedForCutover(pair.sourceClient)
     team = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
