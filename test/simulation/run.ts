@@ -24,7 +24,8 @@ export interface SimulationResult {
 
 /** After the last fault everything must be at rest, and proven, in this time. */
 const restMaxMS = 240_000
-const verdictMaxMS = 60_000
+/** Longer than a scan waits for an answer that a partition has swallowed (`scanLimitMS`). */
+const verdictMaxMS = 150_000
 
 /** Runs one world from its seed to its end. The same options give the same steps. */
 export async function simulate(options: WorldOptions): Promise<SimulationResult> {
