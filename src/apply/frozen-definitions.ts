@@ -44,7 +44,7 @@ export async function refuseUntold(
   })
 }
 
-const databasesAtOnce = 8
+const databasesAtOnce = 4
 
 async function findChange(
   source: Cluster,
@@ -58,7 +58,8 @@ async function findChange(
   const present = new Set(listed.map(({ uuid }) => uuid))
   const gone = catalogue.inDatabase(database).find(({ uuid }) => !present.has(uuid))
   if (gone) return `${namespace(database, gone.sourceName)} was dropped${startOver}`
-  const indexes = withIndexes ? await listIndexesOf(source, database, listed) : null
+  const located = listed.map(({ uuid, name }) => ({ database, uuid, name }))
+  const indexes = withIndexes ? await listIndexesOf(source, located) : null
   for (const one of listed) {
     const entry = catalogue.get(one.uuid)
     if (!entry) return `${namespace(database, one.name)} was created${startOver}`

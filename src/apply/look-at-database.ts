@@ -49,6 +49,9 @@ export async function lookAtDatabase(
   }
   const wanted = listed.filter((one) => one.type === 'collection' && isTouched(one))
   // One that was dropped since the listing has none: its drop event follows.
-  const indexes = await listIndexesOf(source, database, wanted)
+  const indexes = await listIndexesOf(
+    source,
+    wanted.map(({ uuid, name }) => ({ database, uuid, name })),
+  )
   return { listed, names, indexes, distributions, placement }
 }

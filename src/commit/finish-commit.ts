@@ -43,6 +43,8 @@ export async function databasesOf({ source, selection, catalogue, context }: Com
 
 /** Collections of which a step that asks several questions for each is done at a time. */
 const atOnce = 8
+/** Databases made equal at a time; each reads and changes several collections at a time. */
+const databasesAtOnce = 4
 
 /**
  * What follows once all events up to the commit point are applied: a last read of every definition, capped collections, and
@@ -80,7 +82,7 @@ async function reconcileDiffering(parts: CommitParts): Promise<ExistingDefinitio
     }),
   )
   if (databases.size === 0) return existing
-  await inParallel(atOnce, [...databases], async ([database, touched]) => {
+  await inParallel(databasesAtOnce, [...databases], async ([database, touched]) => {
     await definitions.reconcile(database, touched, 'refused')
   })
   return null

@@ -25,8 +25,8 @@ export interface CatalogEntry extends ListedCollection, CollectionDefinition {}
 /** All user collections and views of a cluster, by database. */
 export type ClusterCatalog = Map<string, CatalogEntry[]>
 
-/** Databases asked at a time where each is asked by itself. */
-const databasesAtOnce = 16
+/** Where each database and collection is asked for by itself; half of the connections that everything shares. */
+const commandsAtOnce = 32
 /** So few collections are asked for one by one: a pass over the cluster may have many thousands. */
 const fewCollections = 16
 const fewDatabases = 16
@@ -53,11 +53,7 @@ export async function listClusterCatalog(
     for (const database of found.keys()) if (!wanted.has(database)) found.delete(database)
     return found
   }
-  const catalog: ClusterCatalog = new Map()
-  await inParallel(databasesAtOnce, await among(await listDatabases(cluster)), async (database) => {
-    catalog.set(database, await listDefinitions(cluster, database))
-  })
-  return catalog
+  return await listEach(cluster, await among(await listDatabases(cluster)))
 }
 
 /**
@@ -78,9 +74,8 @@ export async function readDefinitionsOf(
     for (const listed of catalog.values()) add(listed)
     return definitions
   }
-  await inParallel(databasesAtOnce, [...new Set(wanted.map(({ database }) => database))], async (database) => {
-    add(await listDefinitions(cluster, database, ({ uuid }) => uuids.has(uuid)))
-  })
+  const databases = [...new Set(wanted.map(({ database }) => database))]
+  for (const listed of (await listEach(cluster, databases, ({ uuid }) => uuids.has(uuid))).values()) add(listed)
   return definitions
 }
 
@@ -93,7 +88,7 @@ export async function readNames(cluster: Cluster, databases: readonly string[]):
   const catalog = databases.length > fewDatabases ? await readCatalog(cluster) : null
   if (catalog) for (const database of databases) add(catalog.get(database) ?? [])
   else {
-    await inParallel(databasesAtOnce, [...databases], async (database) => add(await listCollections(cluster, database)))
+    await inParallel(commandsAtOnce, [...databases], async (database) => add(await listCollections(cluster, database)))
   }
   return names
 }
@@ -104,13 +99,25 @@ export async function listDefinitions(
   database: string,
   isWanted: (one: ListedCollection) => boolean = () => true,
 ): Promise<CatalogEntry[]> {
-  const listed = (await listCollections(cluster, database)).filter(isWanted)
-  const indexes = await listIndexesOf(
-    cluster,
-    database,
-    listed.filter(({ uuid, name }) => uuid !== '' && isUserCollection(name)),
+  return (await listEach(cluster, [database], isWanted)).get(database) ?? []
+}
+
+/** By listCollections of each of these databases and listIndexes of each collection. */
+async function listEach(
+  cluster: Cluster,
+  databases: string[],
+  isWanted: (one: ListedCollection) => boolean = () => true,
+): Promise<ClusterCatalog> {
+  const found = new Map<string, ListedCollection[]>()
+  await inParallel(commandsAtOnce, databases, async (database) => {
+    found.set(database, (await listCollections(cluster, database)).filter(isWanted))
+  })
+  const located = [...found].flatMap(([database, listed]) =>
+    listed.flatMap(({ uuid, name }) => (uuid !== '' && isUserCollection(name) ? [{ database, uuid, name }] : [])),
   )
-  return listed.map((one) => ({ ...one, indexes: indexes.get(one.uuid) ?? [] }))
+  const indexes = await listIndexesOf(cluster, located, commandsAtOnce)
+  const withIndexes = (one: ListedCollection): CatalogEntry => ({ ...one, indexes: indexes.get(one.uuid) ?? [] })
+  return new Map([...found].map(([database, listed]) => [database, listed.map(withIndexes)]))
 }
 
 /**
@@ -125,6 +132,8 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
       aggregate: 1,
       pipeline: [{ $listCatalog: {} }, { $match: { db: { $nin: internalDatabaseNames } } }],
       cursor: { batchSize: 1_000_000 },
+      // What the primary has now, whatever the cluster's default read concern: as listCollections and listIndexes.
+      readConcern: { level: 'local' },
     })
   } catch (error) {
     if (codeOf(error) === undefined || isTransient(error)) throw error

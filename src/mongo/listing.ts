@@ -78,26 +78,36 @@ export async function listIndexes(
   return finishedIndexes(documents)
 }
 
-/** Collections whose indexes are asked for at a time. */
+/** Commands at a time, of the 64 connections that everything shares. */
 const indexesAtOnce = 16
 
+/** A collection as it was listed a moment ago. */
+export interface Located {
+  database: string
+  uuid: string
+  name: string
+}
+
 /**
- * The finished secondary indexes of these collections of a database, by UUID, in parallel; a collection that is gone has none.
- * @param listed as it was listed a moment ago
+ * The finished secondary indexes of these collections, by UUID, in parallel; a collection that is gone has none.
+ * @param width commands at a time
  */
 export async function listIndexesOf(
   cluster: Cluster,
-  database: string,
-  listed: readonly Pick<ListedCollection, 'uuid' | 'name'>[],
+  listed: readonly Located[],
+  width = indexesAtOnce,
 ): Promise<Map<string, IndexSpecification[]>> {
   const indexes = new Map<string, IndexSpecification[]>()
-  await inParallel(indexesAtOnce, [...listed], async ({ uuid, name }) => {
+  await inParallel(width, [...listed], async ({ database, uuid, name }) => {
     const documents = await readIndexes(cluster, database, cluster.sharded ? name : toUuid(uuid))
     indexes.set(uuid, finishedIndexes(documents ?? []))
   })
-  if (!cluster.sharded || listed.length === 0) return indexes
+  if (!cluster.sharded) return indexes
   // mongos takes no UUID, so each name must be the same collection's before and after.
-  const names = new Map((await listCollections(cluster, database)).map((one) => [one.uuid, one.name]))
+  const names = new Map<string, string>()
+  await inParallel(width, [...new Set(listed.map(({ database }) => database))], async (database) => {
+    for (const one of await listCollections(cluster, database)) names.set(one.uuid, one.name)
+  })
   for (const { uuid, name } of listed) {
     const now = names.get(uuid)
     if (now === undefined) indexes.set(uuid, [])

@@ -11,7 +11,7 @@ import type { Mismatch } from './difference.ts'
 import type { BothClusters } from './recheck-documents.ts'
 
 /** Databases in which differences are confirmed at a time. */
-const atOnce = 8
+const atOnce = 2
 
 interface Identified extends ListedDefinition {
   /** As latin1 text; empty for views. */
