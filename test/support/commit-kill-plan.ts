@@ -5,8 +5,8 @@ import { commitSteps } from './team-faults.ts'
 const ways = ['commit', 'dryRun', 'abort', 'maxSeconds'] as const
 export type CommitWay = (typeof ways)[number]
 
-/** Steps of a commit in their order, at which a coordinator kills itself. */
-export const crashSteps = [...commitSteps, 'unblocked', 'restoreBalancer'] as const
+/** Steps of a commit at which a coordinator kills itself. */
+export const crashSteps = [...commitSteps, 'lastCheck', 'decide', 'unblocked', 'restoreBalancer'] as const
 
 export interface CommitKillPlan {
   instances: number
