@@ -1,6 +1,8 @@
 import type { Document } from 'mongodb'
+import * as v from 'valibot'
+import { refusalNames } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
-import type { TeamAnswer, TeamCommand } from '../domain/team-command.ts'
+import { type TeamAnswer, type TeamCommand, teamCommands } from '../domain/team-command.ts'
 import type { Cluster } from './cluster.ts'
 
 const collection = 'commands'
@@ -9,6 +11,12 @@ const schemaVersion = 1
 const timeoutMS = 5_000
 /** What a giver that died has left behind is removed by the next one. */
 const keepMS = 10 * 60_000
+
+const commandSchema = v.picklist(teamCommands)
+const answerSchema = v.variant('success', [
+  v.object({ success: v.literal(true) }),
+  v.object({ success: v.literal(false), error: v.picklist(refusalNames), errorDescription: v.string() }),
+])
 
 /** One process that a command is for. */
 export interface Addressee {
@@ -48,8 +56,11 @@ export class CommandStore {
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
-  /** Those for this process that it has not taken, the oldest first. */
-  async waiting(incarnation: string, generation: number): Promise<{ id: string; command: TeamCommand }[]> {
+  /**
+   * Those for this process that it has not taken, the oldest first. `command` is null where the record names none that this
+   * release knows: anybody who may write here can have stored it.
+   */
+  async waiting(incarnation: string, generation: number): Promise<{ id: string; command: TeamCommand | null }[]> {
     const filter = {
       schemaVersion,
       generation,
@@ -58,7 +69,10 @@ export class CommandStore {
       [`taken.${incarnation}`]: { $exists: false },
     }
     const found = await this.#find(filter, { sort: { givenAt: 1 } })
-    return found.map(({ _id, command }) => ({ id: _id as string, command: command as TeamCommand }))
+    return found.map(({ _id, command }) => {
+      const known = v.safeParse(commandSchema, command)
+      return { id: _id as string, command: known.success ? known.output : null }
+    })
   }
 
   /**
@@ -82,10 +96,12 @@ export class CommandStore {
 
   async read(id: string): Promise<CommandRecord> {
     const [found] = await this.#find({ _id: id }, { limit: 1 })
-    return {
-      taken: new Set(Object.keys(found?.['taken'] ?? {})),
-      answers: new Map(Object.entries(found?.['answers'] ?? {})) as Map<string, TeamAnswer>,
+    const answers = new Map<string, TeamAnswer>()
+    for (const [incarnation, answer] of Object.entries(found?.['answers'] ?? {})) {
+      const known = v.safeParse(answerSchema, answer)
+      if (known.success) answers.set(incarnation, known.output)
     }
+    return { taken: new Set(Object.keys(found?.['taken'] ?? {})), answers }
   }
 
   async remove(id: string): Promise<void> {
