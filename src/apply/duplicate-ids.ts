@@ -4,7 +4,7 @@ import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readByIds } from '../mongo/read-documents.ts'
-import { renderId } from '../mongo/verification-store.ts'
+import { describeId } from '../mongo/verification-store.ts'
 import { idElementOf, identityKey, idOf } from './identity.ts'
 
 /** A document that moves because its shard key changed may show on both shards to a read that crosses its transaction. */
@@ -28,7 +28,7 @@ export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, id
   }
   throw new FatalError(
     'DuplicateDocumentId',
-    `${namespace(entry.database, entry.name)} on the source holds several documents with _id ${JSON.stringify(renderId(idElement))}, ` +
+    `${namespace(entry.database, entry.name)} on the source holds several documents with _id ${describeId(idElement)}, ` +
       'on different shards; _id must be unique in the collection. Remove or change all but one of them, then send resume.',
   )
 }

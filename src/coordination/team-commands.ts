@@ -122,18 +122,23 @@ export class TeamCommands {
     const work = this.#parts.work()
     const { incarnation, context } = this.#parts
     if (!work || context.signal.aborted) return
-    for (const { id, ...given } of await work.commands.waiting(incarnation, work.record.generation)) {
+    for (const { id, given } of await work.commands.waiting(incarnation, work.record.generation)) {
       if (!(await work.commands.take(id, incarnation, this.#patienceMS))) continue
       // Another sync by now, where it means something else.
       if (this.#parts.work() !== work) return
-      // Not awaited: a pause may take long, and what is given meanwhile is not for after it.
+      // Not awaited: a pause may take long, and what is given meanwhile is not for after it. It never rejects.
       void this.#perform(work.commands, id, given)
     }
   }
 
-  async #perform(commands: CommandStore, id: string, given: GivenCommand): Promise<void> {
+  async #perform(commands: CommandStore, id: string, given: GivenCommand | null): Promise<void> {
     const { perform, incarnation, context } = this.#parts
-    const answer = await perform(given).then((): TeamAnswer => ({ success: true }), this.#refusal)
+    const performed = async (): Promise<TeamAnswer> => {
+      if (given === null) throw new UnknownCommandError(id)
+      await perform(given)
+      return { success: true }
+    }
+    const answer = await performed().catch(this.#refusal)
     await retry('answering a command', context, () => commands.answer(id, incarnation, answer)).catch((error) =>
       context.onRetry?.('answering a command', error),
     )
@@ -143,9 +148,23 @@ export class TeamCommands {
     if (error instanceof RefusedError) {
       return { success: false, error: error.refusal, errorDescription: redactUris(error.message) }
     }
+    if (error instanceof UnknownCommandError) {
+      this.#parts.context.onRetry?.('performing a command', error)
+      return { success: false, error: 'InvalidRequest', errorDescription: error.message }
+    }
     // Its message may hold anything, so it is for the log only.
     this.#parts.context.onRetry?.('performing a command', error)
     const errorDescription = 'met an unexpected error; its log tells which'
     return { success: false, error: 'InternalError', errorDescription }
+  }
+}
+
+/** Never by its name: the record may have been stored by anybody who may write to the metadata database. */
+class UnknownCommandError extends Error {
+  constructor(id: string) {
+    super(
+      `tandem_internal.commands holds a record whose command this release does not know (_id ${id}); it is not performed`,
+    )
+    this.name = 'UnknownCommandError'
   }
 }

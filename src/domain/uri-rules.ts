@@ -86,18 +86,75 @@ function decode(text: string): string {
   }
 }
 
-const secretOption =
-  /([?&](?:[^=&\s]*(?:password|secret|token|proxyusername)[^=&\s]*|authMechanismProperties)=)[^&\s]*/gi
+/** What the name of an option with a secret has in it, in lower case. */
+const secretWords = ['password', 'secret', 'token', 'proxyusername']
 
 /** The connection string without user name, password and other secrets, for logs. */
 export function redactUri(uri: string): string {
   // Options first: an `@` in one of them must not be taken for the end of the user information. Then up to the last
   // `@`, because a password that was not percent-encoded may contain one.
-  return uri.replace(secretOption, '$1***').replace(/^(mongodb(?:\+srv)?:\/\/)[\s\S]*@/i, '$1***@')
+  return uri.replace(/\S+/g, withoutSecretOptions).replace(/^(mongodb(?:\+srv)?:\/\/)[\s\S]*@/i, '$1***@')
 }
 
-/** Any text, for instance an error's message, with every connection string (or other address with a user) in it redacted. */
+/**
+ * Any text, for instance an error's message, with every connection string (or other address with a user) in it redacted. Takes
+ * time that grows with the length of the text and no faster: anybody may cause a message, by the name of a collection for
+ * instance, and regular expressions that look for the same from every place took cubic time.
+ */
 export function redactUris(text: string): string {
   if (!text.includes('://')) return text
-  return text.replace(secretOption, '$1***').replace(/([a-z][a-z0-9+.-]*:\/\/)\S*@/gi, '$1***@')
+  return text.replace(/\S+/g, (word) => withoutUser(withoutSecretOptions(word)))
+}
+
+/** Of a text without spaces: what follows `=` of each option in it that holds a secret, up to `&`. */
+function withoutSecretOptions(word: string): string {
+  let shown = ''
+  let copied = 0
+  /** Where the present name began, and whether `&` stands before it: else it begins behind its first `?`. */
+  let start = 0
+  let isOption = false
+  for (let at = 0; at < word.length; at++) {
+    const character = word[at]
+    if (character !== '=' && character !== '&') continue
+    const name = character === '=' ? word.slice(start, at) : ''
+    start = at + 1
+    if (!holdsSecret(name, isOption)) {
+      isOption = character === '&'
+      continue
+    }
+    const end = word.indexOf('&', at)
+    shown += `${word.slice(copied, at + 1)}***`
+    copied = end === -1 ? word.length : end
+    at = copied
+    start = copied + 1
+    isOption = true
+  }
+  return shown + word.slice(copied)
+}
+
+function holdsSecret(text: string, isOption: boolean): boolean {
+  const first = isOption ? 0 : text.indexOf('?') + 1
+  if (first === 0 && !isOption) return false
+  const name = text.slice(first).toLowerCase()
+  const last = name.slice(name.lastIndexOf('?') + 1)
+  return last === 'authmechanismproperties' || secretWords.some((word) => name.includes(word))
+}
+
+/** Of a text without spaces: the user information of the first address in it, up to the last `@`. */
+function withoutUser(word: string): string {
+  const end = word.lastIndexOf('@')
+  for (let colon = word.indexOf('://'); colon !== -1 && colon + 3 <= end; colon = word.indexOf('://', colon + 3)) {
+    if (hasScheme(word, colon)) return `${word.slice(0, colon + 3)}***${word.slice(end)}`
+  }
+  return word
+}
+
+/** Whether a letter stands before `colon`, with nothing between but what a scheme may hold. */
+function hasScheme(word: string, colon: number): boolean {
+  for (let at = colon - 1; at >= 0; at--) {
+    const character = word[at] as string
+    if (/[a-z]/i.test(character)) return true
+    if (!/[0-9+.-]/.test(character)) return false
+  }
+  return false
 }

@@ -1,7 +1,9 @@
 import type { Document } from 'mongodb'
+import * as v from 'valibot'
 import type { CommitRequest } from '../domain/commit-request.ts'
+import { refusalNames } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
-import type { TeamAnswer, TeamCommand } from '../domain/team-command.ts'
+import { type TeamAnswer, type TeamCommand, teamCommands } from '../domain/team-command.ts'
 import type { Cluster } from './cluster.ts'
 
 const collection = 'commands'
@@ -10,6 +12,17 @@ const schemaVersion = 1
 const timeoutMS = 5_000
 /** What a giver that died has left behind is removed by the next one. */
 const keepMS = 10 * 60_000
+
+const givenSchema = v.object({
+  command: v.picklist(teamCommands),
+  request: v.exactOptional(
+    v.object({ dryRun: v.boolean(), maxSeconds: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))) }),
+  ),
+})
+const answerSchema = v.variant('success', [
+  v.object({ success: v.literal(true) }),
+  v.object({ success: v.literal(false), error: v.picklist(refusalNames), errorDescription: v.string() }),
+])
 
 /** One process that a command is for. */
 export interface Addressee {
@@ -55,8 +68,11 @@ export class CommandStore {
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
-  /** Those for this process that it has not taken, the oldest first. */
-  async waiting(incarnation: string, generation: number): Promise<({ id: string } & GivenCommand)[]> {
+  /**
+   * Those for this process that it has not taken, the oldest first. `given` is null where the record names no command that this
+   * release knows: anybody who may write here can have stored it.
+   */
+  async waiting(incarnation: string, generation: number): Promise<{ id: string; given: GivenCommand | null }[]> {
     const filter = {
       schemaVersion,
       generation,
@@ -65,11 +81,10 @@ export class CommandStore {
       [`taken.${incarnation}`]: { $exists: false },
     }
     const found = await this.#find(filter, { sort: { givenAt: 1 } })
-    return found.map(({ _id, command, request }) => ({
-      id: _id as string,
-      command: command as TeamCommand,
-      ...(request ? { request: request as CommitRequest } : {}),
-    }))
+    return found.map(({ _id, command, request }) => {
+      const known = v.safeParse(givenSchema, { command, ...(request === undefined ? {} : { request }) })
+      return { id: _id as string, given: known.success ? known.output : null }
+    })
   }
 
   /**
@@ -93,10 +108,12 @@ export class CommandStore {
 
   async read(id: string): Promise<CommandRecord> {
     const [found] = await this.#find({ _id: id }, { limit: 1 })
-    return {
-      taken: new Set(Object.keys(found?.['taken'] ?? {})),
-      answers: new Map(Object.entries(found?.['answers'] ?? {})) as Map<string, TeamAnswer>,
+    const answers = new Map<string, TeamAnswer>()
+    for (const [incarnation, answer] of Object.entries(found?.['answers'] ?? {})) {
+      const known = v.safeParse(answerSchema, answer)
+      if (known.success) answers.set(incarnation, known.output)
     }
+    return { taken: new Set(Object.keys(found?.['taken'] ?? {})), answers }
   }
 
   async remove(id: string): Promise<void> {

@@ -173,3 +173,12 @@ export function renderId(idElement: Buffer): unknown {
     return { $bytes: idElement.toString('hex') }
   }
 }
+
+/** Characters of an `_id` in a message: it may be as large as a document. */
+const describedMax = 256
+
+/** The same as text for a message. */
+export function describeId(idElement: Buffer): string {
+  const text = JSON.stringify(renderId(idElement))
+  return text.length > describedMax ? `${text.slice(0, describedMax)}… (${text.length} characters)` : text
+}

@@ -112,4 +112,62 @@ describe('redactUri and redactUris', () => {
       }),
     )
   })
+
+  /** What is to be found, said as regular expressions: which took cubic time on hostile text. */
+  const reference = (text: string): string =>
+    text.includes('://')
+      ? text
+          .replace(
+            /([?&](?:[^=&\s]*(?:password|secret|token|proxyusername)[^=&\s]*|authMechanismProperties)=)[^&\s]*/gi,
+            '$1***',
+          )
+          .replace(/([a-z][a-z0-9+.-]*:\/\/)\S*@/gi, '$1***@')
+      : text
+
+  const pieces = [
+    '?',
+    '&',
+    '=',
+    '@',
+    ' ',
+    '\n',
+    ':',
+    '/',
+    '://',
+    'a',
+    '1',
+    '+',
+    'Token',
+    'password',
+    'authMechanismProperties',
+  ]
+
+  test('property: redacts what regular expressions would find', () => {
+    const text = fc
+      .array(fc.constantFrom(...pieces, 'mongodb://', 'u:p'), { maxLength: 14 })
+      .map((parts) => parts.join(''))
+    fc.assert(
+      fc.property(text, (one) => {
+        expect(redactUris(`x://y ${one}`)).toBe(reference(`x://y ${one}`))
+      }),
+      { numRuns: 3_000 },
+    )
+  })
+
+  test('property: hostile text takes no more than 2 microseconds for each character', () => {
+    const length = 100_000
+    const hostile = fc.array(fc.constantFrom(...pieces), { minLength: 1, maxLength: 4 })
+    fc.assert(
+      fc.property(hostile, (parts) => {
+        const piece = parts.join('')
+        const text = `mongodb://${piece.repeat(Math.ceil(length / piece.length))}`
+        const began = process.cpuUsage()
+        redactUris(text)
+        redactUri(text)
+        const { user, system } = process.cpuUsage(began)
+        expect((user + system) / text.length).toBeLessThan(2)
+      }),
+      { numRuns: 60, examples: [[['?token']], [['://']], [['a']], [['?']], [['&']], [['a:']]] },
+    )
+  })
 })

@@ -1,4 +1,5 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import type { Document } from 'mongodb'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { TeamCommands } from '../../src/coordination/team-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
@@ -84,6 +85,32 @@ describe('a command given to all', () => {
     for (const { performed } of [a, b, c]) expect(performed).toEqual(['pause', 'resume', 'commit', 'reverse'])
     expect(await stored()).toBe(0)
   })
+
+  it.each(['repair', 'close', 'constructor', 'nothing', 42])(
+    'is not performed when a record names %j, which no instance sends: it is refused, and the log has it',
+    async (command) => {
+      const unhandled = vi.fn()
+      process.on('unhandledRejection', unhandled)
+      onTestFinished(() => void process.off('unhandledRejection', unhandled))
+      // As an instance looks it up among its own methods: what it does not have throws before there is a promise.
+      const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
+      const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
+      const { context } = await member('a', { perform })
+      const records = one.client.db('tandem_internal').collection<Document & { _id: string }>('commands')
+      const to = [{ id: 'a', incarnation: '611' }]
+      const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
+      await records.insertOne({ _id: 'planted', command, to, ...rest })
+      await vi.waitFor(async () => {
+        expect(await records.findOne({ _id: 'planted' })).toMatchObject({
+          answers: { '611': { success: false, error: 'InvalidRequest' } },
+        })
+      }, patience)
+      expect(methods.repair).not.toHaveBeenCalled()
+      expect(methods.close).not.toHaveBeenCalled()
+      expect(unhandled).not.toHaveBeenCalled()
+      expect(context.retried.map(({ error }) => (error as Error).name)).toEqual(['UnknownCommandError'])
+    },
+  )
 
   it('is refused by an instance in its own words, and an unexpected error is only named', async () => {
     const a = await member('a')
