@@ -2,10 +2,14 @@
  * Moves a public data set from one replica set to another while an application writes to it, kills tandem in the middle
  * of the copy, and proves at the end that both clusters hold the same bytes: `npm run demo`. Less than a minute.
  */
+import { execFile } from 'node:child_process'
+import path from 'node:path'
+import { promisify } from 'node:util'
 import { MongoClient } from 'mongodb'
+import type { Rehearsal } from '../src/domain/commit-request.ts'
 import type { Progress } from '../src/domain/progress.ts'
 import { type Comparison, compareClusters } from '../test/support/compare.ts'
-import { resolveMongod } from '../test/support/mongo-binaries.ts'
+import { repositoryRoot, resolveMongod } from '../test/support/mongo-binaries.ts'
 import { type ReplicaSet, startReplicaSet } from '../test/support/replica-set.ts'
 import { type DataSet, loadDataSet, readDataSet } from './demo/data-set.ts'
 import { Instance } from './demo/instance.ts'
@@ -186,8 +190,9 @@ async function cutOver({ instance, writer, see }: Stage): Promise<void> {
   screen.heading(5, 'Cut over')
   await writer.stop()
   const { pid } = instance
-  const stopped = performance.now()
   screen.step(`the application has stopped writing, after ${count(writer.operations)} operations`)
+  await rehearse(instance, see)
+  const stopped = performance.now()
   await instance.command('commit')
   screen.step('POST /api/v1/commit')
   const timeoutSeconds = commitTimeoutSeconds
@@ -202,6 +207,21 @@ async function cutOver({ instance, writer, see }: Stage): Promise<void> {
   const after = `after ${seconds(performance.now() - ending)}`
   if (code === 0) screen.step(`SIGTERM: tandem ${pid} has ended ${after}`)
   else screen.strike(red(`SIGTERM: tandem ${pid} has not ended by itself (exit code ${code}, ${after})`))
+}
+
+/** By the command line, as an operator would, days before. */
+async function rehearse(instance: Instance, see: Stage['see']): Promise<void> {
+  const entry = path.join(repositoryRoot, 'dist/src/main.js')
+  await promisify(execFile)(process.execPath, [entry, 'commit', '--dry-run', '--url', instance.url])
+  screen.step('tandem commit --dry-run')
+  const timeoutSeconds = commitTimeoutSeconds
+  const rehearsed = ({ state, lastRehearsal }: Progress): boolean => state === 'RUNNING' && lastRehearsal !== undefined
+  const { lastRehearsal } = await instance.until(rehearsed, { what: 'rehearsed', timeoutSeconds, see })
+  screen.settle()
+  const { steps, outageSeconds, verdict } = lastRehearsal as Rehearsal
+  const parts = steps.map((one) => `${one.step} ${one.seconds.toFixed(2)}`).join(', ')
+  screen.step(`writes would stand still for ${outageSeconds.toFixed(2)} s (${parts}); both clusters: ${verdict}`)
+  await instance.until(({ canCommit }) => canCommit, { what: 'ready to commit again', timeoutSeconds, see })
 }
 
 async function compare({ source, destination }: Stage): Promise<Comparison> {
