@@ -37,8 +37,8 @@ export interface Stages {
   heldBack: boolean
   /** No attempt has come to allowing writes on the destination since it was first noted where a reversal would begin. */
   writesHeld: boolean
-  /** What the commit that is under way was asked for; null while there is none. */
-  request: CommitRequest | null
+  /** What the commit that is under way was asked for, and when (ms of the asked instance's clock); null while there is none. */
+  request: (CommitRequest & { at: number }) | null
   /** How many commits have been aborted, rehearsals included. */
   aborts: number
   /** For how many of them everything that the commit had changed has been undone. */
@@ -107,10 +107,14 @@ export class StageStore {
     await this.#stored.update('stages', [{ q: { _id: 'sync' }, u: { $set: {}, $inc: { catalogue: 1 } }, upsert: true }])
   }
 
-  /** Stores the request of a commit unless there is one. Returns what is stored then. */
-  async request(request: CommitRequest): Promise<Stages> {
-    const fields = { request, abortReason: null }
-    await this.#stored.update('stages', [{ q: { _id: 'sync', request: null }, u: { $set: fields } }])
+  /**
+   * Stores the request of a commit unless there is one. Returns what is stored then.
+   * @param replaces a request that is known to bind nobody any more
+   */
+  async request(request: CommitRequest, replaces: Stages['request'] = null): Promise<Stages> {
+    const fields = { request: { ...request, at: Date.now() }, abortReason: null }
+    const known = replaces === null ? { request: null } : { 'request.at': replaces.at }
+    await this.#stored.update('stages', [{ q: { _id: 'sync', ...known }, u: { $set: fields } }])
     return await this.load()
   }
 

@@ -47,6 +47,8 @@ export interface UndoCommit {
 }
 
 const waitMS = 250
+/** For so long a request binds the other instances though none is COMMITTING yet. */
+const requestPatienceMS = 10_000
 
 /**
  * What is done once for all: whoever coordinates does it, everybody else waits until it is done. When the coordinator dies
@@ -141,14 +143,18 @@ export class Team {
   async request(request: CommitRequest): Promise<number> {
     const { stages, liveness, id } = this.#parts
     const seen = await liveness.instances().catch(() => null)
-    const others = seen?.filter((one) => one.alive && one.id !== id && one.progress.state === 'COMMITTING')
-    // What an instance had stored that died before it began the commit binds nobody.
-    if (others?.length === 0) await stages.set({ request: null })
-    const { request: stored, aborts } = await stages.request(request)
+    const others = seen?.filter((one) => one.alive && one.id !== id)
+    // An instance may have stored it and died, or been refused, before it began the commit. Where there are others it may also just
+    // be beginning: a rehearsal that another instance takes for a commit would open the destination.
+    const { request: known } = await stages.load()
+    const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
+    const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
+    const replaces = isUnused && (others?.length === 0 || isOld) ? known : null
+    const { request: stored, aborts } = await stages.request(request, replaces)
     if (stored && (stored.dryRun !== request.dryRun || stored.maxSeconds !== request.maxSeconds)) {
       throw new RefusedError(
         'ConfigurationMismatch',
-        `the commit that is under way has dryRun ${stored.dryRun} and maxSeconds ${stored.maxSeconds}; send the same to every instance, or abort it first`,
+        `the commit that is under way has dryRun ${stored.dryRun} and maxSeconds ${stored.maxSeconds}; send the same to every instance, or abort it first and send this one again after ${requestPatienceMS / 1_000} seconds`,
       )
     }
     return aborts

@@ -331,8 +331,19 @@ describe('a request', () => {
     await leader.team.request(rehearsal)
     await expect(follower.team.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
     expect(await follower.team.request(rehearsal)).toBe(0)
+    // Also while the one that was asked has not begun.
     await leader.beat('RUNNING')
+    await expect(follower.team.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
+    await stages().set({ request: { ...rehearsal, at: Date.now() - 10_001 } })
     expect(await follower.team.request(plainCommit)).toBe(0)
+    expect(await stages().load()).toMatchObject({ request: plainCommit })
+  })
+
+  it('of an instance that is alone is replaced: what it had asked for before it died binds nobody', async () => {
+    const only = member('a', true)
+    await only.beat('RUNNING')
+    await only.team.request({ dryRun: true, maxSeconds: 5 })
+    expect(await only.team.request(plainCommit)).toBe(0)
     expect(await stages().load()).toMatchObject({ request: plainCommit })
   })
 })
