@@ -86,6 +86,8 @@ export class EventApplication {
   #gate: Promise<void> = Promise.resolve()
   #ended = false
   #drainTo: ClusterTime | null = null
+  /** The server answers soon though nothing happened: a commit is about to wait for the stream to pass a moment. */
+  hurried = false
   #saved: StreamPosition
   #saving: Promise<void> = Promise.resolve()
   #failure: unknown = null
@@ -135,7 +137,7 @@ export class EventApplication {
     const saver = setInterval(() => this.#savePosition(), savePositionMS)
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
-      const awaitMS = (): number => (this.#drainTo === null ? idleAwaitMS : hurriedAwaitMS)
+      const awaitMS = (): number => (this.hurried ? hurriedAwaitMS : idleAwaitMS)
       // The server looks for a token's event behind the filter, and another filter may have let it through. What happened
       // at that time comes again then, and is applied again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
@@ -188,6 +190,7 @@ export class EventApplication {
 
   /** Stop once everything up to `time` is applied. */
   drainTo(time: ClusterTime): void {
+    this.hurried = true
     this.#drainTo = time
   }
 

@@ -77,6 +77,11 @@ export class OwnedPartitions {
     this.#current?.drainTo(time)
   }
 
+  /** A commit is about to ask for `drainTo`: what the server holds open until then would delay it. */
+  hurry(hurried: boolean): void {
+    if (this.#current) this.#current.hurried = hurried
+  }
+
   /** Runs `work` while none of the events of these partitions is on its way; not at all while none are applied. */
   async behindBarrier(work: () => Promise<void>): Promise<void> {
     await this.#current?.behindBarrier(work).catch((error) => {

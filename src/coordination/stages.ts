@@ -114,15 +114,14 @@ export class StageStore {
   async request(request: CommitRequest, replaces: Stages['request'] = null): Promise<Stages> {
     const fields = { request: { ...request, at: Date.now() }, abortReason: null }
     const known = replaces === null ? { request: null } : { 'request.at': replaces.at }
-    await this.#stored.update('stages', [{ q: { _id: 'sync', ...known }, u: { $set: fields } }])
-    return await this.load()
+    return await this.#update({ _id: 'sync', ...known }, fields)
   }
 
   /** Begins an attempt, unless a later term has taken over or the commit is decided. May be repeated. Returns what is stored then. */
   async begin({ attempt, term }: AttemptOwner, commitPoint: string): Promise<Stages> {
-    const fields = { attempt, term, commitPoint, step: 'point', failure: null, abandoned: false, heldBack: false }
-    await this.#stored.update('stages', [{ q: { ...mayTakeOver(term) }, u: { $set: fields } }])
-    return await this.load()
+    const begun = { failure: null, abandoned: false, heldBack: false }
+    const fields = { attempt, term, commitPoint, step: 'point' as const, ...begun }
+    return await this.#update(mayTakeOver(term), fields)
   }
 
   /** The coordinator of this term works on the attempt from now on: one of an earlier term can no longer advance it. */
@@ -138,9 +137,7 @@ export class StageStore {
   async advance({ attempt, term }: AttemptOwner, step: CommitStep, fields: Partial<Stages> = {}): Promise<Stages> {
     // Once it is decided nothing competes: whoever coordinates takes the steps that are left.
     const owned = isUndecidedStep(step) || step === 'decided' ? { attempt, term, abandoned: { $ne: true } } : {}
-    const u = { $set: { ...fields, step, failure: null } }
-    await this.#stored.update('stages', [{ q: { _id: 'sync', ...owned }, u }])
-    return await this.load()
+    return await this.#update({ _id: 'sync', ...owned }, { ...fields, step, failure: null })
   }
 
   /**
@@ -156,8 +153,15 @@ export class StageStore {
     const unaborted = { $expr: { $eq: [{ $ifNull: ['$aborts', 0] }, abortsBefore] } }
     const aborted = { aborts: abortsBefore + 1, abandoned: true, heldBack: false, request: null }
     const q = { _id: 'sync', step: { $nin: [...decidedSteps] }, ...unaborted }
-    await this.#stored.update('stages', [{ q, u: { $set: { abortReason: null, ...fields, ...aborted } } }])
-    return await this.load()
+    return await this.#update(q, { abortReason: null, ...fields, ...aborted })
+  }
+
+  /** Sets fields where the filter matches. Returns what is stored then, whether or not it did. */
+  async #update(query: object, fields: Partial<Stages>): Promise<Stages> {
+    const found = await this.#stored.findAndUpdate('stages', query, { $set: fields })
+    if (!found) return await this.load()
+    this.#latest = { ...fresh, ...(found as Partial<Stages>) }
+    return this.#latest
   }
 }
 

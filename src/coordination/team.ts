@@ -142,11 +142,10 @@ export class Team {
    */
   async request(request: CommitRequest): Promise<number> {
     const { stages, liveness, id } = this.#parts
-    const seen = await liveness.instances().catch(() => null)
+    const [seen, { request: known }] = await Promise.all([liveness.instances().catch(() => null), stages.load()])
     const others = seen?.filter((one) => one.alive && one.id !== id)
     // An instance may have stored it and died, or been refused, before it began the commit. Where there are others it may also just
     // be beginning: a rehearsal that another instance takes for a commit would open the destination.
-    const { request: known } = await stages.load()
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
     const replaces = isUnused && (others?.length === 0 || isOld) ? known : null

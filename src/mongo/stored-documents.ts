@@ -85,6 +85,18 @@ export class StoredDocuments {
     }))
   }
 
+  /**
+   * Updates one document and reads it, in one round trip. Null where none matches: also where an answer was lost and the update,
+   * sent again, finds what it had changed itself.
+   */
+  async findAndUpdate(collection: string, query: Document, update: Document): Promise<Document | null> {
+    const command = { findAndModify: collection, query, update: withVersion(update), new: true }
+    return await retry('writing metadata', this.#context, async () => {
+      const reply = await this.#cluster.write(metadataDatabase, { ...command })
+      return reply['value'] as Document | null
+    })
+  }
+
   /** Upserts whose filters match nothing where a later epoch, or tenure, has written: FatalError LeaseLost then. */
   async updateFenced(collection: string, updates: StoredUpdate[]): Promise<void> {
     try {

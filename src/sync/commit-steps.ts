@@ -169,12 +169,10 @@ export class CommitSteps {
       this.timing.next('lastCheck')
       const { commit } = this.finishing
       const rehearsed = team.stages.request?.dryRun ?? false
-      if (!rehearsed) {
-        // From the decision on users write on the destination, which is no difference any more.
-        await verification.end()
-        if (left.aborted) throw new StoppedError()
-        await restoreExpiry(commit)
-      }
+      // From the decision on users write on the destination, which is no difference any more.
+      // Both are awaited also where one fails: nothing of this step may be under way when the next attempt begins.
+      if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
+      if (left.aborted) throw new StoppedError()
       await this.#refuseUntold(this.finishing)
       this.#parts.atStep('lastCheck')
       const { until } = await applyLateDeletes(commit, laterOf(BigInt(commitPoint), this.#quietUntil))
@@ -305,4 +303,10 @@ export class CommitSteps {
     this.#loadedFor = attempt
     return this.finishing
   }
+}
+
+/** Resolves when both have, and rejects, once both have ended, as the first that failed. */
+async function both(...two: [Promise<unknown>, Promise<unknown>]): Promise<void> {
+  const failed = (await Promise.allSettled(two)).find(({ status }) => status === 'rejected')
+  if (failed) throw (failed as PromiseRejectedResult).reason
 }

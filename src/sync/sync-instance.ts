@@ -149,6 +149,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
           'progress shows canCommit true, or lessen the load on the source. Nothing is lost, and the sync goes on',
       )
     }
+    work.replication.latest?.events?.hurry(true)
     try {
       // Stored for all instances before any of them acts on it.
       const abortsBefore = await work.team.request(request)
@@ -156,6 +157,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
       const commitUntil = request.maxSeconds === null ? null : Date.now() + request.maxSeconds * 1_000
       actor.send({ type: 'sync.commit', abortsBefore, commitUntil })
     } catch (error) {
+      work.replication.latest?.events?.hurry(false)
       throw asRefusal(error, 'commit')
     }
     await this.#sync.storing

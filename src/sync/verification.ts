@@ -173,7 +173,8 @@ export class Verification {
     if (!configuration.verification.enabled) return
     this.#verifier?.hurry()
     const mismatches = await this.#definitions(configuration, stage)
-    await this.#conclude({ mismatches, total: mismatches.length })
+    // Where nothing differs the verdict that follows replaces what the last one found.
+    if (mismatches.length > 0) await this.#conclude({ mismatches, total: mismatches.length })
   }
 
   /**
