@@ -20,6 +20,9 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
   }
   for (const notice of options.notices) log.warn({ notice }, 'notice')
   const crashAt = process.env['TANDEM_CRASH_AT']
+  const dropEventsOf = process.env['TANDEM_DROP_EVENTS_OF'] ?? null
+  // An instance that was started with one of them by mistake dies or loses documents on purpose.
+  if (crashAt !== undefined || dropEventsOf !== null) log.warn({ crashAt, dropEventsOf }, 'fault injected')
   const instance = new ComposedInstance({
     cluster0: options.cluster0,
     cluster1: options.cluster1,
@@ -32,7 +35,7 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
       // Fault tests: die here as by kill -9.
       if (step === crashAt) process.kill(process.pid, 'SIGKILL')
     },
-    dropEventsOf: process.env['TANDEM_DROP_EVENTS_OF'] ?? null,
+    dropEventsOf,
     onFailure: () => {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
     },
