@@ -11,7 +11,14 @@ import { createLog, type OpenLog } from './log/log.ts'
 /** One instance, from its options to the signal that ends it. */
 export async function serve(options: ServeCommandOptions, version: string): Promise<void> {
   collectInOneGo()
-  const { log, reopen } = openLog(options)
+  const { log, reopen, rotate } = openLog(options)
+  // Also without a file: Node answers SIGUSR1 by opening its inspector, which runs whatever a local user sends to it. mongosync,
+  // like mongod (https://www.mongodb.com/docs/manual/tutorial/rotate-log-files/), rotates its log then.
+  process.on('SIGUSR1', () => {
+    if (options.logPath === null) return
+    rotate()
+    log.info('log rotated')
+  })
   if (options.logPath !== null) {
     process.on('SIGHUP', () => {
       reopen()
