@@ -11,7 +11,14 @@ import { createLog, type OpenLog } from './log/log.ts'
 /** One instance, from its options to the signal that ends it. */
 export async function serve(options: ServeCommandOptions, version: string): Promise<void> {
   collectInOneGo()
-  const { log, reopen } = openLog(options)
+  const { log, reopen, rotate } = openLog(options)
+  // Also without a file: Node answers SIGUSR1 by opening its inspector, which runs whatever a local user sends to it. mongosync,
+  // like mongod (https://www.mongodb.com/docs/manual/tutorial/rotate-log-files/), rotates its log then.
+  process.on('SIGUSR1', () => {
+    if (options.logPath === null) return
+    rotate()
+    log.info('log rotated')
+  })
   if (options.logPath !== null) {
     process.on('SIGHUP', () => {
       reopen()
@@ -20,6 +27,9 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
   }
   for (const notice of options.notices) log.warn({ notice }, 'notice')
   const crashAt = process.env['TANDEM_CRASH_AT']
+  const dropEventsOf = process.env['TANDEM_DROP_EVENTS_OF'] ?? null
+  // An instance that was started with one of them by mistake dies or loses documents on purpose.
+  if (crashAt !== undefined || dropEventsOf !== null) log.warn({ crashAt, dropEventsOf }, 'fault injected')
   const instance = new ComposedInstance({
     cluster0: options.cluster0,
     cluster1: options.cluster1,
@@ -32,7 +42,7 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
       // Fault tests: die here as by kill -9.
       if (step === crashAt) process.kill(process.pid, 'SIGKILL')
     },
-    dropEventsOf: process.env['TANDEM_DROP_EVENTS_OF'] ?? null,
+    dropEventsOf,
     onFailure: () => {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
     },

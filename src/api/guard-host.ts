@@ -1,12 +1,13 @@
 import { isIPv4 } from 'node:net'
-import type { MiddlewareHandler } from 'hono'
+import type { HonoRequest, MiddlewareHandler } from 'hono'
 import type { FailureAnswer } from './schemas.ts'
 
 /**
  * Keeps web pages out. Without a token the API's guard is that it is reached from this machine only. A browser
  * on this machine would carry a foreign page's requests here, so a request must name a host that only local programs
  * know it by (a rebound DNS name shows in Host), and a page's request (it has an Origin) must come from this very
- * host. No CORS header is ever sent. With `anyHost` other machines reach it, by whatever names they have for it: the
+ * host. A GET that a page makes for an image or a script has no Origin, but browsers say in Sec-Fetch-Site that it comes from
+ * another site (https://www.w3.org/TR/fetch-metadata/); other clients do not send that header. No CORS header is ever sent. With `anyHost` other machines reach it, by whatever names they have for it: the
  * token, which no page knows, is the guard then.
  */
 export function guardHost(anyHost: boolean): MiddlewareHandler {
@@ -22,9 +23,19 @@ export function guardHost(anyHost: boolean): MiddlewareHandler {
     if (origin !== undefined && !isSameOrigin(origin, `${url.protocol}//${host}`)) {
       return context.json(forbidden('Origin: requests from other origins are not accepted'), 403)
     }
+    if (context.req.header('sec-fetch-site') === 'cross-site' && !isVisit(context.req)) {
+      return context.json(forbidden('Sec-Fetch-Site: requests from other sites are not accepted'), 403)
+    }
     await next()
     return undefined
   }
+}
+
+/** Somebody follows a link to the dashboard: no other page gets to see what comes, and it is not shown within one either. */
+function isVisit(request: HonoRequest): boolean {
+  const { method, path } = request
+  const [mode, destination] = [request.header('sec-fetch-mode'), request.header('sec-fetch-dest')]
+  return method === 'GET' && path === '/' && mode === 'navigate' && destination === 'document'
 }
 
 function forbidden(errorDescription: string): FailureAnswer {

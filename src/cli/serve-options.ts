@@ -5,7 +5,7 @@ import { addListenOptions, type ListenOptions, readListenOptions } from './liste
 import { addLogOptions, type LogOptions, readLogOptions } from './log-options.ts'
 import { addRedisOption, readRedis } from './redis-option.ts'
 import { addConfigOption, type Environment, type Origin, settle } from './settings.ts'
-import { integerBetween, nonEmpty } from './values.ts'
+import { instanceId, integerBetween } from './values.ts'
 
 export interface ServeCommandOptions extends ListenOptions, LogOptions {
   cluster0: string
@@ -41,7 +41,7 @@ export function addServeOptions(command: Command): Command {
       27_182,
     ),
   )
-    .option('--id <id>', 'name of this instance; needed when several share the work', nonEmpty, defaultId)
+    .option('--id <id>', 'name of this instance; needed when several share the work', instanceId, defaultId)
     .option('--loadLevel <level>', 'how hard to load the clusters, 1 to 4', integerBetween(1, 4), 3)
   addLogOptions(command).option(
     '--exitOnFailure',

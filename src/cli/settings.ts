@@ -26,9 +26,40 @@ export function addConfigOption(command: Command): Command {
   return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
 }
 
+/** Of tandem's other commands, and of fault tests: not options of an instance, and nothing misspelt. */
+const otherVariables = [
+  'TANDEM_CONFIG',
+  'TANDEM_TOKEN',
+  'TANDEM_TOKEN_FILE',
+  'TANDEM_TLS_CA_FILE',
+  'TANDEM_CRASH_AT',
+  'TANDEM_DROP_EVENTS_OF',
+]
+
+/**
+ * Kubernetes gives each container variables for every service of its namespace, named after the service; one called `tandem` makes
+ * these (https://kubernetes.io/docs/tutorials/services/connect-applications-service/#environment-variables).
+ */
+const ofKubernetes =
+  /_SERVICE_HOST$|_SERVICE_PORT(?:_[A-Z0-9_]+)?$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$/
+
+/** A misspelt variable would leave its option at the default, without a word. */
+function refuseUnknownVariables(command: Command, env: Environment, options: readonly Option[]): void {
+  const known = [...options.map((option) => variableOf(option.attributeName())), ...otherVariables]
+  const unknown = Object.keys(env).filter(
+    (name) => name.startsWith('TANDEM_') && !known.includes(name) && !ofKubernetes.test(name),
+  )
+  if (unknown.length === 0) return
+  // Only the name: the value may be a secret.
+  command.error(
+    unknown.map((name) => `error: environment variable ${name} is no option${suggestion(name, known)}`).join('\n'),
+  )
+}
+
 /** Fills in what the command line leaves open. Ends the parsing with an error that names the option and where it stands. */
 export function settle(command: Command, env: Environment): { origins: Map<string, Origin>; notices: string[] } {
   const options = command.options.filter((one) => !notOfTheInstance.has(one.attributeName()))
+  refuseUnknownVariables(command, env, options)
   const path = (command.getOptionValue('config') as string | undefined) ?? env['TANDEM_CONFIG']
   const file = path ? readFile(command, path, options) : { values: new Map<string, unknown>(), notices: [] }
   const origins = new Map<string, Origin>()

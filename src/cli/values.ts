@@ -10,6 +10,21 @@ export function integerBetween(lowest: number, highest: number) {
   }
 }
 
+/** Longer than any host name (253), which an instance may be called by. */
+const instanceIdMax = 256
+
+/** An instance's id stands in keys, comments, log lines and the dashboard: letters, digits and what joins them. */
+export function instanceId(text: string): string {
+  nonEmpty(text)
+  if (text.length > instanceIdMax) throw new InvalidArgumentError(`It must have at most ${instanceIdMax} characters.`)
+  if (!/^[A-Za-z0-9][A-Za-z0-9._:@+/-]*$/.test(text)) {
+    throw new InvalidArgumentError(
+      'It must begin with a letter or digit and have only letters, digits and . _ : @ + / - in it.',
+    )
+  }
+  return text
+}
+
 export function nonEmpty(text: string): string {
   if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.')
   return text

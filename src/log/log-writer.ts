@@ -47,6 +47,9 @@ interface OpenFile {
   bytes: number
 }
 
+/** Names of hosts, namespaces and users are in it: for its owner, and a group that collects logs. */
+const modeOfNew = 0o640
+
 /** A log file that is put aside when it is full. Opened for appending, so that others may truncate it too. */
 export class LogFile {
   readonly #options: LogFileOptions
@@ -71,6 +74,17 @@ export class LogFile {
     file.bytes += bytes
   }
 
+  /** Puts the present file aside whatever its size, unless it is empty. A failure is tried again with a later line. */
+  rotate(): void {
+    this.#fullAt = 0
+    try {
+      this.#putAside(0)
+    } catch {
+      // The file cannot be opened: the next line says so.
+    }
+    if (this.#fullAt === 0) this.#fullAt = this.#options.bytesMax
+  }
+
   /** Goes on in the file that has the name now: after somebody else has put the present one aside. */
   reopen(): void {
     if (this.#open) closeSync(this.#open.descriptor)
@@ -80,7 +94,7 @@ export class LogFile {
 
   #opened(): OpenFile {
     if (this.#open) return this.#open
-    const descriptor = openSync(this.#options.path, 'a')
+    const descriptor = openSync(this.#options.path, 'a', modeOfNew)
     this.#open = { descriptor, writer: new LineWriter(descriptor), bytes: fstatSync(descriptor).size }
     return this.#open
   }

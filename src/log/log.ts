@@ -16,6 +16,8 @@ export interface OpenLog {
   log: Logger
   /** For SIGHUP: goes on in the file of that name, after somebody has put the present one aside. */
   reopen(): void
+  /** For SIGUSR1: puts the present file aside itself and goes on in a new one. Nothing without a file. */
+  rotate(): void
 }
 
 /**
@@ -53,7 +55,7 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
     },
     { write },
   )
-  return { log, reopen: () => file?.reopen() }
+  return { log, reopen: () => file?.reopen(), rotate: () => file?.rotate() }
 }
 
 function openFile({ logPath, logMaxMB, logFiles }: LogOptions): LogFile | null {

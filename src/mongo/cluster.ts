@@ -97,7 +97,7 @@ export class Cluster {
     const met = concern ? [concern, ...errors] : errors
     if (!options.unfenced && met.some((error) => mayStillRun(error.code, this.sharded))) await this.#settled(comment)
     if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
-    if (passing) throw new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`)
+    if (passing) throw new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code)
     return reply
   }
 

@@ -101,10 +101,18 @@ export function codeOf(error: unknown): number | undefined {
 
 /** A reply that is no answer: the write concern was not met, or a statement met a transient error. Send it again. */
 export class TransientReplyError extends Error {
-  constructor(message: string) {
+  /** Of the statement that met it. */
+  readonly code: number | undefined
+  constructor(message: string, code?: number) {
     super(message)
     this.name = 'TransientReplyError'
+    this.code = code
   }
+}
+
+/** The server's time limit ended the command, or one of its statements: fewer of them may pass. */
+export function ranOutOfTime(error: unknown): boolean {
+  return (error instanceof TransientReplyError ? error.code : codeOf(error)) === code.maxTimeMSExpired
 }
 
 export function isTransientCode(value: number): boolean {

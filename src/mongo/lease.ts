@@ -144,10 +144,11 @@ export class Lease {
     let predecessors = held ? predecessorsOf(held) : []
     // One of them may have looked just before its lease was taken, and believe for so long that it is still its own.
     let believes = predecessors.length > 0
+    // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
     const fields = {
-      owner: this.#owner.id,
-      incarnation: this.#owner.incarnation,
-      host: hostname(),
+      owner: { $literal: this.#owner.id },
+      incarnation: { $literal: this.#owner.incarnation },
+      host: { $literal: hostname() },
       pid: process.pid,
       epoch,
       expiresAt: leaseEnd,
@@ -164,7 +165,7 @@ export class Lease {
       const free = proven || this.#belief ? {} : { $expr: { $lt: ['$expiresAt', '$$NOW'] } }
       predecessors = [...predecessors, held['incarnation'] as string]
       believes ||= !proven
-      const successor = { ...fields, predecessors }
+      const successor = { ...fields, predecessors: { $literal: predecessors } }
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
       this.#epoch = epoch
     } else if (held['buried'] || (held['settled'] as number) > (held['epoch'] as number)) {

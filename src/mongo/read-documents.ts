@@ -2,7 +2,7 @@ import type { Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor, toTimestamp } from './cluster.ts'
-import { code, codeOf } from './errors.ts'
+import { code, codeOf, ranOutOfTime } from './errors.ts'
 import { RawValue } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
 
@@ -18,8 +18,11 @@ export interface SourceCollection {
 const idsMax = 1_000
 const idBytesMax = 1024 * 1024
 
-/** Reads wait for their time to be majority-committed; this bounds that wait together with the read itself. */
-const readLimitMS = 30_000
+/**
+ * Reads wait for their time to be majority-committed; this bounds that wait together with the read itself. Less than the client
+ * waits (30 s), so that the server's own answer comes first: it says that fewer `_id`s may pass.
+ */
+const readLimitMS = 25_000
 /** For one batch of a scan, on a disk that is far behind. */
 export const scanLimitMS = 120_000
 
@@ -35,27 +38,73 @@ export async function* readByIds(
   ids: TypedValue[],
   notBefore: ClusterTime,
 ): AsyncGenerator<Buffer[]> {
+  const size = readSize(cluster, collection.uuid)
   let from = 0
   while (from < ids.length) {
     const values: RawValue[] = []
     let bytes = 0
-    while (from < ids.length && values.length < idsMax && bytes < idBytesMax) {
-      const id = ids[from++] as TypedValue
+    while (from + values.length < ids.length && values.length < size.ids && bytes < idBytesMax) {
+      const id = ids[from + values.length] as TypedValue
       bytes += id.length
       values.push(new RawValue(id))
     }
-    const cursor = await openFind(cluster, collection, {
-      filter: { _id: { $in: values } },
-      batchSize: idsMax + 1,
-      readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
-      maxTimeMS: readLimitMS,
-    })
+    let cursor: RawCursor | null = null
     try {
+      cursor = await openFind(cluster, collection, {
+        filter: { _id: { $in: values } },
+        batchSize: idsMax + 1,
+        readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
+        maxTimeMS: readLimitMS,
+      })
       for (let batch = await cursor.next(); batch; batch = await cursor.next()) yield batch.documents
+      size.passed()
+      from += values.length
+    } catch (error) {
+      // The caller tries again, and shows that it does.
+      if (ranOutOfTime(error)) size.halve(values.length)
+      throw error
     } finally {
-      await cursor.close()
+      await cursor?.close()
     }
   }
+}
+
+/**
+ * How many `_id`s of a collection are read at a time, from one attempt to the next. The limit is the command's, however many there are: where a thousand cold documents of
+ * megabytes take longer, the same thousand would be asked for again and again.
+ */
+class ReadSize {
+  ids = idsMax
+  #passed = 0
+
+  halve(asked: number): void {
+    this.ids = Math.max(1, Math.floor(asked / 2))
+    this.#passed = 0
+  }
+
+  /** Grows again slowly: each attempt that is too large costs the whole time limit. */
+  passed(): void {
+    this.#passed += 1
+    if (this.#passed < passedToGrow || this.ids === idsMax) return
+    this.ids = Math.min(idsMax, this.ids * 2)
+    this.#passed = 0
+  }
+}
+
+const passedToGrow = 16
+const readSizes = new WeakMap<Cluster, Map<string, ReadSize>>()
+/** Collections whose sizes are kept for a cluster. */
+const readSizesMax = 10_000
+
+function readSize(cluster: Cluster, uuid: string): ReadSize {
+  const sizes = readSizes.get(cluster) ?? new Map<string, ReadSize>()
+  readSizes.set(cluster, sizes)
+  const known = sizes.get(uuid)
+  if (known) return known
+  if (sizes.size >= readSizesMax) sizes.clear()
+  const size = new ReadSize()
+  sizes.set(uuid, size)
+  return size
 }
 
 export interface RangeBounds {

@@ -91,7 +91,8 @@ export class SegmentStore {
     await this.#stored.update('segments', [
       {
         q: { _id: { $in: ids }, ...claimable },
-        u: [{ $set: { previousID: '$ownerID', owner, ownerID: parseOwner(owner).id, claim } }],
+        // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
+        u: [{ $set: { previousID: '$ownerID', owner: literal(owner), ownerID: literal(parseOwner(owner).id), claim } }],
         multi: true,
       },
     ])
@@ -168,6 +169,10 @@ export class SegmentStore {
     const owners = await this.#stored.distinct('segments', 'owner', { done: false })
     return owners.filter((owner): owner is OwnerToken => owner !== null)
   }
+}
+
+function literal(value: string): Document {
+  return { $literal: value }
 }
 
 function keyOf({ collection, ordinal }: Segment): string {

@@ -1,6 +1,6 @@
 import type { Document } from 'mongodb'
 import type { Cluster } from './cluster.ts'
-import { code, codeOf } from './errors.ts'
+import { code, codeOf, ranOutOfTime } from './errors.ts'
 import { rawSequence } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
 
@@ -60,8 +60,9 @@ export async function writeStatements(
 }
 
 /**
- * One command of statements [from, to). A batch that is too large for the destination's cache (388), or whose reply
- * would be too large, is halved until it passes; a single statement that still fails is the caller's.
+ * One command of statements [from, to). A batch that is too large for the destination's cache (388), whose reply would be too
+ * large, or that does not end within its time limit (the limit is the command's, however many statements it has: cold documents
+ * of megabytes), is halved until it passes; a single statement that still fails is the caller's.
  */
 async function send(
   cluster: Cluster,
@@ -87,7 +88,7 @@ async function send(
       maxTimeMS: writeLimitMS,
     })
   } catch (error) {
-    if (to - from > 1 && tooLarge.has(codeOf(error) ?? 0)) return await halves()
+    if (to - from > 1 && (ranOutOfTime(error) || tooLarge.has(codeOf(error) ?? 0))) return await halves()
     throw error
   }
   const errors = (reply['writeErrors'] ?? []) as WriteError[]

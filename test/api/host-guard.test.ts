@@ -118,3 +118,31 @@ test('no CORS header is ever sent', async () => {
     expect([...response.headers.keys()].filter((name) => name.startsWith('access-control-'))).toEqual([])
   }
 })
+
+describe('Sec-Fetch-Site', () => {
+  const crossSite = { 'Sec-Fetch-Site': 'cross-site' }
+
+  test.each([progress, '/metrics', '/openapi.json', '/healthz', '/'])('cross-site: GET %s is refused', async (path) => {
+    const { get, instance } = apiUnderTest()
+    const reply = await get(path, { ...crossSite, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' })
+    expect(reply.status).toBe(403)
+    expect(reply.body).toMatchObject({
+      error: 'InvalidRequest',
+      errorDescription: expect.stringMatching(/^Sec-Fetch-Site: /),
+    })
+    expect(instance.calls).toEqual([])
+  })
+
+  test('cross-site: a frame and a command are refused, a link that somebody follows to the dashboard is not', async () => {
+    const { api, get, post } = apiUnderTest()
+    const navigation = { ...crossSite, 'Sec-Fetch-Mode': 'navigate' }
+    expect((await get('/', { ...navigation, 'Sec-Fetch-Dest': 'iframe' })).status).toBe(403)
+    expect((await get(progress, { ...navigation, 'Sec-Fetch-Dest': 'document' })).status).toBe(403)
+    expect((await post('/api/v1/pause', {}, { ...navigation, 'Sec-Fetch-Dest': 'document' })).status).toBe(403)
+    expect((await api.request('/', { headers: { ...navigation, 'Sec-Fetch-Dest': 'document' } })).status).toBe(200)
+  })
+
+  test.each(['same-origin', 'same-site', 'none'])('%s is accepted', async (site) => {
+    expect((await apiUnderTest().get(progress, { 'Sec-Fetch-Site': site })).status).toBe(200)
+  })
+})

@@ -57,6 +57,28 @@ describe('the options of an instance', () => {
     expect(refused(['--config', config, '--cluster1', 'mongodb://b'])).not.toMatch(/hunter2|secret/)
   })
 
+  test.each([
+    ['TANDEM_LOADLEVEL', /TANDEM_LOADLEVEL is no option; did you mean TANDEM_LOAD_LEVEL\?/],
+    ['TANDEM_CRASHAT', /did you mean TANDEM_CRASH_AT\?/],
+    ['TANDEM_SOMETHING_ELSE', /TANDEM_SOMETHING_ELSE is no option; there are TANDEM_CLUSTER0/],
+  ])('the unknown variable %s is refused, without its value', (name, message) => {
+    const config = yaml(clusters)
+    expect(refused(['--config', config], { [name]: 'hunter2' })).toMatch(message)
+    expect(refused(['--config', config], { [name]: 'hunter2' })).not.toMatch(/hunter2/)
+  })
+
+  test('the variables that Kubernetes makes for a service called tandem are not misspelt ones', () => {
+    const env = {
+      TANDEM_SERVICE_HOST: '10.0.0.1',
+      TANDEM_SERVICE_PORT: '27182',
+      TANDEM_SERVICE_PORT_HTTP: '27182',
+      TANDEM_A_PORT: 'tcp://10.0.0.1:27182',
+      TANDEM_A_PORT_27182_TCP: 'tcp://10.0.0.1:27182',
+      TANDEM_A_PORT_27182_TCP_ADDR: '10.0.0.1',
+    }
+    expect(served(['--config', yaml(clusters)], env)).toMatchObject({ port: 27_182 })
+  })
+
   test('a variable with a bad value, and a file that is not there, are refused by name', () => {
     expect(refused([], { TANDEM_LOAD_LEVEL: '9' })).toMatch(
       /environment variable TANDEM_LOAD_LEVEL: It must be an integer/,

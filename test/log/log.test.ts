@@ -112,6 +112,28 @@ describe('the file', () => {
     expect(readFileSync(file, 'utf8')).toBe('c\n')
   })
 
+  test('is put aside at once when it is rotated, unless it is empty, and goes on as before', () => {
+    const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
+    log.rotate()
+    expect(names()).toEqual(['tandem.log'])
+    log.write('one\n')
+    log.rotate()
+    log.write('two\n')
+    expect([readFileSync(`${file}.1`, 'utf8'), readFileSync(file, 'utf8')]).toEqual(['one\n', 'two\n'])
+    for (const text of ['x', 'y']) log.write(`${text.repeat(59)}\n`)
+    expect(names()).toEqual(['tandem.log', 'tandem.log.1', 'tandem.log.2'])
+  })
+
+  test('is for its owner and group alone', () => {
+    const before = process.umask(0)
+    try {
+      new LogFile({ path: file, bytesMax: 100, files: 3 }).write('one\n')
+    } finally {
+      process.umask(before)
+    }
+    expect(statSync(file).mode & 0o777).toBe(0o640)
+  })
+
   // Root may write anywhere.
   test.skipIf(process.getuid?.() === 0)('grows where it cannot be put aside', () => {
     const log = new LogFile({ path: file, bytesMax: 10, files: 3 })

@@ -88,6 +88,15 @@ describe.concurrent('a lease', () => {
     expect([second.epoch, second.holder]).toEqual([2, 'b'])
   })
 
+  it('of an id that looks like the name of a field stores that id, and is renewed under it', async () => {
+    const lease = contender('dollar', '$x.$y')
+    await lease.acquire()
+    const stored = await client.db('tandem_internal').collection<{ _id: string }>('leases').findOne({ _id: 'dollar' })
+    expect(stored).toMatchObject({ owner: '$x.$y', incarnation: expect.stringContaining('incarnation-') })
+    await lease.verify()
+    expect(lease.held).toBe(true)
+  })
+
   it('can be used as soon as it is taken, while the process that gave it back lives on', async () => {
     const [first, second] = [contender('handed over', 'a'), contender('handed over', 'b')]
     await first.acquire()

@@ -1,5 +1,5 @@
-import { type Binary, BSON, Long } from 'mongodb'
-import { describe, expect, it } from 'vitest'
+import { type Binary, BSON, Int32, Long } from 'mongodb'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { idElementOf, idOf } from '../../src/apply/identity.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import type { RawCursor } from '../../src/mongo/cluster.ts'
@@ -16,6 +16,7 @@ import {
 import { sampleIds, sizeOf } from '../../src/mongo/sample.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { idOfEveryType, nested, rawDocument } from '../support/bson-values.ts'
+import { failPoint } from '../support/fail-point.ts'
 import { Random } from '../support/random.ts'
 import { oneSet } from './one-set.ts'
 
@@ -57,6 +58,38 @@ const ofEveryType = (random: Random) => [
   ),
   ...['a', 'A', 'b', 'B', 'é', 'E'].map((letter) => nested([['k', letter]])),
 ]
+
+describe('documents by their _ids', () => {
+  const ids = Array.from({ length: 100 }, (_, id) => new Int32(id))
+
+  it('are asked for in halves after the server ran out of time, down to one, and in more again later', async () => {
+    const collection = await fill(
+      'cold',
+      ids.map((id) => rawDocument([['_id', id]])),
+    )
+    const sent = vi.spyOn(one.cluster, 'read')
+    onTestFinished(() => sent.mockRestore())
+    const typed = ids.map((id) => idOf(idElementOf(rawDocument([['_id', id]]))))
+    const read = async (): Promise<number[]> => {
+      sent.mockClear()
+      let found = 0
+      for await (const documents of readByIds(one.cluster, collection, typed, one.cluster.latest)) {
+        found += documents.length
+      }
+      expect(found).toBe(100)
+      return sent.mock.calls.flatMap(([, command]) => ('find' in command ? [command['filter']._id.$in.length] : []))
+    }
+    const data = { failCommands: ['find'], errorCode: 50, appName: 'tandem-test' }
+    await using _ = await failPoint(one.client, 'failCommand', data, { times: 3 })
+    for (let attempt = 0; attempt < 3; attempt++) await expect(read()).rejects.toMatchObject({ code: 50 })
+    expect(await read()).toEqual([...Array(8).fill(12), 4])
+    expect(await read()).toEqual([...Array(7).fill(12), 16])
+    await using again = await failPoint(one.client, 'failCommand', data)
+    for (let attempt = 0; attempt < 6; attempt++) await expect(read()).rejects.toMatchObject({ code: 50 })
+    await again.release()
+    expect((await read())[0]).toBe(1)
+  })
+})
 
 describe('ranges of _ids', () => {
   it.each([

@@ -51,6 +51,17 @@ const ranks = (segments: Segment[]): number[] => segments.map(({ rank }) => rank
 const done = (segment: Segment, bytes: number): Segment => ({ ...segment, done: true, bytes, documents: 1 })
 
 describe('segments', () => {
+  it('are claimed by an owner whose id looks like the name of a field, stored before ids were checked', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 2))
+    const claimed = await store.claim('$x.$y#1', 1, 2, nobodyIsDead)
+    expect(claimed).toHaveLength(2)
+    await store.note(
+      claimed.map((segment) => done(segment, 10)),
+      '$x.$y#1',
+    )
+    expect(await store.bytesBy('$x.$y')).toEqual(new Map([[uuid(1), 20]]))
+  })
+
   it('come back as they were planned', async () => {
     const planned = segmentsOf(uuid(1), 3)
     await planAndOpen([...planned, ...segmentsOf(uuid(2), 2)])

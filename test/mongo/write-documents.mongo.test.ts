@@ -23,12 +23,21 @@ async function target(): Promise<CollectionTarget> {
 it.each([
   [10_334, 'BSONObjectTooLarge, as of a reply that holds too many errors'],
   [388, 'TransactionTooLargeForCache'],
+  [50, 'MaxTimeMSExpired, which a thousand cold documents may meet together'],
 ])('a command that ends in error %i, %s, is sent in halves', async (errorCode) => {
   const to = await target()
   const data = { failCommands: ['insert'], errorCode, appName: 'tandem-test' }
   await using _ = await failPoint(one.client, 'failCommand', data, { times: 3 })
   expect(await writeStatements(one.cluster, to, 'insert', documents)).toEqual([])
   expect(await one.client.db('app').collection(to.name).countDocuments()).toBe(300)
+})
+
+it('a command one of whose statements ran out of time is sent in halves', async () => {
+  const to = await target()
+  const write = vi.spyOn(one.cluster, 'write').mockRejectedValueOnce(new TransientReplyError('out of time', 50))
+  onTestFinished(() => write.mockRestore())
+  expect(await writeStatements(one.cluster, to, 'insert', documents)).toEqual([])
+  expect(write).toHaveBeenCalledTimes(3)
 })
 
 it('errors of statements are told by their place among all, in whatever command they were sent', async () => {

@@ -11,6 +11,20 @@ const pair = pairedSets()
 const withLog = (folder: string) =>
   startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, extraArgs: ['--logPath', folder] })
 
+it('SIGUSR1 begins a new log file, and does not open the inspector of Node', async () => {
+  const folder = path.join(pair.source.folder, 'rotated')
+  const file = path.join(folder, 'tandem.log')
+  await using tandem = await withLog(folder)
+  await vi.waitFor(() => tandem.progress(), patience)
+  process.kill(tandem.pid, 'SIGUSR1')
+  await vi.waitFor(() => {
+    expect(readFileSync(`${file}.1`, 'utf8')).toContain('"listening"')
+    expect(readFileSync(file, 'utf8').split('\n')[0]).toContain('"log rotated"')
+  }, patience)
+  expect(tandem.output()).not.toMatch(/Debugger listening/)
+  await tandem.progress()
+})
+
 it('a migration goes on and commits while the disk of the log is full, and SIGHUP opens it anew', async () => {
   await pair.sourceClient
     .db('app')

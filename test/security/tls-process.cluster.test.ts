@@ -8,6 +8,7 @@ import { claimPorts } from '../support/free-ports.ts'
 import { spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
+import { environment } from '../support/tandem-process.ts'
 import { tlsFiles } from '../support/tls/files.ts'
 
 /** An instance that speaks HTTPS and asks for a token, driven from start to commit by its own command line. */
@@ -39,7 +40,7 @@ it('is driven over HTTPS with its token, and by nobody else', { timeout: 180_000
   const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])
   const instance = spawnGuarded(process.execPath, [entry, ...args], {
     cwd: repositoryRoot,
-    env: process.env,
+    env: environment(),
     output: 'pipe',
   })
   instance.child.stdout?.resume()

@@ -52,6 +52,11 @@ export interface Tandem extends AsyncDisposable {
 }
 
 /** The command line program as its users run it, in a process that ends with this one. */
+/** Without the variables of the tests themselves (TANDEM_MONGO_BIN and others), which an instance refuses as misspelt. */
+export function environment(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
+}
+
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
   const entry = path.resolve(repositoryRoot, options.entry ?? 'dist/src/main.js')
   if (!existsSync(entry)) throw new Error(`${entry} does not exist: run \`npm run build\` first`)
@@ -65,7 +70,7 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   ]
   const { pid, child, ended, isRunning, kill } = spawnGuarded(process.execPath, [entry, ...args], {
     cwd: repositoryRoot,
-    env: { ...process.env, ...options.env },
+    env: { ...environment(), ...options.env },
     output: 'pipe',
   })
   void ended.then(() => claimed?.release())
