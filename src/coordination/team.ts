@@ -203,7 +203,8 @@ export class Team {
         return { attempt: stages.attempt, point: stages.commitPoint }
       }
       // Also asked where another instance leads, for its warnings.
-      if ((await this.allAre('COMMITTING')) && this.#leading) {
+      const isUndone = stages.aborts === stages.abortsUndone
+      if ((await this.allAre('COMMITTING')) && this.#leading && isUndone) {
         const point = await takePoint()
         const attempt = stages.attempt + 1
         const begun = await this.#parts.stages.begin({ attempt, term: this.#term }, point)

@@ -73,6 +73,8 @@ export class CommitSteps {
 
   /** Blocks the source if asked for and fixes the time up to which events are applied; for an instance that does not lead, waits. */
   async commitPoint(abortsBefore: number, left: AbortSignal): Promise<string> {
+    // A commit may follow an abort at once: the source must not be unblocked for the abort after it was blocked for this one.
+    await this.#parts.replication.whenOpen()
     const take = (): Promise<string> => this.#takeCommitPoint()
     const { attempt, point } = await this.#parts.team.commitPoint(take, abortsBefore, left)
     this.#attempt = attempt

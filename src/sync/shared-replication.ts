@@ -33,6 +33,11 @@ export class SharedReplication {
     return this.#replication !== null
   }
 
+  /** Resolves when what a former commit had changed is undone and both workers may begin. */
+  async whenOpen(): Promise<void> {
+    await this.#replication
+  }
+
   /** What was loaded last, whether or not it is under way. */
   get latest(): Replication | null {
     return this.#latest
