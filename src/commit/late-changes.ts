@@ -11,7 +11,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
-import { renderId } from '../mongo/verification-store.ts'
+import { describeId } from '../mongo/verification-store.ts'
 
 export interface LateChangesParts {
   source: Cluster
@@ -88,7 +88,7 @@ async function readSince(
   for await (const batch of stream) {
     const events = batch.events
       .map(parseChangeEvent)
-      .filter((event) => event.time > since && isUserCollection(event.collection))
+      .filter(({ kind, time, collection }) => time > since && kind !== 'silent' && isUserCollection(collection))
     if (events.length > 0) await take(events)
     // Beyond it, not at it: one time may be shared by many events.
     if (batch.position.time > until) break
@@ -106,7 +106,7 @@ function expiringEntry({ catalogue }: LateChangesParts, event: ChangeEvent): Cat
 
 function describe({ operationType, database, collection, idElement }: ChangeEvent): string {
   const where = collection ? namespace(database, collection) : database
-  return `${operationType} on ${idElement ? `${where}, _id ${JSON.stringify(renderId(idElement))}` : where}`
+  return `${operationType} on ${idElement ? `${where}, _id ${describeId(idElement)}` : where}`
 }
 
 function late(event: ChangeEvent): FatalError {
