@@ -15,6 +15,8 @@ export interface InstanceContext {
   abortsBefore: number
   /** The wall clock of this host, in milliseconds, at which the present commit is aborted unless it is decided; null for no limit. */
   commitUntil: number | null
+  /** The present commit is a rehearsal: it is never decided. */
+  dryRun: boolean
   /** A commit was aborted: before anything is applied, what it had changed is undone. */
   commitAborted: boolean
   /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
@@ -42,6 +44,7 @@ export const freshContext: InstanceContext = {
   commitRequested: false,
   abortsBefore: 0,
   commitUntil: null,
+  dryRun: false,
   commitAborted: false,
   commitPoint: null,
   reached: false,
@@ -57,8 +60,8 @@ export const freshContext: InstanceContext = {
 
 export type WithConfiguration = { configuration: StartConfiguration }
 export type ReplicationInput = WithConfiguration & { commitBegun: boolean }
-export type CommitInput = WithConfiguration & { abortsBefore: number }
-export type CommitWatchInput = CommitInput & { commitUntil: number | null }
+export type CommitInput = WithConfiguration & { abortsBefore: number; dryRun: boolean }
+export type CommitWatchInput = CommitInput & { commitUntil: number | null; failure: Failure | null }
 export type VerdictInput = CommitInput & { commitPoint: string }
 
 /** Contexts that an earlier version has stored lack what was added since. */
@@ -73,7 +76,7 @@ export function commitAnew(context: InstanceContext): InstanceContext {
 
 /** The commit is given up: changes are applied again, once what the commit had changed is undone. */
 export function commitAborted(context: InstanceContext): InstanceContext {
-  const given = { commitRequested: false, commitUntil: null, commitPoint: null, reached: false }
+  const given = { commitRequested: false, commitUntil: null, dryRun: false, commitPoint: null, reached: false }
   return { ...context, ...given, commitAborted: true }
 }
 
@@ -102,11 +105,12 @@ export function withConfiguration(context: InstanceContext): WithConfiguration {
 }
 
 export function withCommit(context: InstanceContext): CommitWatchInput {
-  const { abortsBefore, commitUntil } = context
-  return { ...withConfiguration(context), abortsBefore, commitUntil }
+  const { abortsBefore, commitUntil, dryRun, failure } = context
+  return { ...withConfiguration(context), abortsBefore, commitUntil, dryRun, failure }
 }
 
 export function withCommitPoint(context: InstanceContext): VerdictInput {
   assert(context.commitPoint, 'a commit without commit point')
-  return { ...withConfiguration(context), abortsBefore: context.abortsBefore, commitPoint: context.commitPoint }
+  const { abortsBefore, dryRun, commitPoint } = context
+  return { ...withConfiguration(context), abortsBefore, dryRun, commitPoint }
 }

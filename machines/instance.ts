@@ -99,7 +99,14 @@ export const instanceMachine = setup({
     canWrite: ({ context }) => context.canWrite,
     isDecided: ({ context }) => context.decided,
     isUndecided: ({ context }) => !context.decided && !context.canWrite,
-    isUndecidedCommit: ({ context }) => context.commitRequested && !context.decided && !context.canWrite,
+    isAbortOfThisCommit: ({ context, event }) =>
+      event.type === 'commit.aborted' &&
+      event.abortsBefore === context.abortsBefore &&
+      context.commitRequested &&
+      !context.decided &&
+      !context.canWrite,
+    isAbortable: ({ context }) =>
+      context.commitRequested && !context.decided && !context.canWrite && context.failure?.error !== 'LeaseLost',
     notInitialised: ({ context }) => !context.initialised,
     isReached: ({ context }) => context.reached,
     isPauseRequested: ({ context }) => context.pauseRequested,
@@ -169,7 +176,7 @@ export const instanceMachine = setup({
         'lease.buried': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
         'commit.renewed': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
         'commit.aborted': {
-          guard: 'isUndecidedCommit',
+          guard: 'isAbortOfThisCommit',
           target: 'syncing',
           reenter: true,
           actions: assign(({ context }) => commitAborted(context)),
@@ -260,6 +267,7 @@ export const instanceMachine = setup({
                     commitAborted: false,
                     abortsBefore: ({ event }) => event.abortsBefore,
                     commitUntil: ({ event }) => event.commitUntil,
+                    dryRun: ({ event }) => event.dryRun,
                   }),
                 },
                 'verification.restarted': { target: 'choosing', actions: assign({ hashed: false }) },
@@ -419,15 +427,26 @@ export const instanceMachine = setup({
     },
     failed: {
       tags: 'FAILED',
-      on: {
-        // A commit that has failed before it was decided leads back to RUNNING, where `resume` would commit again.
-        'commit.aborted': {
-          guard: 'isUndecidedCommit',
-          target: 'syncing',
-          actions: [assign(({ context }) => commitAborted(context)), 'clearFailure', 'clearPause'],
+      initial: 'choosing',
+      states: {
+        choosing: { always: [{ guard: 'isAbortable', target: 'watching' }, { target: 'resting' }] },
+        resting: {},
+        // A commit that has failed before it was decided may be aborted, also by another instance or by its time limit, and leads
+        // back to RUNNING then, where `resume` would commit again.
+        watching: {
+          invoke: commitWatch,
+          on: {
+            'commit.aborted': {
+              guard: 'isAbortOfThisCommit',
+              target: '#instance.syncing',
+              actions: [assign(({ context }) => commitAborted(context)), 'clearFailure', 'clearPause'],
+            },
+          },
         },
+      },
+      on: {
         // Whatever it failed with before: that is the other process's to mend.
-        'worker.failed': { guard: 'isTakenOver', actions: 'rememberFailure' },
+        'worker.failed': { guard: 'isTakenOver', target: '.resting', actions: 'rememberFailure' },
         'sync.resume': [
           { guard: 'isReversing', target: 'reversing', actions: ['clearFailure', 'clearPause'] },
           {

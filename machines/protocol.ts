@@ -7,8 +7,8 @@ export type SyncCommand =
   | { type: 'sync.start'; configuration: StartConfiguration }
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
-  /** Accepted once what it asks for is stored for all instances; both fields are explained in `InstanceContext`. */
-  | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null }
+  /** Accepted once what it asks for is stored for all instances; its fields are explained in `InstanceContext`. */
+  | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null; dryRun: boolean }
   | { type: 'sync.reverse' }
   | { type: 'sync.limit'; limits: Limits }
 
@@ -25,8 +25,8 @@ export type WorkerReport =
   | { type: 'lease.buried' }
   /** The coordinator has begun a new attempt to commit. */
   | { type: 'commit.renewed' }
-  /** The commit is aborted, for all instances: by the operator, by its time limit, or because it was a rehearsal. */
-  | { type: 'commit.aborted' }
+  /** The commit that had so many aborts before it is aborted, for all instances: by the operator, by its time limit, or because it was a rehearsal. */
+  | { type: 'commit.aborted'; abortsBefore: number }
   /** The commit is decided, without this instance: nothing may be applied any more. */
   | { type: 'commit.passed' }
 

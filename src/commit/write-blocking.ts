@@ -1,15 +1,27 @@
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 
+/** Of userWriteBlockMode in serverStatus: user writes are blocked. */
+const blockedMode = 2
+
 /**
  * User write blocking is a cluster-wide mode of the server (6.0 and later) that outlives the process that set it
  * (https://www.mongodb.com/docs/manual/reference/command/setUserWriteBlockMode/). Asking for the mode it is in already
  * succeeds, so both calls may be repeated.
+ *
+ * @param fencedBy the destination, whose lease decides who may block or unblock either cluster
  */
-export async function setWriteBlocking(cluster: Cluster, blocked: boolean): Promise<void> {
+export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fencedBy = cluster): Promise<void> {
   // No write to the server's mind, but one process must not open what its successor has closed.
-  cluster.fence()
+  fencedBy.fence()
   await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
+}
+
+/** As the server shows it; null where it does not (a mongos, a release older than 6.0). Needs the privilege `serverStatus`. */
+export async function areWritesBlocked(cluster: Cluster): Promise<boolean | null> {
+  const status = await cluster.read('admin', { serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
+  const mode = status['repl']?.userWriteBlockMode as number | undefined
+  return mode === undefined ? null : mode === blockedMode
 }
 
 export function blocksDestination(configuration: StartConfiguration): boolean {

@@ -184,7 +184,13 @@ export class Pulse {
     // Lost when the others were told to commit, or started since.
     if (this.#seen.length > 1 && this.#state === 'RUNNING' && progress.canCommit) {
       const commit = await work.team.joinable()
-      if (commit) this.#parts.receive({ type: 'sync.commit', abortsBefore: commit.abortsBefore, commitUntil: null })
+      if (commit)
+        this.#parts.receive({
+          type: 'sync.commit',
+          abortsBefore: commit.abortsBefore,
+          commitUntil: null,
+          dryRun: commit.request.dryRun,
+        })
     }
   }
 

@@ -117,11 +117,11 @@ export class StageStore {
     return await this.#update({ _id: 'sync', ...known }, fields)
   }
 
-  /** Begins an attempt, unless a later term has taken over or the commit is decided. May be repeated. Returns what is stored then. */
-  async begin({ attempt, term }: AttemptOwner, commitPoint: string): Promise<Stages> {
+  /** Begins an attempt, unless a later term has taken over, or the commit is decided or aborted. May be repeated. Returns what is stored then. */
+  async begin({ attempt, term }: AttemptOwner, abortsBefore: number, commitPoint: string): Promise<Stages> {
     const begun = { failure: null, abandoned: false, heldBack: false }
     const fields = { attempt, term, commitPoint, step: 'point' as const, ...begun }
-    return await this.#update(mayTakeOver(term), fields)
+    return await this.#update({ ...mayTakeOver(term), ...hasAborts(abortsBefore) }, fields)
   }
 
   /** The coordinator of this term works on the attempt from now on: one of an earlier term can no longer advance it. */
@@ -136,8 +136,10 @@ export class StageStore {
    */
   async advance({ attempt, term }: AttemptOwner, step: CommitStep, fields: Partial<Stages> = {}): Promise<Stages> {
     // Once it is decided nothing competes: whoever coordinates takes the steps that are left.
-    const owned = isUndecidedStep(step) || step === 'decided' ? { attempt, term, abandoned: { $ne: true } } : {}
-    return await this.#update({ _id: 'sync', ...owned }, { ...fields, step, failure: null })
+    const competed = isUndecidedStep(step) || step === 'decided'
+    const owned = competed ? { attempt, term, abandoned: { $ne: true } } : {}
+    const real = step === 'decided' ? { 'request.dryRun': { $ne: true } } : {}
+    return await this.#update({ _id: 'sync', ...owned, ...real }, { ...fields, step, failure: null })
   }
 
   /**
@@ -150,10 +152,20 @@ export class StageStore {
     abortsBefore: number,
     fields: Partial<Pick<Stages, 'abortReason' | 'lastRehearsal'>> = {},
   ): Promise<Stages> {
-    const unaborted = { $expr: { $eq: [{ $ifNull: ['$aborts', 0] }, abortsBefore] } }
     const aborted = { aborts: abortsBefore + 1, abandoned: true, heldBack: false, request: null }
-    const q = { _id: 'sync', step: { $nin: [...decidedSteps] }, ...unaborted }
+    const q = { _id: 'sync', step: { $nin: [...decidedSteps] }, ...hasAborts(abortsBefore) }
     return await this.#update(q, { abortReason: null, ...fields, ...aborted })
+  }
+
+  /** The present attempt is given up, unless it is decided: what it had changed is to be undone. Returns what is stored then. */
+  async abandon(): Promise<Stages> {
+    return await this.#update({ _id: 'sync', step: { $nin: [...decidedSteps] } }, { abandoned: true, heldBack: false })
+  }
+
+  /** The attempt has failed, unless it was aborted, or another one begun, since these stages were loaded. */
+  async fail({ attempt, aborts, failures }: Stages, failure: Failure): Promise<void> {
+    const fields = { failure, failures: failures + 1, heldBack: false }
+    await this.#update({ _id: 'sync', ...(attempt > 0 ? { attempt } : {}), ...hasAborts(aborts) }, fields)
   }
 
   /** Sets fields where the filter matches. Returns what is stored then, whether or not it did. */
@@ -167,6 +179,11 @@ export class StageStore {
 
 export function hasReached(stages: Stages, step: CommitStep): boolean {
   return commitSteps.indexOf(stages.step) >= commitSteps.indexOf(step)
+}
+
+/** What an earlier version has stored has no such count. */
+function hasAborts(aborts: number) {
+  return { $expr: { $eq: [{ $ifNull: ['$aborts', 0] }, aborts] } }
 }
 
 /** What an earlier version has stored has no term. */

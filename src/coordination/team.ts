@@ -24,9 +24,12 @@ export class RenewedError extends Error {
 
 /** The commit was aborted: by the operator, by its time limit, or because it was a rehearsal. */
 export class AbortedError extends Error {
-  constructor() {
+  /** How many commits had been aborted before it. */
+  readonly abortsBefore: number
+  constructor(abortsBefore: number) {
     super('the commit was aborted')
     this.name = 'AbortedError'
+    this.abortsBefore = abortsBefore
   }
 }
 
@@ -125,7 +128,8 @@ export class Team {
       if (!commitBegun && !isAborted) return
       if (this.#leading) {
         // The coordinator is here, so no instance works on the attempt any more.
-        await this.#tell({ abandoned: true, heldBack: false })
+        if (isDecided(await this.#parts.stages.abandon())) return
+        this.#parts.liveness.notify()
         if (isAborted) await undo.unblockSource()
         await undo.holdBack()
         return await this.#tell({ heldBack: true, abortsUndone: aborts })
@@ -170,6 +174,25 @@ export class Team {
     return stages.aborts > abortsBefore
   }
 
+  /**
+   * A release before the decision was stored unblocked the destination while `verified` was the last step on record. One that died right
+   * after that has let users write there: the commit is decided, and only goes forward. Throws PassedError then.
+   * @param isOpened whether users can write on the destination
+   */
+  async adoptOpened(isOpened: () => Promise<boolean>): Promise<void> {
+    const { step, term, abandoned, failure } = await this.#parts.stages.load()
+    if (step !== 'verified' || term > 0 || abandoned || failure || !this.#leading) return
+    if (!(await isOpened())) return
+    await this.#tell({ step: 'decided' })
+    throw new PassedError()
+  }
+
+  /** Where the coordinator is to undo an abort: the source first, for users wait, and the step that is under way may take long. */
+  async unblockAborted(unblockSource: () => Promise<void>): Promise<void> {
+    const { aborts, abortsUndone } = await this.#parts.stages.load()
+    if (this.#leading && aborts > abortsUndone) await unblockSource()
+  }
+
   /** Resolves with true when the commit is aborted, and with false when it is decided, is not under way any more, or `signal` aborts. */
   async aborted(abortsBefore: number, signal: AbortSignal): Promise<boolean> {
     while (!signal.aborted) {
@@ -195,7 +218,7 @@ export class Team {
       const stages = await this.#parts.stages.load()
       failuresBefore ??= stages.failures
       if (isDecided(stages)) throw new PassedError()
-      if (stages.aborts > abortsBefore) throw new AbortedError()
+      if (stages.aborts > abortsBefore) throw new AbortedError(abortsBefore)
       // An attempt may begin and fail between two reads.
       if (stages.failures > failuresBefore) throwFailure(stages)
       if (stages.attempt > 0 && stages.commitPoint && !isOver(stages) && !this.#leading) {
@@ -207,7 +230,7 @@ export class Team {
       if ((await this.allAre('COMMITTING')) && this.#leading && isUndone) {
         const point = await takePoint()
         const attempt = stages.attempt + 1
-        const begun = await this.#parts.stages.begin({ attempt, term: this.#term }, point)
+        const begun = await this.#parts.stages.begin({ attempt, term: this.#term }, abortsBefore, point)
         this.#parts.liveness.notify()
         if (begun.attempt === attempt && begun.term === this.#term) return { attempt, point }
       }
@@ -231,7 +254,7 @@ export class Team {
       const stages = await this.#parts.stages.load()
       failuresBefore ??= stages.failures
       const decided = isDecided(stages)
-      if (!decided && stages.aborts > abortsBefore) throw new AbortedError()
+      if (!decided && stages.aborts > abortsBefore) throw new AbortedError(abortsBefore)
       if (!decided && stages.attempt > attempt) throw new RenewedError()
       if (hasReached(stages, step)) return
       // Also for a coordinator that was elected since: what an attempt that is given up had prepared is held back again.
@@ -276,13 +299,16 @@ export class Team {
     if (!this.#leading) return
     const stages = await this.#parts.stages.load()
     if (isOver(stages)) return
-    await this.#tell({ failure, failures: stages.failures + 1, heldBack: false })
+    await this.#parts.stages.fail(stages, failure)
+    this.#parts.liveness.notify()
   }
 
   /** The commit that the others are at, if the coordinator has taken its commit point and nothing has gone wrong with it so far. */
   async joinable(): Promise<{ abortsBefore: number; request: CommitRequest } | null> {
     const stages = await this.#parts.stages.load()
-    if (stages.attempt === 0 || isOver(stages)) return null
+    // An aborted commit takes its request with it; one of an earlier version has none.
+    const hasNone = stages.request === null && stages.aborts > 0
+    if (stages.attempt === 0 || hasNone || isOver(stages)) return null
     return { abortsBefore: stages.aborts, request: stages.request ?? plainCommit }
   }
 

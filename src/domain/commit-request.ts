@@ -40,4 +40,6 @@ export interface LateWrites {
   total: number
   /** The first of them: operation, namespace and `_id`. */
   first: string[]
+  /** The name of the failure that kept the source from being checked. */
+  unchecked?: string
 }

@@ -1,4 +1,5 @@
 import { refuseUnsupported } from '../apply/refuse-definitions.ts'
+import { areWritesBlocked } from '../commit/write-blocking.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { refuseIrreversible } from '../domain/start-rules.ts'
@@ -12,9 +13,6 @@ import { eventsSince } from './events-since.ts'
 
 /** A cluster that has not answered by then is refused as unreachable. */
 const patienceMS = 20_000
-/** Of userWriteBlockMode in serverStatus: user writes are blocked. */
-const blockedMode = 2
-
 export interface ReversalToCheck {
   record: SyncRecord
   /** As they are before the reversal. */
@@ -70,9 +68,7 @@ async function refuseChanged(
   position: StreamPosition,
   context: RetryContext,
 ): Promise<void> {
-  const status = await cluster.read('admin', { serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
-  const mode = status['repl']?.userWriteBlockMode as number | undefined
-  if (mode !== undefined && mode !== blockedMode) {
+  if ((await areWritesBlocked(cluster)) === false) {
     throw new RefusedError(
       'FormerSourceChanged',
       `${name} takes user writes again; block them with {"setUserWriteBlockMode": 1, "global": true} and send reverse again`,

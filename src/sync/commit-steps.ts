@@ -1,12 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
+import { type CommitParts, finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { CommitStep, Stages } from '../coordination/stages.ts'
 import { AbortedError, type Team } from '../coordination/team.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
-import { FatalError, StoppedError } from '../domain/errors.ts'
+import type { LateWrites } from '../domain/commit-request.ts'
+import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
@@ -18,6 +19,8 @@ import type { Verification } from './verification.ts'
 import type { WorkRuns } from './work-runs.ts'
 
 const verifierPollMS = 50
+/** For so long the source is asked what came too late; applications write on the destination meanwhile. */
+const lateWritesLimitMS = 30_000
 /** So many take a while to apply, and more expire meanwhile: they are looked for again before the verifier comes to them. */
 const manyExpired = 10_000
 
@@ -32,6 +35,8 @@ const stepNames: Record<string, string> = {
 
 /** Which commit a step belongs to. */
 interface CommitAt {
+  /** This instance was asked for a rehearsal. */
+  dryRun: boolean
   /** How many commits had been aborted when it was asked for. */
   abortsBefore: number
   /** Cluster time of the source, as decimal digits. */
@@ -75,18 +80,22 @@ export class CommitSteps {
   async commitPoint(abortsBefore: number, left: AbortSignal): Promise<string> {
     // A commit may follow an abort at once: the source must not be unblocked for the abort after it was blocked for this one.
     await this.#parts.replication.whenOpen()
-    const take = (): Promise<string> => this.#takeCommitPoint()
-    const { attempt, point } = await this.#parts.team.commitPoint(take, abortsBefore, left)
+    const signal = AbortSignal.any([left, this.#parts.runs.signal])
+    const run = this.#parts.team.commitPoint(() => this.#takeCommitPoint(signal), abortsBefore, signal)
+    // An abort waits until this has ended before it unblocks the source for the last time.
+    this.#parts.replication.joined(run)
+    const { attempt, point } = await run
     this.#attempt = attempt
     return point
   }
 
-  async #takeCommitPoint(): Promise<string> {
-    const { source, configuration, context } = this.#parts
+  async #takeCommitPoint(signal: AbortSignal): Promise<string> {
+    const { source, configuration } = this.#parts
+    const context = { ...this.#parts.context, signal }
     this.timing.begin('commitPoint')
     if (blocksSource(configuration)) {
       this.#parts.atStep('blockSource')
-      await retry('blocking writes on the source', context, () => setWriteBlocking(source, true))
+      await this.#blockSource(context)
     }
     this.#parts.atStep('commitPoint')
     await retry('taking the commit point', context, () => appendNote(source, 'commit'))
@@ -97,7 +106,12 @@ export class CommitSteps {
     return point
   }
 
-  prepareToWrite(abortsBefore: number, left: AbortSignal): Promise<void> {
+  async #blockSource(context: RetryContext): Promise<void> {
+    const { source, destination } = this.#parts
+    await retry('blocking writes on the source', context, () => setWriteBlocking(source, true, destination))
+  }
+
+  prepareToWrite(commit: Omit<CommitAt, 'commitPoint'>, left: AbortSignal): Promise<void> {
     const { configuration, context, coordination, team, verification, runs } = this.#parts
     return runs.finish(left, async () => {
       runs.renew()
@@ -113,17 +127,17 @@ export class CommitSteps {
         await verification.checkDefinitions(configuration, 'heldBack')
         await prepareToWrite(replication.commit)
       }
-      await this.#step('prepared', abortsBefore, prepare, runs.signal)
+      await this.#step('prepared', commit, prepare, runs.signal)
     })
   }
 
   /** Both clusters hold the same, and the source is quiet. Throws FatalError VerificationFailed or SourceWritten. */
-  verdict({ abortsBefore, commitPoint }: CommitAt, left: AbortSignal): Promise<void> {
+  verdict(commit: CommitAt, left: AbortSignal): Promise<void> {
     const { runs } = this.#parts
     const issue = async (): Promise<undefined> => {
-      await this.#issueVerdict(BigInt(commitPoint))
+      await this.#issueVerdict(BigInt(commit.commitPoint))
     }
-    return runs.finish(left, () => this.#step('verified', abortsBefore, issue, runs.signal))
+    return runs.finish(left, () => this.#step('verified', commit, issue, runs.signal))
   }
 
   async #issueVerdict(commitPoint: ClusterTime): Promise<void> {
@@ -160,8 +174,9 @@ export class CommitSteps {
    * coordinator issued does not count: what was written on the destination since then was compared by nobody. A rehearsal
    * ends here.
    */
-  decide({ abortsBefore, commitPoint }: CommitAt, left: AbortSignal): Promise<void> {
-    const { coordination, team, verification, runs } = this.#parts
+  decide(at: CommitAt, left: AbortSignal): Promise<void> {
+    const { configuration, context, coordination, team, verification, runs } = this.#parts
+    const { abortsBefore, commitPoint } = at
     const decide = async (): Promise<Partial<Stages>> => {
       await team.alone(runs.signal)
       const term = coordination.coordinatorEpoch
@@ -170,13 +185,15 @@ export class CommitSteps {
       }
       this.timing.next('lastCheck')
       const { commit } = this.finishing
-      const rehearsed = team.stages.request?.dryRun ?? false
+      const rehearsed = this.#isRehearsal(at)
       // From the decision on users write on the destination, which is no difference any more.
       // Both are awaited also where one fails: nothing of this step may be under way when the next attempt begins.
       if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
       if (left.aborted) throw new StoppedError()
       await this.#refuseUntold(this.finishing)
       this.#parts.atStep('lastCheck')
+      // Once more: a coordinator of an earlier term may have been stopped right before it unblocked the source for an abort.
+      if (blocksSource(configuration)) await this.#blockSource({ ...context, signal: runs.signal })
       const { until } = await applyLateDeletes(commit, laterOf(BigInt(commitPoint), this.#quietUntil))
       this.#quietUntil = until
       if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())
@@ -184,7 +201,12 @@ export class CommitSteps {
       // Without write blocking users may have written on the destination all along.
       return { writesHeld: false, quietUntil: until.toString(), lateWrites: null }
     }
-    return runs.finish(left, () => this.#step('decided', abortsBefore, decide, runs.signal))
+    return runs.finish(left, () => this.#step('decided', at, decide, runs.signal))
+  }
+
+  /** As this instance was asked, or any other: none of them may open the destination then. */
+  #isRehearsal({ dryRun }: Pick<CommitAt, 'dryRun'>): boolean {
+    return dryRun || (this.#parts.team.stages.request?.dryRun ?? false)
   }
 
   #verified(): string {
@@ -211,7 +233,7 @@ export class CommitSteps {
 
   async #step(
     step: CommitStep,
-    abortsBefore: number,
+    at: Omit<CommitAt, 'commitPoint'>,
     work: () => Promise<Partial<Stages> | undefined>,
     signal: AbortSignal,
   ): Promise<void> {
@@ -221,10 +243,11 @@ export class CommitSteps {
         return await work()
       } catch (error) {
         // A rehearsal does not fail: it says what a commit would have failed with, and changes are applied again.
-        if (!(error instanceof FatalError) || !team.stages.request?.dryRun) throw error
-        return await this.#endRehearsal(abortsBefore, error.failure, error.message)
+        if (!(error instanceof FatalError) || error.failure === 'LeaseLost' || !this.#isRehearsal(at)) throw error
+        return await this.#endRehearsal(at.abortsBefore, error.failure, error.message)
       }
     }
+    const { abortsBefore } = at
     await team.step(step, { attempt: this.#attempt, abortsBefore }, worked, signal)
   }
 
@@ -232,7 +255,7 @@ export class CommitSteps {
     const lastRehearsal = this.timing.rehearsal(verdict)
     const abortReason = reason && `the rehearsal would have failed with ${verdict}: ${reason}`
     await this.#parts.team.abort(abortsBefore, { lastRehearsal, abortReason })
-    throw new AbortedError()
+    throw new AbortedError(abortsBefore)
   }
 
   /** What the commit waits for now, in words. */
@@ -246,6 +269,11 @@ export class CommitSteps {
   get warnings(): string[] {
     const { abortReason, lateWrites } = this.#parts.team.stages
     const warnings = abortReason === null ? [] : [abortReason]
+    if (lateWrites?.unchecked) {
+      warnings.push(
+        `the source could not be checked for writes while writes moved to the destination (${lateWrites.unchecked}); see whether it was written after the commit`,
+      )
+    }
     if (lateWrites && lateWrites.total > 0) {
       const { total, first } = lateWrites
       warnings.push(
@@ -268,28 +296,43 @@ export class CommitSteps {
       await this.#parts.lead()
       const convert = async (): Promise<Partial<Stages>> => {
         const { commit } = await this.#parts.replication.load()
-        // First, so that the operator hears of what came too late as early as can be.
-        const { quietUntil, lateWrites } = await this.#parts.team.load()
-        const late = lateWrites ?? (quietUntil === null ? null : await findLateWrites(commit, BigInt(quietUntil)))
-        if (late) await this.#parts.team.tellLateWrites(late)
-        await finishIndexes(commit)
+        await both(this.#findLateWrites(commit), finishIndexes(commit))
         return {}
       }
       await team.step('committed', { attempt: this.#attempt, abortsBefore: 0 }, convert, runs.signal)
     })
   }
 
+  /** The source may be shut down by now: what cannot be checked is said, and keeps nothing from being finished. */
+  async #findLateWrites(commit: CommitParts): Promise<void> {
+    const { team, runs } = this.#parts
+    const { quietUntil, lateWrites } = await team.load()
+    if (quietUntil === null || lateWrites !== null) return
+    const signal = AbortSignal.any([runs.signal, AbortSignal.timeout(lateWritesLimitMS)])
+    const parts = { ...commit, context: { ...commit.context, signal } }
+    const found = await findLateWrites(parts, BigInt(quietUntil)).catch((error): LateWrites => {
+      if (runs.signal.aborted) throw error
+      return { total: 0, first: [], unchecked: toFailure(error).error }
+    })
+    await team.tellLateWrites(found)
+  }
+
   /** Makes what the last verdict named equal again, from the source. Returns how many documents were looked at. */
   async repair(): Promise<number> {
-    const { coordination, verification, runs } = this.#parts
-    await runs.ended
-    runs.renew()
-    await this.#parts.lead()
-    // One instance's work: the coordinator's.
-    if (!coordination.leading) return 0
-    const replication = await this.#parts.replication.load()
-    await replication.holdBack()
-    return await replication.repair(verification.store)
+    const { coordination, team, verification, runs } = this.#parts
+    let repaired = 0
+    // Whatever follows it (a resume, an abort) waits until it has ended.
+    await runs.finish(new AbortController().signal, async () => {
+      runs.renew()
+      await this.#parts.lead()
+      // One instance's work: the coordinator's.
+      if (!coordination.leading) return
+      await team.insistOnOpen()
+      const replication = await this.#parts.replication.load()
+      await replication.holdBack()
+      repaired = await replication.repair(verification.store)
+    })
+    return repaired
   }
 
   /** What a commit works on: loaded when it began to finish. */

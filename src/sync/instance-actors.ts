@@ -29,9 +29,11 @@ export function withActors({ work, ended, storing, turnAround, report }: Instanc
     try {
       return await step()
     } catch (error) {
+      // Of a commit that this instance has left it is no news, and another one may have begun.
+      if (left.aborted) throw new StoppedError()
       if (error instanceof RenewedError) report({ type: 'commit.renewed' })
       else if (error instanceof PassedError) report({ type: 'commit.passed' })
-      else if (error instanceof AbortedError) report({ type: 'commit.aborted' })
+      else if (error instanceof AbortedError) report({ type: 'commit.aborted', abortsBefore: error.abortsBefore })
       else throw error
       return await new Promise(() => {}) // the machine has left the state that waits for this
     }
@@ -51,7 +53,7 @@ export function withActors({ work, ended, storing, turnAround, report }: Instanc
         onceStored(signal, () => work().commit.commitPoint(input.abortsBefore, signal)),
       ),
       preparation: fromPromise(({ input, signal }) =>
-        onceStored(signal, () => work().commit.prepareToWrite(input.abortsBefore, signal)),
+        onceStored(signal, () => work().commit.prepareToWrite(input, signal)),
       ),
       verdict: fromPromise(({ input, signal }) => onceStored(signal, () => work().commit.verdict(input, signal))),
       decision: fromPromise(({ input, signal }) => onceStored(signal, () => work().commit.decide(input, signal))),

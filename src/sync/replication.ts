@@ -145,9 +145,9 @@ export class Replication {
   readonly undo: UndoCommit = {
     holdBack: () => this.holdBack(),
     unblockSource: async () => {
-      const { source, record, context } = this.#parts
+      const { source, destination, record, context } = this.#parts
       if (!blocksSource(record.configuration)) return
-      await retry('allowing writes on the source', context, () => setWriteBlocking(source, false))
+      await retry('allowing writes on the source', context, () => setWriteBlocking(source, false, destination))
     },
   }
 

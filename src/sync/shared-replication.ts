@@ -1,7 +1,9 @@
+import { areWritesBlocked, blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Team } from '../coordination/team.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
 import type { OplogWatch } from '../mongo/oplog-window.ts'
+import { retry } from '../mongo/retry.ts'
 import { Replication, type ReplicationParts } from './replication.ts'
 import type { WorkRuns } from './work-runs.ts'
 
@@ -54,11 +56,14 @@ export class SharedReplication {
 
   async #open(commitBegun: boolean): Promise<Replication> {
     const { coordination, team, runs, oplog } = this.#parts
+    // A step of a commit that was aborted may take a while to end; users of the source must not wait for that.
+    if (commitBegun && coordination.leading) await team.unblockAborted(() => this.#unblockSource())
     await runs.ended
     runs.renew()
     const { signal } = runs
     await this.#parts.lead()
     await team.insistOnOpen()
+    await team.adoptOpened(() => this.#isDestinationOpened())
     const replication = await this.load()
     await this.#parts.insistOnRecord()
     await team.reopen(commitBegun, replication.undo, signal)
@@ -68,6 +73,21 @@ export class SharedReplication {
     this.#heartbeat.start()
     oplog.start()
     return replication
+  }
+
+  async #isDestinationOpened(): Promise<boolean> {
+    const { destination, record, context } = this.#parts
+    if (!blocksDestination(record.configuration)) return false
+    const blocked = await retry('asking whether the destination is blocked', context, () =>
+      areWritesBlocked(destination),
+    )
+    return blocked === false
+  }
+
+  async #unblockSource(): Promise<void> {
+    const { source, destination, record, context } = this.#parts
+    if (!blocksSource(record.configuration)) return
+    await retry('allowing writes on the source', context, () => setWriteBlocking(source, false, destination))
   }
 
   /** A worker's run belongs to the present replication until it leaves. */

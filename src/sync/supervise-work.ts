@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { CommitWatchInput } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
 import { PassedError } from '../coordination/team.ts'
@@ -5,6 +6,8 @@ import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
 import type { SyncWork } from './sync-work.ts'
 
 /** The workers that the machine invokes for as long as a state lasts: they run, obey orders and report. */
+
+const watchAgainMS = 500
 
 type Report = (report: WorkerReport) => void
 type Receive = (listener: (order: WorkerOrder) => void) => void
@@ -59,14 +62,27 @@ export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: 
 }
 
 /** Beside a commit that can still be aborted: reports an abort, whichever instance asked for it, and aborts when its time is over. */
-export function watchCommit(work: SyncWork, { abortsBefore, commitUntil }: CommitWatchInput, sendBack: Report) {
+export function watchCommit(work: SyncWork, input: CommitWatchInput, sendBack: Report): () => void {
+  const { abortsBefore, commitUntil, failure } = input
   const left = new AbortController()
   const watch = async (): Promise<void> => {
-    if (await work.team.aborted(abortsBefore, left.signal)) sendBack({ type: 'commit.aborted' })
+    while (!left.signal.aborted) {
+      try {
+        if (await work.team.aborted(abortsBefore, left.signal)) sendBack({ type: 'commit.aborted', abortsBefore })
+        return
+      } catch (error) {
+        // The lease is lost, and is taken again by what the machine does then; an abort may come meanwhile.
+        if (!(error instanceof StoppedError)) throw error
+        await sleep(watchAgainMS, undefined, { signal: left.signal }).catch(() => {})
+      }
+    }
   }
   watch().catch((error) => tell(work, error, sendBack))
   const expire = (): void => {
-    const abortReason = `the commit was aborted by its maxSeconds: it waited for ${work.commit.waitingFor}`
+    const why = failure
+      ? `it had failed with ${failure.error}: ${failure.errorDescription}`
+      : `it waited for ${work.commit.waitingFor}`
+    const abortReason = `the commit was aborted by its maxSeconds: ${why}`
     work.team.abort(abortsBefore, { abortReason }).catch((error) => tell(work, error, sendBack))
   }
   const timer = commitUntil === null ? null : setTimeout(expire, Math.max(0, commitUntil - Date.now()))

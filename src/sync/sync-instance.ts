@@ -2,6 +2,7 @@ import { waitFor } from 'xstate'
 import type { Instance } from '../api/instance.ts'
 import { asRefusal } from '../checks/check.ts'
 import { rowOf } from '../coordination/pulse.ts'
+import { PassedError } from '../coordination/team.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { type CommitRequest, commitLagMaxSeconds, plainCommit } from '../domain/commit-request.ts'
 import { RefusedError } from '../domain/errors.ts'
@@ -29,6 +30,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   #starting = false
   #reversing = false
   #repairing = false
+  #committing = false
 
   constructor(parts: DrivenSyncParts) {
     this.#parts = parts
@@ -133,8 +135,8 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
 
   async commit(request: CommitRequest): Promise<void> {
     const { actor, state, work } = this.#sync
-    const committed = { type: 'sync.commit', abortsBefore: 0, commitUntil: null } as const
-    if (state !== 'RUNNING' || !work) throw this.#wrongState('commit', 'RUNNING')
+    const committed = { type: 'sync.commit', abortsBefore: 0, commitUntil: null, dryRun: false } as const
+    if (state !== 'RUNNING' || !work || this.#committing) throw this.#wrongState('commit', 'RUNNING')
     if (!actor.getSnapshot().can(committed)) {
       throw new RefusedError(
         'CannotCommit',
@@ -150,31 +152,35 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
       )
     }
     work.replication.latest?.events?.hurry(true)
+    this.#committing = true
     try {
       // Stored for all instances before any of them acts on it.
       const abortsBefore = await work.team.request(request)
       if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
       const commitUntil = request.maxSeconds === null ? null : Date.now() + request.maxSeconds * 1_000
-      actor.send({ type: 'sync.commit', abortsBefore, commitUntil })
+      actor.send({ type: 'sync.commit', abortsBefore, commitUntil, dryRun: request.dryRun })
     } catch (error) {
       work.replication.latest?.events?.hurry(false)
       throw asRefusal(error, 'commit')
+    } finally {
+      this.#committing = false
     }
     await this.#sync.storing
   }
 
   async abort(): Promise<void> {
     const { actor, work } = this.#sync
-    const aborted = { type: 'commit.aborted' } as const
     const snapshot = actor.getSnapshot()
+    const { abortsBefore } = snapshot.context
+    const aborted = { type: 'commit.aborted', abortsBefore } as const
+    this.#refuseTakenOver()
     if (!work || !snapshot.can(aborted)) {
       throw this.#wrongState('abort', 'COMMITTING before canWrite, and in FAILED after a commit has failed before that')
     }
-    this.#refuseTakenOver()
     if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send abort when it has ended')
     let isAborted: boolean
     try {
-      isAborted = await work.team.abort(snapshot.context.abortsBefore)
+      isAborted = await work.team.abort(abortsBefore)
     } catch (error) {
       throw asRefusal(error, 'abort')
     }
@@ -244,6 +250,12 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     try {
       return await (work as SyncWork).commit.repair()
     } catch (error) {
+      if (error instanceof PassedError) {
+        throw new RefusedError(
+          'WrongState',
+          'the commit was decided by another instance since: send resume, which ends it here too',
+        )
+      }
       throw asRefusal(error, 'repair')
     } finally {
       this.#repairing = false

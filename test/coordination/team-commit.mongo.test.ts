@@ -264,6 +264,10 @@ describe('an abort', () => {
     await reopening
     expect(undone).toEqual(['source unblocked', 'held back'])
     expect(await stages().load()).toMatchObject({ aborts: 1, abortsUndone: 1, abortReason: 'too slow', request: null })
+    // What an instance of the aborted commit was still at does not begin it again, and nobody joins it.
+    await stages().begin({ attempt: 2, term: leader.term() }, 0, '8')
+    expect(await stages().load()).toMatchObject({ attempt: 1, abandoned: true })
+    expect(await third.team.joinable()).toBeNull()
     expect(await leader.team.commitPoint(async () => '9', 1, never)).toEqual({ attempt: 2, point: '9' })
   })
 
@@ -294,6 +298,15 @@ describe('an abort', () => {
     await stages().set({ step: 'point' })
     for (const one of [leader, follower]) expect(await one.team.abort(aborts)).toBe(true)
     expect(await stages().load()).toMatchObject({ aborts: 1 })
+  })
+
+  it('of a rehearsal, whichever instance was asked for it, is all that it can come to', async () => {
+    const [leader] = await committing()
+    await stages().set({ request: { dryRun: true, maxSeconds: null, at: 1 } })
+    const { attempt } = await point(leader)
+    await leader.team.step('verified', { attempt, abortsBefore: aborts }, async () => {}, never)
+    await stages().advance({ attempt, term: leader.term() }, 'decided')
+    expect(await stages().load()).toMatchObject({ step: 'verified' })
   })
 
   it('cannot be overtaken by a coordinator of an earlier term', async () => {

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncCommand, WorkerReport } from '../../machines/protocol.ts'
 import {
+  aborted,
   commands,
   commit,
   configuration,
@@ -17,7 +18,7 @@ import { StubWorkers, settle } from './stub-workers.ts'
 const start: SyncCommand = { type: 'sync.start', configuration }
 
 /** What comes from the other instances, whatever is under way here. */
-const others: WorkerReport[] = [{ type: 'lease.buried' }, { type: 'commit.renewed' }, { type: 'commit.aborted' }]
+const others: WorkerReport[] = [{ type: 'lease.buried' }, { type: 'commit.renewed' }, aborted]
 
 type Step =
   | { do: 'send'; command: SyncCommand | WorkerReport }
@@ -41,13 +42,14 @@ const untilCommitPoint: Step[] = [
 ]
 
 const snapshotOf = (stubs: StubWorkers) => stubs.actor.getSnapshot() as InstanceSnapshot
-const atRest = ['idle', 'paused', 'committed', 'failed']
+const atRest = ['idle', 'paused', 'committed', 'failed.resting']
 
 function check(stubs: StubWorkers): void {
   const snapshot = snapshotOf(stubs)
   expect(snapshot.status).toBe('active')
   expect(stubs.doubled).toEqual([])
   if (atRest.includes(stateOf(snapshot))) expect([...stubs.running.keys()]).toEqual([])
+  if (stateOf(snapshot) === 'failed.watching') expect([...stubs.running.keys()]).toEqual(['commitWatch'])
   if (snapshot.context.pauseRequested && snapshot.matches('syncing')) {
     expect(['syncing.initialising', 'syncing.replicating.draining']).toContain(stateOf(snapshot))
   }

@@ -44,7 +44,8 @@ export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as
 
 export const takenOver = { error: 'LeaseLost', errorDescription: 'taken over' } as const
 
-export const commit = { type: 'sync.commit', abortsBefore: 0, commitUntil: null } as const
+export const commit = { type: 'sync.commit', abortsBefore: 0, commitUntil: null, dryRun: false } as const
+export const aborted = { type: 'commit.aborted', abortsBefore: 0 } as const
 
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
@@ -63,7 +64,7 @@ export const reports: WorkerReport[] = [
   { type: 'verification.restarted' },
   { type: 'events.reached' },
   { type: 'commit.passed' },
-  { type: 'commit.aborted' },
+  aborted,
   { type: 'lease.buried' },
   { type: 'commit.renewed' },
   { type: 'worker.failed', failure },

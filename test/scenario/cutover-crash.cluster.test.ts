@@ -21,28 +21,61 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }
 
-it('what users write on the destination after a crash that follows its unblocking is kept, and they are never refused again', async () => {
-  await commitDiesAt('unblocked', 'sourceAndDestination')
-  expect(await writesBlocked(pair.destinationClient)).toBe(false)
-  const ofUsers = things(pair.destinationClient)
-  await ofUsers.insertOne({ _id: 'new', u: 'new', by: 'users' })
-  await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'users' } })
-  await ofUsers.deleteOne({ _id: 6 })
-  await using tandem = await pair.startInstance()
-  const users = keepInserting(ofUsers)
-  const { canWrite } = await committed(tandem).finally(users.stop)
-  expect(canWrite).toBe(true)
-  expect(users.refused).toEqual([])
-  expect(await ofUsers.countDocuments({ _id: /^user / })).toBe(users.acknowledged)
-  expect(await ofUsers.findOne({ _id: 'new' })).toEqual({ _id: 'new', u: 'new', by: 'users' })
-  expect(await ofUsers.findOne({ _id: 5 })).toEqual({ _id: 5, u: 5, by: 'users' })
-  expect(await ofUsers.findOne({ _id: 6 })).toBeNull()
-  // Without what users wrote, both clusters are equal.
-  await ofUsers.deleteMany({ _id: /^(new$|user )/ })
-  await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'seed' } })
-  await ofUsers.insertOne({ _id: 6, u: 6, by: 'seed' })
-  expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
-})
+/** What the release before the stored decision leaves when it dies right after it has unblocked the destination. */
+async function asEarlierRelease(): Promise<void> {
+  const stored = pair.destinationClient.db('tandem_internal')
+  const added = [
+    'term',
+    'request',
+    'aborts',
+    'abortsUndone',
+    'abortReason',
+    'lastRehearsal',
+    'quietUntil',
+    'lateWrites',
+  ]
+  const unset = Object.fromEntries(added.map((name) => [name, '']))
+  await stored.collection('stages').updateOne({}, { $set: { step: 'verified' }, $unset: unset })
+  const instances = stored.collection<{ _id: string; snapshot: string }>('instances')
+  for await (const { _id, snapshot } of instances.find()) {
+    const {
+      abortsBefore: _aborts,
+      commitUntil: _until,
+      dryRun: _dry,
+      commitAborted: _aborted,
+      decided: _decided,
+      ...context
+    } = JSON.parse(snapshot)
+    await instances.updateOne({ _id }, { $set: { snapshot: JSON.stringify(context) } })
+  }
+}
+
+it.each(['this release', 'the earlier release'])(
+  'what users write on the destination after a crash of %s that follows its unblocking is kept, and they are never refused again',
+  async (release) => {
+    await commitDiesAt('unblocked', 'sourceAndDestination')
+    if (release === 'the earlier release') await asEarlierRelease()
+    expect(await writesBlocked(pair.destinationClient)).toBe(false)
+    const ofUsers = things(pair.destinationClient)
+    await ofUsers.insertOne({ _id: 'new', u: 'new', by: 'users' })
+    await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'users' } })
+    await ofUsers.deleteOne({ _id: 6 })
+    await using tandem = await pair.startInstance()
+    const users = keepInserting(ofUsers)
+    const { canWrite } = await committed(tandem).finally(users.stop)
+    expect(canWrite).toBe(true)
+    expect(users.refused).toEqual([])
+    expect(await ofUsers.countDocuments({ _id: /^user / })).toBe(users.acknowledged)
+    expect(await ofUsers.findOne({ _id: 'new' })).toEqual({ _id: 'new', u: 'new', by: 'users' })
+    expect(await ofUsers.findOne({ _id: 5 })).toEqual({ _id: 5, u: 5, by: 'users' })
+    expect(await ofUsers.findOne({ _id: 6 })).toBeNull()
+    // Without what users wrote, both clusters are equal.
+    await ofUsers.deleteMany({ _id: /^(new$|user )/ })
+    await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'seed' } })
+    await ofUsers.insertOne({ _id: 6, u: 6, by: 'seed' })
+    expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+  },
+)
 
 it('a write on the source while a process that died before it unblocked the destination is away is migrated, or named in the warnings', async () => {
   await commitDiesAt('unblock', 'destinationOnly')
