@@ -188,7 +188,7 @@ it('a commit that does not come to canWrite within maxSeconds is aborted by itse
     await vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(true), patience)
     const { canWrite, warnings } = await running(tandem)
     expect(canWrite).toBe(false)
-    expect(warnings).toContainEqual(expect.stringMatching(/maxSeconds.*waited for .*indexes on the destination/))
+    expect(warnings).toContainEqual(expect.stringMatching(/maxSeconds.*waited for .*indexes to be prepared/))
   }
   await expectGoesOn(tandem)
 })
