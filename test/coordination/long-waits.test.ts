@@ -69,7 +69,7 @@ class Changing {
 }
 
 const turns = 10_000
-/** A reaction that stays takes more than 300 bytes; what the test itself leaves behind is far below one tenth of that. */
+/** A reaction that stays takes more than 300 bytes; what the test itself leaves behind is about 30, more on a busy machine. */
 const bytesMax = 100
 
 it('owned partitions: nothing stays of a turn while their events are applied', async () => {

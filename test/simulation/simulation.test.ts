@@ -6,7 +6,10 @@ import { type SimulationResult, simulate } from './run.ts'
 /** Worlds take a second or two of CPU each; a machine that is busy with servers takes its time. */
 vi.setConfig({ testTimeout: 120_000 })
 
-/** For each mutation a seed whose world finds it soon. Any other seed may, too: `npm run simulate -- --break <name>`. */
+/**
+ * For each mutation a seed whose world, or one of the next, finds it soon: what is found where changes with every change of the
+ * product's timing. Any other seed may, too: `npm run simulate -- --break <name>`.
+ */
 const finders: Record<Break, number> = {
   'no-fence': 7,
   'own-clock': 4,
@@ -20,6 +23,8 @@ const finders: Record<Break, number> = {
   'barrier-for-all': 3,
   'verifier-blind': 3,
 }
+
+const worldsMax = 12
 
 function outcome({ violation, steps, seconds, events, faults }: SimulationResult): object {
   return { violation, steps, seconds, events, faults: [...faults] }
@@ -47,8 +52,14 @@ describe('a simulated world', () => {
   })
 
   it.each(breaks)('finds what is wrong: %s', async (mutation) => {
-    const seed = finders[mutation]
-    expect((await simulate({ ...smallWorld, seed })).violation).toBeNull()
-    expect((await simulate({ ...smallWorld, seed, breaks: mutation })).violation).not.toBeNull()
+    const first = finders[mutation]
+    expect((await simulate({ ...smallWorld, seed: first })).violation).toBeNull()
+    const worlds = Array.from({ length: worldsMax }, (_, at) => first + at)
+    let found: string | null = null
+    for (const seed of worlds) {
+      found ??= (await simulate({ ...smallWorld, seed, breaks: mutation })).violation
+      if (found) break
+    }
+    expect(found).not.toBeNull()
   })
 })
