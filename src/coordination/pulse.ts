@@ -66,6 +66,7 @@ export class Pulse {
     this.#state = state
     const work = this.#parts.work()
     if (!work) return
+    if (state === 'RUNNING') work.figures.forgetTime()
     const failsForAll = context.commitRequested || context.reversing !== null
     const rests = state === 'PAUSED' || (state === 'FAILED' && !failsForAll)
     // What fails with a commit fails for all, and is theirs to mend here; else the others go on, and one of them leads: not before

@@ -62,7 +62,8 @@ export function reportProgress(sources: ProgressSources): Progress {
   const { source, destination } = record.configuration
   return {
     state,
-    canCommit: snapshot.hasTag('canCommit') && (lagOf(state, sources) ?? 0) <= commitLagMaxSeconds,
+    canCommit:
+      snapshot.hasTag('canCommit') && work.figures.knowsTime && (lagOf(state, sources) ?? 0) <= commitLagMaxSeconds,
     // The context turns with the direction; what is stored of it follows a moment later.
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),

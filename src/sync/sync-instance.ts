@@ -143,6 +143,12 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
         'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
       )
     }
+    if (!work.figures.knowsTime) {
+      throw new RefusedError(
+        'CannotCommit',
+        'the sync has just begun to run again, and how far behind it is is not known yet; wait until progress shows canCommit true',
+      )
+    }
     const { lagTimeSeconds } = this.progress()
     if (lagTimeSeconds !== null && lagTimeSeconds > commitLagMaxSeconds) {
       throw new RefusedError(

@@ -27,6 +27,7 @@ export class WorkFigures {
   #others: ClusterTime = 0n
   #asking: Promise<unknown> | null = null
   readonly #pace = new AppliedPace()
+  #knowsTime = false
   /** Of the last pings of each cluster, ms. */
   readonly #pings = { source: [] as number[], destination: [] as number[] }
 
@@ -60,9 +61,21 @@ export class WorkFigures {
       })
   }
 
+  /** The sync runs again: how far behind it is can be said only once the source was asked what time it is there. */
+  forgetTime(): void {
+    this.#knowsTime = false
+    this.keepTime()
+  }
+
+  /** Whether the source was asked for its time since the sync runs: before that the lag is that of some time ago. */
+  get knowsTime(): boolean {
+    return this.#knowsTime
+  }
+
   async #ping(side: 'source' | 'destination'): Promise<void> {
     const began = performance.now()
     await this.#parts[side].read('admin', { ping: 1 })
+    if (side === 'source') this.#knowsTime = true
     this.#pings[side] = [...this.#pings[side], performance.now() - began].slice(-pingsKept)
   }
 
