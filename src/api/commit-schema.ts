@@ -5,7 +5,7 @@ import { describeIssues, objectOf } from './strict-schema.ts'
 
 /** The body of `POST /api/v1/commit`, and what `progress` says of a commit. */
 
-/** A day: whoever waits longer for a cutover has no need of a limit. */
+/** A day. A cutover that may take longer needs no limit. */
 const maxSecondsMax = 86_400
 
 export const commitBodySchema = objectOf({

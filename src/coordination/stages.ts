@@ -135,7 +135,7 @@ export class StageStore {
    * May be repeated. Returns what is stored then.
    */
   async advance({ attempt, term }: AttemptOwner, step: CommitStep, fields: Partial<Stages> = {}): Promise<Stages> {
-    // Once it is decided nothing competes: whoever coordinates takes the steps that are left.
+    // Once the commit is decided nothing competes: any coordinator may take the steps that are left.
     const competed = isUndecidedStep(step) || step === 'decided'
     const owned = competed ? { attempt, term, abandoned: { $ne: true } } : {}
     const real = step === 'decided' ? { 'request.dryRun': { $ne: true } } : {}
