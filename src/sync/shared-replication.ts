@@ -56,9 +56,11 @@ export class SharedReplication {
 
   async #open(commitBegun: boolean): Promise<Replication> {
     const { coordination, team, runs, oplog } = this.#parts
+    // Before anything is awaited: once this replication is left, its own workers, which wait for it, are among what has to end.
+    const { ended } = runs
     // A step of a commit that was aborted may take a while to end; users of the source must not wait for that.
     if (commitBegun && coordination.leading) await team.unblockAborted(() => this.#unblockSource())
-    await runs.ended
+    await ended
     runs.renew()
     const { signal } = runs
     await this.#parts.lead()
