@@ -41,7 +41,7 @@ export interface VerifierParts {
 const sides = ['source', 'destination'] as const
 
 /** Measured on two cores with both servers. */
-const comparedPerSecond = 15_000
+const comparedPerSecond = 40_000
 /** Compared with one call; what else is exclusive has its turn in between. */
 const generationMax = 4_000
 /** Fewer than this are gathered for a while: a trickle that is compared one by one costs many times as much. */
