@@ -1,5 +1,6 @@
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { code, codeOf } from '../mongo/errors.ts'
 
 /** Of userWriteBlockMode in serverStatus: user writes are blocked. */
 const blockedMode = 2
@@ -14,6 +15,8 @@ const blockedMode = 2
 export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fencedBy = cluster): Promise<void> {
   // No write to the server's mind, but one process must not open what its successor has closed.
   fencedBy.fence()
+  // Asked again for the block that it has, 6.0.27 shows no block for an instant (measured: 7 of 339 polls of serverStatus).
+  if (blocked && (await knownToBlock(cluster))) return
   await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
 }
 
@@ -22,6 +25,15 @@ export async function areWritesBlocked(cluster: Cluster): Promise<boolean | null
   const status = await cluster.read('admin', { serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
   const mode = status['repl']?.userWriteBlockMode as number | undefined
   return mode === undefined ? null : mode === blockedMode
+}
+
+async function knownToBlock(cluster: Cluster): Promise<boolean> {
+  try {
+    return (await areWritesBlocked(cluster)) === true
+  } catch (error) {
+    if (codeOf(error) === code.unauthorized) return false
+    throw error
+  }
 }
 
 export function blocksDestination(configuration: StartConfiguration): boolean {

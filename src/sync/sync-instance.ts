@@ -5,7 +5,7 @@ import { rowOf } from '../coordination/pulse.ts'
 import { PassedError } from '../coordination/team.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { type CommitRequest, commitLagMaxSeconds, plainCommit } from '../domain/commit-request.ts'
-import { RefusedError } from '../domain/errors.ts'
+import { RefusedError, StoppedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
@@ -161,8 +161,12 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     this.#committing = true
     try {
       // Stored for all instances before any of them acts on it.
-      const abortsBefore = await work.team.request(request)
-      if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
+      const abortsBefore = await this.#withLease(work, () => work.team.request(request))
+      if (!actor.getSnapshot().can(committed)) {
+        // It joined the commit of the others while it waited for its lease, and that is the one that was asked for.
+        if (this.#sync.state === 'COMMITTING' || this.#sync.state === 'COMMITTED') return
+        throw this.#wrongState('commit', 'RUNNING')
+      }
       const commitUntil = request.maxSeconds === null ? null : Date.now() + request.maxSeconds * 1_000
       actor.send({ type: 'sync.commit', abortsBefore, commitUntil, dryRun: request.dryRun })
     } catch (error) {
@@ -186,7 +190,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send abort when it has ended')
     let isAborted: boolean
     try {
-      isAborted = await work.team.abort(abortsBefore)
+      isAborted = await this.#withLease(work, () => work.team.abort(abortsBefore))
     } catch (error) {
       throw asRefusal(error, 'abort')
     }
@@ -279,6 +283,18 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     const { context } = this.#sync.actor.getSnapshot()
     // One abort is for all instances: this one may have heard of it by another way already.
     if (this.#sync.state !== 'RUNNING' || !context.commitAborted) await this.abort()
+  }
+
+  /** What is stored under the lease is stored in its next term where it is lost meanwhile, as after Redis was away. */
+  async #withLease<T>(work: SyncWork, action: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await action()
+      } catch (error) {
+        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted) throw error
+        await work.leadAtLast()
+      }
+    }
   }
 
   #refuseTakenOver(): void {
