@@ -1,6 +1,7 @@
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
 
 /** Of userWriteBlockMode in serverStatus: user writes are blocked. */
 const blockedMode = 2
@@ -18,6 +19,17 @@ export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fence
   // Asked again for the block that it has, 6.0.27 shows no block for an instant (measured: 7 of 339 polls of serverStatus).
   if (blocked && (await knownToBlock(cluster))) return
   await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
+}
+
+/** Users may write on the source again, where a commit blocks it. May be repeated. */
+export async function unblockSource(
+  source: Cluster,
+  destination: Cluster,
+  configuration: StartConfiguration,
+  context: RetryContext,
+): Promise<void> {
+  if (!blocksSource(configuration)) return
+  await retry('allowing writes on the source', context, () => setWriteBlocking(source, false, destination))
 }
 
 /** As the server shows it; null where it does not (a mongos, a release older than 6.0). Needs the privilege `serverStatus`. */

@@ -136,7 +136,7 @@ export class StageStore {
    */
   async advance({ attempt, term }: AttemptOwner, step: CommitStep, fields: Partial<Stages> = {}): Promise<Stages> {
     // Once the commit is decided nothing competes: any coordinator may take the steps that are left.
-    const competed = isUndecidedStep(step) || step === 'decided'
+    const competed = commitSteps.indexOf(step) <= commitSteps.indexOf('decided')
     const owned = competed ? { attempt, term, abandoned: { $ne: true } } : {}
     const real = step === 'decided' ? { 'request.dryRun': { $ne: true } } : {}
     return await this.#update({ _id: 'sync', ...owned, ...real }, { ...fields, step, failure: null })
@@ -191,12 +191,7 @@ function mayTakeOver(term: number) {
   return { _id: 'sync', term: { $not: { $gt: term } }, step: { $nin: [...decidedSteps] } }
 }
 
-const undecided = commitSteps.slice(0, commitSteps.indexOf('decided'))
 const decidedSteps = commitSteps.slice(commitSteps.indexOf('decided'))
-
-function isUndecidedStep(step: CommitStep): boolean {
-  return undecided.includes(step)
-}
 
 /** The commit only goes forward from here on. */
 export function isDecided(stages: Stages): boolean {

@@ -6,7 +6,7 @@ import { DocumentWriter } from '../apply/write-identities.ts'
 import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
 import { repairDifferences } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
-import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
+import { blocksDestination, setWriteBlocking, unblockSource } from '../commit/write-blocking.ts'
 import type { Barriers } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { StageStore } from '../coordination/stages.ts'
@@ -144,10 +144,9 @@ export class Replication {
 
   readonly undo: UndoCommit = {
     holdBack: () => this.holdBack(),
-    unblockSource: async () => {
+    unblockSource: () => {
       const { source, destination, record, context } = this.#parts
-      if (!blocksSource(record.configuration)) return
-      await retry('allowing writes on the source', context, () => setWriteBlocking(source, false, destination))
+      return unblockSource(source, destination, record.configuration, context)
     },
   }
 

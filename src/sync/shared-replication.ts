@@ -1,4 +1,4 @@
-import { areWritesBlocked, blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
+import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/write-blocking.ts'
 import type { Team } from '../coordination/team.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
@@ -86,10 +86,9 @@ export class SharedReplication {
     return blocked === false
   }
 
-  async #unblockSource(): Promise<void> {
+  #unblockSource(): Promise<void> {
     const { source, destination, record, context } = this.#parts
-    if (!blocksSource(record.configuration)) return
-    await retry('allowing writes on the source', context, () => setWriteBlocking(source, false, destination))
+    return unblockSource(source, destination, record.configuration, context)
   }
 
   /** A worker's run belongs to the present replication until it leaves. */
