@@ -2,10 +2,12 @@ import { turnConfiguration } from '../src/domain/direction.ts'
 import { assert, type Failure } from '../src/domain/errors.ts'
 import { type Limits, noLimits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
+import type { SyncView } from './sync-view.ts'
 
-/** What is stored of an instance, and so survives a crash: how far its sync has come. */
+/** What is stored of an instance, and so survives a crash; `sync` excepted. */
 export interface InstanceContext {
   configuration: StartConfiguration | null
+  /** It has seen that the collections are created. */
   initialised: boolean
   copyCompleted: boolean
   /** The verifier has compared everything once (or is switched off); from then on it keeps up with changes. */
@@ -17,11 +19,13 @@ export interface InstanceContext {
   commitUntil: number | null
   /** The present commit is a rehearsal: it is never decided. */
   dryRun: boolean
-  /** A commit was aborted: before anything is applied, what it had changed is undone. */
+  /** The last commit was aborted, and none was asked for since. */
   commitAborted: boolean
+  /** The attempt to commit that this instance takes part in; 0 before it knows of one. */
+  attempt: number
   /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
   commitPoint: string | null
-  /** Every event up to the commit point is applied. */
+  /** Every event up to the commit point is applied here. */
   reached: boolean
   /** The commit is stored as decided: from here on it only goes forward. */
   decided: boolean
@@ -34,6 +38,8 @@ export interface InstanceContext {
   reversing: 'moving' | 'adapting' | null
   /** What the operator has set for this instance. */
   limits: Limits
+  /** The sync as a whole, as this process has seen it last; null before it has. */
+  sync: SyncView | null
 }
 
 export const freshContext: InstanceContext = {
@@ -46,6 +52,7 @@ export const freshContext: InstanceContext = {
   commitUntil: null,
   dryRun: false,
   commitAborted: false,
+  attempt: 0,
   commitPoint: null,
   reached: false,
   decided: false,
@@ -56,34 +63,47 @@ export const freshContext: InstanceContext = {
   pauseRequested: false,
   reversing: null,
   limits: noLimits,
+  sync: null,
 }
 
 export type WithConfiguration = { configuration: StartConfiguration }
-export type ReplicationInput = WithConfiguration & { commitBegun: boolean }
-export type CommitInput = WithConfiguration & { abortsBefore: number; dryRun: boolean }
-export type CommitWatchInput = CommitInput & { commitUntil: number | null; failure: Failure | null }
-export type VerdictInput = CommitInput & { commitPoint: string }
+/** `watching`: only to hear of an abort, for an instance that has failed. */
+export type FollowInput = WithConfiguration & { watching: boolean }
+export type DeadlineInput = { abortsBefore: number; commitUntil: number | null; failure: Failure | null }
 
-/** Contexts that an earlier version has stored lack what was added since. */
+/** Contexts that an earlier version has stored lack what was added since; what was seen of the sync is seen again. */
 export function completed(context: Partial<InstanceContext>): InstanceContext {
-  return { ...freshContext, ...context }
+  return { ...freshContext, ...context, sync: null }
+}
+
+/** What is stored of a context. */
+export function storable({ sync: _sync, ...context }: InstanceContext): Omit<InstanceContext, 'sync'> {
+  return context
 }
 
 /** What a commit had reached counts no more, unless it is decided. */
 export function commitAnew(context: InstanceContext): InstanceContext {
-  return context.decided || context.canWrite ? context : { ...context, reached: false, commitPoint: null }
+  const anew = context.decided || context.canWrite ? {} : { attempt: 0, commitPoint: null, reached: false }
+  return { ...context, ...anew, sync: null }
 }
 
-/** The commit is given up: changes are applied again, once what the commit had changed is undone. */
+/** The commit is given up: changes are applied again. */
 export function commitAborted(context: InstanceContext): InstanceContext {
-  const given = { commitRequested: false, commitUntil: null, dryRun: false, commitPoint: null, reached: false }
-  return { ...context, ...given, commitAborted: true }
+  const given = { commitRequested: false, commitUntil: null, dryRun: false, commitAborted: true }
+  return { ...context, ...given, attempt: 0, commitPoint: null, reached: false }
 }
 
-/** What an instance has when the commit was decided without it: users' writes are allowed, and the rest of the commit is done. */
-export function commitPassed(context: InstanceContext): InstanceContext {
+/** The instance takes part in the commit that the others are at. */
+export function commitJoined(context: InstanceContext): Partial<InstanceContext> {
+  const { aborts = 0, dryRun = false } = context.sync ?? {}
+  return { commitRequested: true, commitAborted: false, abortsBefore: aborts, commitUntil: null, dryRun }
+}
+
+/** What the others, or this instance as the coordinator, have come to with the commit: it is decided. */
+export function commitDecided(context: InstanceContext): InstanceContext {
   const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, decided: true }
-  return { ...context, ...done, commitRequested: true, pauseRequested: false }
+  const canWrite = context.canWrite || (context.sync?.canWrite ?? false)
+  return { ...context, ...done, canWrite, commitRequested: true, pauseRequested: false }
 }
 
 /** What is stored of a committed sync, the other way round: everything is copied, nothing is committed. */
@@ -102,15 +122,4 @@ export function turnedContext(context: InstanceContext): InstanceContext {
 export function withConfiguration(context: InstanceContext): WithConfiguration {
   assert(context.configuration, 'a sync without configuration')
   return { configuration: context.configuration }
-}
-
-export function withCommit(context: InstanceContext): CommitWatchInput {
-  const { abortsBefore, commitUntil, dryRun, failure } = context
-  return { ...withConfiguration(context), abortsBefore, commitUntil, dryRun, failure }
-}
-
-export function withCommitPoint(context: InstanceContext): VerdictInput {
-  assert(context.commitPoint, 'a commit without commit point')
-  const { abortsBefore, dryRun, commitPoint } = context
-  return { ...withConfiguration(context), abortsBefore, dryRun, commitPoint }
 }

@@ -2,20 +2,17 @@ import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
 import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import {
-  type CommitInput,
-  type CommitWatchInput,
   commitAborted,
   commitAnew,
-  commitPassed,
+  commitDecided,
+  commitJoined,
   completed,
+  type DeadlineInput,
+  type FollowInput,
   freshContext,
   type InstanceContext,
-  type ReplicationInput,
   turnedContext,
-  type VerdictInput,
   type WithConfiguration,
-  withCommit,
-  withCommitPoint,
   withConfiguration,
 } from './instance-context.ts'
 import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
@@ -25,46 +22,51 @@ const placeholder = (name: string) => (): never => {
   throw new Error(`actor ${name} is not provided`)
 }
 
-/** Beside every step of a commit that can still be aborted: reports an abort, and aborts when the commit's time is over. */
-const commitWatch = {
-  id: 'commitWatch',
-  src: 'commitWatch',
-  input: ({ context }: { context: InstanceContext }) => withCommit(context),
-  onError: { target: '#instance.failed', actions: 'rememberFailure' },
+const failing = { target: '#instance.failed', actions: 'rememberFailure' } as const
+
+/** Beside every part of a commit that can still be aborted: aborts it for all when its time is over. */
+const commitDeadline = {
+  id: 'commitDeadline',
+  src: 'commitDeadline',
+  input: ({ context }: { context: InstanceContext }) => context,
+  onError: failing,
+} as const
+
+/** Reports the state of the sync as a whole and does the coordinator's part in it. */
+const syncFollower = {
+  id: 'syncFollower',
+  src: 'syncFollower',
+  input: ({ context }: { context: InstanceContext }) => ({ ...withConfiguration(context), watching: false }),
+  onError: failing,
 } as const
 
 /**
- * One sync instance.
+ * One instance, and its part in the sync (machines/sync.ts), which it follows (`sync.seen`).
  *
  * idle          Connected, nothing stored. `sync.start` (validated before it is sent) begins.
- * initialising  Start position taken, destination blocked, collections created. May be repeated from its beginning.
- * replicating   Collection copy and event application run beside each other for as long as this state lasts, so that
- *               nothing below it stops them by accident:
- *   copying       segments are being copied, events applied meanwhile
- *   hashing       every document has been copied once; a commit would have to wait for the verifier's first pass
- *   applying      a commit would succeed, and soon
- *   draining      a pause: both workers finish what is under way, store their position and say so. Leaving
- *                 `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
- *   committing    source blocked if asked for, commit point taken; events are applied up to it. A commit that failed or
- *                 died before it was decided takes a new point: the source may have been written meanwhile
- * finishing     Every event is applied: traits are restored (`preparing`), both clusters are proved equal (`verifying`), the
- *               source is checked for late writes and the decision is stored (`deciding`), the destination is unblocked
- *               (`opening`), then (`canWrite`) unique indexes are converted (`converting`). Until it is decided the commit can be
- *               aborted (`commit.aborted`), which leads back to replicating; a rehearsal is aborted in any case. From the stored
- *               decision on it only goes forward
+ * syncing       The follower of the sync and the verification run for as long as this lasts:
+ *   joining       until the coordinator has initialised the sync
+ *   replicating   collection copy and event application run beside each other for as long as this state lasts, so that
+ *                 nothing below it stops them by accident:
+ *     copying       segments are being copied, events applied meanwhile
+ *     hashing       every document has been copied once; a commit would have to wait for the verifier's first pass
+ *     applying      a commit would succeed, and soon. A commit that the others are at is joined
+ *     draining      a pause: both workers finish what is under way, store their position and say so. Leaving
+ *                   `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
+ *     committing    this instance has got the commit. Once there is a commit point, events are applied up to it
+ *   finishing     every event up to the commit point is applied here, and the partitions are given back: the coordinator does
+ *                 the rest (`awaiting`); once the commit is decided it only goes forward (`handedOver`)
  * paused        Until `sync.resume`. Survives restarts. Nothing is under way that could fail, but another process with the
  *               same id may take the lease: then nothing can be resumed here
- * committed     The end of this direction.
+ * committed     The end of this direction: what the instance has come to is stored, then its lease is given back.
  * reversing     Source and destination change places:
  *   moving        what is stored moves to the new destination; the old one counts until that is acknowledged
- *   adapting      the new destination is made fit for it: blocked, traits held back, definitions followed
- * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was.
+ *   adapting      until the coordinator has made the new destination fit for it
+ * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was. A commit that failed before it was
+ *               decided may be aborted (`watching`), by any instance, and leads back to RUNNING then
  *
- * The verification runs for as long as `syncing` lasts; it waits for the copy by itself.
- *
- * Of several instances each has its own machine; what is done once for all (initialisation, the commit's steps) is done by the
- * coordinator's, and the others' actors wait for it. An instance whose lease was buried (`lease.buried`) begins anew from what
- * is stored, and one whose coordinator has begun another attempt to commit (`commit.renewed`) joins that. A pause that was asked
+ * An instance whose lease was buried (`lease.buried`) begins anew from what is stored, and so does one whose attempt to commit is
+ * over while the sync is at another. Where nothing is under way it only makes itself known again (`holding`). A pause that was asked
  * for outlasts both.
  *
  * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
@@ -78,33 +80,22 @@ export const instanceMachine = setup({
     tags: {} as PublicState | 'canCommit',
   },
   actors: {
-    initialisation: fromPromise<void, WithConfiguration>(placeholder('initialisation')),
-    collectionCopy: fromCallback<WorkerOrder, ReplicationInput>(placeholder('collectionCopy')),
-    eventApplication: fromCallback<WorkerOrder, ReplicationInput>(placeholder('eventApplication')),
+    collectionCopy: fromCallback<WorkerOrder, WithConfiguration>(placeholder('collectionCopy')),
+    eventApplication: fromCallback<WorkerOrder, WithConfiguration>(placeholder('eventApplication')),
     verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
-    commitWatch: fromCallback<WorkerOrder, CommitWatchInput>(placeholder('commitWatch')),
-    commitPoint: fromPromise<string, CommitInput>(placeholder('commitPoint')),
-    preparation: fromPromise<void, CommitInput>(placeholder('preparation')),
-    verdict: fromPromise<void, VerdictInput>(placeholder('verdict')),
-    decision: fromPromise<void, VerdictInput>(placeholder('decision')),
-    opening: fromPromise<void, WithConfiguration>(placeholder('opening')),
-    indexConversion: fromPromise<void, WithConfiguration>(placeholder('indexConversion')),
+    syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
+    commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
-    adaptation: fromPromise<void, WithConfiguration>(placeholder('adaptation')),
+    /** Takes the lease again where nothing else would. */
+    hold: fromPromise<void, WithConfiguration>(placeholder('hold')),
+    /** Gives the lease back once the end is stored. */
+    leave: fromPromise<void, WithConfiguration>(placeholder('leave')),
   },
   guards: {
     wasIdle: ({ context }) => context.configuration === null,
     hasFailed: ({ context }) => context.failure !== null,
     isCommitted: ({ context }) => context.canWrite && !context.commitRequested,
-    canWrite: ({ context }) => context.canWrite,
     isDecided: ({ context }) => context.decided,
-    isUndecided: ({ context }) => !context.decided && !context.canWrite,
-    isAbortOfThisCommit: ({ context, event }) =>
-      event.type === 'commit.aborted' &&
-      event.abortsBefore === context.abortsBefore &&
-      context.commitRequested &&
-      !context.decided &&
-      !context.canWrite,
     isAbortable: ({ context }) =>
       context.commitRequested && !context.decided && !context.canWrite && context.failure?.error !== 'LeaseLost',
     notInitialised: ({ context }) => !context.initialised,
@@ -114,18 +105,33 @@ export const instanceMachine = setup({
     isCommitRequested: ({ context }) => context.commitRequested,
     isReversing: ({ context }) => Boolean(context.reversing),
     isMoved: ({ context }) => context.reversing === 'adapting',
-    hasCommitPoint: ({ context }) => context.commitPoint !== null,
+    isAtPoint: ({ context }) => context.attempt > 0,
     isCopyCompleted: ({ context }) => context.copyCompleted,
     isReadyToCommit: ({ context }) =>
       context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
     isTakenOver: ({ event }) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
     bothDrained: ({ context }) => context.copyDrained && context.eventsDrained,
+    isSyncInitialised: ({ context: { sync } }) => sync?.initialised === true,
+    isSyncCommitted: ({ context: { sync } }) => sync?.committed === true,
+    isSyncAhead: ({ context: { sync, decided, canWrite } }) =>
+      sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
+    isSyncAborted: ({ context: { sync, ...own } }) =>
+      sync !== null && sync.aborts > own.abortsBefore && own.commitRequested && !own.decided && !own.canWrite,
+    isSyncAtAnother: ({ context: { sync, ...own } }) =>
+      sync !== null && own.attempt > 0 && sync.attempt !== own.attempt && !own.decided && !own.canWrite,
+    isSyncCommitting: ({ context: { sync } }) => sync?.underWay === true,
+    hasNewPoint: ({ context: { sync, ...own } }) =>
+      sync !== null &&
+      sync.commitPoint !== null &&
+      sync.attempt > 0 &&
+      own.attempt === 0 &&
+      sync.aborts === own.abortsBefore,
   },
   actions: {
     rememberFailure: assign({
       failure: ({ event }) => {
         if (event.type === 'worker.failed') return event.failure
-        return toFailure((event as unknown as { error: unknown }).error)
+        return toFailure((event as unknown as { error: unknown }).error, event.type.split('.').at(-1))
       },
     }),
     clearFailure: assign({ failure: null }),
@@ -133,6 +139,25 @@ export const instanceMachine = setup({
     clearPause: assign({ pauseRequested: false }),
     drainCopy: sendTo('collectionCopy', { type: 'worker.drain' }),
     drainEvents: sendTo('eventApplication', { type: 'worker.drain' }),
+    drainToPoint: sendTo('eventApplication', ({ context }) => ({
+      type: 'worker.drainTo',
+      commitPoint: context.commitPoint ?? '',
+    })),
+    /** What was read earlier may arrive later. */
+    see: assign({
+      sync: ({ context: { sync }, event }) =>
+        event.type === 'sync.seen' && event.sync.revision >= (sync?.revision ?? 0) ? event.sync : sync,
+    }),
+    /** It is not followed where nothing is under way. */
+    forgetSync: assign({ sync: null }),
+    beginAnew: assign(({ context }) => commitAnew(context)),
+    giveUpCommit: assign(({ context }) => commitAborted(context)),
+    goForward: assign(({ context }) => commitDecided(context)),
+    joinCommit: assign(({ context }) => commitJoined(context)),
+    takePoint: assign(({ context: { sync } }) => ({
+      attempt: sync?.attempt ?? 0,
+      commitPoint: sync?.commitPoint ?? null,
+    })),
   },
 }).createMachine({
   id: 'instance',
@@ -162,72 +187,63 @@ export const instanceMachine = setup({
     },
     syncing: {
       initial: 'choosing',
-      invoke: {
-        id: 'verification',
-        src: 'verification',
-        input: ({ context }) => withConfiguration(context),
-        onError: { target: 'failed', actions: 'rememberFailure' },
-      },
+      invoke: [
+        syncFollower,
+        {
+          id: 'verification',
+          src: 'verification',
+          input: ({ context }) => withConfiguration(context),
+          onError: failing,
+        },
+      ],
       on: {
-        'worker.failed': { target: 'failed', actions: 'rememberFailure' },
+        'worker.failed': failing,
+        'sync.seen': { actions: 'see' },
         // Of an instance that joins later than the first pass ended, or was cut off, others may have told before its own copy ends.
         'verification.hashed': { actions: assign({ hashed: true }) },
         'verification.restarted': { actions: assign({ hashed: false }) },
-        'lease.buried': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
-        'commit.renewed': { target: 'syncing', reenter: true, actions: assign(({ context }) => commitAnew(context)) },
-        'commit.aborted': {
-          guard: 'isAbortOfThisCommit',
-          target: 'syncing',
-          reenter: true,
-          actions: assign(({ context }) => commitAborted(context)),
-        },
-        'commit.passed': {
-          guard: 'isUndecided',
-          target: '.finishing',
-          actions: assign(({ context }) => commitPassed(context)),
-        },
+        'lease.buried': { target: 'syncing', reenter: true, actions: 'beginAnew' },
       },
+      always: [
+        {
+          guard: 'isSyncCommitted',
+          target: 'committed',
+          actions: ['goForward', assign({ commitRequested: false })],
+        },
+        { guard: 'isSyncAhead', target: '.finishing', actions: 'goForward' },
+        { guard: 'isSyncAborted', target: 'syncing', reenter: true, actions: 'giveUpCommit' },
+        { guard: 'isSyncAtAnother', target: 'syncing', reenter: true, actions: 'beginAnew' },
+      ],
       states: {
         choosing: {
           always: [
-            { guard: 'notInitialised', target: 'initialising' },
+            { guard: 'notInitialised', target: 'joining' },
             { guard: 'isReached', target: 'finishing' },
             { target: 'replicating' },
           ],
         },
-        initialising: {
+        joining: {
           tags: 'RUNNING',
           on: { 'sync.pause': { guard: 'isPauseNew', actions: 'requestPause' } },
-          invoke: {
-            id: 'initialisation',
-            src: 'initialisation',
-            input: ({ context }) => withConfiguration(context),
-            onDone: [
-              { guard: 'isPauseRequested', target: '#instance.paused', actions: assign({ initialised: true }) },
-              { target: 'replicating', actions: assign({ initialised: true }) },
-            ],
-            onError: { target: '#instance.failed', actions: 'rememberFailure' },
-          },
+          always: { guard: 'isSyncInitialised', target: 'joined', actions: assign({ initialised: true }) },
+        },
+        joined: {
+          tags: 'RUNNING',
+          always: [{ guard: 'isPauseRequested', target: '#instance.paused' }, { target: 'choosing' }],
         },
         replicating: {
           invoke: [
             {
               id: 'collectionCopy',
               src: 'collectionCopy',
-              input: ({ context }) => ({
-                ...withConfiguration(context),
-                commitBegun: context.commitRequested || context.commitAborted,
-              }),
-              onError: { target: '#instance.failed', actions: 'rememberFailure' },
+              input: ({ context }) => withConfiguration(context),
+              onError: failing,
             },
             {
               id: 'eventApplication',
               src: 'eventApplication',
-              input: ({ context }) => ({
-                ...withConfiguration(context),
-                commitBegun: context.commitRequested || context.commitAborted,
-              }),
-              onError: { target: '#instance.failed', actions: 'rememberFailure' },
+              input: ({ context }) => withConfiguration(context),
+              onError: failing,
             },
           ],
           initial: 'choosing',
@@ -258,6 +274,7 @@ export const instanceMachine = setup({
             },
             applying: {
               tags: ['RUNNING', 'canCommit'],
+              always: { guard: 'isSyncCommitting', target: 'committing', actions: 'joinCommit' },
               on: {
                 'sync.pause': 'draining',
                 'sync.commit': {
@@ -285,27 +302,12 @@ export const instanceMachine = setup({
             },
             committing: {
               tags: 'COMMITTING',
-              invoke: [
-                commitWatch,
-                {
-                  id: 'commitPoint',
-                  src: 'commitPoint',
-                  input: ({ context }) => withCommit(context),
-                  onDone: {
-                    actions: [
-                      assign({ commitPoint: ({ event }) => event.output }),
-                      sendTo('eventApplication', ({ event }) => ({
-                        type: 'worker.drainTo' as const,
-                        commitPoint: event.output,
-                      })),
-                    ],
-                  },
-                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
-                },
-              ],
+              invoke: commitDeadline,
+              always: { guard: 'hasNewPoint', actions: ['takePoint', 'drainToPoint'] },
               on: {
+                'sync.abort': { guard: 'isAbortable', actions: assign({}) },
                 'events.reached': {
-                  guard: 'hasCommitPoint',
+                  guard: 'isAtPoint',
                   target: '#instance.syncing.finishing',
                   actions: assign({ reached: true }),
                 },
@@ -317,89 +319,75 @@ export const instanceMachine = setup({
           tags: 'COMMITTING',
           initial: 'choosing',
           states: {
-            choosing: {
-              // Once it is decided nothing on the destination may be made equal to the source again.
-              always: [
-                { guard: 'canWrite', target: 'converting' },
-                { guard: 'isDecided', target: 'opening' },
-                { target: 'preparing' },
-              ],
+            choosing: { always: [{ guard: 'isDecided', target: 'handedOver' }, { target: 'awaiting' }] },
+            awaiting: {
+              invoke: commitDeadline,
+              on: { 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
             },
-            preparing: {
-              invoke: [
-                commitWatch,
-                {
-                  id: 'preparation',
-                  src: 'preparation',
-                  input: ({ context }) => withCommit(context),
-                  onDone: 'verifying',
-                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
-                },
-              ],
-            },
-            verifying: {
-              invoke: [
-                commitWatch,
-                {
-                  id: 'verdict',
-                  src: 'verdict',
-                  input: ({ context }) => withCommitPoint(context),
-                  onDone: 'deciding',
-                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
-                },
-              ],
-            },
-            deciding: {
-              invoke: [
-                commitWatch,
-                {
-                  id: 'decision',
-                  src: 'decision',
-                  input: ({ context }) => withCommitPoint(context),
-                  onDone: { target: 'opening', actions: assign({ decided: true }) },
-                  onError: { target: '#instance.failed', actions: 'rememberFailure' },
-                },
-              ],
-            },
-            opening: {
-              invoke: {
-                id: 'opening',
-                src: 'opening',
-                input: ({ context }) => withConfiguration(context),
-                onDone: { target: 'converting', actions: assign({ canWrite: true }) },
-                onError: { target: '#instance.failed', actions: 'rememberFailure' },
-              },
-            },
-            converting: {
-              invoke: {
-                id: 'indexConversion',
-                src: 'indexConversion',
-                input: ({ context }) => withConfiguration(context),
-                onDone: { target: '#instance.committed', actions: assign({ commitRequested: false }) },
-                onError: { target: '#instance.failed', actions: 'rememberFailure' },
-              },
-            },
+            handedOver: {},
           },
         },
       },
     },
     paused: {
       tags: 'PAUSED',
+      entry: 'forgetSync',
+      initial: 'resting',
       on: {
         'sync.resume': { target: 'syncing', actions: 'clearPause' },
         'worker.failed': { guard: 'isTakenOver', target: 'failed', actions: 'rememberFailure' },
+        'lease.buried': '.holding',
+      },
+      states: {
+        resting: {},
+        holding: {
+          invoke: {
+            id: 'hold',
+            src: 'hold',
+            input: ({ context }) => withConfiguration(context),
+            onDone: 'resting',
+            onError: 'resting',
+          },
+        },
       },
     },
     committed: {
       tags: 'COMMITTED',
+      entry: 'forgetSync',
+      initial: 'leaving',
       on: { 'sync.reverse': { target: 'reversing', actions: assign({ reversing: 'moving' }) } },
+      states: {
+        leaving: {
+          invoke: {
+            id: 'leave',
+            src: 'leave',
+            input: ({ context }) => withConfiguration(context),
+            onDone: 'left',
+            onError: 'left',
+          },
+          on: { 'lease.buried': 'holding' },
+        },
+        // It may have to store yet what it has come to.
+        holding: {
+          invoke: {
+            id: 'hold',
+            src: 'hold',
+            input: ({ context }) => withConfiguration(context),
+            onDone: 'leaving',
+            onError: 'leaving',
+          },
+          on: { 'lease.buried': { target: 'holding', reenter: true } },
+        },
+        left: {},
+      },
     },
     reversing: {
       tags: 'REVERSING',
       initial: 'choosing',
       on: {
-        'worker.failed': { target: 'failed', actions: 'rememberFailure' },
-        'lease.buried': { target: 'reversing', reenter: true },
+        'worker.failed': failing,
+        'sync.seen': { actions: 'see' },
+        'lease.buried': { target: 'reversing', reenter: true, actions: 'forgetSync' },
       },
       states: {
         choosing: {
@@ -411,48 +399,56 @@ export const instanceMachine = setup({
             src: 'metadataMove',
             input: ({ context }) => withConfiguration(context),
             onDone: { target: 'adapting', actions: assign(({ context }) => turnedContext(context)) },
-            onError: { target: '#instance.failed', actions: 'rememberFailure' },
+            onError: failing,
           },
         },
         adapting: {
-          invoke: {
-            id: 'adaptation',
-            src: 'adaptation',
-            input: ({ context }) => withConfiguration(context),
-            onDone: { target: '#instance.syncing', actions: assign({ reversing: null }) },
-            onError: { target: '#instance.failed', actions: 'rememberFailure' },
-          },
+          invoke: syncFollower,
+          always: { guard: 'isSyncInitialised', target: '#instance.syncing', actions: assign({ reversing: null }) },
         },
       },
     },
     failed: {
       tags: 'FAILED',
+      entry: 'forgetSync',
       initial: 'choosing',
       states: {
         choosing: { always: [{ guard: 'isAbortable', target: 'watching' }, { target: 'resting' }] },
         resting: {},
-        // A commit that has failed before it was decided may be aborted, also by another instance or by its time limit, and leads
-        // back to RUNNING then, where `resume` would commit again.
         watching: {
-          invoke: commitWatch,
-          on: {
-            'commit.aborted': {
-              guard: 'isAbortOfThisCommit',
-              target: '#instance.syncing',
-              actions: [assign(({ context }) => commitAborted(context)), 'clearFailure', 'clearPause'],
-            },
+          invoke: [
+            { ...syncFollower, input: ({ context }) => ({ ...withConfiguration(context), watching: true }) },
+            commitDeadline,
+          ],
+          on: { 'sync.seen': { actions: 'see' }, 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
+          always: {
+            guard: 'isSyncAborted',
+            target: '#instance.syncing',
+            actions: ['giveUpCommit', 'clearFailure', 'clearPause'],
           },
+        },
+        holding: {
+          invoke: {
+            id: 'hold',
+            src: 'hold',
+            input: ({ context }) => withConfiguration(context),
+            onDone: 'choosing',
+            onError: 'choosing',
+          },
+          on: { 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
         },
       },
       on: {
         // Whatever it failed with before: that is the other process's to mend.
         'worker.failed': { guard: 'isTakenOver', target: '.resting', actions: 'rememberFailure' },
+        'lease.buried': '.holding',
         'sync.resume': [
-          { guard: 'isReversing', target: 'reversing', actions: ['clearFailure', 'clearPause'] },
           {
-            target: 'syncing',
-            actions: [assign(({ context }) => commitAnew(context)), 'clearFailure', 'clearPause'],
+            guard: 'isReversing',
+            target: 'reversing',
+            actions: ['clearFailure', 'clearPause'],
           },
+          { target: 'syncing', actions: ['beginAnew', 'clearFailure', 'clearPause'] },
         ],
       },
     },

@@ -1,12 +1,15 @@
 import type { Failure } from '../src/domain/errors.ts'
 import type { Limits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
+import type { SyncView } from './sync-view.ts'
 
 /** Commands of the operator, in the imperative. */
 export type SyncCommand =
   | { type: 'sync.start'; configuration: StartConfiguration }
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
+  /** Accepted before the decision; what it asks for is stored for all instances, and followed from there. */
+  | { type: 'sync.abort' }
   /** Accepted once what it asks for is stored for all instances; its fields are explained in `InstanceContext`. */
   | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null; dryRun: boolean }
   | { type: 'sync.reverse' }
@@ -23,12 +26,8 @@ export type WorkerReport =
   | { type: 'worker.failed'; failure: Failure }
   /** The lease expired and the others have taken over what this instance had; it comes back as a new one. */
   | { type: 'lease.buried' }
-  /** The coordinator has begun a new attempt to commit. */
-  | { type: 'commit.renewed' }
-  /** The commit that had so many aborts before it is aborted, for all instances: by the operator, by its time limit, or because it was a rehearsal. */
-  | { type: 'commit.aborted'; abortsBefore: number }
-  /** The commit is decided, without this instance: nothing may be applied any more. */
-  | { type: 'commit.passed' }
+  /** How the sync as a whole is now. */
+  | { type: 'sync.seen'; sync: SyncView }
 
 /** What the instance tells its workers. */
 export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitPoint: string }

@@ -1,19 +1,20 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from 'pino'
 import type { Instance } from './api/instance.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
+import { addCircumstances } from './domain/circumstances.ts'
 import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
 import type { CommitRequest } from './domain/commit-request.ts'
+import { errorStack, errorText, unreachableText } from './domain/error-text.ts'
 import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { InstancesReport } from './domain/instances.ts'
+import type { Journal } from './domain/journal.ts'
 import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import type { TeamAnswers, TeamCommand } from './domain/team-command.ts'
-import { redactUris } from './domain/uri-rules.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
@@ -22,7 +23,8 @@ import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { CommandTrail } from './sync/command-trail.ts'
 import { clusterNames, findStoredSync } from './sync/find-stored.ts'
-import { idleProgress, publicState } from './sync/report-progress.ts'
+import { idleProgress } from './sync/report-progress.ts'
+import { Story } from './sync/story.ts'
 import { SyncInstance } from './sync/sync-instance.ts'
 import type { Mismatch } from './verify/difference.ts'
 
@@ -30,7 +32,7 @@ export interface ComposeOptions {
   cluster0: string
   cluster1: string
   id: string
-  log: Logger
+  journal: Journal
   loadLevel: LoadLevel
   /** Where instances tell each other that they are alive; null: in the metadata database. */
   redis: string | null
@@ -56,7 +58,9 @@ export class ComposedInstance implements Instance {
   readonly #booted: Promise<void>
   #instance: SyncInstance | null = null
   #bootFailure: unknown = null
-  #lastState = ''
+  /** What is missing before there is an instance to command. */
+  #waitingFor = ''
+  #reporting: Disposable | null = null
   #redis: RedisLiveness | null = null
   readonly #trail: CommandTrail
 
@@ -70,12 +74,13 @@ export class ComposedInstance implements Instance {
     }
     this.#trail = new CommandTrail(
       () => this.#instance?.audit ?? null,
-      (error) => options.log.warn({ error: describe(error) }, 'audit not stored'),
+      (error) => options.journal('audit not stored', { error: errorText(error) }),
     )
     this.#booted = this.#boot(incarnation).catch((error) => {
       if (error instanceof StoppedError) return
       this.#bootFailure = error
-      options.log.fatal({ error: describe(error) }, 'the instance cannot start')
+      const stack = errorStack(error)
+      options.journal('the instance cannot start', { ...toFailure(error), ...(stack && { stack }) })
       options.onFailure()
     })
   }
@@ -145,7 +150,7 @@ export class ComposedInstance implements Instance {
   recordCommand(call: CommandCall, admitted: boolean): void {
     const { time, ...rest } = call
     // A line has a time of its own, of when the command was answered.
-    this.#options.log.info({ received: time, ...rest }, 'audit')
+    this.#options.journal('audit', { received: time, ...rest })
     if (admitted) this.#trail.add({ ...call, mongosyncID: this.#options.id })
   }
 
@@ -160,6 +165,7 @@ export class ComposedInstance implements Instance {
   /** Drains for a moment; what does not end by then (a cluster that does not answer) is given up. */
   async close(): Promise<void> {
     this.#trail.close()
+    this.#reporting?.[Symbol.dispose]()
     const givingUp = setTimeout(() => this.#stop.abort(), closePatienceMS)
     if (!this.#instance) this.#stop.abort()
     await this.#instance?.close()
@@ -183,18 +189,16 @@ export class ComposedInstance implements Instance {
       const known = isRefusalName(error) && error !== 'InternalError'
       throw new RefusedError(known ? error : 'WrongState', errorDescription)
     }
-    throw new RefusedError(
-      'ClusterUnreachable',
-      'connecting: a cluster does not answer yet, or another instance still holds the lease; try again',
-    )
+    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`)
   }
 
   async #boot(incarnation: string): Promise<void> {
-    const { log, id, atStep, dropEventsOf, onFailure } = this.#options
+    const { journal, id, atStep, dropEventsOf, onFailure } = this.#options
     const context: RetryContext = {
       monitor: new RetryMonitor(),
       signal: this.#stop.signal,
-      onRetry: (what, error) => log.warn({ what, error: describe(error) }, 'retrying'),
+      onRetry: (what, error) => journal('retrying', { what, error: errorText(error) }),
+      journal,
     }
     for (const name of clusterNames) {
       this.#clusters[name].monitor = context.monitor
@@ -209,6 +213,7 @@ export class ComposedInstance implements Instance {
     if (redis !== null) this.#redis = await openRedis(redis, facts)
     const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context)
     const stored = await findStored()
+    const story = new Story(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
       clusters: this.#clusters,
       addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
@@ -223,20 +228,18 @@ export class ComposedInstance implements Instance {
       redis: redis !== null,
       findStored,
       onTransition: (snapshot) => {
-        const state = publicState(snapshot)
-        if (state === this.#lastState) return
-        this.#lastState = state
-        log.info({ state, value: snapshot.value, failure: snapshot.context.failure ?? undefined }, 'state')
-        if (state === 'FAILED') onFailure()
+        if (story.told(snapshot) === 'FAILED') onFailure()
       },
     })
     if (stored) await instance.restore(stored)
     this.#instance = instance
-    log.info({ versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null }, 'connected')
+    this.#reporting = story.reporting(() => instance.progress())
+    journal('connected', { versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null })
   }
 
   /** Waits for the cluster for as long as it takes: an instance may be started before its clusters. */
   async #connect(name: ClusterName): Promise<ClusterFacts> {
+    this.#waitingFor = `${name} does not answer yet`
     for (;;) {
       if (this.#stop.signal.aborted) throw new StoppedError()
       try {
@@ -244,10 +247,14 @@ export class ComposedInstance implements Instance {
         await this.#clusters[name].client.connect()
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
+        this.#waitingFor =
+          'the stored state is read, or another process with the same --id still holds the lease; try again'
         return facts
       } catch (error) {
+        addCircumstances(error, { cluster: name })
         if (!isTransient(error)) throw toFatal(`connecting to ${name}`, error)
-        this.#options.log.warn({ cluster: name, error: describe(error) }, 'waiting for cluster')
+        this.#waitingFor = `${unreachableText(error)}; check that cluster and the way to it`
+        this.#options.journal('waiting for cluster', { cluster: name, error: errorText(error) })
         await sleep(250)
       }
     }
@@ -257,8 +264,4 @@ export class ComposedInstance implements Instance {
 async function openRedis(url: string, facts: Record<ClusterName, ClusterFacts>): Promise<RedisLiveness> {
   const { RedisLiveness } = await import('./redis/redis-liveness.ts')
   return new RedisLiveness(url, [facts.cluster0.identity, facts.cluster1.identity].sort().join(':'))
-}
-
-function describe(error: unknown): string {
-  return redactUris(error instanceof Error ? error.message : String(error))
 }

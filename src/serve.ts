@@ -6,39 +6,40 @@ import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
 import { collectInOneGo } from './collect-garbage.ts'
 import { ComposedInstance } from './compose.ts'
+import { errorStack, errorText } from './domain/error-text.ts'
 import { createLog, type OpenLog } from './log/log.ts'
 
 /** One instance, from its options to the signal that ends it. */
 export async function serve(options: ServeCommandOptions, version: string): Promise<void> {
   collectInOneGo()
-  const { log, reopen, rotate } = openLog(options)
+  const { journal, reopen, rotate } = openLog(options)
   // Also without a file: Node answers SIGUSR1 by opening its inspector, which runs whatever a local user sends to it. mongosync,
   // like mongod (https://www.mongodb.com/docs/manual/tutorial/rotate-log-files/), rotates its log then.
   process.on('SIGUSR1', () => {
     if (options.logPath === null) return
     rotate()
-    log.info('log rotated')
+    journal('log rotated', {})
   })
   if (options.logPath !== null) {
     process.on('SIGHUP', () => {
       reopen()
-      log.info('log reopened')
+      journal('log reopened', {})
     })
   }
-  for (const notice of options.notices) log.warn({ notice }, 'notice')
+  for (const notice of options.notices) journal('notice', { notice })
   const crashAt = process.env['TANDEM_CRASH_AT']
   const dropEventsOf = process.env['TANDEM_DROP_EVENTS_OF'] ?? null
   // An instance that was started with one of them by mistake dies or loses documents on purpose.
-  if (crashAt !== undefined || dropEventsOf !== null) log.warn({ crashAt, dropEventsOf }, 'fault injected')
+  if (crashAt !== undefined || dropEventsOf !== null) journal('fault injected', { crashAt, dropEventsOf })
   const instance = new ComposedInstance({
     cluster0: options.cluster0,
     cluster1: options.cluster1,
     id: options.id,
-    log,
+    journal,
     loadLevel: options.loadLevel,
     redis: options.redis,
     atStep: (step) => {
-      log.debug({ step }, 'commit step')
+      journal('commit step', { step })
       // Fault tests: die here as by kill -9.
       if (step === crashAt) process.kill(process.pid, 'SIGKILL')
     },
@@ -48,23 +49,23 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
     },
   })
   const onInternalError = (error: unknown): void =>
-    log.error({ error: error instanceof Error ? (error.stack ?? error.message) : String(error) }, 'request failed')
+    journal('request failed', { error: errorStack(error) ?? errorText(error) })
   const sampler = new Sampler(instance, { onInternalError })
   const { port, bind, tls, token } = options
   const api = createApi({ instance, sampler, version, token, anyHost: !isLoopback(bind), onInternalError })
   const onClosing = (): void => sampler.close()
   const server = await serveApi({ api, port, hostname: bind, tls, onClosing }).catch((error: Error) => {
-    log.fatal({ error: error.message }, 'cannot listen')
+    journal('cannot listen', { error: error.message })
     if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
     process.exit(1)
   })
-  log.info({ bind, port: server.port, tls: tls !== null, token: options.token !== null, version }, 'listening')
+  journal('listening', { bind, port: server.port, tls: tls !== null, token: token !== null, version })
 
   let stopping = false
   const stop = async (): Promise<void> => {
     if (stopping) return // mongosync: repeated signals must not crash
     stopping = true
-    log.info('stopping')
+    journal('stopping', {})
     await server.close()
     await instance.close()
     process.exit(0)

@@ -1,4 +1,5 @@
 import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { Tombstone } from '../mongo/tombstone-store.ts'
@@ -13,7 +14,7 @@ export interface CopyEndsParts {
   catalogue: Catalogue
   documents: ReconcileDependencies
   /** Those whose events are applied here. */
-  partitions: ReadonlyMap<number, unknown>
+  partitions: ReadonlyMap<number, { epoch: number }>
   partitionCount: number
   /** Several instances share the events. */
   shared: boolean
@@ -54,11 +55,16 @@ export class CopyEnds {
 
   /** Copied, for these partitions, and stored so. */
   async mark(entry: CatalogueEntry): Promise<void> {
-    const { catalogue, metadata, partitions, partitionCount } = this.#parts
+    const { catalogue, metadata, partitions, partitionCount, documents } = this.#parts
     if (catalogue.get(entry.uuid) !== entry) return
     entry.state = 'copied'
-    const ended = [...partitions.keys()].filter((partition) => !entry.endedPartitions.has(partition))
-    entry.totalCopied = await metadata.collections.endCopy(entry.uuid, ended, partitionCount)
-    for (const partition of ended) entry.endedPartitions.add(partition)
+    const ended = [...partitions].filter(([partition]) => !entry.endedPartitions.has(partition))
+    const epochs = new Map(ended.map(([partition, { epoch }]) => [partition, epoch]))
+    entry.totalCopied = await metadata.collections.endCopy(entry.uuid, epochs, partitionCount)
+    for (const partition of epochs.keys()) entry.endedPartitions.add(partition)
+    if (ended.length === 0) return
+    const name = namespace(entry.database, entry.name)
+    const copied = { namespace: name, bytes: entry.copiedBytes, partitions: ended.length }
+    documents.context.journal?.('collection copied', copied)
   }
 }

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Barriers, ChangeTimes, SeenDatabase, Touched } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { StageStore } from '../coordination/stages.ts'
-import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
+import type { SyncStore } from '../coordination/sync-store.ts'
+import { type ClusterTime, earlierOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -16,7 +16,7 @@ export interface DefinitionFollowerParts {
   definitions: DefinitionReconciler
   metadata: Metadata
   coordination: Coordination
-  stages: StageStore
+  store: SyncStore
   barriers: Barriers
   partitionCount: number
   context: RetryContext
@@ -67,13 +67,19 @@ export class DefinitionFollower {
     const { coordination, barriers, partitionCount, shared } = this.#parts
     const isKnown = (uuid: string): boolean => shared.catalogue.get(uuid) !== undefined
     if (this.#cameTo !== time && this.#seen.hasAll(touched, last, isKnown)) return
+    const began = performance.now()
+    const { journal } = this.#parts.context
+    const clusterTime = `${secondsOf(time)}:${ordinalOf(time)}`
+    const databases = [...touched.keys()]
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#lookAnew()
       for (const seen of await this.#reconcile(touched)) this.#seen.add(seen)
       if (this.#cameTo === time) await barriers.settle(time, touched)
+      journal?.('definitions followed', { databases, seconds: secondsSince(began) })
       return
     }
     await barriers.reach(time, touched, partitions)
+    if (this.#cameTo !== time) journal?.('barrier reached', { clusterTime, databases, partitions })
     this.#cameTo = time
     coordination.nudge()
     this.#waits = true
@@ -91,17 +97,18 @@ export class DefinitionFollower {
     await shared.reload()
     // Not before: what is not catalogued by then had gone.
     for (const one of seen) this.#seen.add(one)
+    journal?.('barrier passed', { clusterTime, seconds: secondsSince(began) })
   }
 
   async #reconcile(touched: Touched, aheadMax = 0): Promise<SeenDatabase[]> {
-    const { shared, definitions, coordination, stages } = this.#parts
+    const { shared, definitions, coordination, store } = this.#parts
     const seen: SeenDatabase[] = []
     await shared.exclusively(async () => {
       for (const [database, uuids] of touched) {
         seen.push(await definitions.reconcile(database, uuids, 'copied', aheadMax))
       }
     })
-    if (coordination.members.length > 1) await stages.catalogueChanged()
+    if (coordination.members.length > 1) await store.catalogueChanged()
     return seen
   }
 
@@ -129,11 +136,17 @@ export class DefinitionFollower {
       const behind = all.filter((one) => !barrier.reached.has(one) && timeOf(one) <= barrier.time)
       this.barrierWaitsFor = behind
       if (behind.length > 0) continue
+      const began = performance.now()
       await this.#lookAnew()
       this.#parts.atStep('barrier')
       const seen = await this.#reconcile(barrier.touched, aheadAtBarrier)
       this.#parts.atStep('barrierDone')
       await barriers.done(barrier, seen)
+      this.#parts.context.journal?.('barrier led', {
+        clusterTime: `${secondsOf(barrier.time)}:${ordinalOf(barrier.time)}`,
+        databases: [...barrier.touched.keys()],
+        seconds: secondsSince(began),
+      })
       coordination.nudge()
       await barriers.forget(all.map(timeOf).reduce(earlierOf))
     }
@@ -155,7 +168,7 @@ export class DefinitionFollower {
     const now = performance.now()
     if (now - this.#keptUpAt < keepUpMS) return
     this.#keptUpAt = now
-    const { shared, definitions, coordination, stages, context } = this.#parts
+    const { shared, definitions, coordination, store, context } = this.#parts
     if (coordination.leading) {
       const changed = await retry('looking for changes of shard keys', context, () => definitions.changedUntold())
       if (changed.length === 0) return
@@ -164,7 +177,7 @@ export class DefinitionFollower {
       const touched = new Map(changed.map((database) => [database, new Set<string>()]))
       await this.#parts.events()?.behindBarrier(async () => void (await this.#reconcile(touched)))
     } else {
-      const { catalogue } = await stages.load()
+      const catalogue = await store.catalogueChanges()
       if (catalogue !== this.#seenCatalogue) await shared.reload()
       this.#seenCatalogue = catalogue
     }
@@ -172,12 +185,17 @@ export class DefinitionFollower {
 
   /** Once in each tenure: a predecessor in office may have died between the destination and the catalogue. */
   async #lookAnew(): Promise<void> {
-    const { shared, coordination } = this.#parts
+    const { shared, coordination, barriers } = this.#parts
     const { coordinatorEpoch } = coordination
     if (this.#lookedIn === coordinatorEpoch) return
     this.#lookedIn = coordinatorEpoch
+    await barriers.takeOver()
     await shared.lookAnew()
   }
+}
+
+function secondsSince(began: number): number {
+  return (performance.now() - began) / 1_000
 }
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {

@@ -105,6 +105,7 @@ export class OwnedPartitions {
     const leaving = [...coordination.held.keys()].filter((partition) => !coordination.staying.has(partition))
     await coordination.release(leaving)
     if (claims.length === 0) return new Map()
+    await metadata.collections.claimCopies(new Map(claims))
     await this.#parts.reload()
     const positions = await metadata.loadPartitions()
     for (const entry of catalogue.entries()) {

@@ -89,7 +89,7 @@ export class DefinitionReconciler {
     newState: CatalogueEntry['state'] | 'refused',
     aheadMax = 0,
   ): Promise<SeenDatabase> {
-    return await retry(`following definitions of ${database}`, this.#context, async () => {
+    return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // What has this time or an earlier one is committed when the note is, on each shard, and the look shows it. Not later than the
       // note itself: a time that a primary told which was deposed then may be ahead of its successor.
       const { latest } = this.#source
@@ -146,6 +146,7 @@ export class DefinitionReconciler {
         if (!isAsked && sameIndexes(found, known.wanted.indexes)) found = undefined
         await this.#follow(known, one, look, found, standing?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
+        progressed(false)
       }
       await this.#destination.followViews(database, views)
       return { database, time, indexesOf }

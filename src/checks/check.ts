@@ -1,3 +1,4 @@
+import { unreachableText } from '../domain/error-text.ts'
 import { type FailureName, FatalError, type RefusalName, RefusedError, StoppedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -86,8 +87,12 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
   if (fatal instanceof FatalError && fatal.failure === 'UnsupportedChange') {
     return new RefusedError('UnsupportedCollection', fatal.message, { cause: error })
   }
-  if (isTransient(error) || error instanceof StoppedError) {
-    const description = `a cluster does not answer; check both and send ${command} again`
+  if (error instanceof StoppedError) {
+    const description = `the instance stopped what it was doing: it ends, or has lost its lease; send ${command} again`
+    return new RefusedError('ClusterUnreachable', description, { cause: error })
+  }
+  if (isTransient(error)) {
+    const description = `${unreachableText(error)}; check that cluster and the way to it, then send ${command} again`
     return new RefusedError('ClusterUnreachable', description, { cause: error })
   }
   return error

@@ -34,7 +34,7 @@ export function addLogOptions(command: Command): Command {
       100,
     )
     .option('--logFiles <number>', 'log files to keep, tandem.log among them', integerBetween(1, 1_000), 10)
-    .option('--verbosity <level>', `log level: ${Object.keys(logLevels).join(', ')}`, logLevel, 'debug')
+    .option('--verbosity <level>', `log level: ${Object.keys(logLevels).join(', ')}`, logLevel, 'info')
 }
 
 export function readLogOptions(command: Command): LogOptions {

@@ -1,4 +1,5 @@
-import type { StageStore } from '../coordination/stages.ts'
+import type { Team } from '../coordination/team.ts'
+import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -7,7 +8,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 export interface ReversePositionParts {
   destination: Cluster
   metadata: Metadata
-  stages: StageStore
+  team: Pick<Team, 'load' | 'report'>
   context: RetryContext
   /** The coordinator's tenure. */
   epoch: () => number
@@ -28,11 +29,14 @@ export class ReversePosition {
   }
 
   async take(): Promise<void> {
-    const { destination, metadata, stages, context, epoch } = this.#parts
+    const { destination, metadata, team, context, epoch } = this.#parts
     // One that an earlier version has taken says nothing of what it allowed afterwards.
     if (await metadata.loadPosition('reverse')) {
-      if (!(await stages.load()).writesHeld) return
-    } else await stages.set({ writesHeld: true })
+      if (!(await team.load()).context.writesHeld) return
+    } else if (!(await team.report({ type: 'reversal.noted' })).context.writesHeld) {
+      // The commit was aborted meanwhile: a position that was not noted first would stay for good.
+      throw new StoppedError()
+    }
     await retry('noting where a reversal would begin', context, () => appendNote(destination, 'writes allowed'))
     await metadata.savePosition('reverse', epoch(), { kind: 'time', time: destination.latest })
   }

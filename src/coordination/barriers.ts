@@ -1,6 +1,6 @@
 import type { Binary, Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import type { StoredDocuments } from '../mongo/stored-documents.ts'
+import { notOfLater, type StoredDocuments } from '../mongo/stored-documents.ts'
 import { fromUuid, toUuid } from '../mongo/uuid.ts'
 
 /** What definitions changed at one cluster time: by database, the UUIDs of collections whose indexes may have changed. */
@@ -35,8 +35,21 @@ export interface Barrier {
  */
 export class Barriers {
   readonly #stored: StoredDocuments
-  constructor(stored: StoredDocuments) {
+  readonly #term: () => number
+
+  /** @param term the coordinator's: one of an earlier term ends no barrier that a later one has taken over */
+  constructor(stored: StoredDocuments, term: () => number = () => 0) {
     this.#stored = stored
+    this.#term = term
+  }
+
+  /**
+   * First in each term: what a coordinator of an earlier one has still under way changes none of these any more. Barriers that come
+   * to be later need it not, for what it has under way is about those that it had seen.
+   */
+  async takeOver(): Promise<void> {
+    const term = this.#term()
+    await this.#stored.update('barriers', [{ q: { term: notOfLater(term) }, u: { $set: { term } }, multi: true }])
   }
 
   /**
@@ -82,18 +95,21 @@ export class Barriers {
   async done({ time, touched }: Barrier, seen: readonly SeenDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, seen: seen.map(toSeen) } }
-    await this.#stored.update('barriers', [{ q: { _id: keyOf(time), touched: { $size: covered.length } }, u }])
+    const q = { _id: keyOf(time), touched: { $size: covered.length }, term: notOfLater(this.#term()) }
+    await this.#stored.update('barriers', [{ q, u }])
   }
 
   /** One that somebody had come to before he got all partitions, and did what it asks for by himself. Without one, nothing. */
   async settle(time: ClusterTime, touched: Touched): Promise<void> {
     const u = { $set: { done: true, covered: toStored(touched) } }
-    await this.#stored.update('barriers', [{ q: { _id: keyOf(time), done: false }, u }])
+    const q = { _id: keyOf(time), done: false, term: notOfLater(this.#term()) }
+    await this.#stored.update('barriers', [{ q, u }])
   }
 
   /** Those that are done and that no partition will come to again, whoever gets it: all stored positions are beyond. */
   async forget(before: ClusterTime): Promise<void> {
-    await this.#stored.delete('barriers', [{ q: { _id: { $lt: keyOf(before) }, done: true }, limit: 0 }])
+    const q = { _id: { $lt: keyOf(before) }, done: true, term: notOfLater(this.#term()) }
+    await this.#stored.delete('barriers', [{ q, limit: 0 }])
   }
 }
 

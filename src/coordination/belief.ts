@@ -1,5 +1,6 @@
 import type { LeaseView } from '../domain/owner.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
+import { type HostMoment, hostClocks } from '../mongo/host-clocks.ts'
 import type { Belief } from '../mongo/lease.ts'
 import type { Liveness } from './liveness.ts'
 
@@ -16,20 +17,20 @@ const silenceMS = 1_500
 export class StoreBelief implements Belief {
   readonly windowMS = windowMS
   readonly #liveness: Liveness
-  #heardAt = Number.NEGATIVE_INFINITY
+  #heardAt: HostMoment | null = null
   readonly #silentSince = new Map<string, number>()
 
   constructor(liveness: Liveness) {
     this.#liveness = liveness
   }
 
-  /** A beat of this instance, sent at this moment of the monotonic clock, has been acknowledged. */
-  heard(sentAt: number): void {
-    this.#heardAt = Math.max(this.#heardAt, sentAt)
+  /** A beat of this instance, sent at this moment, has been acknowledged; beats come in the order in which they were sent. */
+  heard(sentAt: HostMoment): void {
+    this.#heardAt = sentAt
   }
 
   holds(): boolean {
-    return performance.now() - this.#heardAt < this.#liveness.ttlMS
+    return this.#heardAt !== null && hostClocks.longestSince(this.#heardAt) < this.#liveness.ttlMS
   }
 
   async knows(id: string, incarnation: string): Promise<boolean> {

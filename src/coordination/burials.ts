@@ -9,6 +9,8 @@ export interface BurialsParts {
   /** How long an instance may go on believing that it holds its lease, ms. */
   confirmMS: number
   onFailed: (id: string, error: unknown) => void
+  /** None of its writes is under way any more. */
+  onEvicted: (lease: LeaseView, seconds: number) => void
   /** What the buried instance owned may be claimed by now. */
   onOver: () => void
 }
@@ -30,15 +32,19 @@ export class Burials {
   }
 
   #bury(lease: LeaseView, signal: AbortSignal): void {
-    const { store, confirmMS, onFailed, onOver } = this.#parts
+    const { store, confirmMS, onFailed, onEvicted, onOver } = this.#parts
     const key = ownerToken(lease.id, lease.epoch)
     if (this.#underWay.has(key)) return
     this.#underWay.add(key)
+    const began = performance.now()
     const pause = async (milliseconds: number): Promise<void> => {
       await sleep(milliseconds, undefined, { signal })
     }
     store
       .bury(lease, confirmMS, pause)
+      .then((evicted) => {
+        if (evicted) onEvicted(lease, (performance.now() - began) / 1_000)
+      })
       .catch((error) => onFailed(lease.id, error))
       .finally(() => {
         this.#underWay.delete(key)

@@ -54,6 +54,8 @@ export class Coordination {
   readonly #burials: Burials
   /** Rises when partitions were given back: a look that began before shows them as owned still. */
   #releases = 0
+  /** The coordinator that the log has last. */
+  #logged: Pick<Claim, 'owner' | 'epoch'> = { owner: null, epoch: 0 }
 
   constructor(parts: CoordinationParts) {
     this.#parts = parts
@@ -63,6 +65,8 @@ export class Coordination {
       store: this.#store,
       confirmMS: parts.belief?.windowMS ?? 0,
       onFailed: (id, error) => parts.context.onRetry?.(`taking over from ${id}`, error),
+      onEvicted: ({ id, epoch }, seconds) =>
+        parts.context.journal?.('instance evicted', { instance: id, epoch, seconds }),
       onOver: () => this.hurry(),
     })
     this.#election = createActor(
@@ -235,6 +239,7 @@ export class Coordination {
     const claims = [...this.#held].filter(([partition]) => partitions.includes(partition))
     await retry('giving partitions back', this.#parts.context, () => this.#store.release(claims, token))
     this.#releases += 1
+    this.#logGivenBack(claims)
     for (const partition of partitions) {
       this.#held.delete(partition)
       this.#wanted.delete(partition)
@@ -303,6 +308,7 @@ export class Coordination {
       await this.#store.release([['coordinator', office.epoch]], token)
       office.owner = null
     }
+    this.#logCoordinator(office)
     const vacant = !office?.owner || isDead(office.owner, seen.leases)
     this.#election.send({
       type: 'office.seen',
@@ -322,6 +328,7 @@ export class Coordination {
     // Known at once: what is written in this tenure carries its epoch.
     if (won) this.#tenure = (seen?.epoch ?? 0) + 1
     if (won) claims.set('coordinator', { owner, epoch: (seen?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
+    this.#logCoordinator(claims.get('coordinator'))
     return won
   }
 
@@ -343,15 +350,20 @@ export class Coordination {
     const mine = [...wanted.keys()].filter((partition) => wanted[partition] === token)
     if (this.#takesWork) {
       const free = mine.filter((partition) => owners[partition] === null)
+      const claimed: number[] = []
       await Promise.all(
         free.map(async (partition) => {
           const claim = claims.get(partition)
-          if (await this.#store.claim(partition, claim, token)) held.set(partition, (claim?.epoch ?? 0) + 1)
+          if (!(await this.#store.claim(partition, claim, token))) return
+          held.set(partition, (claim?.epoch ?? 0) + 1)
+          claimed.push(partition)
         }),
       )
+      this.#logClaimed(claimed, claims)
     }
     if (this.#yields && held.size > 0) {
       await this.#store.release(held, token)
+      this.#logGivenBack([...held])
       this.#parts.liveness.notify()
       held.clear()
     }
@@ -360,6 +372,31 @@ export class Coordination {
     this.#held = held
     this.#wanted = stay
   }
+
+  #logCoordinator(office: Claim | undefined): void {
+    const { owner = null, epoch = 0 } = office ?? {}
+    if (owner === this.#logged.owner && epoch === this.#logged.epoch) return
+    this.#logged = { owner, epoch }
+    const isThisInstance = owner === this.token
+    this.#parts.context.journal?.('coordinator', { coordinatorID: holderOf(office), term: epoch, isThisInstance })
+  }
+
+  #logClaimed(partitions: number[], claims: Ownership['claims']): void {
+    if (partitions.length === 0) return
+    const owners = partitions.flatMap((partition) => claims.get(partition)?.owner ?? [])
+    const from = [...new Set(owners.map((owner) => parseOwner(owner).id))].sort()
+    this.#parts.context.journal?.('partitions claimed', { partitions: inOrder(partitions), from })
+  }
+
+  #logGivenBack(claims: (readonly [partition: number, epoch: number])[]): void {
+    if (claims.length === 0) return
+    const partitions = inOrder(claims.map(([partition]) => partition))
+    this.#parts.context.journal?.('partitions given back', { partitions })
+  }
+}
+
+function inOrder(partitions: number[]): number[] {
+  return partitions.sort((one, other) => one - other)
 }
 
 function holderOf(office: Claim | undefined): string | null {

@@ -3,6 +3,7 @@ import { metadataDatabase } from '../domain/namespace.ts'
 import type { LeaseView, OwnerToken } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
+import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
 
 /** The coordinator's office, or a partition by its number. */
@@ -36,6 +37,7 @@ const instancePrefix = 'instance:'
  */
 export class OwnershipStore {
   readonly #cluster: Cluster
+  readonly #watch = new LeaseWatch()
   constructor(destination: Cluster) {
     this.#cluster = destination
   }
@@ -46,17 +48,18 @@ export class OwnershipStore {
 
   /** Leases first: an owner seen dead is dead, whatever has been claimed since. */
   async read(): Promise<Ownership> {
-    const leases = await this.#aggregate('leases', [
-      { $match: { _id: { $regex: `^${instancePrefix}` } } },
-      { $set: { expired: { $lt: ['$expiresAt', '$$NOW'] } } },
-    ])
+    const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
     const claims = await this.#aggregate('ownership', [])
     return {
       leases: leases.map((lease) => ({
         id: lease['owner'] as string,
         epoch: lease['epoch'] as number,
         settled: (lease['settled'] as number | undefined) ?? 0,
-        expired: lease['expired'] as boolean,
+        expiresAt: lease['expiresAt'] as Date,
+        expired: this.#watch.isUnrenewed(lease['_id'], {
+          epoch: lease['epoch'] as number,
+          expiresAt: lease['expiresAt'] as Date,
+        }),
         incarnation: lease['incarnation'] as string,
         predecessors: predecessorsOf(lease),
         buried: lease['buried'] === true,
@@ -107,21 +110,23 @@ export class OwnershipStore {
   /**
    * Ends the life of an instance whose lease has expired, so that what it owned may be claimed: from the first step on it
    * cannot renew, and after the second none of its writes is still under way. May be repeated, and by several at once.
+   * @returns false where it was not over, or others were quicker
    * @param confirmMS how long that instance may go on believing that it holds its lease; 0 where expiry proves that it does not
    */
-  async bury(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<void> {
+  async bury(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
     const name = OwnershipStore.leaseName(lease.id)
     let { epoch } = lease
     if (lease.settled <= epoch && !(await this.#isBuried(name, epoch))) {
-      const expired = confirmMS === 0 ? { $expr: { $lt: ['$expiresAt', '$$NOW'] } } : {}
-      const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, expiresAt: new Date(0) } }
-      if (!(await this.#update('leases', { _id: name, epoch, ...expired }, dead))) return
+      // As it was seen to stand for so long: one that is renewed in between does not match.
+      const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
+      const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, expiresAt: givenUp } }
+      if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, dead))) return false
       epoch += 1
     }
     await pause(confirmMS)
     await writesEnded(this.#cluster, [...lease.predecessors, lease.incarnation])
     const settled = { $set: { settled: epoch + 1, predecessors: [] } }
-    await this.#update('leases', { _id: name, epoch, buried: true }, settled)
+    return await this.#update('leases', { _id: name, epoch, buried: true }, settled)
   }
 
   async #isBuried(name: string, epoch: number): Promise<boolean> {

@@ -1,7 +1,7 @@
 import type { InstanceContext } from '../../machines/instance-context.ts'
-import type { SyncCommand } from '../../machines/protocol.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
+import { hostClocks } from '../mongo/host-clocks.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { SyncWork } from '../sync/sync-work.ts'
 import type { SeenInstance } from './liveness.ts'
@@ -12,7 +12,6 @@ export interface PulseParts {
   incarnation: string
   work: () => SyncWork | null
   progress: () => Progress
-  receive: (command: SyncCommand) => void
   /** Looks for what was passed on to this instance. */
   look: () => void
   context: RetryContext
@@ -165,34 +164,23 @@ export class Pulse {
     if (!work || this.#parts.context.signal.aborted) return
     const { coordinator, partitions, progress } = this.#own(work)
     const { id, incarnation } = this.#parts
-    const sentAt = performance.now()
+    const sentAt = hostClocks.now()
     await work.liveness.beat({ id, incarnation, coordinator, partitions, progress })
     work.belief?.heard(sentAt)
     await this.#look()
     // Not awaited: while the destination is away these wait for it, and this instance must go on being heard of.
-    this.#aside ??= this.#lookAside(work, progress)
+    this.#aside ??= this.#lookAside(work)
       .catch((error) => this.#parts.context.onRetry?.('looking how far the others are', error))
       .finally(() => {
         this.#aside = null
       })
   }
 
-  async #lookAside(work: SyncWork, progress: Progress): Promise<void> {
+  async #lookAside(work: SyncWork): Promise<void> {
     await work.figures.lookAround()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
     if (rests && this.#seen.length > 1) await work.figures.countCopied()
     await this.#countStranded(work)
-    // Lost when the others were told to commit, or started since.
-    if (this.#seen.length > 1 && this.#state === 'RUNNING' && progress.canCommit) {
-      const commit = await work.team.joinable()
-      if (commit)
-        this.#parts.receive({
-          type: 'sync.commit',
-          abortsBefore: commit.abortsBefore,
-          commitUntil: null,
-          dryRun: commit.request.dryRun,
-        })
-    }
   }
 
   async #look(): Promise<void> {

@@ -1,142 +1,77 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type CommitRequest, type LateWrites, plainCommit } from '../domain/commit-request.ts'
+import type { CoordinatorReport, Worked } from '../../machines/sync-context.ts'
+import { pathOf, type SyncSnapshot, type SyncView } from '../../machines/sync-view.ts'
+import { type CommitRequest, plainCommit, type Rehearsal } from '../domain/commit-request.ts'
 import { type Failure, FatalError, RefusedError, StoppedError } from '../domain/errors.ts'
 import type { PublicState } from '../domain/progress.ts'
 import type { Coordination } from './coordination.ts'
 import type { Liveness } from './liveness.ts'
-import { type CommitStep, hasReached, isDecided, type StageStore, type Stages } from './stages.ts'
+import type { SyncStore } from './sync-store.ts'
 
 export interface TeamParts {
   coordination: Coordination
-  stages: StageStore
+  store: SyncStore
   liveness: Liveness
   /** mongosyncID. */
   id: string
-}
-
-/** The coordinator has begun another attempt to commit, or given the present one up. */
-export class RenewedError extends Error {
-  constructor() {
-    super('another attempt to commit has begun')
-    this.name = 'RenewedError'
-  }
-}
-
-/** The commit was aborted: by the operator, by its time limit, or because it was a rehearsal. */
-export class AbortedError extends Error {
-  /** How many commits had been aborted before it. */
-  readonly abortsBefore: number
-  constructor(abortsBefore: number) {
-    super('the commit was aborted')
-    this.name = 'AbortedError'
-    this.abortsBefore = abortsBefore
-  }
-}
-
-/** The commit is decided: nothing may be applied on the destination any more, and what is left of the commit is done. */
-export class PassedError extends Error {
-  constructor() {
-    super('the commit is decided')
-    this.name = 'PassedError'
-  }
-}
-
-/** Takes back what a commit has changed. Both may be repeated. */
-export interface UndoCommit {
-  /** What was prepared on the destination is held back again, and the destination is blocked where it was. */
-  holdBack: () => Promise<void>
-  /** Users may write on the source again, where the commit had blocked it. */
-  unblockSource: () => Promise<void>
 }
 
 const waitMS = 250
 /** For so long a request binds the other instances though none is COMMITTING yet. */
 const requestPatienceMS = 10_000
 
-/**
- * What is done once for all: whoever coordinates does it, everybody else waits until it is done. When the coordinator dies
- * half-way, its successor is among those who wait, and does it again from its beginning: every step may be repeated.
- */
+/** What all instances of a sync have in common: its state, as stored, and who has come how far with it. */
 export class Team {
   readonly #parts: TeamParts
-  /** The instances that a commit waits for, for whoever wonders. */
+  /** The instances that the sync waits for, for whoever wonders. */
   waitingFor: string[] = []
 
   constructor(parts: TeamParts) {
     this.#parts = parts
   }
 
-  get #leading(): boolean {
-    return this.#parts.coordination.leading
+  /** The sync's state, as this instance loaded it last. */
+  get sync(): SyncSnapshot {
+    return this.#parts.store.latest
   }
 
-  load(): Promise<Stages> {
-    return this.#parts.stages.load()
+  /** The same, for the instance machine. */
+  get view(): SyncView {
+    return this.#parts.store.view
   }
 
-  /** What the check after unblocking found, for the warnings of every instance. */
-  async tellLateWrites(lateWrites: LateWrites): Promise<void> {
-    await this.#tell({ lateWrites })
+  load(): Promise<SyncSnapshot> {
+    return this.#parts.store.load()
   }
 
-  get #term(): number {
-    return this.#parts.coordination.coordinatorEpoch
+  /** What this instance would report as the coordinator now. */
+  get worked(): Worked {
+    return { term: this.#parts.coordination.tenure, attempt: this.sync.context.attempt }
   }
 
-  /** What is stored of the commit, as this instance loaded it last. */
-  get stages(): Stages {
-    return this.#parts.stages.latest
+  /** Before the coordinator does anything for all: from here on reports of earlier terms count no more. Returns what is stored then. */
+  async elected(): Promise<SyncSnapshot> {
+    const { term } = this.worked
+    if (this.sync.context.term >= term) return this.sync
+    return await this.#parts.store.send({ type: 'coordinator.elected', term })
   }
 
-  /** The first step of a sync. */
-  initialised(work: () => Promise<void>, signal: AbortSignal): Promise<void> {
-    return this.#once('initialised', work, signal)
+  /** The coordinator's report. Returns what is stored then, whether or not the report counted. */
+  async report(report: CoordinatorReport, worked: Worked = this.worked): Promise<SyncSnapshot> {
+    await this.elected()
+    const sync = await this.#parts.store.send({ ...report, ...worked })
+    this.#parts.liveness.notify()
+    return sync
   }
 
-  /** The first step after a reversal. */
-  adapted(work: () => Promise<void>, signal: AbortSignal): Promise<void> {
-    return this.#once('adapted', work, signal)
+  /** What any instance may report, if it coordinates now. */
+  async reportLeading(report: CoordinatorReport): Promise<void> {
+    if (this.#parts.coordination.leading) await this.report(report)
   }
 
-  async #once(what: 'initialised' | 'adapted', work: () => Promise<void>, signal: AbortSignal): Promise<void> {
-    for (;;) {
-      if ((await this.#parts.stages.load())[what]) return
-      if (this.#leading) {
-        await work()
-        return await this.#tell({ [what]: true })
-      }
-      await this.#wait(signal)
-    }
-  }
-
-  /** Before anything is applied. Throws PassedError where the commit is decided by now. */
-  async insistOnOpen(): Promise<void> {
-    if (isDecided(await this.#parts.stages.load())) throw new PassedError()
-  }
-
-  /**
-   * Before anything is applied by an instance that knows of a commit, or while an abort has not been undone: what the attempt
-   * that is over had changed is undone by the coordinator. An attempt that others are still at is left alone.
-   * @param commitBegun this instance had begun a commit that is not finished
-   */
-  async reopen(commitBegun: boolean, undo: UndoCommit, signal: AbortSignal): Promise<void> {
-    for (;;) {
-      const stages = await this.#parts.stages.load()
-      if (isDecided(stages)) return
-      const { aborts } = stages
-      const isAborted = aborts > stages.abortsUndone
-      if (!commitBegun && !isAborted) return
-      if (this.#leading) {
-        // The coordinator is here, so no instance works on the attempt any more.
-        if (isDecided(await this.#parts.stages.abandon())) return
-        this.#parts.liveness.notify()
-        if (isAborted) await undo.unblockSource()
-        await undo.holdBack()
-        return await this.#tell({ heldBack: true, abortsUndone: aborts })
-      }
-      if (!isAborted && (!isOver(stages) || stages.heldBack)) return
-      await this.#wait(signal)
-    }
+  /** The coordinator's commit has failed: so has everybody's. */
+  failed(failure: Failure): Promise<void> {
+    return this.reportLeading({ type: 'commit.failed', failure })
   }
 
   /**
@@ -145,135 +80,63 @@ export class Team {
    * @returns how many commits have been aborted so far: an abort that follows is of this one
    */
   async request(request: CommitRequest): Promise<number> {
-    const { stages, liveness, id } = this.#parts
-    const [seen, { request: known }] = await Promise.all([liveness.instances().catch(() => null), stages.load()])
+    const { store, liveness, id } = this.#parts
+    const [seen, sync] = await Promise.all([liveness.instances().catch(() => null), store.load()])
+    const known = sync.context.request
     const others = seen?.filter((one) => one.alive && one.id !== id)
     // An instance may have stored it and died, or been refused, before it began the commit. Where there are others it may also just
     // be beginning: a rehearsal that another instance takes for a commit would open the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
-    const replaces = isUnused && (others?.length === 0 || isOld) ? known : null
-    const { request: stored, aborts } = await stages.request(request, replaces)
+    const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
+    const after = await store.send({
+      type: 'commit.requested',
+      request: { ...request, at: Date.now() },
+      replaces,
+      abortsBefore: sync.context.aborts,
+    })
+    const { context } = after
+    // A release that stored no request had begun the commit that is under way.
+    const stored = context.request ?? (after.matches('committing') ? plainCommit : null)
+    if (!stored && !after.hasTag('decided')) {
+      throw new RefusedError(
+        'WrongState',
+        `a commit cannot begin while the sync is ${pathOf(after)}; send it again soon`,
+      )
+    }
     if (stored && (stored.dryRun !== request.dryRun || stored.maxSeconds !== request.maxSeconds)) {
       throw new RefusedError(
         'ConfigurationMismatch',
         `the commit that is under way has dryRun ${stored.dryRun} and maxSeconds ${stored.maxSeconds}; send the same to every instance, or abort it first and send this one again after ${requestPatienceMS / 1_000} seconds`,
       )
     }
-    return aborts
+    return context.aborts
   }
 
   /**
-   * Aborts the commit that this instance takes part in. May be repeated.
-   * @param abortsBefore what `request` had returned
+   * Aborts the commit before which so many had been aborted. May be repeated.
    * @returns false when it is too late: the commit is decided
    */
-  async abort(abortsBefore: number, fields: Parameters<StageStore['abort']>[1] = {}): Promise<boolean> {
-    const stages = await this.#parts.stages.abort(abortsBefore, fields)
+  async abort(abortsBefore: number, why: { reason?: string | null; rehearsal?: Rehearsal } = {}): Promise<boolean> {
+    const { reason = null, rehearsal = null } = why
+    const { context } = await this.#parts.store.send({ type: 'commit.aborted', abortsBefore, reason, rehearsal })
     this.#parts.liveness.notify()
-    return stages.aborts > abortsBefore
+    return context.aborts > abortsBefore
   }
 
-  /**
-   * A release before the decision was stored unblocked the destination while `verified` was the last step on record. One that died right
-   * after that has let users write there: the commit is decided, and only goes forward. Throws PassedError then.
-   * @param isOpened whether users can write on the destination
-   */
-  async adoptOpened(isOpened: () => Promise<boolean>): Promise<void> {
-    const { step, term, abandoned, failure } = await this.#parts.stages.load()
-    if (step !== 'verified' || term > 0 || abandoned || failure || !this.#leading) return
-    if (!(await isOpened())) return
-    await this.#tell({ step: 'decided' })
-    throw new PassedError()
-  }
-
-  /** Where the coordinator is to undo an abort: the source first, for users wait, and the step that is under way may take long. */
-  async unblockAborted(unblockSource: () => Promise<void>): Promise<void> {
-    const { aborts, abortsUndone } = await this.#parts.stages.load()
-    if (this.#leading && aborts > abortsUndone) await unblockSource()
-  }
-
-  /** Resolves with true when the commit is aborted, and with false when it is decided, is not under way any more, or `signal` aborts. */
-  async aborted(abortsBefore: number, signal: AbortSignal): Promise<boolean> {
-    while (!signal.aborted) {
-      const stages = await this.#parts.stages.load()
-      if (stages.aborts > abortsBefore) return true
-      if (isDecided(stages)) return false
-      await this.#wait(signal).catch(() => {})
-    }
-    return false
-  }
-
-  /**
-   * Resolves with the commit point of a new attempt, or of one that is under way. Throws the failure of one that ends meanwhile,
-   * and AbortedError.
-   */
-  async commitPoint(
-    takePoint: () => Promise<string>,
-    abortsBefore: number,
-    signal: AbortSignal,
-  ): Promise<{ attempt: number; point: string }> {
-    let failuresBefore: number | null = null
+  /** Resolves when changes may be applied. Throws StoppedError when none ever may again in this direction: the commit is decided. */
+  async untilApplicable(signal: AbortSignal): Promise<void> {
     for (;;) {
-      const stages = await this.#parts.stages.load()
-      failuresBefore ??= stages.failures
-      if (isDecided(stages)) throw new PassedError()
-      if (stages.aborts > abortsBefore) throw new AbortedError(abortsBefore)
-      // An attempt may begin and fail between two reads.
-      if (stages.failures > failuresBefore) throwFailure(stages)
-      if (stages.attempt > 0 && stages.commitPoint && !isOver(stages) && !this.#leading) {
-        this.waitingFor = []
-        return { attempt: stages.attempt, point: stages.commitPoint }
-      }
-      // Also asked where another instance leads, for its warnings.
-      const isUndone = stages.aborts === stages.abortsUndone
-      if ((await this.allAre('COMMITTING')) && this.#leading && isUndone) {
-        const point = await takePoint()
-        const attempt = stages.attempt + 1
-        const begun = await this.#parts.stages.begin({ attempt, term: this.#term }, abortsBefore, point)
-        this.#parts.liveness.notify()
-        if (begun.attempt === attempt && begun.term === this.#term) return { attempt, point }
-      }
-      await this.#wait(signal)
+      const sync = await this.#parts.store.load()
+      if (sync.hasTag('applicable')) return
+      if (sync.hasTag('decided')) throw new StoppedError()
+      await this.wait(signal)
     }
   }
 
-  /**
-   * Does a step of the commit, or waits until the coordinator has done it. Throws RenewedError when the attempt is given up,
-   * AbortedError when the commit is, or the failure that it has ended with meanwhile.
-   * @param work what the coordinator does; returns what is stored together with the step
-   */
-  async step(
-    step: CommitStep,
-    { attempt, abortsBefore }: { attempt: number; abortsBefore: number },
-    work: () => Promise<Partial<Stages> | undefined>,
-    signal: AbortSignal,
-  ): Promise<void> {
-    let failuresBefore: number | null = null
-    for (;;) {
-      const stages = await this.#parts.stages.load()
-      failuresBefore ??= stages.failures
-      const decided = isDecided(stages)
-      if (!decided && stages.aborts > abortsBefore) throw new AbortedError(abortsBefore)
-      if (!decided && stages.attempt > attempt) throw new RenewedError()
-      if (hasReached(stages, step)) return
-      // Also for a coordinator that was elected since: what an attempt that is given up had prepared is held back again.
-      if (!decided && stages.abandoned) throw new RenewedError()
-      if (this.#leading) {
-        const owner = { attempt: decided ? stages.attempt : attempt, term: this.#term }
-        // A verdict holds only in the term in which it was reached, and so does every step before the decision.
-        if (!decided && stages.term !== owner.term) await this.#parts.stages.takeOver(owner)
-        const fields = await work()
-        const advanced = await this.#parts.stages.advance(owner, step, fields)
-        this.#parts.liveness.notify()
-        // Not so where it was aborted, or taken over, before it could be stored.
-        if (hasReached(advanced, step) && advanced.attempt === owner.attempt && !isOver(advanced)) return
-      } else if (stages.failures > failuresBefore || !decided) {
-        // Before the decision a failure ends the attempt, whether or not this instance had come to the step by then.
-        throwFailure(stages)
-      }
-      await this.#wait(signal)
-    }
+  /** Resolves when every instance that is there is COMMITTING; for the coordinator, which is. */
+  async gathered(signal: AbortSignal): Promise<void> {
+    while (!(await this.allAre('COMMITTING'))) await this.wait(signal)
   }
 
   /**
@@ -286,34 +149,12 @@ export class Team {
     try {
       while (!coordination.hasEverything) {
         this.waitingFor = coordination.otherOwners
-        await this.#wait(signal)
+        await this.wait(signal)
       }
     } finally {
       coordination.takeWork(false)
       this.waitingFor = []
     }
-  }
-
-  /** The coordinator's commit has failed: so has everybody's. */
-  async failed(failure: Failure): Promise<void> {
-    if (!this.#leading) return
-    const stages = await this.#parts.stages.load()
-    if (isOver(stages)) return
-    await this.#parts.stages.fail(stages, failure)
-    this.#parts.liveness.notify()
-  }
-
-  /** The commit that the others are at, if the coordinator has taken its commit point and nothing has gone wrong with it so far. */
-  async joinable(): Promise<{ abortsBefore: number; request: CommitRequest } | null> {
-    const stages = await this.#parts.stages.load()
-    // An aborted commit takes its request with it; one of an earlier version has none.
-    const hasNone = stages.request === null && stages.aborts > 0
-    if (stages.attempt === 0 || hasNone || isOver(stages)) return null
-    return { abortsBefore: stages.aborts, request: stages.request ?? plainCommit }
-  }
-
-  async hashed(hashed: boolean): Promise<void> {
-    if (this.#leading) await this.#tell({ hashed })
   }
 
   /** Every instance that is there has got the command that leads to this state. */
@@ -335,25 +176,23 @@ export class Team {
     return this.waitingFor.length === 0
   }
 
-  async #tell(fields: Partial<Stages>): Promise<void> {
-    await this.#parts.stages.set(fields)
-    this.#parts.liveness.notify()
+  /** The instances at a commit know of it, and the stored sync does not, which a release that stored no request had begun. */
+  async requestAgain(abortsBefore: number, dryRun: boolean): Promise<void> {
+    const request = { dryRun, maxSeconds: null, at: Date.now() }
+    await this.#parts.store.send({ type: 'commit.requested', request, replaces: null, abortsBefore })
   }
 
-  async #wait(signal: AbortSignal): Promise<void> {
+  /** Resolves at the next change of who does what, and soon in any case. Throws StoppedError when told to stop. */
+  async wait(signal: AbortSignal): Promise<void> {
+    if (signal.aborted) throw new StoppedError()
+    // Not by AbortSignal.any: the signal lives as long as the sync, and would keep what hangs on it.
     const waking = new AbortController()
-    const paused = sleep(waitMS, undefined, { signal: AbortSignal.any([signal, waking.signal]) }).catch(() => {})
+    const wake = (): void => waking.abort()
+    signal.addEventListener('abort', wake, { once: true })
+    const paused = sleep(waitMS, undefined, { signal: waking.signal }).catch(() => {})
     await Promise.race([paused, this.#parts.coordination.changed()])
-    waking.abort()
+    signal.removeEventListener('abort', wake)
+    wake()
     if (signal.aborted) throw new StoppedError()
   }
-}
-
-function throwFailure({ failure }: Stages): void {
-  if (failure) throw new FatalError(failure.error, failure.errorDescription)
-}
-
-/** The present attempt has ended without being a commit. */
-function isOver(stages: Stages): boolean {
-  return !isDecided(stages) && (stages.abandoned || stages.failure !== null)
 }

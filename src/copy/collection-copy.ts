@@ -70,9 +70,10 @@ export class CollectionCopy {
       isKnown: (entry) => catalogue.get(entry.uuid) === entry,
     }
     throttle.watch(destination)
+    const began = performance.now()
     try {
       // What this life of the instance claimed before a pause.
-      await metadata.segments.release(this.#parts.coordination.token)
+      await metadata.segments.release(this.#parts.coordination.token, this.#claims)
       while (!(await this.#isComplete())) {
         if (this.#parts.coordination.leading) await this.#plan(parts)
         const copied = await this.#copySome(parts)
@@ -83,6 +84,8 @@ export class CollectionCopy {
       }
       await this.#ledger.flush()
       await this.#parts.countCopied()
+      const seconds = (performance.now() - began) / 1_000
+      context.journal?.('copy ended', { collections: catalogue.entries().length, seconds })
       return true
     } catch (error) {
       const { reason } = this.#stop.signal
@@ -265,7 +268,7 @@ export class CollectionCopy {
   /** So that others go on with what this instance has not finished. */
   async #giveBack(): Promise<void> {
     const { metadata, coordination } = this.#parts
-    await metadata.segments.release(coordination.token).catch(() => {}) // claimed again when it is needed
+    await metadata.segments.release(coordination.token, this.#claims).catch(() => {}) // claimed again when it is needed
   }
 }
 

@@ -20,7 +20,7 @@ import {
   type SourceCollection,
   scanLimitMS,
 } from '../mongo/read-documents.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
+import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import { type StatementError, writeStatements } from '../mongo/write-documents.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
@@ -50,11 +50,11 @@ export interface CopySegmentParts {
  * the range is on the destination or the collection is gone. An interrupted cursor is reopened where it stopped.
  */
 export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
-  await retry(`copying ${entry.database}.${entry.name}`, parts.context, async () => {
+  await retry(`copying ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
     segment.attempts += 1
     parts.ledger.note(segment)
     try {
-      await copyFrom(parts, entry, segment)
+      await copyFrom(parts, entry, segment, progressed)
     } catch (error) {
       if (codeOf(error) === code.cappedPositionLost) {
         // The capped collection's end overtook the reader. What was read stands; begin again at its present start.
@@ -69,7 +69,12 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry
   })
 }
 
-async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
+async function copyFrom(
+  parts: CopySegmentParts,
+  entry: CatalogueEntry,
+  segment: Segment,
+  progressed: Progressed,
+): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   const natural = isCapped(entry.wanted.options)
   if (segment.last?.[0] === bsonType.maxKey) {
@@ -110,6 +115,8 @@ async function copyFrom(parts: CopySegmentParts, entry: CatalogueEntry, segment:
       if (context.signal.aborted) throw new StoppedError()
       await watch?.look(batch.documents)
       await writeBatch(parts, entry, segment, first ? unrepeated(segment, batch.documents) : batch.documents, natural)
+      // An interrupted read in natural order begins again.
+      progressed(!natural)
       first &&= batch.documents.length === 0
       if (!parts.isKnown(entry)) break
     }

@@ -1,3 +1,6 @@
+import { circumstancesOf } from './circumstances.ts'
+import { errorText } from './error-text.ts'
+
 /**
  * Errors by the reaction they call for. Every error an operator can meet has a stable name (the `error` field of the
  * HTTP API and of `progress.failure`) and a description that names the field or object and the remedy.
@@ -113,13 +116,27 @@ export function assert(condition: unknown, message: string): asserts condition {
 
 export type Failure = { error: FailureName; errorDescription: string }
 
-/** What `progress.failure` shows for an error that ended the sync. */
-export function toFailure(error: unknown): Failure {
+/** What each failure was made of, for the log: its stack is for nobody else. */
+const causes = new WeakMap<Failure, unknown>()
+
+/**
+ * What `progress.failure` shows for an error that ended the sync.
+ * @param step what was under way, where the error itself does not know better
+ */
+export function toFailure(error: unknown, step?: string): Failure {
+  const failure = describeFailure(error, step)
+  causes.set(failure, error)
+  return failure
+}
+
+/** The error that `toFailure` described; undefined for a failure that was stored, or that no error led to. */
+export function causeOfFailure(failure: Failure): unknown {
+  return causes.get(failure)
+}
+
+function describeFailure(error: unknown, step?: string): Failure {
   if (error instanceof FatalError) return { error: error.failure, errorDescription: error.message }
-  // A server's message may quote a document: its code says enough, and the log has the rest.
-  const { code, codeName } = error as { code?: unknown; codeName?: unknown }
-  if (typeof code === 'number')
-    return { error: 'InternalError', errorDescription: `server error ${code} (${codeName})` }
-  const message = error instanceof Error ? `${error.name}: ${error.message}` : 'an unknown error'
-  return { error: 'InternalError', errorDescription: message }
+  const during = circumstancesOf(error).step ?? step
+  const errorDescription = `${during === undefined ? '' : `${during}: `}${errorText(error)}`
+  return { error: 'InternalError', errorDescription }
 }

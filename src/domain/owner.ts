@@ -20,7 +20,9 @@ export interface LeaseView {
   epoch: number
   /** Every life before this epoch is over: its last write has ended. */
   settled: number
-  /** By the destination's clock. */
+  /** As stored: another one after each renewal. */
+  expiresAt: Date
+  /** Whoever looks has seen it unrenewed for as long as a lease lasts, or it was given up. */
   expired: boolean
   incarnation: string
   /** Incarnations before it whose writes have not been seen to end. */

@@ -1,8 +1,10 @@
 import { writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Logger, pino } from 'pino'
+import { pino } from 'pino'
 import type { LogOptions } from '../cli/log-options.ts'
+import type { Journal } from '../domain/journal.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { journalOf } from './journal.ts'
 import { prettyLine } from './log-line.ts'
 import { LineWriter, LogFile } from './log-writer.ts'
 
@@ -13,7 +15,7 @@ export interface LogTerminal {
 }
 
 export interface OpenLog {
-  log: Logger
+  journal: Journal
   /** For SIGHUP: goes on in the file of that name, after somebody has put the present one aside. */
   reopen(): void
   /** For SIGUSR1: puts the present file aside itself and goes on in a new one. Nothing without a file. */
@@ -40,7 +42,7 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
     if (lost === 0) return
     const lines = lost
     lost = 0
-    log.warn({ lines }, 'log lines lost')
+    journal('log lines lost', { lines })
   }
   const log = pino(
     {
@@ -55,7 +57,8 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
     },
     { write },
   )
-  return { log, reopen: () => file?.reopen(), rotate: () => file?.rotate() }
+  const journal = journalOf(log)
+  return { journal, reopen: () => file?.reopen(), rotate: () => file?.rotate() }
 }
 
 function openFile({ logPath, logMaxMB, logFiles }: LogOptions): LogFile | null {

@@ -1,15 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 'mongodb'
+import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
-import { codeOf, isTransient, isTransientCode, mayStillRun, TransientReplyError } from './errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
+import { routersOf, stayAtOneRouter } from './same-server.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
 
 export interface CommandOptions {
   session?: ClientSession
-  /** Client-side deadline in ms; 0 waits for as long as the server works (index builds, DDL). */
+  /** Client-side deadline in ms; 0 waits for as long as the server works (index builds), and sets the server no limit either. */
   timeoutMS?: number
   /** Give the documents of a cursor's batch as bytes. */
   rawBatch?: boolean
@@ -19,7 +22,9 @@ export interface CommandOptions {
 
 /** Data commands that take longer than this are sent again on a fresh connection: a half-open socket never answers. */
 const defaultTimeoutMS = 30_000
-/** Longer than any write lives: the server ends data writes after 25 s (maxTimeMS). */
+/** The server ends a write by itself before the client gives up on it, so that none lives on unobserved. */
+const writeLimitMS = 25_000
+/** Longer than any write lives, but those without a limit, which name what they change by its UUID, and change it as it is to be. */
 const settleLimitMS = 28_000
 
 /** `$clusterTime` as replies carry it, signed by the cluster. */
@@ -71,11 +76,16 @@ export class Cluster {
   }
 
   /**
-   * Writes with majority acknowledgement. A reply whose write concern was not met is no answer: TransientReplyError
-   * (a batch with a duplicate key *and* a write concern error is not done either).
+   * Writes with majority acknowledgement. A reply whose write concern was not met is no answer: the driver throws it, and it
+   * passes (a batch with a duplicate key *and* a write concern error is not done either).
    */
   async write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
-    if (!options.unfenced) this.fence()
+    const met = (error: unknown): unknown => this.#named(error, database, command)
+    try {
+      if (!options.unfenced) this.fence()
+    } catch (error) {
+      throw met(error)
+    }
     this.#writes += 1
     const comment = `${this.#appName}:${this.#writes}`
     const sent = {
@@ -83,21 +93,17 @@ export class Cluster {
       // The lease may be lost between the call and the moment the message is written.
       comment: options.unfenced ? comment : new CheckedText(comment, () => this.fence()),
       writeConcern: { w: 'majority' },
+      ...(options.timeoutMS === 0 ? {} : { maxTimeMS: writeLimitMS }),
       ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
     }
     const reply = await this.#run(database, sent, options).catch(async (error) => {
-      const answered = codeOf(error)
-      const isOpen = answered === undefined ? isTransient(error) : mayStillRun(answered, this.sharded)
-      if (isOpen && !options.unfenced) await this.#settled(comment)
+      if (!options.unfenced && mayBeUnderWay(error, this.sharded)) await this.#settled(comment)
       throw error
     })
-    const concern = reply['writeConcernError'] as { code: number; errmsg: string } | undefined
     const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
+    if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await this.#settled(comment)
     const passing = errors.find((error) => isTransientCode(error.code))
-    const met = concern ? [concern, ...errors] : errors
-    if (!options.unfenced && met.some((error) => mayStillRun(error.code, this.sharded))) await this.#settled(comment)
-    if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
-    if (passing) throw new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code)
+    if (passing) throw met(new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code))
     return reply
   }
 
@@ -111,26 +117,73 @@ export class Cluster {
     await this.idle({ 'command.comment': comment }).finally(() => this.monitor?.end(key))
   }
 
-  /** Resolves when no operation of the server matches, but after `settleLimitMS` at the latest. */
+  /**
+   * Resolves when no server works on an operation that matches, but at the latest when any has ended by its time limit. That is waited
+   * for where this user may not look, and where a router does not answer: what it holds back is not seen anywhere else.
+   */
   async idle(match: Document): Promise<void> {
-    const until = performance.now() + settleLimitMS
+    // A router hands a write on until its limit; then the limit of the shard begins.
+    const until = performance.now() + settleLimitMS + (this.sharded ? writeLimitMS : 0)
+    let mayLook = true
     while (performance.now() < until && !this.stopped?.aborted) {
       try {
-        const pipeline = [{ $currentOp: {} }, { $match: { active: true, ...match } }, { $limit: 1 }]
-        const reply = await this.#run('admin', { aggregate: 1, pipeline, cursor: {} }, { timeoutMS: 5_000 })
-        if ((reply['cursor'].firstBatch as unknown[]).length === 0) return
+        if (mayLook && !(await this.#isAtWork(match))) return
       } catch (error) {
-        if (!isTransient(error)) return // not allowed to look
+        mayLook = isTransient(error)
       }
       await sleep(50)
     }
   }
 
+  /** The routers first: what none of them has under way, none will hand on to a shard. */
+  async #isAtWork(match: Document): Promise<boolean> {
+    const isShown = async (scope: Document, session: ClientSession): Promise<boolean> => {
+      // Of all users: a predecessor may have had another one.
+      const pipeline = [
+        { $currentOp: { allUsers: true, ...scope } },
+        { $match: { active: true, ...match } },
+        { $limit: 1 },
+      ]
+      const command = { aggregate: 1, pipeline, cursor: {} }
+      const reply = await this.#run('admin', command, { session, timeoutMS: 5_000 }).finally(() => session.endSession())
+      return (reply['cursor'].firstBatch as unknown[]).length > 0
+    }
+    const held = await Promise.all(
+      routersOf(this.client).map(async (address) => {
+        const session = this.startSession()
+        stayAtOneRouter(session, address)
+        return await isShown({ localOps: true }, session)
+      }),
+    )
+    return held.includes(true) || (await isShown({}, this.startSession()))
+  }
+
   async #run(database: string, command: Document, options: CommandOptions): Promise<Document> {
-    // A connection of the driver's that is new knows no time of the cluster, not even its session's (7.8, see startSession).
-    const told = this.sharded && this.#clock ? { ...command, $clusterTime: this.#clock } : command
+    const session = options.session ?? this.startSession()
+    try {
+      return await this.#inSession(session, database, command, options)
+    } catch (error) {
+      throw this.#named(error, database, command)
+    } finally {
+      if (!options.session) await session.endSession()
+    }
+  }
+
+  /**
+   * Passes on the newest time that any server of the cluster has told. A read after a time that a server has not heard of is refused
+   * (InvalidOptions), and this time may have come by way of another router, or of the former primary. The driver (7.8,
+   * `prepareCommand`) sends the session's time if that is later than the connection's own, and neither where the connection is new.
+   */
+  async #inSession(
+    session: ClientSession,
+    database: string,
+    command: Document,
+    options: CommandOptions,
+  ): Promise<Document> {
+    if (this.#clock) session.advanceClusterTime(this.#clock)
+    const told = this.#clock ? { ...command, $clusterTime: this.#clock } : command
     const reply = await this.client.db(database).command(told, {
-      ...(options.session ? { session: options.session } : {}),
+      session,
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
       // The driver's own timeoutMS does nothing in 7.8; an aborted command closes its connection.
       ...(options.timeoutMS === 0 ? {} : { signal: AbortSignal.timeout(options.timeoutMS ?? defaultTimeoutMS) }),
@@ -144,19 +197,25 @@ export class Cluster {
     return reply
   }
 
-  /**
-   * A session that tells what time it is in the cluster. The driver passes that on by connection, but a mongos that has not heard
-   * of a time yet refuses to read after it (InvalidOptions), and a position may have come by way of another.
-   */
+  /** The error, which knows from here on by which command of which cluster it was met. */
+  #named(error: unknown, database: string, command: Document): unknown {
+    addCircumstances(error, { cluster: this.name, ...nameOf(database, command) })
+    return error
+  }
+
   startSession(): ClientSession {
-    const session = this.client.startSession({ causalConsistency: false })
-    if (this.#clock) session.advanceClusterTime(this.#clock)
-    return session
+    return this.client.startSession({ causalConsistency: false })
   }
 
   async close(): Promise<void> {
     await this.client.close()
   }
+}
+
+function nameOf(database: string, command: Document): { command: string; namespace: string } {
+  const [name = '', target] = Object.entries(command)[0] ?? []
+  const collection = name === 'getMore' ? command['collection'] : target
+  return { command: name, namespace: typeof collection === 'string' ? namespace(database, collection) : database }
 }
 
 /** When the server answered, in the cluster's own time. */
@@ -173,7 +232,10 @@ export function toTimestamp(time: ClusterTime): Timestamp {
   return new Timestamp({ t: secondsOf(time), i: ordinalOf(time) })
 }
 
-/** A server-side cursor read as raw batches. It lives in a session of its own, as the server demands for getMore. */
+/**
+ * A server-side cursor read as raw batches. It lives in a session of its own, as the server demands for getMore, and stays with the
+ * router that opened it, for the others do not know it.
+ */
 export class RawCursor {
   readonly #cluster: Cluster
   readonly #database: string
@@ -194,6 +256,7 @@ export class RawCursor {
 
   static async open(cluster: Cluster, database: string, command: Document, timeoutMS?: number): Promise<RawCursor> {
     const session = cluster.startSession()
+    stayAtOneRouter(session)
     try {
       const reply = await cluster.read(database, command, {
         session,
@@ -244,7 +307,11 @@ export class RawCursor {
   async close(): Promise<void> {
     if (this.#id) {
       await this.#cluster
-        .read(this.#database, { killCursors: this.#collection, cursors: [this.#id] }, { timeoutMS: 2_000 })
+        .read(
+          this.#database,
+          { killCursors: this.#collection, cursors: [this.#id] },
+          { session: this.#session, timeoutMS: 2_000 },
+        )
         .catch(() => {})
       this.#id = null
     }

@@ -1,10 +1,11 @@
 import { Binary, type Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { StoppedError } from '../domain/errors.ts'
 import { gathered } from '../domain/gathered.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import type { SegmentStore } from './segment-store.ts'
-import { bytesOf, type StoredDocuments } from './stored-documents.ts'
+import { bytesOf, notOfLater, type StoredDocuments } from './stored-documents.ts'
 import type { TombstoneStore } from './tombstone-store.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
@@ -13,7 +14,8 @@ const endsMax = 500
 
 interface EndedCopy {
   uuid: string
-  partitions: number[]
+  /** With the epoch of their ownership. */
+  partitions: ReadonlyMap<number, number>
   partitionCount: number
 }
 
@@ -126,26 +128,41 @@ export class CollectionStore {
     for (const document of found) {
       const uuid = fromUuid(document['_id'] as Binary)
       const ended = (document['endedPartitions'] as number[]).length === partitionCount
-      if (!ended || (await this.endCopy(uuid, [], partitionCount)) === null) copying.push(uuid)
+      if (!ended || (await this.endCopy(uuid, new Map(), partitionCount)) === null) copying.push(uuid)
     }
     return copying
   }
 
   /**
-   * These partitions have reconciled what they recorded while the collection was copied. When all have, the collection
-   * is copied, and its bytes are returned; null before.
+   * Before partitions are applied under these epochs, and before it is read which of them have ended the copy of what: from here on
+   * no former owner ends it in their name. What he had recorded would be forgotten with it, and what his successor records.
    */
-  async endCopy(uuid: string, partitions: number[], partitionCount: number): Promise<number | null> {
-    return await this.#endCopy({ uuid, partitions, partitionCount })
+  async claimCopies(epochs: ReadonlyMap<number, number>): Promise<void> {
+    const $max = Object.fromEntries([...epochs].map(([partition, epoch]) => [epochField(partition), epoch]))
+    await this.#stored.update('collections', [{ q: { state: 'copying' }, u: { $set: {}, $max }, multi: true }])
+  }
+
+  /**
+   * These partitions have reconciled what they recorded while the collection was copied. When all have, the collection
+   * is copied, and its bytes are returned; null before. Throws StoppedError where one of them has passed to another owner.
+   * @param partitions each with the epoch of its ownership
+   */
+  async endCopy(uuid: string, partitions: ReadonlyMap<number, number>, partitionCount: number): Promise<number | null> {
+    const ended = await this.#endCopy({ uuid, partitions, partitionCount })
+    if (ended === 'passed') throw new StoppedError()
+    return ended
   }
 
   /** For all of them at once what takes as long for one. */
-  async #endCopies(ends: EndedCopy[]): Promise<(number | null)[]> {
+  async #endCopies(ends: EndedCopy[]): Promise<(number | null | 'passed')[]> {
     await this.#stored.update(
       'collections',
       ends.map(({ uuid, partitions }) => ({
-        q: { _id: toUuid(uuid) },
-        u: { $set: {}, $addToSet: { endedPartitions: { $each: partitions } } },
+        q: {
+          _id: toUuid(uuid),
+          ...Object.fromEntries([...partitions].map(([one, epoch]) => [epochField(one), notOfLater(epoch)])),
+        },
+        u: { $set: {}, $addToSet: { endedPartitions: { $each: [...partitions.keys()] } } },
       })),
     )
     const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1 }
@@ -171,20 +188,30 @@ export class CollectionStore {
       )
       await this.#others.tombstones.remove(completed)
     }
-    return ends.map(({ uuid }) => {
+    return ends.map(({ uuid, partitions }) => {
       const one = found.get(uuid)
       if (!one || one['state'] === 'copied') return (one?.['totalCopied'] as number | undefined) ?? 0
+      const ended = new Set(one['endedPartitions'] as number[])
+      if ([...partitions.keys()].some((partition) => !ended.has(partition))) return 'passed'
       return totals.get(uuid) ?? null
     })
   }
 
-  /** Forgets a collection that is gone on the source, with its segments and tombstones. */
+  /** Forgets a collection that is gone on the source, with its segments and tombstones; nothing of it where a later tenure has written it. */
   async remove(uuid: string): Promise<void> {
+    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#tenure() } }
+    const projection = { schemaVersion: 1, tenure: 1 }
+    const [stored] = await this.#stored.find('collections', { _id: owned._id }, { projection })
+    if (stored && (stored['tenure'] as number) > this.#tenure()) return
     await this.#others.segments.remove([uuid])
     await this.#others.tombstones.remove([uuid])
-    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#tenure() } }
     await this.#stored.delete('collections', [{ q: owned, limit: 1 }])
   }
+}
+
+/** Where the epoch is stored under which a partition was last begun while this collection was copied. */
+function epochField(partition: number): string {
+  return `epochs.${partition}`
 }
 
 /** Written since sharded clusters can be synced; what was stored before has none. */

@@ -27,7 +27,10 @@ import { RawValue } from './raw-values.ts'
 import { renamedTo } from './read-documents.ts'
 import { toUuid } from './uuid.ts'
 
-/** DDL takes as long as it takes: index builds and drops are not cut off by the client. */
+/**
+ * Index builds take as long as they take. All else has the limit of every write, so that nothing is created, dropped or renamed by a
+ * command that a successor no longer waits for: an index that is built late names its collection by UUID, and is compared at commit.
+ */
 const unlimited = { timeoutMS: 0 } as const
 
 /**
@@ -59,7 +62,7 @@ export class DestinationDefinitions {
     const options: Document = {}
     for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
     await this.sharding?.place(entry.database)
-    const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options }, unlimited)
+    const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options })
     try {
       await create()
     } catch (error) {
@@ -97,7 +100,7 @@ export class DestinationDefinitions {
       projection: { _id: 1 },
     })
     if ((reply['cursor'].firstBatch as unknown[]).length > 0) throw conflict
-    await this.#cluster.write(database, { drop: name, collectionUUID: uuid }, unlimited)
+    await this.#cluster.write(database, { drop: name, collectionUUID: uuid })
   }
 
   /**
@@ -130,9 +133,7 @@ export class DestinationDefinitions {
 
   async drop(entry: CatalogueEntry): Promise<void> {
     if (!entry.destinationUUID) return await this.dropUnborn(entry.database, entry.name)
-    await underPresentName(entry, (name) =>
-      this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }, unlimited),
-    )
+    await underPresentName(entry, (name) => this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }))
   }
 
   async rename(entry: CatalogueEntry, name: string): Promise<void> {
@@ -142,7 +143,7 @@ export class DestinationDefinitions {
       if (present === name || present === null) return
       const from = namespace(entry.database, present)
       const to = namespace(entry.database, name)
-      await this.#cluster.write('admin', { renameCollection: from, to, ...this.#uuid(entry) }, unlimited)
+      await this.#cluster.write('admin', { renameCollection: from, to, ...this.#uuid(entry) })
     })
   }
 
@@ -160,7 +161,7 @@ export class DestinationDefinitions {
     for (const { name, value } of collModOptions(before, options)) changes[name] = new RawValue(value)
     if (Object.keys(changes).length > 0) {
       await underPresentName(entry, (name) =>
-        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), ...changes }, unlimited),
+        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), ...changes }),
       )
     }
     return Buffer.compare(buildDocument(before), buildDocument(options)) !== 0
@@ -246,7 +247,7 @@ export class DestinationDefinitions {
       if (!found || !lacksExpiry(found, one)) continue
       const index = { name: indexName(one), expireAfterSeconds: neverExpires }
       const change = (name: string): Promise<unknown> =>
-        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index }, unlimited)
+        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index })
       try {
         await underPresentName(entry, change)
       } catch (error) {
@@ -260,7 +261,7 @@ export class DestinationDefinitions {
 
   async #dropIndex(entry: CatalogueEntry, index: string): Promise<void> {
     await underPresentName(entry, (name) =>
-      this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }, unlimited),
+      this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }),
     )
   }
 
@@ -275,7 +276,7 @@ export class DestinationDefinitions {
   ): Promise<void> {
     const names = new Set(wanted.map((one) => one.name))
     for (const view of await ours(await this.#views(database))) {
-      if (!names.has(view.name)) await this.#cluster.write(database, { drop: view.name }, unlimited)
+      if (!names.has(view.name)) await this.#cluster.write(database, { drop: view.name })
     }
   }
 
@@ -290,12 +291,11 @@ export class DestinationDefinitions {
     const changed = wanted.filter((view) => !isAsWanted(view))
     // All of them before the first is made anew: beside the former definition of a view that it is built on, the server may refuse it
     // (167, their collations must agree).
-    for (const { name } of changed)
-      if (standing.has(name)) await this.#cluster.write(database, { drop: name }, unlimited)
+    for (const { name } of changed) if (standing.has(name)) await this.#cluster.write(database, { drop: name })
     for (const view of changed) {
       const options: Document = {}
       for (const { name, value } of view.options) options[name] = new RawValue(value)
-      await this.#cluster.write(database, { create: view.name, ...options }, unlimited)
+      await this.#cluster.write(database, { create: view.name, ...options })
     }
   }
 

@@ -225,19 +225,17 @@ export class DestinationTraits {
     assert(entry.destinationUUID, 'a collection without counterpart at commit')
     const uuid = toUuid(entry.destinationUUID)
     await underPresentName(entry, (present) =>
-      this.#cluster.write(
-        entry.database,
-        { dropIndexes: present, collectionUUID: uuid, index: name },
-        { timeoutMS: 0 },
-      ),
+      this.#cluster.write(entry.database, { dropIndexes: present, collectionUUID: uuid, index: name }),
     )
   }
 
   async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
     assert(entry.destinationUUID, 'a collection without counterpart at commit')
     const uuid = toUuid(entry.destinationUUID)
+    // To become unique, an index is read from end to end; no other change takes time.
+    const limit = fields['index']?.unique === true ? { timeoutMS: 0 } : {}
     await underPresentName(entry, (name) =>
-      this.#cluster.write(entry.database, { collMod: name, collectionUUID: uuid, ...fields }, { timeoutMS: 0 }),
+      this.#cluster.write(entry.database, { collMod: name, collectionUUID: uuid, ...fields }, limit),
     )
   }
 }

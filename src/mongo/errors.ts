@@ -5,6 +5,7 @@ import {
   MongoServerError,
   MongoServerSelectionError,
   MongoTopologyClosedError,
+  MongoWriteConcernError,
 } from 'mongodb'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 
@@ -23,6 +24,7 @@ export const code = {
   invalidDBRefDatabase: 54,
   invalidDBRef: 55,
   immutableField: 66,
+  invalidOptions: 72,
   indexOptionsConflict: 85,
   indexKeySpecsConflict: 86,
   writeConflict: 112,
@@ -65,11 +67,11 @@ const transient = new Set<number>([
   117, // ConflictingOperationInProgress
   133, // FailedToSatisfyReadPreference
   134, // ReadConcernMajorityNotAvailableYet
+  145, // PooledConnectionsDropped
   175, // QueryPlanKilled
   150, // StaleEpoch
   189, // PrimarySteppedDown
   202, // NetworkInterfaceExceededTimeLimit
-  225, // TransactionCoordinatorSteppingDown
   234, // RetryChangeStream
   237, // CursorKilled
   244, // TransactionAborted
@@ -79,9 +81,17 @@ const transient = new Set<number>([
   251, // NoSuchTransaction
   262, // ExceededTimeLimit
   276, // IndexBuildAborted
+  279, // ClientDisconnect
+  281, // TransactionCoordinatorSteppingDown
+  306, // ReadThroughCacheLookupCanceled
   317, // ConnectionPoolExpired
+  319, // MovePrimaryInProgress
+  333, // ServiceExecutorInShutdown
+  355, // InterruptedDueToStorageChange
   358, // InternalTransactionNotSupported, while stepping up
+  360, // ShardVersionRefreshCanceled
   365, // TemporarilyUnavailable: cache pressure
+  379, // DatabaseMetadataRefreshCanceled
   384, // ConnectionError
   9001, // SocketException
   10058, // LegacyNotPrimary
@@ -93,6 +103,7 @@ const transient = new Set<number>([
   13435, // NotPrimaryNoSecondaryOk
   13436, // NotPrimaryOrSecondary
   14031, // OutOfDiskSpace
+  46841, // ClientMarkedKilled
 ])
 
 export function codeOf(error: unknown): number | undefined {
@@ -128,9 +139,11 @@ const lostAnotherServer = new Set<number>([
   89, // NetworkTimeout
   90, // CallbackCanceled
   91, // ShutdownInProgress
+  145, // PooledConnectionsDropped
   189, // PrimarySteppedDown
   202, // NetworkInterfaceExceededTimeLimit
   317, // ConnectionPoolExpired
+  333, // ServiceExecutorInShutdown
   384, // ConnectionError
   9001, // SocketException
   11600, // InterruptedAtShutdown
@@ -145,9 +158,18 @@ export function mayStillRun(value: number, sharded: boolean): boolean {
   return isTransientCode(value) && (sharded || lostAnotherServer.has(value))
 }
 
+/** Whether a write that ended in this error may still be under way: nobody answered, or whoever did has lost the one that is at it. */
+export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
+  const answered = codeOf(error)
+  if (answered === undefined) return isTransient(error)
+  const statements = error instanceof MongoWriteConcernError ? (error.result['writeErrors'] ?? []) : []
+  const codes = [answered, ...(statements as { code: number }[]).map((statement) => statement.code)]
+  return codes.some((value) => mayStillRun(value, sharded))
+}
+
 /** True when sending the same (idempotent) command again may succeed without anybody acting. */
 export function isTransient(error: unknown): boolean {
-  if (error instanceof TransientReplyError) return true
+  if (error instanceof TransientReplyError || error instanceof MongoWriteConcernError) return true
   if (error instanceof MongoTopologyClosedError) return true // until the next connect()
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
@@ -155,7 +177,15 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof MongoError && poolErrors.has(error.name)) return true
   if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true
   const value = codeOf(error)
-  return value !== undefined && transient.has(value)
+  return value !== undefined && (transient.has(value) || isAheadOfServer(error, value))
+}
+
+/**
+ * A read after a time that this server has not heard of yet. It hears of it from the other servers, and from `$clusterTime` of the
+ * commands that follow (src/mongo/db/read_concern_mongod.cpp in the server's source).
+ */
+function isAheadOfServer(error: unknown, value: number): boolean {
+  return value === code.invalidOptions && /must not be greater than the current clusterTime/.test(String(error))
 }
 
 /** The driver lets some errors of Node's sockets through as they are: a write into a connection the peer has ended. */
@@ -164,8 +194,8 @@ function isSocketError(error: unknown): boolean {
   return typeof name === 'string' && socketErrors.has(name)
 }
 
-/** The driver does not export their classes: no connection was had in time, or the pool went with its server's description. */
-const poolErrors = new Set(['MongoWaitQueueTimeoutError', 'MongoPoolClosedError'])
+/** The driver does not export their classes: no connection was had in time, or the pool or the server went with its description. */
+const poolErrors = new Set(['MongoWaitQueueTimeoutError', 'MongoPoolClosedError', 'MongoServerClosedError'])
 
 const socketErrors = new Set([
   'EPIPE',

@@ -1,4 +1,3 @@
-import { hostname } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
@@ -6,11 +5,12 @@ import { metadataDatabase } from '../domain/namespace.ts'
 import { type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from './cluster.ts'
 import { code, TransientReplyError } from './errors.ts'
+import { type HostMoment, hostClocks } from './host-clocks.ts'
+import { hostProcess } from './host-process.ts'
+import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { isProvenDead, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
-/** A lease not renewed for this long may be taken over. By the destination's clock, so skewed hosts do not matter. */
-const leaseMS = 10_000
 const renewMS = 2_500
 /** Writes stop this much before the lease ends, so that one just sent has ended when a successor begins. */
 const marginMS = 2_000
@@ -37,8 +37,8 @@ export interface LeaseOwner {
 
 /**
  * The right to write to the destination: one holder per lease, each with an epoch of its own that every stored position
- * carries. A process started again on the same host proves by its predecessor's dead pid that it may take over at
- * once; anybody else waits until the lease has expired.
+ * carries. A process started again under the same kernel proves that its predecessor has ended, and takes over at once; anybody
+ * else waits until it has itself seen the lease unrenewed for as long as it lasts.
  */
 export class Lease {
   readonly #cluster: Cluster
@@ -48,7 +48,9 @@ export class Lease {
   readonly #belief: Belief | null
   #epoch = 0
   #holder: string | null = null
-  #validUntil = 0
+  /** Before the request was sent that confirmed the lease last; null when it is not this process's. */
+  #confirmedAt: HostMoment | null = null
+  readonly #watch = new LeaseWatch()
   #timer: NodeJS.Timeout | null = null
   #onLost: ((reason: LeaseLoss) => void) | null = null
   #acquiring: Promise<void> | null = null
@@ -87,9 +89,9 @@ export class Lease {
     return this.#timer !== null
   }
 
-  /** Throws while this process may not write: by a monotonic clock, which a stopped and continued process cannot fool. */
+  /** Throws while this process may not write, also when it was stopped, or its machine suspended, and has just gone on. */
   fence(): void {
-    if (performance.now() > this.#validUntil) {
+    if (this.#confirmedAt === null || hostClocks.longestSince(this.#confirmedAt) > this.#validMS) {
       throw new TransientReplyError('the lease on the destination could not be renewed in time')
     }
   }
@@ -109,6 +111,7 @@ export class Lease {
   }
 
   async #acquire(): Promise<void> {
+    const began = performance.now()
     for (;;) {
       if (this.#context.signal.aborted) throw new StoppedError()
       const taken = await retry('taking the lease', this.#context, () => this.#tryAcquire())
@@ -116,18 +119,21 @@ export class Lease {
       await sleep(200)
     }
     this.#timer ??= setInterval(() => this.#renew(), this.#belief ? confirmMS : renewMS)
+    const seconds = (performance.now() - began) / 1_000
+    this.#context.journal?.('lease taken', { lease: this.#name, epoch: this.#epoch, seconds })
   }
 
   async release(): Promise<void> {
     if (this.#timer) clearInterval(this.#timer)
     this.#timer = null
     if (this.#epoch === 0) return
-    this.#validUntil = 0
+    this.#confirmedAt = null
+    this.#context.journal?.('lease given back', { lease: this.#name, epoch: this.#epoch })
     // Given up on while something was under way (its own, or a predecessor's that it still waited for), nobody knows
     // whether that has ended: then it is for the others to find out.
     const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
     const settled = this.#context.signal.aborted ? {} : { settled: ended }
-    const over = { expiresAt: new Date(0), ...settled }
+    const over = { expiresAt: givenUp, ...settled }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
   }
 
@@ -148,8 +154,7 @@ export class Lease {
     const fields = {
       owner: { $literal: this.#owner.id },
       incarnation: { $literal: this.#owner.incarnation },
-      host: { $literal: hostname() },
-      pid: process.pid,
+      process: { $literal: hostProcess.identity() },
       epoch,
       expiresAt: leaseEnd,
       takesWork: false,
@@ -162,7 +167,10 @@ export class Lease {
     } else if (held['incarnation'] !== this.#owner.incarnation) {
       const proven = isProvenDead(held, this.#owner.id)
       if (this.#belief && !proven && (await this.#belief.knows(held['owner'], held['incarnation']))) return false
-      const free = proven || this.#belief ? {} : { $expr: { $lt: ['$expiresAt', '$$NOW'] } }
+      const expiresAt = held['expiresAt'] as Date
+      const unrenewed = this.#watch.isUnrenewed(this.#name, { epoch: held['epoch'], expiresAt })
+      if (!proven && !this.#belief && !unrenewed) return false
+      const free = proven || this.#belief ? {} : { expiresAt }
       predecessors = [...predecessors, held['incarnation'] as string]
       believes ||= !proven
       const successor = { ...fields, predecessors: { $literal: predecessors } }
@@ -179,11 +187,11 @@ export class Lease {
     if (this.#belief && believes) await sleep(this.#belief.windowMS)
     // Writes of dead predecessors that the destination is still working on end before ours begin.
     await writesEnded(this.#cluster, predecessors)
-    const renewedAt = performance.now()
+    const renewedAt = hostClocks.now()
     const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
     if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
     this.#holder = this.#owner.id
-    this.#validUntil = renewedAt + this.#validMS
+    this.#confirmedAt = renewedAt
     return true
   }
 
@@ -204,13 +212,13 @@ export class Lease {
   }
 
   async #renew(): Promise<void> {
-    const sentAt = performance.now()
+    const sentAt = hostClocks.now()
     const epoch = this.#epoch
     try {
       const renewed = this.#belief ? await this.#confirm() : await this.#extend()
       // Of another life: several may have been under way when this one's lease was found buried, and taken anew.
       if (epoch !== this.#epoch) return
-      if (renewed) this.#validUntil = sentAt + this.#validMS
+      if (renewed) this.#confirmedAt = sentAt
       else if (renewed === false) await this.#lost(epoch)
     } catch {
       // Tried again at the next tick; the fence stops writes when it takes too long.
@@ -222,14 +230,16 @@ export class Lease {
   }
 
   async #lost(epoch: number): Promise<void> {
-    this.#validUntil = 0
+    this.#confirmedAt = null
     const found = await this.#find()
     if (!this.#timer || epoch !== this.#epoch) return
     clearInterval(this.#timer)
     this.#timer = null
     this.#holder = null
     const own = found?.['incarnation'] === this.#owner.incarnation
-    this.#onLost?.(own && found['buried'] ? 'buried' : 'taken')
+    const reason = own && found['buried'] ? 'buried' : 'taken'
+    this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
+    this.#onLost?.(reason)
   }
 
   async #find(): Promise<Document | undefined> {

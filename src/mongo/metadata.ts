@@ -42,12 +42,12 @@ export class Metadata {
   readonly segments: SegmentStore
   readonly sharding: ShardingStore
   readonly audit: AuditStore
-  /** The coordinator's tenure: what a later one has written about collections, an earlier one does not overwrite. */
+  /** The coordinator's tenure: what a later one has written about collections and their segments, an earlier one does not change. */
   tenure: () => number = () => 0
   readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
     this.#stored = new StoredDocuments(destination, context)
-    this.segments = new SegmentStore(this.#stored)
+    this.segments = new SegmentStore(this.#stored, () => this.tenure())
     this.tombstones = new TombstoneStore(this.#stored)
     this.collections = new CollectionStore(this.#stored, this, () => this.tenure())
     this.sharding = new ShardingStore(this.#stored)
@@ -156,12 +156,6 @@ export class Metadata {
 
   async removePositions(partitions: number[]): Promise<void> {
     await this.#stored.delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
-  }
-
-  /** The sync is initialised from the other direction, and all of it copied. */
-  async saveReversed(): Promise<void> {
-    await this.#stored.replace('stages', 'sync', { initialised: true })
-    await this.createIndexes()
   }
 
   async createIndexes(): Promise<void> {

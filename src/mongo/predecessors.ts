@@ -1,7 +1,7 @@
-import { hostname } from 'node:os'
 import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
+import { hostProcess, type ProcessIdentity } from './host-process.ts'
 
 /**
  * The processes that had this lease and whose writes nobody has seen end yet, by their incarnations. More than one when a
@@ -16,17 +16,10 @@ export function predecessorsOf(lease: Document): string[] {
   return one && settled < (lease['epoch'] as number) ? [one] : []
 }
 
-/** A process of the same host and id, which is gone. */
+/** Its holder was a process of the same id that has ended for certain. An earlier version stored a name of its host, which proves nothing. */
 export function isProvenDead(lease: Document, id: string): boolean {
-  if (lease['owner'] !== id || lease['host'] !== hostname()) return false
-  const pid = lease['pid'] as number
-  if (pid === process.pid) return true
-  try {
-    process.kill(pid, 0)
-    return false
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ESRCH'
-  }
+  const process = lease['process'] as ProcessIdentity | null | undefined
+  return lease['owner'] === id && !!process && hostProcess.hasEnded(process)
 }
 
 /**

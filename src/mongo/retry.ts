@@ -1,5 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { addCircumstances } from '../domain/circumstances.ts'
+import { unreachableText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
+import type { Journal } from '../domain/journal.ts'
 import { isTransient, toFatal } from './errors.ts'
 
 /** What is being retried now, for `progress.retrying`. Several rooms may be retrying at once; the oldest is shown. */
@@ -27,6 +30,8 @@ export interface RetryContext {
   signal: AbortSignal
   /** Called once per failed attempt: for the log. */
   onRetry?: (what: string, error: unknown) => void
+  /** For the log: what else there is to say. */
+  journal?: Journal
 }
 
 const firstDelayMS = 50
@@ -36,44 +41,107 @@ const budgetMS = 30 * 60_000
 const workedMS = 60_000
 
 /**
+ * A part of the work has succeeded.
+ * @param kept the next attempt goes on from there; else it begins again, and the 30 minutes go on
+ */
+export type Progressed = (kept: boolean) => void
+
+/**
  * Runs idempotent `work` until it succeeds. Transient errors are retried with growing delay for up to 30 minutes; any
  * other error is thrown at once, as FatalError where the operator can act on it. Throws StoppedError once stopped.
+ * Work of many parts calls `progressed` for each part that succeeds: earlier trouble is shown no longer then.
  */
-export async function retry<T>(what: string, context: RetryContext, work: () => Promise<T>): Promise<T> {
-  const key = Symbol(what)
+export async function retry<T>(
+  what: string,
+  context: RetryContext,
+  work: (progressed: Progressed) => Promise<T>,
+): Promise<T> {
   // As it is now: what began in one life of an instance is not tried again in the next.
   const { signal } = context
-  let troubleSince: number | null = null
-  let delayMS = firstDelayMS
+  const trouble = new Trouble(what, context)
   try {
     for (;;) {
       if (signal.aborted) throw new StoppedError()
       const attemptedAt = Date.now()
       try {
-        return await work()
+        const result = await work((kept) => trouble.over(kept))
+        trouble.over(true)
+        return result
       } catch (error) {
         if (signal.aborted) throw new StoppedError()
-        if (!isTransient(error)) throw toFatal(what, error)
-        context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
-        context.onRetry?.(what, error)
+        if (!isTransient(error)) {
+          addCircumstances(error, { step: what })
+          throw toFatal(what, error)
+        }
         // An attempt that worked for a while before it failed is the end of earlier trouble.
-        if (Date.now() - attemptedAt > workedMS) {
-          troubleSince = null
-          delayMS = firstDelayMS
-        }
-        troubleSince ??= Date.now()
-        if (Date.now() - troubleSince > budgetMS) {
-          throw new FatalError(
-            'ClusterUnreachable',
-            `${what}: no success for ${budgetMS / 60_000} minutes. Mend the cluster or the network and send resume.`,
-            { cause: error },
-          )
-        }
-        await sleep(delayMS, undefined, { signal }).catch(() => {})
-        delayMS = Math.min(delayMS * 2, longestDelayMS)
+        if (Date.now() - attemptedAt > workedMS) trouble.forgive()
+        trouble.met(error)
+        await sleep(trouble.delayMS(), undefined, { signal }).catch(() => {})
       }
     }
   } finally {
-    context.monitor.end(key)
+    trouble.forget()
+  }
+}
+
+/** What one `retry` has met since it last succeeded with anything. */
+class Trouble {
+  readonly #what: string
+  readonly #context: RetryContext
+  readonly #key: symbol
+  /** From when on its budget counts. */
+  #since: number | null = null
+  #begunAt = 0
+  #attempts = 0
+  #delayMS = firstDelayMS
+
+  constructor(what: string, context: RetryContext) {
+    this.#what = what
+    this.#context = context
+    this.#key = Symbol(what)
+  }
+
+  /** Throws FatalError ClusterUnreachable when it has lasted too long. */
+  met(error: unknown): void {
+    const { monitor, onRetry } = this.#context
+    monitor.begin(this.#key, this.#what, error instanceof Error ? error.message : String(error))
+    onRetry?.(this.#what, error)
+    if (this.#attempts === 0) this.#begunAt = Date.now()
+    this.#attempts += 1
+    this.#since ??= Date.now()
+    if (Date.now() - this.#since <= budgetMS) return
+    throw new FatalError(
+      'ClusterUnreachable',
+      `${this.#what}: no success for ${budgetMS / 60_000} minutes; ${unreachableText(error)}. Fix the cluster or the network, ` +
+        'then send resume.',
+      { cause: error },
+    )
+  }
+
+  /** How long to wait before the next attempt; longer each time. */
+  delayMS(): number {
+    const delayMS = this.#delayMS
+    this.#delayMS = Math.min(delayMS * 2, longestDelayMS)
+    return delayMS
+  }
+
+  /** Something succeeded: `progress.retrying` shows it no longer. */
+  over(kept: boolean): void {
+    if (kept) this.forgive()
+    if (this.#attempts === 0) return
+    const seconds = (Date.now() - this.#begunAt) / 1_000
+    this.#context.journal?.('retry ended', { what: this.#what, attempts: this.#attempts, seconds })
+    this.#attempts = 0
+    this.forget()
+  }
+
+  /** The budget begins again. */
+  forgive(): void {
+    this.#since = null
+    this.#delayMS = firstDelayMS
+  }
+
+  forget(): void {
+    this.#context.monitor.end(this.#key)
   }
 }

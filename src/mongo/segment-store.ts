@@ -2,7 +2,7 @@ import { Binary, type Document } from 'mongodb'
 import type { Segment } from '../domain/catalogue.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
-import type { StoredDocuments } from './stored-documents.ts'
+import { notOfLater, type StoredDocuments } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
 /** UUIDs in one `$in`. */
@@ -13,8 +13,12 @@ const spare = 8
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
 export class SegmentStore {
   readonly #stored: StoredDocuments
-  constructor(stored: StoredDocuments) {
+  readonly #term: () => number
+
+  /** @param term the coordinator's: what a later one has planned, an earlier one neither removes nor replaces nor opens */
+  constructor(stored: StoredDocuments, term: () => number = () => 0) {
     this.#stored = stored
+    this.#term = term
   }
 
   /**
@@ -22,11 +26,13 @@ export class SegmentStore {
    * that a crash cut short would be made again while others still copy its ranges, and insert after the copy has ended.
    */
   async plan(segments: Segment[]): Promise<void> {
-    await this.#stored.update(
+    const term = this.#term()
+    await this.#stored.updateFenced(
       'segments',
       segments.map((segment) => ({
-        q: { _id: keyOf(segment) },
+        q: { _id: keyOf(segment), term: notOfLater(term) },
         u: {
+          term,
           ...progressOf(segment),
           ...boundsOf(segment),
           claimable: false,
@@ -44,7 +50,7 @@ export class SegmentStore {
   async open(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
-      const q = { collection: { $in: collections }, claimable: { $ne: true } }
+      const q = { collection: { $in: collections }, claimable: { $ne: true }, term: notOfLater(this.#term()) }
       await this.#stored.update('segments', [{ q, u: { $set: { claimable: true } }, multi: true }])
     }
   }
@@ -100,9 +106,13 @@ export class SegmentStore {
     return claimed.map(toSegment)
   }
 
-  /** Gives open segments back, each as far as it is. */
-  async release(owner: OwnerToken): Promise<void> {
-    await this.#stored.update('segments', [{ q: { owner, done: false }, u: { $set: { owner: null } }, multi: true }])
+  /**
+   * Gives open segments back, each as far as it is.
+   * @param lastClaim what is claimed later is not given back, by a message that comes late: it is being copied then
+   */
+  async release(owner: OwnerToken, lastClaim: number): Promise<void> {
+    const q = { owner, done: false, claim: { $lte: lastClaim } }
+    await this.#stored.update('segments', [{ q, u: { $set: { owner: null } }, multi: true }])
   }
 
   /** UUIDs of collections that have open segments. */
@@ -156,7 +166,8 @@ export class SegmentStore {
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
-      await this.#stored.delete('segments', [{ q: { collection: { $in: collections } }, limit: 0 }])
+      const q = { collection: { $in: collections }, term: notOfLater(this.#term()) }
+      await this.#stored.delete('segments', [{ q, limit: 0 }])
     }
   }
 

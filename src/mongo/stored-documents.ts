@@ -3,11 +3,17 @@ import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
-import { code } from './errors.ts'
+import { code, codeOf } from './errors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
-/** Version of everything stored. A document of another version is refused by name, never guessed at. */
+/** Version of what is stored, unless said otherwise. A document of another version is refused by name, never guessed at. */
 export const metadataVersion = 1
+
+/** Which version is written, and which are read: an older one where there is a migration. */
+export interface StoredVersion {
+  writes: number
+  reads: readonly number[]
+}
 /** Statements in one command, and their bytes: an `_id` alone may have megabytes. */
 const statementsMax = 500
 const bytesMax = 8 * 1024 * 1024
@@ -26,9 +32,15 @@ export interface StoredUpdate {
 export class StoredDocuments {
   readonly #cluster: Cluster
   readonly #context: RetryContext
-  constructor(destination: Cluster, context: RetryContext) {
+  readonly #version: StoredVersion
+  constructor(
+    destination: Cluster,
+    context: RetryContext,
+    version: StoredVersion = { writes: metadataVersion, reads: [metadataVersion] },
+  ) {
     this.#cluster = destination
     this.#context = context
+    this.#version = version
   }
 
   async findOne(collection: string, filter: Document): Promise<Document | null> {
@@ -41,11 +53,11 @@ export class StoredDocuments {
     const documents = await this.#read(collection, { find: collection, filter, ...extra })
     for (const document of documents) {
       const parsed = v.safeParse(versioned, document)
-      if (!parsed.success || parsed.output.schemaVersion !== metadataVersion) {
+      if (!parsed.success || !this.#version.reads.includes(parsed.output.schemaVersion)) {
         throw new FatalError(
           'MetadataVersion',
           `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
-            `(schema ${String(document['schemaVersion'])}, this one reads ${metadataVersion}). Use the version that began this sync.`,
+            `(schema ${String(document['schemaVersion'])}, this one reads ${this.#version.reads.join(' and ')}). Use the version that began this sync.`,
         )
       }
     }
@@ -81,19 +93,25 @@ export class StoredDocuments {
   async update(collection: string, updates: StoredUpdate[]): Promise<void> {
     await this.#eachPart(updates, (part) => ({
       update: collection,
-      updates: part.map((update) => ({ ...update, u: withVersion(update.u) })),
+      updates: part.map((update) => ({ ...update, u: this.#withVersion(update.u) })),
     }))
   }
 
   /**
    * Updates one document and reads it, in one round trip. Null where none matches: also where an answer was lost and the update,
    * sent again, finds what it had changed itself.
+   * @param upsert creates the document where there is none with this `_id`; null where there is one that does not match
    */
-  async findAndUpdate(collection: string, query: Document, update: Document): Promise<Document | null> {
-    const command = { findAndModify: collection, query, update: withVersion(update), new: true }
+  async findAndUpdate(collection: string, query: Document, update: Document, upsert = false): Promise<Document | null> {
+    const command = { findAndModify: collection, query, update: this.#withVersion(update), new: true, upsert }
     return await retry('writing metadata', this.#context, async () => {
-      const reply = await this.#cluster.write(metadataDatabase, { ...command })
-      return reply['value'] as Document | null
+      try {
+        const reply = await this.#cluster.write(metadataDatabase, { ...command })
+        return reply['value'] as Document | null
+      } catch (error) {
+        if (upsert && codeOf(error) === code.duplicateKey) return null
+        throw error
+      }
     })
   }
 
@@ -122,7 +140,7 @@ export class StoredDocuments {
   async createIndex(collection: string, key: Document, name: string): Promise<void> {
     const indexes = [{ key, name }]
     await retry('creating metadata indexes', this.#context, () =>
-      this.#cluster.write(metadataDatabase, { createIndexes: collection, indexes }, { timeoutMS: 0 }),
+      this.#cluster.write(metadataDatabase, { createIndexes: collection, indexes }),
     )
   }
 
@@ -142,12 +160,18 @@ export class StoredDocuments {
       })
     }
   }
+
+  #withVersion(update: Document | Document[]): Document {
+    const schemaVersion = this.#version.writes
+    if (Array.isArray(update)) return update // changes what stands there, which has its version
+    if (!('$set' in update)) return { ...update, schemaVersion }
+    return { ...update, $set: { ...update['$set'], schemaVersion } }
+  }
 }
 
-function withVersion(update: Document | Document[]): Document {
-  if (Array.isArray(update)) return update // changes what stands there, which has its version
-  if (!('$set' in update)) return { ...update, schemaVersion: metadataVersion }
-  return { ...update, $set: { ...update['$set'], schemaVersion: metadataVersion } }
+/** A term or epoch of this one's or an earlier owner's. What a release that had none has stored is of an earlier one. */
+export function notOfLater(term: number): Document {
+  return { $not: { $gt: term } }
 }
 
 export class MetadataWriteError extends Error {

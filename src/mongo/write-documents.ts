@@ -85,7 +85,6 @@ async function send(
       collectionUUID: toUuid(target.uuid),
       ordered: false,
       ...(verb === 'delete' ? {} : { bypassDocumentValidation: true, bypassEmptyTsReplacement: true }),
-      maxTimeMS: writeLimitMS,
     })
   } catch (error) {
     if (to - from > 1 && (ranOutOfTime(error) || tooLarge.has(codeOf(error) ?? 0))) return await halves()
@@ -107,9 +106,6 @@ interface WriteError {
   errmsg?: string
   keyPattern?: Document
 }
-
-/** The server ends a write by itself before the client gives up on it, so that none lives on unobserved. */
-const writeLimitMS = 25_000
 
 const tooLarge = new Set<number>([
   code.transactionTooLargeForCache,

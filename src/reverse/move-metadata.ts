@@ -1,4 +1,6 @@
-import { type InstanceContext, turnedContext } from '../../machines/instance-context.ts'
+import { type InstanceContext, storable, turnedContext } from '../../machines/instance-context.ts'
+import { turnedSync } from '../coordination/stored-sync.ts'
+import type { SyncStore } from '../coordination/sync-store.ts'
 import { turnConfiguration, turnEntry } from '../domain/direction.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
@@ -12,6 +14,8 @@ const firstEpoch = 0
 export interface MoveParts {
   from: Metadata
   to: Metadata
+  /** The sync's state on the new destination. */
+  sync: SyncStore
   /** The verifier's state on the new destination. */
   verified: VerificationStore
   turned: SyncRecord
@@ -57,8 +61,9 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.savePosition('former', firstEpoch, former)
   // Also of those who are away: whoever comes back goes on with the reversed sync.
   const instances = new Set([id, ...(await from.loadInstances()).keys()])
-  for (const instance of instances) await to.saveInstance(instance, turnedContext(parts.context))
-  await to.saveReversed()
+  for (const instance of instances) await to.saveInstance(instance, storable(turnedContext(parts.context)))
+  await parts.sync.begin(turnedSync())
+  await to.createIndexes()
   // Of earlier processes and of others; each adds what it knows itself. Not worth a reversal.
   await from.audit
     .read()

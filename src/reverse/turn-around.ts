@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { InstanceContext } from '../../machines/instance-context.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -43,14 +44,17 @@ export async function turnAround(
   const whileHere = { ...parts.context, signal: AbortSignal.any([parts.context.signal, left]) }
   const to = new Metadata(destination, whileHere)
   const verified = new VerificationStore(destination, whileHere)
+  const sync = new SyncStore(destination, whileHere, turned.generation)
   try {
     await former.lead()
     await work.lease.acquire()
     // One moves what is stored, when all have come to this point; the others wait for the new record.
     while ((await metadata.loadSync())?.generation !== turned.generation) {
       const mayMove = (await former.team.allAre('REVERSING')) && former.coordination.leading
-      if (mayMove) await moveMetadata({ from, to, verified, turned, id, context: instance, atStep })
-      else await Promise.race([former.coordination.changed(), sleep(turnPollMS, undefined, { ref: false })])
+      if (mayMove) {
+        await former.team.report({ type: 'reversal.begun' })
+        await moveMetadata({ from, to, sync, verified, turned, id, context: instance, atStep })
+      } else await Promise.race([former.coordination.changed(), sleep(turnPollMS, undefined, { ref: false })])
       if (whileHere.signal.aborted) throw new StoppedError()
     }
     destination.fence = () => work.lease.fence()
@@ -61,5 +65,7 @@ export async function turnAround(
     throw error
   }
   await former.close()
+  // From here on the new direction's lease is what allows writes on either cluster.
+  parts.clusters[turned.configuration.source].fence = () => work.lease.fence()
   return { work, metadata }
 }

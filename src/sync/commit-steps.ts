@@ -1,13 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { CoordinatorReport } from '../../machines/sync-context.ts'
 import { type CommitParts, finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { CommitStep, Stages } from '../coordination/stages.ts'
-import { AbortedError, type Team } from '../coordination/team.ts'
+import type { Team } from '../coordination/team.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
-import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
+import { deferred } from '../domain/deferred.ts'
+import { FatalError, RefusedError, StoppedError, toFailure } from '../domain/errors.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
@@ -33,16 +34,6 @@ const stepNames: Record<string, string> = {
   lastCheck: 'the last check of the source',
 }
 
-/** Which commit a step belongs to. */
-interface CommitAt {
-  /** This instance was asked for a rehearsal. */
-  dryRun: boolean
-  /** How many commits had been aborted when it was asked for. */
-  abortsBefore: number
-  /** Cluster time of the source, as decimal digits. */
-  commitPoint: string
-}
-
 export interface CommitStepsParts {
   source: Cluster
   destination: Cluster
@@ -53,6 +44,8 @@ export interface CommitStepsParts {
   verification: Verification
   runs: WorkRuns
   replication: SharedReplication
+  /** This instance was asked for a rehearsal. */
+  dryRun: () => boolean
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   lead: () => Promise<void>
   /** Everything up to this time is on the destination. */
@@ -60,36 +53,38 @@ export interface CommitStepsParts {
   atStep: (step: string) => void
 }
 
-/** What each step of a commit does here, whether this instance coordinates or waits; and the repair between two attempts. */
+/** What the coordinator does at each step of a commit, and the repair between two attempts. */
 export class CommitSteps {
   readonly #parts: CommitStepsParts
   readonly timing = new CommitTiming()
   /** The source is known to have done nothing between the commit point and this time but let documents expire. */
   #quietUntil: ClusterTime = 0n
-  /** The attempt to commit that this instance takes part in. */
-  #attempt = 0
-  #loadedFor = -1
-  /** The attempt and the coordinator's term in which this process issued a verdict; it holds in no other. */
-  #verdict: { attempt: number; term: number } | null = null
+  #loadedFor = ''
 
   constructor(parts: CommitStepsParts) {
     this.#parts = parts
   }
 
-  /** Blocks the source if asked for and fixes the time up to which events are applied; for an instance that does not lead, waits. */
-  async commitPoint(abortsBefore: number, left: AbortSignal): Promise<string> {
-    // A commit may follow an abort at once: the source must not be unblocked for the abort after it was blocked for this one.
-    await this.#parts.replication.whenOpen()
-    const signal = AbortSignal.any([left, this.#parts.runs.signal])
-    const run = this.#parts.team.commitPoint(() => this.#takeCommitPoint(signal), abortsBefore, signal)
-    // An abort waits until this has ended before it unblocks the source for the last time.
-    this.#parts.replication.joined(run)
-    const { attempt, point } = await run
-    this.#attempt = attempt
-    return point
+  /** Every instance has got the commit. */
+  async gather(left: AbortSignal): Promise<CoordinatorReport> {
+    const { replication, team, runs } = this.#parts
+    // Its own workers have to be there first: before they are, they ask for what the last attempt had prepared to be undone.
+    await unlessLeft(left, replication.whenOpen())
+    await team.gathered(AbortSignal.any([left, runs.signal]))
+    return { type: 'commit.gathered' }
   }
 
-  async #takeCommitPoint(signal: AbortSignal): Promise<string> {
+  /** Blocks the source if asked for and fixes the time up to which events are applied. */
+  async takePoint(left: AbortSignal): Promise<CoordinatorReport> {
+    const { replication, runs } = this.#parts
+    await unlessLeft(left, replication.whenOpen())
+    const run = this.#takePoint(AbortSignal.any([left, runs.signal]))
+    // An abort waits until this has ended before it unblocks the source for the last time.
+    replication.joined(run)
+    return { type: 'commit.pointTaken', commitPoint: await run }
+  }
+
+  async #takePoint(signal: AbortSignal): Promise<string> {
     const { source, configuration } = this.#parts
     const context = { ...this.#parts.context, signal }
     this.timing.begin('commitPoint')
@@ -111,41 +106,34 @@ export class CommitSteps {
     await retry('blocking writes on the source', context, () => setWriteBlocking(source, true, destination))
   }
 
-  prepareToWrite(commit: Omit<CommitAt, 'commitPoint'>, left: AbortSignal): Promise<void> {
-    const { configuration, context, coordination, team, verification, runs } = this.#parts
-    return runs.finish(left, async () => {
-      runs.renew()
-      await this.#parts.lead()
-      // Nothing is applied here any more; the instance that finishes the commit takes all of it.
-      if (!coordination.leading) await coordination.yieldAll()
-      const prepare = async (): Promise<undefined> => {
-        await team.alone(runs.signal)
-        this.timing.next('prepare')
-        const replication = await this.#loadFor(this.#attempt)
-        await this.#refuseUntold(replication)
-        await retry('following views', context, () => replication.commit.definitions.followUntoldViews())
-        await verification.checkDefinitions(configuration, 'heldBack')
-        await prepareToWrite(replication.commit)
-      }
-      await this.#step('prepared', commit, prepare, runs.signal)
+  /** Every instance has applied everything up to the commit point. */
+  applyAll(left: AbortSignal): Promise<CoordinatorReport> {
+    return this.#finish(left, { type: 'commit.applied' }, async () => {}, true)
+  }
+
+  /** Restores on the destination what was deferred. */
+  prepare(left: AbortSignal): Promise<CoordinatorReport> {
+    const { configuration, context, verification } = this.#parts
+    return this.#finish(left, { type: 'commit.prepared' }, async () => {
+      this.timing.next('prepare')
+      const replication = await this.#loadForAttempt()
+      await this.#refuseUntold(replication)
+      await retry('following views', context, () => replication.commit.definitions.followUntoldViews())
+      await verification.checkDefinitions(configuration, 'heldBack')
+      await prepareToWrite(replication.commit)
     })
   }
 
-  /** Both clusters hold the same, and the source is quiet. Throws FatalError VerificationFailed or SourceWritten. */
-  verdict(commit: CommitAt, left: AbortSignal): Promise<void> {
-    const { runs } = this.#parts
-    const issue = async (): Promise<undefined> => {
-      await this.#issueVerdict(BigInt(commit.commitPoint))
-    }
-    return runs.finish(left, () => this.#step('verified', commit, issue, runs.signal))
+  /** Both clusters hold the same, and the source is quiet. Fails with VerificationFailed or SourceWritten. */
+  verify(left: AbortSignal): Promise<CoordinatorReport> {
+    return this.#finish(left, { type: 'commit.verified' }, () => this.#verify())
   }
 
-  async #issueVerdict(commitPoint: ClusterTime): Promise<void> {
-    const { configuration, coordination, team, verification, runs } = this.#parts
-    const term = coordination.coordinatorEpoch
-    await team.alone(runs.signal)
+  async #verify(): Promise<void> {
+    const { configuration, verification, runs } = this.#parts
+    const commitPoint = this.#commitPoint
     this.timing.next('verify')
-    await this.#loadFor(this.#attempt)
+    await this.#loadForAttempt()
     this.#parts.applied(commitPoint)
     this.#parts.atStep('verify')
     // Before the verifier reads the last changes: what changes on the destination after that belongs to a reversal.
@@ -166,96 +154,140 @@ export class CommitSteps {
       await sleep(verifierPollMS)
     }
     await verification.settle(configuration, () => applyLate(this.#quietUntil))
-    this.#verdict = { attempt: this.#attempt, term }
   }
 
-  /**
-   * The last check of the source, and then the decision: once that is stored, the commit only goes forward. A verdict that a former
-   * coordinator issued does not count: what was written on the destination since then was compared by nobody. A rehearsal
-   * ends here.
-   */
-  decide(at: CommitAt, left: AbortSignal): Promise<void> {
-    const { configuration, context, coordination, team, verification, runs } = this.#parts
-    const { abortsBefore, commitPoint } = at
-    const decide = async (): Promise<Partial<Stages>> => {
-      await team.alone(runs.signal)
-      const term = coordination.coordinatorEpoch
-      if (this.#verdict?.attempt !== this.#attempt || this.#verdict.term !== term) {
-        await this.#issueVerdict(BigInt(commitPoint))
-      }
-      this.timing.next('lastCheck')
-      const { commit } = this.finishing
-      const rehearsed = this.#isRehearsal(at)
-      // From the decision on users write on the destination, which is no difference any more.
-      // Both are awaited also where one fails: nothing of this step may be under way when the next attempt begins.
-      if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
-      if (left.aborted) throw new StoppedError()
-      await this.#refuseUntold(this.finishing)
-      this.#parts.atStep('lastCheck')
-      // Once more: a coordinator of an earlier term may have been stopped right before it unblocked the source for an abort.
-      if (blocksSource(configuration)) await this.#blockSource({ ...context, signal: runs.signal })
-      const { until } = await applyLateDeletes(commit, laterOf(BigInt(commitPoint), this.#quietUntil))
-      this.#quietUntil = until
-      if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())
-      this.#parts.atStep('decide')
-      // Without write blocking users may have written on the destination all along.
-      return { writesHeld: false, quietUntil: until.toString(), lateWrites: null }
-    }
-    return runs.finish(left, () => this.#step('decided', at, decide, runs.signal))
+  /** The last check of the source, before the decision is stored. A rehearsal ends here. */
+  decide(left: AbortSignal): Promise<CoordinatorReport> {
+    const { configuration, context, verification, runs } = this.#parts
+    let decision: CoordinatorReport | null = null
+    return this.#finish(
+      left,
+      () => decision as CoordinatorReport,
+      async (abortsBefore) => {
+        this.timing.next('lastCheck')
+        await this.#loadForAttempt()
+        const { commit } = this.finishing
+        const rehearsed = this.#isRehearsal
+        // From the decision on users write on the destination, which is no difference any more.
+        // Both are awaited also where one fails: nothing of this step may be under way when the next attempt begins.
+        if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
+        if (left.aborted) throw new StoppedError()
+        await this.#refuseUntold(this.finishing)
+        this.#parts.atStep('lastCheck')
+        // Once more: a coordinator of an earlier term may have been stopped right before it unblocked the source for an abort.
+        if (blocksSource(configuration)) await this.#blockSource({ ...context, signal: runs.signal })
+        const { until } = await applyLateDeletes(commit, laterOf(this.#commitPoint, this.#quietUntil))
+        this.#quietUntil = until
+        if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())
+        this.#parts.atStep('decide')
+        decision = { type: 'commit.decided', quietUntil: until.toString() }
+      },
+    )
   }
 
   /** As this instance was asked, or any other: none of them may open the destination then. */
-  #isRehearsal({ dryRun }: Pick<CommitAt, 'dryRun'>): boolean {
-    return dryRun || (this.#parts.team.stages.request?.dryRun ?? false)
+  get #isRehearsal(): boolean {
+    return this.#parts.dryRun() || (this.#parts.team.sync.context.request?.dryRun ?? false)
   }
 
   #verified(): string {
     return this.#parts.configuration.verification.enabled ? 'equal' : 'not verified'
   }
 
+  get #commitPoint(): ClusterTime {
+    return BigInt(this.#parts.team.sync.context.commitPoint ?? 0)
+  }
+
   /** The decision is stored: users may write on the destination. */
-  open(left: AbortSignal): Promise<void> {
-    const { configuration, context, destination, team, runs } = this.#parts
-    return runs.finish(left, async () => {
+  async open(left: AbortSignal): Promise<CoordinatorReport> {
+    const { configuration, context, destination, runs } = this.#parts
+    const opened = await this.#afterDecision(left, { type: 'commit.opened' }, async () => {
+      if (!blocksDestination(configuration)) return
+      this.#parts.atStep('unblock')
+      const retrying = { ...context, signal: runs.signal }
+      await retry('allowing writes on the destination', retrying, () => setWriteBlocking(destination, false))
+      this.#parts.atStep('unblocked')
+    })
+    this.timing.over()
+    return opened
+  }
+
+  /**
+   * A step before the decision, after everything before it has ended. A rehearsal does not fail: it says what a commit would have
+   * failed with, and changes are applied again.
+   */
+  async #finish(
+    left: AbortSignal,
+    report: CoordinatorReport | (() => CoordinatorReport),
+    work: (abortsBefore: number) => Promise<void>,
+    applied = false,
+  ): Promise<CoordinatorReport> {
+    const { coordination, team, runs } = this.#parts
+    const { aborts } = team.sync.context
+    let isShared = false
+    await runs.finish(left, async () => {
       runs.renew()
       await this.#parts.lead()
-      const open = async (): Promise<undefined> => {
-        if (!blocksDestination(configuration)) return
-        this.#parts.atStep('unblock')
-        const retrying = { ...context, signal: runs.signal }
-        await retry('allowing writes on the destination', retrying, () => setWriteBlocking(destination, false))
-        this.#parts.atStep('unblocked')
-      }
-      await team.step('canWrite', { attempt: this.#attempt, abortsBefore: 0 }, open, runs.signal)
-      this.timing.over()
-    })
-  }
-
-  async #step(
-    step: CommitStep,
-    at: Omit<CommitAt, 'commitPoint'>,
-    work: () => Promise<Partial<Stages> | undefined>,
-    signal: AbortSignal,
-  ): Promise<void> {
-    const { team } = this.#parts
-    const worked = async (): Promise<Partial<Stages> | undefined> => {
+      // Partitions of a coordinator that died were taken by an instance that came late: it may not apply them now, and would never
+      // give them back. The attempt begins anew, and that instance takes part in it.
+      isShared = !applied && !coordination.hasEverything && coordination.otherOwners.length > 0
+      if (isShared) return
+      await team.alone(runs.signal)
       try {
-        return await work()
+        await work(aborts)
       } catch (error) {
-        // A rehearsal does not fail: it says what a commit would have failed with, and changes are applied again.
-        if (!(error instanceof FatalError) || error.failure === 'LeaseLost' || !this.#isRehearsal(at)) throw error
-        return await this.#endRehearsal(at.abortsBefore, error.failure, error.message)
+        if (!(error instanceof FatalError) || error.failure === 'LeaseLost' || !this.#isRehearsal) throw error
+        await this.#endRehearsal(aborts, error.failure, error.message)
       }
-    }
-    const { abortsBefore } = at
-    await team.step(step, { attempt: this.#attempt, abortsBefore }, worked, signal)
+    })
+    if (isShared) return { type: 'commit.renewed' }
+    return typeof report === 'function' ? report() : report
   }
 
-  async #endRehearsal(abortsBefore: number, verdict: string, reason: string | null = null): Promise<never> {
-    const lastRehearsal = this.timing.rehearsal(verdict)
-    const abortReason = reason && `the rehearsal would have failed with ${verdict}: ${reason}`
-    await this.#parts.team.abort(abortsBefore, { lastRehearsal, abortReason })
-    throw new AbortedError(abortsBefore)
+  async #afterDecision(
+    left: AbortSignal,
+    report: CoordinatorReport,
+    work: () => Promise<void>,
+  ): Promise<CoordinatorReport> {
+    const { runs } = this.#parts
+    await runs.finish(left, async () => {
+      runs.renew()
+      await this.#parts.lead()
+      await work()
+    })
+    return report
+  }
+
+  async #endRehearsal(abortsBefore: number, verdict: string, failed: string | null = null): Promise<never> {
+    const { team } = this.#parts
+    const rehearsal = this.timing.rehearsal(verdict)
+    const reason = failed && `the rehearsal would have failed with ${verdict}: ${failed}`
+    await team.abort(abortsBefore, { reason, rehearsal })
+    throw new StoppedError()
+  }
+
+  /**
+   * Takes back what a commit had changed. The source first, where the commit was aborted, for users wait; what is left of the
+   * commit may take a while to end, and may have blocked it once more by then.
+   */
+  async undo(left: AbortSignal): Promise<CoordinatorReport> {
+    const { replication, runs, team } = this.#parts
+    const { ended } = runs
+    const isAborted = team.sync.matches('undoing')
+    const { aborts } = team.sync.context
+    const undo = async (): Promise<void> => {
+      await this.#parts.lead()
+      if (isAborted) await replication.unblockSource(left)
+      await ended
+      if (left.aborted) throw new StoppedError()
+      const current = await replication.read(left)
+      if (isAborted) await replication.unblockSource(left)
+      await current.holdBack()
+    }
+    const run = undo()
+    replication.joined(run)
+    await run
+    return { type: 'commit.undone', aborts }
   }
 
   /** What the commit waits for now, in words. */
@@ -267,7 +299,7 @@ export class CommitSteps {
 
   /** What the operator should know of the last commit, or of the one that is under way. */
   get warnings(): string[] {
-    const { abortReason, lateWrites } = this.#parts.team.stages
+    const { abortReason, lateWrites } = this.#parts.team.sync.context
     const warnings = abortReason === null ? [] : [abortReason]
     if (lateWrites?.unchecked) {
       warnings.push(
@@ -289,24 +321,18 @@ export class CommitSteps {
     await retry('looking for changed definitions', this.#parts.context, () => commit.definitions.refuseUntold(true))
   }
 
-  finishIndexes(left: AbortSignal): Promise<void> {
-    const { team, runs } = this.#parts
-    return runs.finish(left, async () => {
-      runs.renew()
-      await this.#parts.lead()
-      const convert = async (): Promise<Partial<Stages>> => {
-        const { commit } = await this.#parts.replication.load()
-        await both(this.#findLateWrites(commit), finishIndexes(commit))
-        return {}
-      }
-      await team.step('committed', { attempt: this.#attempt, abortsBefore: 0 }, convert, runs.signal)
+  /** What is left once users write on the destination. */
+  convert(left: AbortSignal): Promise<CoordinatorReport> {
+    return this.#afterDecision(left, { type: 'commit.converted' }, async () => {
+      const { commit } = await this.#parts.replication.load()
+      await both(this.#findLateWrites(commit), finishIndexes(commit))
     })
   }
 
   /** The source may be shut down by now: what cannot be checked is said, and keeps nothing from being finished. */
   async #findLateWrites(commit: CommitParts): Promise<void> {
     const { team, runs } = this.#parts
-    const { quietUntil, lateWrites } = await team.load()
+    const { quietUntil, lateWrites } = (await team.load()).context
     if (quietUntil === null || lateWrites !== null) return
     const signal = AbortSignal.any([runs.signal, AbortSignal.timeout(lateWritesLimitMS)])
     const parts = { ...commit, context: { ...commit.context, signal } }
@@ -314,7 +340,7 @@ export class CommitSteps {
       if (runs.signal.aborted) throw error
       return { total: 0, first: [], unchecked: toFailure(error).error }
     })
-    await team.tellLateWrites(found)
+    await team.report({ type: 'lateWrites.found', lateWrites: found })
   }
 
   /** Makes what the last verdict named equal again, from the source. Returns how many documents were looked at. */
@@ -327,7 +353,7 @@ export class CommitSteps {
       await this.#parts.lead()
       // One instance's work: the coordinator's.
       if (!coordination.leading) return
-      await team.insistOnOpen()
+      if ((await team.load()).hasTag('decided')) throw decidedElsewhere()
       const replication = await this.#parts.replication.load()
       await replication.holdBack()
       repaired = await replication.repair(verification.store)
@@ -342,12 +368,32 @@ export class CommitSteps {
     return latest
   }
 
-  /** Loads once for each attempt to commit: a predecessor in office may have changed what this instance saw last. */
-  async #loadFor(attempt: number): Promise<Replication> {
-    if (!this.#parts.replication.latest || this.#loadedFor !== attempt) await this.#parts.replication.load()
-    this.#loadedFor = attempt
+  /** Loads once for each attempt to commit in each term: another coordinator may have changed what this instance saw last. */
+  async #loadForAttempt(): Promise<Replication> {
+    const { team, runs, replication } = this.#parts
+    const { term, attempt } = team.worked
+    const wanted = `${attempt} ${term} ${runs.renewals}`
+    if (!replication.latest || this.#loadedFor !== wanted) await replication.load()
+    this.#loadedFor = wanted
     return this.finishing
   }
+}
+
+function decidedElsewhere(): RefusedError {
+  return new RefusedError(
+    'WrongState',
+    'the commit was decided by another instance since: send resume, which ends it here too',
+  )
+}
+
+/** Rejects with StoppedError as soon as the step is left. */
+async function unlessLeft(left: AbortSignal, awaited: Promise<void>): Promise<void> {
+  const leaving = deferred<void>()
+  const leave = (): void => leaving.resolve()
+  left.addEventListener('abort', leave, { once: true })
+  await Promise.race([awaited, leaving.promise])
+  left.removeEventListener('abort', leave)
+  if (left.aborted) throw new StoppedError()
 }
 
 /** Resolves when both have, and rejects, once both have ended, as the first that failed. */

@@ -1,4 +1,4 @@
-import { type Actor, createActor } from 'xstate'
+import { type Actor, createActor, waitFor } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import { Pulse } from '../coordination/pulse.ts'
@@ -6,7 +6,7 @@ import { TeamCommands } from '../coordination/team-commands.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
-import type { Progress } from '../domain/progress.ts'
+import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 import type { ClusterName } from '../mongo/cluster.ts'
@@ -18,8 +18,8 @@ import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
 import { withActors } from './instance-actors.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
-import { RestingLease } from './resting-lease.ts'
 import { StoredContext } from './stored-context.ts'
+import type { CommitPart } from './sync-follower.ts'
 import { SyncWork } from './sync-work.ts'
 
 export interface DrivenSyncParts extends BeginSyncParts {
@@ -44,8 +44,8 @@ export class DrivenSync {
   #work: SyncWork | null = null
   #metadata: Metadata | null = null
   #turning: Promise<unknown> = Promise.resolve()
-  readonly #resting = new RestingLease({ state: () => this.state, ended: () => this.#ended() })
   #inherited: StartConfiguration | null = null
+  #inheritedIn: PublicState | null = null
 
   /** @param perform what was passed on to this instance, as if it had come by its own API */
   constructor(parts: DrivenSyncParts, perform: (given: GivenCommand) => Promise<void>) {
@@ -63,7 +63,6 @@ export class DrivenSync {
       incarnation: parts.incarnation,
       work: () => this.#work,
       progress: () => this.progress(),
-      receive: (event) => this.#actor.send(event),
       look: () => this.commands.look(),
       context: parts.context,
     })
@@ -100,7 +99,10 @@ export class DrivenSync {
     return this.#stored.storing
   }
 
-  /** The configuration of a sync that a predecessor began: an identical start is answered success. */
+  /**
+   * The configuration of a sync that a predecessor of this process began: an identical start is answered success, for whoever restarts
+   * an instance may send it again. Null once this instance has come to another state.
+   */
   get inherited(): StartConfiguration | null {
     return this.#inherited
   }
@@ -145,7 +147,6 @@ export class DrivenSync {
     if (stored.size > 0 && !stored.has(this.#parts.mongosyncID)) return true
     const problem = otherStore(record, this.#parts.redis)
     if (problem) throw new FatalError('InstanceMismatch', problem)
-    this.#inherited = record.configuration
     const work = this.#begin(record)
     let context = await this.#stored.load()
     if (!context?.canWrite || context.commitRequested || context.reversing) {
@@ -161,6 +162,8 @@ export class DrivenSync {
     this.#actor.stop()
     this.#actor = this.#createActor(context ?? startedContext(record.configuration))
     this.#actor.start()
+    this.#inherited = record.configuration
+    this.#inheritedIn = this.state
     void this.#pulse.start()
     return true
   }
@@ -181,7 +184,6 @@ export class DrivenSync {
       await this.#abandon()
       throw error
     }
-    this.#inherited = record.configuration
     this.#actor.send({ type: 'sync.start', configuration: record.configuration })
     await this.#stored.storing
     await this.#pulse.start()
@@ -189,7 +191,7 @@ export class DrivenSync {
 
   /** After the lease was given back at COMMITTED. Throws RefusedError when another instance has reversed the sync meanwhile. */
   async leadAgain(work: SyncWork): Promise<void> {
-    await this.#resting.resigning
+    await waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
     await work.leadAtLast()
     if (!(await this.#stands(work))) {
       await work.resign()
@@ -210,7 +212,6 @@ export class DrivenSync {
     if (destination) this.#parts.clusters[destination].fence = () => {}
     this.#work = null
     this.#metadata = null
-    this.#inherited = null
   }
 
   async close(): Promise<void> {
@@ -242,6 +243,7 @@ export class DrivenSync {
       throttle: this.throttle,
       atStep,
       dropEventsOf,
+      dryRun: () => this.#actor.getSnapshot().context.dryRun,
       onLeaseLost: (reason) => this.#leaseLost(work, reason),
     })
     return { work, metadata }
@@ -253,8 +255,7 @@ export class DrivenSync {
       const errorDescription =
         'another process with the same id took the lease on the destination over; this one has stopped'
       this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
-    } else if (this.#resting.isResting) this.#resting.buried(work)
-    else this.#actor.send({ type: 'lease.buried' })
+    } else this.#actor.send({ type: 'lease.buried' })
   }
 
   /** Resolves when everything that was left has ended. */
@@ -271,13 +272,13 @@ export class DrivenSync {
     const turned = await turnAround({ clusters, former, from, prepare, id, instance, context, atStep }, left)
     this.#metadata = turned.metadata
     this.#work = turned.work
-    this.#resting.turned()
-    if (this.#inherited) this.#inherited = turned.work.record.configuration
   }
 
   #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {
     const machine = withActors({
       work: () => this.#work as SyncWork,
+      part: () => partOf(this.#actor.getSnapshot()),
+      asked: () => this.#actor.getSnapshot().context,
       ended: () => this.#ended(),
       storing: () => this.#stored.storing,
       turnAround: (left) => {
@@ -295,10 +296,15 @@ export class DrivenSync {
       this.throttle.set(snapshot.context.limits ?? noLimits)
       if (snapshot.context.configuration) this.#stored.store(snapshot.context)
       this.#pulse.transition(publicState(snapshot), snapshot.context)
-      if (publicState(snapshot) === 'COMMITTED') this.#resting.committed(() => this.#work, this.#stored.storing)
+      if (publicState(snapshot) !== this.#inheritedIn) this.#inherited = null
     })
     return actor
   }
+}
+
+function partOf(snapshot: InstanceSnapshot): CommitPart {
+  if (snapshot.matches({ syncing: 'finishing' })) return 'arrived'
+  return snapshot.hasTag('COMMITTING') ? 'committing' : null
 }
 
 function startedContext(configuration: StartConfiguration): InstanceContext {

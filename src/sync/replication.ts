@@ -6,11 +6,11 @@ import { DocumentWriter } from '../apply/write-identities.ts'
 import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
 import { repairDifferences } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
-import { blocksDestination, setWriteBlocking, unblockSource } from '../commit/write-blocking.ts'
+import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Barriers } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { StageStore } from '../coordination/stages.ts'
-import type { UndoCommit } from '../coordination/team.ts'
+import type { SyncStore } from '../coordination/sync-store.ts'
+import type { Team } from '../coordination/team.ts'
 import { CollectionCopy } from '../copy/collection-copy.ts'
 import type { Catalogue } from '../domain/catalogue.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
@@ -35,9 +35,10 @@ export interface ReplicationParts {
   context: RetryContext
   selection: Selection
   coordination: Coordination
-  stages: StageStore
-  /** Rejects when a commit is decided by now; resolves when what an aborted one had changed is undone. */
-  insistOnOpen: (undo: UndoCommit) => Promise<void>
+  store: SyncStore
+  team: Team
+  /** Resolves when changes may be applied: nothing of a commit stands in the way. */
+  untilApplicable: () => Promise<void>
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
@@ -59,7 +60,7 @@ export class Replication {
 
   constructor(parts: ReplicationParts) {
     this.#parts = parts
-    const { source, destination, metadata, record, context, selection, coordination, stages, barriers, atStep } = parts
+    const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
     this.#shared = new SharedCatalogue({ source, destination, metadata, coordination, context })
     this.catalogue = this.#shared.catalogue
     const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
@@ -79,7 +80,7 @@ export class Replication {
       definitions: this.#definitions,
       metadata,
       coordination,
-      stages,
+      store,
       barriers,
       partitionCount: record.partitions,
       context,
@@ -98,7 +99,13 @@ export class Replication {
       writer: this.#writer,
       context,
       reversePosition: record.configuration.reversible
-        ? new ReversePosition({ destination, metadata, stages, context, epoch: () => coordination.coordinatorEpoch })
+        ? new ReversePosition({
+            destination,
+            metadata,
+            team: parts.team,
+            context,
+            epoch: () => coordination.coordinatorEpoch,
+          })
         : null,
       restoreBalancer: () => restoreBalancer(destination, metadata),
       atStep,
@@ -140,14 +147,6 @@ export class Replication {
   async holdBack(): Promise<void> {
     await this.#blockDestination()
     await holdBackAgain(this.commit)
-  }
-
-  readonly undo: UndoCommit = {
-    holdBack: () => this.holdBack(),
-    unblockSource: () => {
-      const { source, destination, record, context } = this.#parts
-      return unblockSource(source, destination, record.configuration, context)
-    },
   }
 
   async #blockDestination(): Promise<void> {
@@ -233,7 +232,7 @@ export class Replication {
   /** Before partitions are applied that were another's: what it recorded must not come after what is recorded from now on. */
   async #reloadClaimed(): Promise<void> {
     // Whoever allows writes owns all partitions until that is recorded: seen open after the claim, it stays so while they are here.
-    await this.#parts.insistOnOpen(this.undo)
+    await this.#parts.untilApplicable()
     await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
     this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())

@@ -39,7 +39,7 @@ export const idleProgress: Progress = {
 export interface ProgressSources {
   snapshot: InstanceSnapshot
   /** The context as stored: `canWrite` is shown only once a crash cannot take it back. */
-  stored: InstanceContext | null
+  stored: Pick<InstanceContext, 'canWrite'> | null
   work: SyncWork
   record: SyncRecord
   sourceLatest: ClusterTime
@@ -102,7 +102,7 @@ function lagOf(state: PublicState, { work, sourceLatest }: ProgressSources): num
 /** What a commit would take or will still take, and what the last rehearsal took. */
 function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 'commit' | 'lastRehearsal'> {
   const { snapshot, work, coordinator } = sources
-  const { lastRehearsal } = work.team.stages
+  const { lastRehearsal } = work.team.sync.context
   const isAhead = snapshot.hasTag('canCommit') || (state === 'COMMITTING' && !snapshot.context.decided)
   // An instance that does not coordinate knows its own share alone.
   const commit = coordinator ? coordinator.commit : estimateCommit(commitFigures(work, lagOf(state, sources)))

@@ -3,11 +3,11 @@ import type { Team } from '../coordination/team.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
 import type { OplogWatch } from '../mongo/oplog-window.ts'
-import { retry } from '../mongo/retry.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
 import { Replication, type ReplicationParts } from './replication.ts'
 import type { WorkRuns } from './work-runs.ts'
 
-export interface SharedReplicationParts extends Omit<ReplicationParts, 'insistOnOpen'> {
+export interface SharedReplicationParts extends Omit<ReplicationParts, 'untilApplicable'> {
   team: Team
   runs: WorkRuns
   oplog: OplogWatch
@@ -45,36 +45,48 @@ export class SharedReplication {
     return this.#latest
   }
 
-  /**
-   * The replication both workers share; built when the first of them asks.
-   * @param commitBegun a commit was begun and not finished: what it restored is held back again
-   */
-  open(commitBegun: boolean): Promise<Replication> {
-    this.#replication ??= this.#open(commitBegun)
+  /** The replication both workers share; built when the first of them asks. */
+  open(): Promise<Replication> {
+    this.#replication ??= this.#open()
     return this.#replication
   }
 
-  async #open(commitBegun: boolean): Promise<Replication> {
-    const { coordination, team, runs, oplog } = this.#parts
+  async #open(): Promise<Replication> {
+    const { coordination, runs, oplog } = this.#parts
     // Before anything is awaited: once this replication is left, its own workers, which wait for it, are among what has to end.
     const { ended } = runs
-    // A step of a commit that was aborted may take a while to end; users of the source must not wait for that.
-    if (commitBegun && coordination.leading) await team.unblockAborted(() => this.#unblockSource())
     await ended
     runs.renew()
     const { signal } = runs
     await this.#parts.lead()
-    await team.insistOnOpen()
-    await team.adoptOpened(() => this.#isDestinationOpened())
+    await this.#untilApplicable(true, signal)
     const replication = await this.load()
     await this.#parts.insistOnRecord()
-    await team.reopen(commitBegun, replication.undo, signal)
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
     coordination.takeWork(true)
     this.#heartbeat.start()
     oplog.start()
     return replication
+  }
+
+  /**
+   * Resolves when changes may be applied. Where this instance coordinates, what a commit had prepared is deferred again before: also
+   * where it is only on its way to the commit point, if this instance begins anew, for the source may have been written since.
+   */
+  async #untilApplicable(anew: boolean, signal: AbortSignal): Promise<void> {
+    const { team, coordination } = this.#parts
+    for (;;) {
+      const sync = await team.load()
+      if (sync.hasTag('applicable') && !(anew && coordination.leading)) return
+      if (sync.hasTag('decided')) throw new StoppedError()
+      if (coordination.leading) {
+        const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
+        const after = await team.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
+        if (after.hasTag('applicable')) return
+      }
+      await team.wait(signal)
+    }
   }
 
   async #isDestinationOpened(): Promise<boolean> {
@@ -86,9 +98,10 @@ export class SharedReplication {
     return blocked === false
   }
 
-  #unblockSource(): Promise<void> {
+  /** Users may write on the source again, where a commit had blocked it. May be repeated. */
+  unblockSource(signal: AbortSignal): Promise<void> {
     const { source, destination, record, context } = this.#parts
-    return unblockSource(source, destination, record.configuration, context)
+    return unblockSource(source, destination, record.configuration, { ...context, signal: until(context, signal) })
   }
 
   /** A worker's run belongs to the present replication until it leaves. */
@@ -113,20 +126,26 @@ export class SharedReplication {
 
   /** @param current what is loaded is what a commit works on; else it only gives figures where nothing else does */
   async load(current = true): Promise<Replication> {
-    const { context, team, runs } = this.#parts
+    const { context, runs } = this.#parts
     if (context.signal.aborted) throw new StoppedError()
-    const replication = new Replication({
-      ...this.#parts,
-      context: { ...context, signal: runs.signal },
-      insistOnOpen: async (undo) => {
-        await team.insistOnOpen()
-        // Another instance's commit may have been aborted by one that died before it was undone.
-        await team.reopen(false, undo, runs.signal)
-      },
-    })
-    const loaded = await replication.load()
+    const loaded = await this.#load(runs.signal)
     if (current) this.#latest = loaded
     else this.#latest ??= loaded
-    return replication
+    return loaded
   }
+
+  /** As stored now, for work that is neither the present replication's nor a commit's. */
+  read(signal: AbortSignal): Promise<Replication> {
+    return this.#load(until(this.#parts.context, signal))
+  }
+
+  #load(signal: AbortSignal): Promise<Replication> {
+    const context = { ...this.#parts.context, signal }
+    const untilApplicable = (): Promise<void> => this.#untilApplicable(false, signal)
+    return new Replication({ ...this.#parts, context, untilApplicable }).load()
+  }
+}
+
+function until(context: RetryContext, signal: AbortSignal): AbortSignal {
+  return AbortSignal.any([context.signal, signal])
 }

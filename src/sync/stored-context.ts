@@ -1,6 +1,8 @@
-import type { InstanceContext } from '../../machines/instance-context.ts'
+import { completed, type InstanceContext, storable } from '../../machines/instance-context.ts'
 import { type Failure, StoppedError, toFailure } from '../domain/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
+
+type StorableContext = Omit<InstanceContext, 'sync'>
 
 export interface StoredContextParts {
   /** mongosyncID. */
@@ -15,7 +17,7 @@ export interface StoredContextParts {
 /** What must survive of the instance machine. What is stored is what a restart goes on from. */
 export class StoredContext {
   readonly #parts: StoredContextParts
-  #latest: InstanceContext | null = null
+  #latest: StorableContext | null = null
   #storing: Promise<void> = Promise.resolve()
 
   constructor(parts: StoredContextParts) {
@@ -23,7 +25,7 @@ export class StoredContext {
   }
 
   /** As it is known to be stored. */
-  get latest(): InstanceContext | null {
+  get latest(): StorableContext | null {
     return this.#latest
   }
 
@@ -39,11 +41,14 @@ export class StoredContext {
 
   /** This is what a predecessor has stored, and this instance goes on from. */
   restored(context: InstanceContext | null): void {
-    this.#latest = context
+    // Completed as the machine completes it: what an earlier release stored is the same, and an instance that is committed holds no lease
+    // to store what was added since.
+    this.#latest = context && storable(completed(context))
   }
 
   /** Stores the newest context, in order. */
-  store(context: InstanceContext): void {
+  store(newest: InstanceContext): void {
+    const context = storable(newest)
     this.#storing = this.#storing.then(async () => {
       // By value: the machine copies the context it is given, and a committed instance holds no lease to write by.
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return

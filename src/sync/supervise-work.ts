@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CommitWatchInput } from '../../machines/instance-context.ts'
+import type { DeadlineInput } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
-import { PassedError } from '../coordination/team.ts'
 import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
+import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncWork } from './sync-work.ts'
 
 /** The workers that the machine invokes for as long as a state lasts: they run, obey orders and report. */
@@ -13,12 +13,15 @@ type Report = (report: WorkerReport) => void
 type Receive = (listener: (order: WorkerOrder) => void) => void
 
 /** Runs the collection copy for as long as the machine replicates and reports its end. */
-export function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Report, receive: Receive): () => void {
+export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive): () => void {
   let completed = false
   let drainAsked = false
-  const replication = work.replication.open(commitBegun)
+  let begun = false
+  const replication = work.replication.open()
   const run = replication.then(async ({ copy }) => {
-    if (drainAsked) copy?.drain()
+    // Told to drain before it could begin, it has said that it has.
+    if (drainAsked) return
+    begun = true
     completed = (await copy?.run()) ?? false
     if (completed) {
       work.verification.copied()
@@ -30,7 +33,7 @@ export function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Re
   run.catch((error) => tell(work, error, sendBack))
   receive(() => {
     drainAsked = true
-    if (completed) sendBack({ type: 'copy.drained' })
+    if (completed || !begun) sendBack({ type: 'copy.drained' })
     else replication.then(({ copy }) => copy?.drain()).catch(() => {})
   })
   return () => {
@@ -40,10 +43,13 @@ export function superviseCopy(work: SyncWork, commitBegun: boolean, sendBack: Re
 }
 
 /** Runs the event application for as long as the machine replicates and reports when it has drained. */
-export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: Report, receive: Receive): () => void {
+export function superviseEvents(work: SyncWork, sendBack: Report, receive: Receive): () => void {
   let commitPoint: bigint | null = null
-  const replication = work.replication.open(commitBegun)
+  let [begun, drained] = [false, false]
+  const replication = work.replication.open()
   const run = replication.then(async (current) => {
+    if (drained) return
+    begun = true
     await current.applyEvents()
     sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
   })
@@ -51,6 +57,11 @@ export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: 
   run.catch((error) => tell(work, error, sendBack))
   receive((order) => {
     if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
+    else if (!begun) {
+      // What stands in the way of a commit that has failed may stand there for long, and a pause does not wait for it.
+      drained = true
+      return sendBack({ type: 'events.drained' })
+    }
     replication
       .then(({ events }) => (commitPoint === null ? events?.drain() : events?.drainTo(commitPoint)))
       .catch(() => {})
@@ -61,15 +72,34 @@ export function superviseEvents(work: SyncWork, commitBegun: boolean, sendBack: 
   }
 }
 
-/** Beside a commit that can still be aborted: reports an abort, whichever instance asked for it, and aborts when its time is over. */
-export function watchCommit(work: SyncWork, input: CommitWatchInput, sendBack: Report): () => void {
+/** Beside a commit that can still be aborted: aborts it for all when its time is over. */
+export function superviseDeadline(work: SyncWork, input: DeadlineInput, sendBack: Report): () => void {
   const { abortsBefore, commitUntil, failure } = input
+  if (commitUntil === null) return () => {}
+  const expire = (): void => {
+    const why = failure
+      ? `it had failed with ${failure.error}: ${failure.errorDescription}`
+      : `it waited for ${work.commit.waitingFor}`
+    const reason = `the commit was aborted by its maxSeconds: ${why}`
+    work.team.abort(abortsBefore, { reason }).catch((error) => tell(work, error, sendBack))
+  }
+  const timer = setTimeout(expire, Math.max(0, commitUntil - Date.now()))
+  return () => clearTimeout(timer)
+}
+
+/** Follows the sync as a whole, and does the coordinator's part in it. */
+export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watching: boolean): () => void {
+  const { work } = parts
   const left = new AbortController()
+  const report: Report = (what) => {
+    if (!left.signal.aborted) parts.report(what)
+  }
+  const onFault = (error: unknown): void => void tell(work, error, report)
+  const follower = new SyncFollower({ ...parts, report, onFault }, left.signal)
   const watch = async (): Promise<void> => {
     while (!left.signal.aborted) {
       try {
-        if (await work.team.aborted(abortsBefore, left.signal)) sendBack({ type: 'commit.aborted', abortsBefore })
-        return
+        return await follower.watch()
       } catch (error) {
         // The lease is lost, and is taken again by what the machine does then; an abort may come meanwhile.
         if (!(error instanceof StoppedError)) throw error
@@ -77,19 +107,11 @@ export function watchCommit(work: SyncWork, input: CommitWatchInput, sendBack: R
       }
     }
   }
-  watch().catch((error) => tell(work, error, sendBack))
-  const expire = (): void => {
-    const why = failure
-      ? `it had failed with ${failure.error}: ${failure.errorDescription}`
-      : `it waited for ${work.commit.waitingFor}`
-    const abortReason = `the commit was aborted by its maxSeconds: ${why}`
-    work.team.abort(abortsBefore, { abortReason }).catch((error) => tell(work, error, sendBack))
-  }
-  const timer = commitUntil === null ? null : setTimeout(expire, Math.max(0, commitUntil - Date.now()))
-  return (): void => {
-    left.abort()
-    if (timer) clearTimeout(timer)
-  }
+  const run = watching ? watch() : follower.run()
+  run.catch((error) => {
+    if (!left.signal.aborted) onFault(error)
+  })
+  return () => left.abort()
 }
 
 /** The embedded verifier, for as long as there is a sync to verify. */
@@ -103,11 +125,9 @@ export function superviseVerification(work: SyncWork, sendBack: Report): () => v
 /** A failure that only says that this instance was taken over is told by the loss of its lease, which asks for something else. */
 async function tell(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
   if (error instanceof StoppedError) return
-  if (error instanceof PassedError) return sendBack({ type: 'commit.passed' })
   if (error instanceof FatalError && error.failure === 'LeaseLost') {
     await work.lease.verify()
     if (!work.lease.held) return
   }
-  if (!(error instanceof FatalError)) work.logFault(error)
   sendBack({ type: 'worker.failed', failure: toFailure(error) })
 }

@@ -2,7 +2,6 @@ import { waitFor } from 'xstate'
 import type { Instance } from '../api/instance.ts'
 import { asRefusal } from '../checks/check.ts'
 import { rowOf } from '../coordination/pulse.ts'
-import { PassedError } from '../coordination/team.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { type CommitRequest, commitLagMaxSeconds, plainCommit } from '../domain/commit-request.ts'
 import { RefusedError, StoppedError } from '../domain/errors.ts'
@@ -182,9 +181,8 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     const { actor, work } = this.#sync
     const snapshot = actor.getSnapshot()
     const { abortsBefore } = snapshot.context
-    const aborted = { type: 'commit.aborted', abortsBefore } as const
     this.#refuseTakenOver()
-    if (!work || !snapshot.can(aborted)) {
+    if (!work || !snapshot.can({ type: 'sync.abort' })) {
       throw this.#wrongState('abort', 'COMMITTING before canWrite, and in FAILED after a commit has failed before that')
     }
     if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send abort when it has ended')
@@ -200,7 +198,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
         'the commit is decided and only goes forward; wait until progress shows canWrite',
       )
     }
-    actor.send(aborted)
+    actor.send({ type: 'sync.seen', sync: work.team.view })
     await this.#sync.storing
   }
 
@@ -260,12 +258,6 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     try {
       return await (work as SyncWork).commit.repair()
     } catch (error) {
-      if (error instanceof PassedError) {
-        throw new RefusedError(
-          'WrongState',
-          'the commit was decided by another instance since: send resume, which ends it here too',
-        )
-      }
       throw asRefusal(error, 'repair')
     } finally {
       this.#repairing = false

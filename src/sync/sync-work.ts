@@ -1,9 +1,11 @@
+import type { SyncStep } from '../../machines/sync.ts'
+import type { CoordinatorReport } from '../../machines/sync-context.ts'
 import { Barriers } from '../coordination/barriers.ts'
 import { StoreBelief } from '../coordination/belief.ts'
 import { Coordination } from '../coordination/coordination.ts'
 import type { Liveness } from '../coordination/liveness.ts'
 import { OwnershipStore } from '../coordination/ownership-store.ts'
-import { StageStore } from '../coordination/stages.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
 import { Team } from '../coordination/team.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -19,6 +21,7 @@ import type { Throttle } from '../throttle/throttle.ts'
 import { CollectionReports } from './collection-reports.ts'
 import { CommitSteps } from './commit-steps.ts'
 import { SharedReplication } from './shared-replication.ts'
+import type { StepWork } from './sync-follower.ts'
 import { Verification } from './verification.ts'
 import { verifyWhileLeading } from './verify-while-leading.ts'
 import { WorkFigures } from './work-figures.ts'
@@ -37,6 +40,8 @@ export interface SyncWorkParts {
   throttle: Throttle
   atStep: (step: string) => void
   dropEventsOf: string | null
+  /** The commit that this instance was asked for is a rehearsal. */
+  dryRun: () => boolean
   onLeaseLost: (reason: LeaseLoss) => void
 }
 
@@ -55,7 +60,6 @@ export class SyncWork {
   readonly collections: CollectionReports
   /** Commands that one instance passes on to all. */
   readonly commands: CommandStore
-  readonly #stages: StageStore
   readonly #parts: SyncWorkParts
   /**
    * What is stored under the lease is not tried again once the lease is lost: the next life waits for what the last one had
@@ -105,8 +109,8 @@ export class SyncWork {
       },
     })
     const stored = new StoredDocuments(destination, this.#lifeContext)
-    this.#stages = new StageStore(stored)
-    this.team = new Team({ coordination: this.coordination, stages: this.#stages, liveness, id: owner.id })
+    const store = new SyncStore(destination, this.#lifeContext, record.generation)
+    this.team = new Team({ coordination: this.coordination, store, liveness, id: owner.id })
     this.verification = new Verification({
       source,
       destination,
@@ -127,8 +131,8 @@ export class SyncWork {
       context,
       selection,
       coordination: this.coordination,
-      stages: this.#stages,
-      barriers: new Barriers(stored),
+      store,
+      barriers: new Barriers(stored, () => this.coordination.tenure),
       throttle: parts.throttle,
       atStep,
       dropEventsOf: parts.dropEventsOf,
@@ -149,6 +153,7 @@ export class SyncWork {
       verification: this.verification,
       runs: this.#runs,
       replication: this.replication,
+      dryRun: parts.dryRun,
       lead: () => this.lead(),
       applied: (time) => this.figures.applied(time),
       atStep,
@@ -215,17 +220,48 @@ export class SyncWork {
     await this.lease.release()
   }
 
-  initialise(left: AbortSignal): Promise<void> {
-    return this.#runs.finish(left, async () => {
+  /** What the coordinator does in each state of the sync machine. */
+  readonly steps: Record<SyncStep, StepWork> = {
+    initialise: (left) => this.#initialise(left),
+    gather: (left) => this.commit.gather(left),
+    takePoint: (left) => this.commit.takePoint(left),
+    applyAll: (left) => this.commit.applyAll(left),
+    prepare: (left) => this.commit.prepare(left),
+    verify: (left) => this.commit.verify(left),
+    decide: (left) => this.commit.decide(left),
+    open: (left) => this.commit.open(left),
+    convert: (left) => this.commit.convert(left),
+    undo: (left) => this.commit.undo(left),
+    adapt: (left) => this.#adapt(left),
+  }
+
+  async #initialise(left: AbortSignal): Promise<CoordinatorReport> {
+    await this.#runs.finish(left, async () => {
       this.#runs.renew()
       await this.lead()
       const replication = await this.replication.load()
-      const initialise = async (): Promise<void> => {
-        await this.insistOnRecord()
-        await replication.initialise()
-      }
-      await this.team.initialised(initialise, this.#runs.signal)
+      await this.insistOnRecord()
+      await replication.initialise()
     })
+    return { type: 'initialised' }
+  }
+
+  /** The reversal's second half. */
+  async #adapt(left: AbortSignal): Promise<CoordinatorReport> {
+    await this.#runs.finish(left, async () => {
+      this.#runs.renew()
+      await this.lead()
+      // From here on this direction's lease is what allows writes on either cluster.
+      this.#parts.source.fence = () => this.lease.fence()
+      await (await this.replication.load()).adapt()
+    })
+    return { type: 'reversal.adapted' }
+  }
+
+  /** Nothing is applied here any more: gives all partitions back, once what was under way has ended. */
+  async yieldAll(): Promise<void> {
+    await this.#runs.ended
+    await this.coordination.yieldAll()
   }
 
   /**
@@ -238,16 +274,6 @@ export class SyncWork {
     throw new FatalError('LeaseLost', 'another instance has reversed this sync; restart this one')
   }
 
-  /** The reversal's second half: from here on this direction's lease is what allows writes on either cluster. */
-  adapt(left: AbortSignal): Promise<void> {
-    return this.#runs.finish(left, async () => {
-      this.#runs.renew()
-      await this.lead()
-      this.#parts.source.fence = () => this.lease.fence()
-      await this.team.adapted(async () => (await this.replication.load()).adapt(), this.#runs.signal)
-    })
-  }
-
   /**
    * Verifies while this instance coordinates; else only tells how far the coordinator is. Works until stopped, rejects on a
    * failure.
@@ -256,7 +282,7 @@ export class SyncWork {
     const { coordination, team, verification } = this
     const { configuration } = this.record
     const isDead = (): boolean => this.#dead.signal.aborted
-    const parts = { configuration, coordination, stages: this.#stages, team, verification, isDead }
+    const parts = { configuration, coordination, team, verification, isDead }
     return verifyWhileLeading(parts, report, stopped)
   }
 
@@ -267,12 +293,6 @@ export class SyncWork {
     await this.team.load()
     await this.coordination.look()
     await this.verification.look()
-  }
-
-  /** What nobody foresaw: the log has where it came from, progress only what. */
-  logFault(error: unknown): void {
-    const stack = error instanceof Error ? error.stack : undefined
-    this.#parts.context.onRetry?.('an unexpected fault ends the sync', stack ? new Error(stack) : error)
   }
 
   async close(): Promise<void> {

@@ -1,6 +1,7 @@
 import type { Catalogue } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -110,7 +111,12 @@ export class Verification {
     await Promise.race([this.#copied.promise, aborted(stopped)])
     for (;;) {
       if (stopped.aborted) return
-      const verifier = this.#create(() => report('hashed'))
+      const began = performance.now()
+      this.#parts.context.journal?.('verification began', {})
+      const verifier = this.#create(() => {
+        this.#logPass(verifier, began)
+        report('hashed')
+      })
       const stop = (): void => verifier.stop()
       stopped.addEventListener('abort', stop, { once: true })
       this.#verifier = verifier
@@ -120,7 +126,7 @@ export class Verification {
       } catch (error) {
         if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
         // What changed since is unknown to the verifier only (if the application has lost it too, it says so itself).
-        this.#parts.context.onRetry?.('verification begins anew', error)
+        this.#parts.context.journal?.('verification begins again', { error: errorText(error) })
         this.#beganAnew.add(verifier)
         this.#ready = deferred()
         report('restarted')
@@ -131,6 +137,12 @@ export class Verification {
         this.#verifier = null
       }
     }
+  }
+
+  #logPass({ report }: Verifier, began: number): void {
+    const { hashedDocumentCount: documents, scannedCollectionCount: collections } = report.source
+    const seconds = (performance.now() - began) / 1_000
+    this.#parts.context.journal?.('verification pass ended', { documents, collections, seconds })
   }
 
   #create(onHashed: () => void): Verifier {
@@ -220,6 +232,7 @@ export class Verification {
 
   async #conclude({ mismatches, total }: Verdict): Promise<void> {
     await this.store.saveVerdict(mismatches, total)
+    this.#parts.context.journal?.('verdict', { differences: total })
     if (total === 0) return
     const [first = { namespace: 'not named', kind: 'content' } as Mismatch] = mismatches
     const id = first.id === undefined ? '' : `, _id ${JSON.stringify(first.id)}`

@@ -1,5 +1,4 @@
 import type { Coordination } from '../coordination/coordination.ts'
-import { isDecided, type StageStore } from '../coordination/stages.ts'
 import type { Team } from '../coordination/team.ts'
 import { LongWait } from '../domain/long-wait.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -8,7 +7,6 @@ import type { Verification } from './verification.ts'
 export interface VerifyWhileLeadingParts {
   configuration: StartConfiguration
   coordination: Coordination
-  stages: StageStore
   team: Team
   verification: Verification
   /** The lease is lost, and the next life has not begun. */
@@ -20,7 +18,7 @@ export interface VerifyWhileLeadingParts {
  * failure.
  */
 export async function verifyWhileLeading(
-  { configuration, coordination, stages, team, verification, isDead }: VerifyWhileLeadingParts,
+  { configuration, coordination, team, verification, isDead }: VerifyWhileLeadingParts,
   report: (what: 'hashed' | 'restarted') => void,
   stopped: AbortSignal,
 ): Promise<void> {
@@ -40,17 +38,17 @@ export async function verifyWhileLeading(
     }
     if (coordination.leading) {
       // From the decision on users write on the destination, and that is no difference.
-      if (isDecided(await stages.load())) return
+      if ((await team.load()).hasTag('decided')) return
       if (stopped.aborted) return
       const stop = (): void => void verification.stop()
       stopped.addEventListener('abort', stop, { once: true })
       const publish = (what: 'hashed' | 'restarted'): void => {
-        team.hashed(what === 'hashed').catch(() => {}) // told again with the next change
+        team.reportLeading({ type: `verification.${what}` }).catch(() => {}) // told again with the next change
         tell(what === 'hashed')
       }
       return await verification.run(configuration, publish)
     }
-    if (coordination.coordinatorID !== null) tell((await stages.load()).hashed)
+    if (coordination.coordinatorID !== null) tell((await team.load()).context.hashed)
     await working.until(changed)
   }
 }

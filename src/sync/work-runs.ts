@@ -7,6 +7,8 @@ export class WorkRuns {
   /** Runs of the last replication: a new one begins only when they have ended. */
   #running: Promise<unknown>[] = []
   #ended: Promise<unknown> = Promise.resolve()
+  /** What was built before the last renewal has been told to stop for good. */
+  renewals = 0
 
   /** @param stopped aborted when this process gives everything up */
   constructor(stopped: AbortSignal) {
@@ -25,7 +27,9 @@ export class WorkRuns {
 
   /** What begins now has not been told to stop. */
   renew(): void {
+    if (!this.#abort.signal.aborted) return
     this.#abort = new AbortController()
+    this.renewals += 1
   }
 
   stop(): void {

@@ -8,7 +8,7 @@ import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { listCollections } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { openRange, type RangeBounds, renamedTo } from '../mongo/read-documents.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
+import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
 import { compareRange, firstBatchDocuments } from './compare-range.ts'
 import { type BothClusters, followName, onDestination, onSource } from './recheck-documents.ts'
@@ -125,10 +125,10 @@ export class Scan {
     const { context, done } = this.#parts
     const { database, name, uuid } = range.entry
     const known = (): boolean => this.#parts.catalogue().get(uuid) !== undefined
-    await retry(`verifying ${database}.${name}`, context, async () => {
+    await retry(`verifying ${database}.${name}`, context, async (progressed) => {
       if (!known()) return
       try {
-        const { documents, bytes } = await this.#read(range)
+        const { documents, bytes } = await this.#read(range, progressed)
         const verified = { collection: uuid, ordinal: range.ordinal, ...documents, bytes }
         this.#add(verified)
         done(verified)
@@ -163,8 +163,13 @@ export class Scan {
     )
   }
 
-  async #read({ entry, ordinal: _, ...bounds }: Range) {
-    const { clusters, notBefore, suspect, room } = this.#parts
+  async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {
+    const { clusters, notBefore, suspect } = this.#parts
+    const room = (bytesRead: number): Promise<void> => {
+      // An interrupted comparison of a range begins again.
+      progressed(false)
+      return this.#parts.room(bytesRead)
+    }
     const current = this.#parts.catalogue().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
     const open = firstBatchDocuments

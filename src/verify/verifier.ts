@@ -205,6 +205,7 @@ export class Verifier {
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
       const open = await this.#exclusively(() => compareEverything(parts))
+      this.#context.journal?.('verdict pass', { pass: pass + 1, differences: open.total })
       if (open.total === 0) {
         if (this.#parts.catalogue().entries().length <= countedAtVerdict) await this.#count()
         return { total: 0, explain: async () => ({ mismatches: [], total: 0 }) }

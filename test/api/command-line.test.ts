@@ -31,7 +31,7 @@ describe('running an instance', () => {
       logPath: null,
       logMaxMB: 100,
       logFiles: 10,
-      logLevel: 'debug',
+      logLevel: 'info',
       exitOnFailure: false,
       notices: [],
     })

@@ -35,7 +35,7 @@ describe('the options of an instance', () => {
   test('the command line goes before the environment, that before the file, and that before the default', () => {
     const config = yaml(`${clusters}port: 1\nloadLevel: 1\nid: file\n`)
     const env = { TANDEM_PORT: '2', TANDEM_LOAD_LEVEL: '2', TANDEM_CONFIG: config }
-    expect(served(['--port', '3'], env)).toMatchObject({ port: 3, loadLevel: 2, id: 'file', logLevel: 'debug' })
+    expect(served(['--port', '3'], env)).toMatchObject({ port: 3, loadLevel: 2, id: 'file', logLevel: 'info' })
     // The value of a default, said aloud, is not a default.
     expect(served(['--port', '27182'], env)).toMatchObject({ port: 27_182 })
   })

@@ -85,7 +85,7 @@ it.each(['before', 'after'] as const)(
     const copiedAtEnd: number[] = []
     const copy = follower(catalogue, reload, async ({ uuid }) => {
       copiedAtEnd.push(await clusters.destinationClient.db('app').collection('c').countDocuments())
-      await clusters.metadata.collections.endCopy(uuid, [0], partitions)
+      await clusters.metadata.collections.endCopy(uuid, new Map([[0, 1]]), partitions)
     })
     await copy.run()
     expect(copiedAtEnd).toEqual([3])

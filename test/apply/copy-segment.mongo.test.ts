@@ -50,6 +50,9 @@ const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValu
 const owner = 'copier#1'
 let claims = 0
 
+/** Called when a batch has been written. */
+let onWritten = (): void => {}
+
 async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void> {
   await appendNote(clusters.source, 'test')
   await clusters.metadata.segments.plan(segments)
@@ -67,7 +70,10 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
     context: clusters.context,
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
-    isKnown: () => true,
+    isKnown: () => {
+      onWritten()
+      return true
+    },
     reload: async () => {},
   }
   for (const segment of segments) await copySegment(parts, entry, segment)
@@ -208,6 +214,31 @@ describe('a copy', () => {
     await clusters.expectEqual(database)
     expect(segment).toMatchObject({ done: true, documents: 5, last: null })
   })
+
+  it.each([{}, { capped: true, size: 100_000_000 }])(
+    'is no longer retrying once a batch has come through: %o',
+    async (options) => {
+      await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
+      const megabytes = 'x'.repeat(2_000_000)
+      await source()
+        .collection<{ _id: number; x: string }>('c')
+        .insertMany(Array.from({ length: 12 }, (_, _id) => ({ _id, x: megabytes })))
+      const entry = await clusters.entryOf(database, 'c', 'copying')
+      const shown: (string | undefined)[] = []
+      onWritten = () => void shown.push(clusters.context.monitor.current?.what)
+      onTestFinished(() => {
+        onWritten = () => {}
+      })
+      const fault = { failCommands: ['getMore'], errorCode: 91, appName: sourceName }
+      await using _fault = await failPoint(clusters.sourceClient, 'failCommand', fault, { times: 1 })
+      const before = clusters.context.retried.length
+      await copy(entry, segmentOf(entry, null, null))
+      expect(clusters.context.retried.slice(before).map(({ what }) => what)).toEqual([`copying ${database}.c`])
+      expect(shown.length).toBeGreaterThan(1)
+      expect(shown.filter((what) => what !== undefined)).toEqual([])
+      await clusters.expectEqual(database)
+    },
+  )
 
   it('of a collection renamed on the source is read where it is now', async () => {
     const { entry } = await filled('c')

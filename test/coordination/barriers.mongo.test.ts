@@ -10,7 +10,7 @@ beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
 })
 
-const barriers = () => new Barriers(new StoredDocuments(one.cluster, testContext()))
+const barriers = (term = 0) => new Barriers(new StoredDocuments(one.cluster, testContext()), () => term)
 const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
 const touched: Touched = new Map([
   ['app', new Set([uuid(1), uuid(255)])],
@@ -128,5 +128,24 @@ describe('a barrier', () => {
     await barriers().forget(clusterTime(5_000, 1))
     const left = await one.client.db('tandem_internal').collection('barriers').find().toArray()
     expect(left.map((barrier) => barrier['done'])).toEqual([false, false])
+  })
+
+  it('is ended by nobody of an earlier term once it was taken over', async () => {
+    const [first, second, third] = [clusterTime(30, 1), clusterTime(30, 2), clusterTime(30, 3)]
+    const reached = new Set<number>()
+    for (const time of [first, second, third]) await barriers().reach(time, touched, [1])
+    await barriers(4).done({ time: first, touched, reached }, [])
+    await barriers(5).takeOver()
+    await barriers(4).takeOver()
+    await barriers(4).done({ time: second, touched, reached }, [])
+    await barriers(4).settle(second, touched)
+    await barriers(4).forget(third)
+    expect(await barriers().next()).toMatchObject({ time: second })
+    expect(await barriers().whenDone(first, touched)).not.toBeNull()
+    await barriers(5).done({ time: second, touched, reached }, [])
+    await barriers(6).settle(third, touched)
+    expect(await barriers().next()).toBeNull()
+    await barriers(6).forget(clusterTime(31, 1))
+    expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(0)
   })
 })

@@ -6,6 +6,7 @@ import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { Lease, type LeaseLoss } from '../../src/mongo/lease.ts'
+import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
@@ -90,7 +91,7 @@ async function shared(shares: [Part, number][]): Promise<void> {
 const rows = (name: string) => one.client.db('tandem_internal').collection<{ _id: string } & Document>(name)
 /** As if this instance had been cut off for ten seconds; its renewals come too late. */
 async function expire(id: string): Promise<void> {
-  await rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: new Date(1) } })
+  await rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
 }
 
 describe('instances that share partitions', () => {

@@ -76,7 +76,10 @@ it('owned partitions: nothing stays of a turn while their events are applied', a
   const changing = new Changing()
   const owned = new OwnedPartitions({
     coordination: changing.coordination,
-    metadata: { loadPartitions: async () => new Map([[0, { kind: 'time', time: 1n }]]) },
+    metadata: {
+      collections: { claimCopies: async () => {} },
+      loadPartitions: async () => new Map([[0, { kind: 'time', time: 1n }]]),
+    },
     catalogue: { entries: () => [] },
     context: { signal: new AbortController().signal },
     partitionCount: 1,

@@ -1,15 +1,20 @@
 import { beforeEach, expect, it } from 'vitest'
 import { ReversePosition } from '../../src/commit/reverse-position.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
+import { plainCommit } from '../../src/domain/commit-request.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
-import { stages } from './team-members.ts'
+import { type Member, member } from './team-members.ts'
 
 const one = oneSet()
 beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
+  leader = member(one, 'a', true)
+  await leader.team.report({ type: 'initialised' })
+  await leader.team.request(plainCommit)
 })
+let leader: Member
 
 const metadata = () => new Metadata(one.cluster, testContext())
 const stored = async (): Promise<ClusterTime> => (await metadata().loadPosition('reverse'))?.time ?? 0n
@@ -20,7 +25,7 @@ function position(epoch: number): ReversePosition {
   return new ReversePosition({
     destination,
     metadata: metadata(),
-    stages: stages(one),
+    team: leader.team,
     context: testContext(),
     epoch: () => epoch,
   })
@@ -40,8 +45,9 @@ it('is taken anew by every attempt that fails before it allows writes', async ()
 
 it('stays for good once an attempt has come to allowing them, through attempts that fail before that', async () => {
   await position(1).take()
-  // With the decision.
-  await stages(one).set({ writesHeld: false })
+  // As a release left it that could fail after its decision.
+  const stages = one.client.db('tandem_internal').collection('stages')
+  await stages.updateOne({}, { $set: { 'context.writesHeld': false } })
   const before = await stored()
   await position(1).take()
   await position(2).take()
@@ -55,7 +61,7 @@ it('stays when an earlier version took it, which did not say whether it came to 
 })
 
 it('is taken by an attempt whose predecessor died before it had stored one', async () => {
-  await stages(one).set({ writesHeld: true })
+  await leader.team.report({ type: 'reversal.noted' })
   await position(1).take()
   expect(await stored()).toBeGreaterThan(0n)
 })

@@ -1,18 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
-import { StageStore } from '../../src/coordination/stages.ts'
+import { SyncStore } from '../../src/coordination/sync-store.ts'
 import { Team } from '../../src/coordination/team.ts'
 import type { PublicState } from '../../src/domain/progress.ts'
-import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
 import { testContext } from '../mongo/clusters.ts'
 import type { OneSet } from '../mongo/one-set.ts'
 import { beatOf, idleProgress } from './liveness-stores.ts'
 
-/** Members of a team whose stages and liveness are real; who leads is said by the test. */
+/** Members of a team whose stored sync and liveness are real; who leads is said by the test. */
 
 export const never = new AbortController().signal
-export const stages = (one: OneSet) => new StageStore(new StoredDocuments(one.cluster, testContext()))
+export const syncStore = (one: OneSet) => new SyncStore(one.cluster, testContext(), 0)
 
 /** Each coordinator has a term of its own. */
 let terms = 0
@@ -30,7 +29,7 @@ export interface Member {
 export function member(one: OneSet, id: string, leading = false): Member {
   const office = {
     leading,
-    coordinatorEpoch: leading ? ++terms : 0,
+    tenure: leading ? ++terms : 0,
     members: [] as string[],
     hasLeft: () => false,
     changed: () => sleep(20),
@@ -38,12 +37,12 @@ export function member(one: OneSet, id: string, leading = false): Member {
   const liveness = new MongoLiveness(one.cluster)
   const coordination = office as unknown as Coordination
   return {
-    team: new Team({ coordination, stages: stages(one), liveness, id }),
+    team: new Team({ coordination, store: syncStore(one), liveness, id }),
     leads: (leading) => {
       office.leading = leading
-      if (leading) office.coordinatorEpoch = ++terms
+      if (leading) office.tenure = ++terms
     },
-    term: () => office.coordinatorEpoch,
+    term: () => office.tenure,
     sees: (members) => {
       office.members = members
     },
@@ -54,7 +53,4 @@ export function member(one: OneSet, id: string, leading = false): Member {
 export const isPending = async (promise: Promise<unknown>): Promise<boolean> => {
   const winner = await Promise.race([promise.then(() => 'over').catch(() => 'over'), sleep(600, 'pending')])
   return winner === 'pending'
-}
-export const forbidden = async (): Promise<never> => {
-  throw new Error('only the coordinator does this')
 }

@@ -6,6 +6,7 @@ const lease = (id: string, epoch: number, settled: number, expired = false): Lea
   id,
   epoch,
   settled,
+  expiresAt: new Date(epoch),
   expired,
   incarnation: 'x',
   predecessors: [],

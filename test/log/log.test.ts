@@ -14,6 +14,7 @@ import {
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
+import type { LogLevel } from '../../src/cli/log-options.ts'
 import { createLog } from '../../src/log/log.ts'
 import { prettyLine } from '../../src/log/log-line.ts'
 import { LogFile } from '../../src/log/log-writer.ts'
@@ -27,8 +28,8 @@ beforeEach(() => {
 })
 
 const noTerminal = { isTerminal: false, inColour: false }
-const opened = (logPath = folder) =>
-  createLog({ logPath, logMaxMB: 1, logFiles: 3, logLevel: 'info', mongosyncID: 'one' }, noTerminal)
+const opened = (logPath = folder, logLevel: LogLevel = 'info') =>
+  createLog({ logPath, logMaxMB: 1, logFiles: 3, logLevel, mongosyncID: 'one' }, noTerminal)
 const linesOf = (text: string): Record<string, unknown>[] =>
   text
     .trimEnd()
@@ -37,23 +38,30 @@ const linesOf = (text: string): Record<string, unknown>[] =>
 
 describe('a line', () => {
   test('has time, level, mongosyncID and message, and no credentials wherever a connection string stands in it', () => {
-    const { log } = opened(path.join(folder, 'made', 'for it'))
+    const { journal } = opened(path.join(folder, 'made', 'for it'))
     const uri = 'mongodb://root:hunter2@h/?password=hunter2'
-    log.warn({ error: `cannot reach ${uri}`, deep: { in: [uri] }, kept: 'a@b' }, 'retrying')
-    log.debug('too fine')
+    journal('progress', { error: `cannot reach ${uri}`, deep: { in: [uri] }, kept: 'a@b' })
     const text = readFileSync(path.join(folder, 'made', 'for it', 'tandem.log'), 'utf8')
     expect(linesOf(text)).toEqual([
       {
-        level: 'warn',
+        level: 'info',
         time: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
         mongosyncID: 'one',
-        message: 'retrying',
+        message: 'progress',
         error: expect.stringMatching(/^cannot reach mongodb:\/\/\*\*\*@h/),
         deep: { in: [expect.stringContaining('***')] },
         kept: 'a@b',
       },
     ])
     expect(text).not.toContain('hunter2')
+  })
+
+  test('that says who commanded what is written at every verbosity', () => {
+    const { journal } = opened(folder, 'fatal')
+    const call = { command: 'pause', remoteAddress: null, outcome: 'accepted', error: null } as const
+    journal('audit', { received: 'now', ...call })
+    journal('failed', { error: 'InternalError', errorDescription: 'x', during: 'idle' })
+    expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([{ level: 'info', message: 'audit', command: 'pause' }])
   })
 
   test('is for people on a terminal, who are shown no control characters', () => {
@@ -157,17 +165,17 @@ describe('a log that cannot be written', () => {
   })
 
   test.skipIf(!existsSync('/dev/full'))('later costs its lines only, whose number is told afterwards', () => {
-    const { log, reopen } = opened()
-    log.info('before')
+    const { journal, reopen } = opened()
+    journal('notice', { notice: 'before' })
     rmSync(file)
     symlinkSync('/dev/full', file)
     reopen()
-    for (let line = 0; line < 3; line += 1) log.info('lost: no space is left')
+    for (let line = 0; line < 3; line += 1) journal('notice', { notice: 'lost: no space is left' })
     rmSync(file)
     reopen()
-    log.info('after')
+    journal('notice', { notice: 'after' })
     expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([
-      { message: 'after' },
+      { notice: 'after' },
       { message: 'log lines lost', lines: 3, level: 'warn' },
     ])
   })

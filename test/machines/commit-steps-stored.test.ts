@@ -1,46 +1,70 @@
 import { describe, expect, it } from 'vitest'
 import { createActor } from 'xstate'
 import type { InstanceContext } from '../../machines/instance-context.ts'
+import { syncMachine } from '../../machines/sync.ts'
+import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
+import { stepOf } from '../../machines/sync-view.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { withActors } from '../../src/sync/instance-actors.ts'
 import type { SyncWork } from '../../src/sync/sync-work.ts'
-import { begin, configuration, type InstanceSnapshot, stateOf } from './instance-model.ts'
+import { begin, configuration, type InstanceSnapshot, stateOf, views } from './instance-model.ts'
 import { settle } from './stub-workers.ts'
 
-/** What the real actors of the commit's and the reversal's steps do first, before work that is not there. */
+/** What the real actors of a commit's and a reversal's steps do first, before work that is not there. */
 
 const converting: Partial<InstanceContext> = {
   ...{ initialised: true, copyCompleted: true, hashed: true },
-  ...{ commitRequested: true, commitPoint: '7', reached: true, canWrite: true },
+  ...{ commitRequested: true, commitPoint: '7', reached: true, decided: true, canWrite: true },
 }
 const reversing: Partial<InstanceContext> = { ...converting, commitRequested: false, reversing: 'moving' }
 const never = (): Promise<never> => new Promise(() => {})
+const context: SyncContext = { ...freshSync, attempt: 1, term: 1 }
 
 /** An instance whose lease is lost: only its holder can store what it has come to. */
-function buried(context: Partial<InstanceContext>) {
+function buried(instance: Partial<InstanceContext>) {
   const [ended, lease] = [deferred<void>(), deferred<void>()]
   const did: string[] = []
-  const lead = async (): Promise<void> => {
-    did.push('lead')
-    lease.resolve()
-  }
+  let held = false
+  let sync = syncMachine.resolveState({ value: { decided: 'converting' }, context })
   const work = {
-    lead,
-    verify: never,
-    adapt: () => {
-      did.push('adapt')
-      return never()
+    lease: {
+      get held() {
+        return held
+      },
     },
-    commit: { finishIndexes: async () => void did.push('finishIndexes') },
+    lead: async () => {
+      did.push('lead')
+      held = true
+      lease.resolve()
+    },
+    verify: never,
+    resign: never,
+    coordination: { leading: true },
+    team: {
+      get view() {
+        return sync.matches('committed') ? views.committed : views.converting
+      },
+      worked: { term: 1, attempt: 1 },
+      load: async () => sync,
+      elected: async () => sync,
+      report: async () => {
+        sync = syncMachine.resolveState({ value: 'committed', context })
+        return sync
+      },
+      wait: settle,
+    },
+    steps: { [stepOf(sync) ?? '']: async () => void did.push('convert') },
   }
   const machine = withActors({
     work: () => work as unknown as SyncWork,
+    part: () => 'arrived',
+    asked: () => ({ abortsBefore: 0, dryRun: false }),
     ended: () => ended.promise,
     storing: () => lease.promise,
     turnAround: async () => void did.push('turnAround'),
-    report: () => {},
+    report: (event) => actor.send(event),
   })
-  const actor = createActor(machine, { input: { ...begin().context, configuration, ...context } })
+  const actor = createActor(machine, { input: { ...begin().context, configuration, ...instance } })
   actor.start()
   return { did, ended, stateOf: () => stateOf(actor.getSnapshot() as InstanceSnapshot), stop: () => actor.stop() }
 }
@@ -49,29 +73,27 @@ describe('a step of an instance that was buried', () => {
   it('takes the lease before it waits for what only its holder can store', async () => {
     const instance = buried(converting)
     instance.ended.resolve()
-    await settle()
-    await settle()
-    expect(instance.did).toEqual(['lead', 'finishIndexes'])
-    expect(instance.stateOf()).toBe('committed')
+    for (let turn = 0; turn < 8; turn++) await settle()
+    expect(instance.did).toEqual(['lead', 'convert'])
+    expect(instance.stateOf()).toBe('committed.leaving')
     instance.stop()
   })
 
   it('does so in a reversal as well', async () => {
     const instance = buried(reversing)
     instance.ended.resolve()
-    for (let step = 0; step < 4; step++) await settle()
-    expect(instance.did).toEqual(['lead', 'turnAround', 'lead', 'adapt'])
+    for (let turn = 0; turn < 4; turn++) await settle()
+    expect(instance.did.slice(0, 2)).toEqual(['lead', 'turnAround'])
     instance.stop()
   })
 
   it('does not, while anything of its last life is under way: that could write again', async () => {
     const instance = buried(converting)
     for (let turn = 0; turn < 4; turn++) await settle()
-    expect([instance.did, instance.stateOf()]).toEqual([[], 'syncing.finishing.converting'])
+    expect([instance.did, instance.stateOf()]).toEqual([[], 'syncing.finishing.handedOver'])
     instance.ended.resolve()
-    await settle()
-    await settle()
-    expect(instance.stateOf()).toBe('committed')
+    for (let turn = 0; turn < 8; turn++) await settle()
+    expect(instance.stateOf()).toBe('committed.leaving')
     instance.stop()
   })
 })

@@ -2,15 +2,17 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncCommand, WorkerReport } from '../../machines/protocol.ts'
+import type { SyncView } from '../../machines/sync-view.ts'
 import {
-  aborted,
   commands,
   commit,
   configuration,
   type InstanceSnapshot,
   promises,
+  seen,
   stateOf,
   stored,
+  views,
   workers,
 } from './instance-model.ts'
 import { StubWorkers, settle } from './stub-workers.ts'
@@ -18,7 +20,10 @@ import { StubWorkers, settle } from './stub-workers.ts'
 const start: SyncCommand = { type: 'sync.start', configuration }
 
 /** What comes from the other instances, whatever is under way here. */
-const others: WorkerReport[] = [{ type: 'lease.buried' }, { type: 'commit.renewed' }, aborted]
+const others: WorkerReport[] = [
+  { type: 'lease.buried' },
+  ...(['applying', 'applyingAgain', 'aborted'] as const).map(seen),
+]
 
 type Step =
   | { do: 'send'; command: SyncCommand | WorkerReport }
@@ -35,23 +40,24 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 const untilCommitPoint: Step[] = [
   { do: 'send', command: start },
-  { do: 'proceed', id: 'initialisation' },
+  { do: 'send', command: seen('replicating') },
   { do: 'proceed', id: 'collectionCopy' },
   { do: 'send', command: commit },
-  { do: 'proceed', id: 'commitPoint' },
+  { do: 'send', command: seen('applying') },
 ]
 
 const snapshotOf = (stubs: StubWorkers) => stubs.actor.getSnapshot() as InstanceSnapshot
-const atRest = ['idle', 'paused', 'committed', 'failed.resting']
+const atRest = ['idle', 'paused.resting', 'committed.left', 'failed.resting']
 
 function check(stubs: StubWorkers): void {
   const snapshot = snapshotOf(stubs)
   expect(snapshot.status).toBe('active')
   expect(stubs.doubled).toEqual([])
   if (atRest.includes(stateOf(snapshot))) expect([...stubs.running.keys()]).toEqual([])
-  if (stateOf(snapshot) === 'failed.watching') expect([...stubs.running.keys()]).toEqual(['commitWatch'])
+  if (stateOf(snapshot) === 'failed.watching')
+    expect([...stubs.running.keys()]).toEqual(['syncFollower', 'commitDeadline'])
   if (snapshot.context.pauseRequested && snapshot.matches('syncing')) {
-    expect(['syncing.initialising', 'syncing.replicating.draining']).toContain(stateOf(snapshot))
+    expect(['syncing.joining', 'syncing.replicating.draining']).toContain(stateOf(snapshot))
   }
 }
 
@@ -74,7 +80,7 @@ async function walk(steps: Step[]): Promise<StubWorkers> {
     check(stubs)
     const { context } = snapshotOf(stubs)
     if (canWrite && !turning) expect(context.canWrite).toBe(true)
-    if (wasCommitted) expect(stateOf(snapshotOf(stubs))).toBe('committed')
+    if (wasCommitted) expect(snapshotOf(stubs).matches('committed')).toBe(true)
     canWrite = context.canWrite
   }
   return stubs
@@ -85,7 +91,23 @@ function wish(stubs: StubWorkers): SyncCommand | null {
   const snapshot = snapshotOf(stubs)
   if (snapshot.matches('idle')) return start
   if (snapshot.matches('paused') || snapshot.matches('failed')) return { type: 'sync.resume' }
-  return snapshot.hasTag('canCommit') ? commit : null
+  // As the sync answers when it is asked.
+  return snapshot.hasTag('canCommit') ? { ...commit, abortsBefore: goesOn(stubs).aborts } : null
+}
+
+/** What the coordinator brings the sync to next, for an instance that has come so far. */
+function goesOn(stubs: StubWorkers): SyncView {
+  const snapshot = snapshotOf(stubs)
+  const { aborts = 0, revision = 1 } = snapshot.context.sync ?? {}
+  const known = {
+    aborts: Math.max(aborts, snapshot.context.abortsBefore),
+    revision,
+    attempt: snapshot.context.attempt || 1,
+  }
+  if (snapshot.matches({ syncing: 'finishing' })) {
+    return { ...(snapshot.context.canWrite ? views.committed : views.converting), ...known }
+  }
+  return { ...(snapshot.context.commitRequested ? views.applying : views.replicating), ...known }
 }
 
 describe('with workers that act by themselves', () => {
@@ -103,13 +125,14 @@ describe('with workers that act by themselves', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
         const stubs = await walk(steps)
-        for (let round = 0; round < 16 && stateOf(snapshotOf(stubs)) !== 'committed'; round++) {
+        for (let round = 0; round < 24 && stateOf(snapshotOf(stubs)) !== 'committed.left'; round++) {
           const command = wish(stubs)
           if (command) stubs.actor.send(command)
+          stubs.sync = goesOn(stubs)
           for (const id of [...stubs.running.keys()]) await stubs.proceed(id)
           check(stubs)
         }
-        expect(stateOf(snapshotOf(stubs))).toBe('committed')
+        expect(stateOf(snapshotOf(stubs))).toBe('committed.left')
         expect(snapshotOf(stubs).context.canWrite).toBe(true)
         stubs.actor.stop()
       }),
@@ -120,7 +143,7 @@ describe('with workers that act by themselves', () => {
   it('a pause is told to both workers, once', async () => {
     const stubs = await walk([
       { do: 'send', command: start },
-      { do: 'proceed', id: 'initialisation' },
+      { do: 'send', command: seen('replicating') },
       { do: 'send', command: { type: 'sync.pause' } },
     ])
     stubs.actor.send({ type: 'sync.pause' })
@@ -128,14 +151,14 @@ describe('with workers that act by themselves', () => {
       { to: 'collectionCopy', order: { type: 'worker.drain' } },
       { to: 'eventApplication', order: { type: 'worker.drain' } },
     ])
-    expect([...stubs.running.keys()]).toEqual(['verification', 'collectionCopy', 'eventApplication'])
+    expect([...stubs.running.keys()]).toEqual(['syncFollower', 'verification', 'collectionCopy', 'eventApplication'])
     stubs.actor.stop()
   })
 
   it('a pause is told again to the workers that an instance begins anew with, and comes to its end', async () => {
     const stubs = await walk([
       { do: 'send', command: start },
-      { do: 'proceed', id: 'initialisation' },
+      { do: 'send', command: seen('replicating') },
       { do: 'send', command: { type: 'sync.pause' } },
       { do: 'send', command: { type: 'lease.buried' } },
     ])
@@ -145,32 +168,16 @@ describe('with workers that act by themselves', () => {
     ])
     await stubs.proceed('collectionCopy')
     await stubs.proceed('eventApplication')
-    expect(stateOf(snapshotOf(stubs))).toBe('paused')
+    expect(stateOf(snapshotOf(stubs))).toBe('paused.resting')
     stubs.actor.stop()
   })
 
   it('the commit point is told to the event application', async () => {
     const stubs = await walk(untilCommitPoint)
-    expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '70' } }])
+    expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '7' } }])
     await stubs.proceed('eventApplication')
-    expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.preparing')
-    expect([...stubs.running.keys()]).toEqual(['verification', 'commitWatch', 'preparation'])
+    expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.awaiting')
+    expect([...stubs.running.keys()]).toEqual(['syncFollower', 'verification', 'commitDeadline'])
     stubs.actor.stop()
-  })
-
-  it('the workers learn whether a commit was begun before them', async () => {
-    const begun = ({ inputs }: StubWorkers) =>
-      inputs.flatMap(({ id, input }) =>
-        id === 'eventApplication' ? [(input as { commitBegun: boolean }).commitBegun] : [],
-      )
-    const stubs = await walk([...untilCommitPoint, { do: 'fail', id: 'eventApplication' }])
-    expect(begun(stubs)).toEqual([false])
-    stubs.actor.send({ type: 'sync.resume' })
-    await settle()
-    expect(begun(stubs)).toEqual([false, true])
-    const successor = new StubWorkers(stored(snapshotOf(stubs)))
-    stubs.actor.stop()
-    expect(begun(successor)).toEqual([true])
-    successor.actor.stop()
   })
 })

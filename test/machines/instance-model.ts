@@ -1,7 +1,8 @@
 import { initialTransition, type SnapshotFrom, transition } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
-import type { InstanceContext } from '../../machines/instance-context.ts'
+import { type InstanceContext, storable } from '../../machines/instance-context.ts'
 import type { SyncCommand, WorkerReport } from '../../machines/protocol.ts'
+import { pathOf, type SyncView } from '../../machines/sync-view.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 
 export type InstanceSnapshot = SnapshotFrom<typeof instanceMachine>
@@ -25,18 +26,8 @@ export const configuration: StartConfiguration = {
   verification: { enabled: false },
 }
 
-export const promises = [
-  'initialisation',
-  'commitPoint',
-  'preparation',
-  'verdict',
-  'decision',
-  'opening',
-  'indexConversion',
-  'metadataMove',
-  'adaptation',
-] as const
-export const workers = ['collectionCopy', 'eventApplication', 'verification', 'commitWatch'] as const
+export const promises = ['metadataMove', 'hold', 'leave'] as const
+export const workers = ['collectionCopy', 'eventApplication', 'verification', 'syncFollower', 'commitDeadline'] as const
 
 export const verifying: StartConfiguration = { ...configuration, verification: { enabled: true } }
 
@@ -45,7 +36,39 @@ export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as
 export const takenOver = { error: 'LeaseLost', errorDescription: 'taken over' } as const
 
 export const commit = { type: 'sync.commit', abortsBefore: 0, commitUntil: null, dryRun: false } as const
-export const aborted = { type: 'commit.aborted', abortsBefore: 0 } as const
+
+const unseen: SyncView = {
+  revision: 1,
+  state: 'replicating',
+  initialised: true,
+  attempt: 0,
+  aborts: 0,
+  underWay: false,
+  commitPoint: null,
+  dryRun: false,
+  decided: false,
+  canWrite: false,
+  committed: false,
+  failures: 0,
+  failure: null,
+}
+const decided = { ...unseen, attempt: 1, decided: true }
+
+/** The sync as a whole, in every way that makes a difference to an instance. */
+export const views = {
+  initialising: { ...unseen, initialised: false },
+  replicating: unseen,
+  gathering: { ...unseen, attempt: 1 },
+  applying: { ...unseen, attempt: 1, underWay: true, commitPoint: '7' },
+  preparing: { ...unseen, attempt: 1, underWay: true },
+  applyingAgain: { ...unseen, attempt: 2, underWay: true, commitPoint: '9' },
+  aborted: { ...unseen, attempt: 1, aborts: 1 },
+  opening: decided,
+  converting: { ...decided, canWrite: true },
+  committed: { ...decided, canWrite: true, committed: true },
+} satisfies Record<string, SyncView>
+
+export const seen = (name: keyof typeof views): WorkerReport => ({ type: 'sync.seen', sync: views[name] })
 
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
@@ -53,6 +76,7 @@ export const commands: SyncCommand[] = [
   { type: 'sync.pause' },
   { type: 'sync.resume' },
   commit,
+  { type: 'sync.abort' },
   { type: 'sync.reverse' },
 ]
 
@@ -63,22 +87,23 @@ export const reports: WorkerReport[] = [
   { type: 'verification.hashed' },
   { type: 'verification.restarted' },
   { type: 'events.reached' },
-  { type: 'commit.passed' },
-  aborted,
   { type: 'lease.buried' },
-  { type: 'commit.renewed' },
+  ...(Object.keys(views) as (keyof typeof views)[]).map(seen),
   { type: 'worker.failed', failure },
   { type: 'worker.failed', failure: takenOver },
 ]
 
+const foreseenByNobody = new Error('it failed')
+
 export const settlements: Settlement[] = [
   ...promises.map((id) => ({
     type: `xstate.done.actor.${id}` as const,
-    output: id === 'commitPoint' ? '7340032' : undefined,
+    output: undefined,
   })),
   ...[...promises, ...workers].map((id) => ({
     type: `xstate.error.actor.${id}` as const,
-    error: new Error(`${id} failed`),
+    // One for all: what differs in its text alone is the same state.
+    error: foreseenByNobody,
   })),
 ]
 
@@ -91,20 +116,7 @@ export function next(snapshot: InstanceSnapshot, event: AnyEvent): InstanceSnaps
   return transition(instanceMachine, snapshot, event as SyncCommand)[0]
 }
 
-/** Innermost state as a path, such as `syncing.replicating.copying`. */
-export function stateOf(snapshot: InstanceSnapshot): string {
-  const parts: string[] = []
-  for (let value: unknown = snapshot.value; value !== undefined; ) {
-    if (typeof value === 'string') {
-      parts.push(value)
-      break
-    }
-    const [[name, inner]] = Object.entries(value as Record<string, unknown>) as [[string, unknown]]
-    parts.push(name)
-    value = inner
-  }
-  return parts.join('.')
-}
+export const stateOf = (snapshot: InstanceSnapshot): string => pathOf(snapshot)
 
 export function running(snapshot: InstanceSnapshot): string[] {
   return Object.keys(snapshot.children).filter((id) => (snapshot.children as Record<string, unknown>)[id] !== undefined)
@@ -112,5 +124,5 @@ export function running(snapshot: InstanceSnapshot): string[] {
 
 /** What a crash leaves: the context, as it is stored. */
 export function stored(snapshot: InstanceSnapshot): InstanceContext {
-  return JSON.parse(JSON.stringify(snapshot.context)) as InstanceContext
+  return JSON.parse(JSON.stringify(storable(snapshot.context))) as InstanceContext
 }

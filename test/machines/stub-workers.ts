@@ -2,6 +2,8 @@ import { type Actor, createActor, fromCallback, fromPromise } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
+import type { SyncView } from '../../machines/sync-view.ts'
+import { views } from './instance-model.ts'
 
 interface StubPromise {
   id: string
@@ -27,9 +29,11 @@ export class StubWorkers {
   readonly orders: { to: string; order: WorkerOrder }[] = []
   /** What each was started with. */
   readonly inputs: { id: string; input: unknown }[] = []
-  #commitPoint = 70
+  /** The sync as a whole, which the follower tells of. */
+  sync: SyncView
 
-  constructor(context: InstanceContext | null = null) {
+  constructor(context: InstanceContext | null = null, sync: SyncView = views.replicating) {
+    this.sync = sync
     const promise = (id: string) =>
       fromPromise<never, never>(({ input, signal }) => {
         return new Promise((resolve, reject) => {
@@ -53,19 +57,14 @@ export class StubWorkers {
       })
     const machine = instanceMachine.provide({
       actors: {
-        initialisation: promise('initialisation'),
         collectionCopy: worker('collectionCopy'),
         eventApplication: worker('eventApplication'),
-        commitPoint: promise('commitPoint'),
-        preparation: promise('preparation'),
         verification: worker('verification'),
-        verdict: promise('verdict'),
-        commitWatch: worker('commitWatch'),
-        decision: promise('decision'),
-        opening: promise('opening'),
-        indexConversion: promise('indexConversion'),
+        syncFollower: worker('syncFollower'),
+        commitDeadline: worker('commitDeadline'),
         metadataMove: promise('metadataMove'),
-        adaptation: promise('adaptation'),
+        hold: promise('hold'),
+        leave: promise('leave'),
       },
     } as never)
     this.actor = createActor(machine, { input: context })
@@ -83,13 +82,15 @@ export class StubWorkers {
     if (!stub) return
     if ('resolve' in stub) {
       this.running.delete(id)
-      stub.resolve(id === 'commitPoint' ? String(this.#commitPoint++) : undefined)
+      stub.resolve(undefined)
     } else if (id === 'collectionCopy') {
       if (stub.orders.length > 0) stub.sendBack({ type: 'copy.drained' })
       else if (!stub.copied) {
         stub.copied = true
         stub.sendBack({ type: 'copy.completed' })
       }
+    } else if (id === 'syncFollower') {
+      stub.sendBack({ type: 'sync.seen', sync: this.sync })
     } else if (id === 'verification') {
       // As the real one: it begins when the copy has ended.
       if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.hashed' })

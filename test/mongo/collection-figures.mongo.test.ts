@@ -103,7 +103,7 @@ describe('the report on collections', () => {
     const done = { done: true, documents: 5, bytes: 60 }
     await metadata.segments.plan([segmentOf(1, 0, done), segmentOf(1, 1, { ...done, documents: 4, bytes: 50 })])
     await metadata.segments.plan([segmentOf(2, 0, { documents: 10, bytes: 100 }), segmentOf(2, 1), segmentOf(3, 0)])
-    await metadata.collections.endCopy(uuid(1), [0], partitions)
+    await metadata.collections.endCopy(uuid(1), new Map([[0, 1]]), partitions)
     await verified.saveRanges([range(1, 0, 5, 60)])
     const { collections, total } = await report()
     expect(total).toBe(3)

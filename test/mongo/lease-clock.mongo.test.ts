@@ -37,6 +37,25 @@ function setClock(offByMS: number): void {
 const isTaken = async (acquiring: Promise<void>, withinMS: number): Promise<boolean> =>
   await Promise.race([acquiring.then(() => true), delay(withinMS, false)])
 
+it.each([
+  ['stood still', () => vi.spyOn(performance, 'now').mockReturnValue(performance.now()), 20_000],
+  ['was set back', () => vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 20_000), -10 * minuteMS],
+])(
+  'a holder whose machine was suspended may not write, though one of its clocks %s',
+  async (what, suspend, offByMS) => {
+    const holder = contender(what, 'a')
+    await holder.acquire()
+    holder.fence()
+    setClock(offByMS)
+    const monotonic = suspend()
+    try {
+      expect(() => holder.fence()).toThrow('could not be renewed')
+    } finally {
+      monotonic.mockRestore()
+    }
+  },
+)
+
 describe('a clock that is wrong by ten minutes', () => {
   it.each([
     ['fast', 10 * minuteMS],

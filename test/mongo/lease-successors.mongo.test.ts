@@ -8,6 +8,7 @@ import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import type { LeaseView } from '../../src/domain/owner.ts'
 import { Lease } from '../../src/mongo/lease.ts'
+import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
@@ -38,7 +39,10 @@ interface Contender {
   context: TestContext
 }
 
-/** In this process, whose pid counts as that of a dead one: a successor need not wait for the lease to expire. */
+/** A process that has ended is proven dead: a successor need not wait until it has seen the lease unrenewed. */
+const proveDead = (id: string) =>
+  leases().updateOne({ _id: nameOf(id), process: { $type: 'object' } }, { $set: { 'process.startedAt': '1' } })
+
 function contender(id: string, incarnation: string): Contender {
   const context = testContext()
   const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
@@ -120,7 +124,7 @@ describe('the write of a dead process is waited for', () => {
   it('by those who bury a successor that was killed while it waited', async () => {
     await using late = await lateWriteOf('buried')
     await dieTaking('buried')
-    await leases().updateOne({ _id: nameOf('buried') }, { $set: { expiresAt: new Date(1) } })
+    await leases().updateOne({ _id: nameOf('buried') }, { $set: { expiresAt: givenUp } })
     const burial = store().bury(await viewOf('buried'), 0, async () => {})
     await vi.waitFor(async () => expect(await viewOf('buried')).toMatchObject({ epoch: 3, buried: true }), patience)
     await sleep(severalLooksMS)
@@ -169,6 +173,7 @@ describe('the write of a dead process is waited for', () => {
 it('who has been waited for is waited for no more', async () => {
   const [first, second] = [contender('over', 'first'), contender('over', 'second')]
   await first.lease.acquire()
+  await proveDead('over')
   await second.lease.acquire()
   expect((await viewOf('over')).predecessors).toEqual([])
   // An earlier version let its one predecessor stand.

@@ -139,13 +139,22 @@ describe('segments', () => {
     const [one, other] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
     await store.note([{ ...one, bytes: 10 }], 'a#1')
     await store.note([done(other, 20)], 'a#1')
-    await store.release('a#1')
+    await store.release('a#1', 2)
     expect(await store.claim('a#1', 3, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: true }])
-    await store.release('a#1')
+    await store.release('a#1', 3)
     expect(await store.claim('b#1', 2, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: false }])
     // In another life of the same instance, what it copied is its own still.
     expect(await store.claim('a#4', 2, 2, dead('b#1'))).toMatchObject([{ wasOwn: false }])
     expect(await store.claim('a#6', 2, 2, dead('a#4'))).toMatchObject([{ wasOwn: true }])
+  })
+
+  it('claimed again are not given back by a word that comes late', async () => {
+    await planAndOpen(segmentsOf(uuid(1), 2))
+    await store.claim('a#1', 2, 2, nobodyIsDead)
+    await store.release('a#1', 2)
+    await store.claim('a#1', 3, 2, nobodyIsDead)
+    await store.release('a#1', 2)
+    expect(await store.claim('b#1', 2, 2, nobodyIsDead)).toEqual([])
   })
 
   it('count with the instance that has them now: each byte once', async () => {

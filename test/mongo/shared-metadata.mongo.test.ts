@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { StoppedError } from '../../src/domain/errors.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from './clusters.ts'
@@ -20,6 +21,9 @@ const at = (seconds: number): StreamPosition => ({
   token: { _data: `82${seconds}` },
   time: clusterTime(seconds, 1),
 })
+
+/** Partitions, each owned under this epoch. */
+const under = (epoch: number, ...partitions: number[]) => new Map(partitions.map((partition) => [partition, epoch]))
 
 describe('positions of several partitions', () => {
   it('begin together, and only once', async () => {
@@ -93,23 +97,23 @@ describe('a collection', () => {
   it('is copied when every partition has ended it, in whatever order and however often', async () => {
     await metadata.collections.save([entry(1), entry(2)])
     await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
-    expect(await metadata.collections.endCopy(uuid(1), [2, 0], 4)).toBeNull()
-    expect(await metadata.collections.endCopy(uuid(1), [0, 2], 4)).toBeNull()
-    expect(await metadata.collections.endCopy(uuid(1), [], 4)).toBeNull()
+    expect(await metadata.collections.endCopy(uuid(1), under(1, 2, 0), 4)).toBeNull()
+    expect(await metadata.collections.endCopy(uuid(1), under(1, 0, 2), 4)).toBeNull()
+    expect(await metadata.collections.endCopy(uuid(1), new Map(), 4)).toBeNull()
     expect(await copied()).toMatchObject({ state: 'copying', totalCopied: null, endedPartitions: new Set([2, 0]) })
     expect(await metadata.collections.copying(4)).toEqual([uuid(1), uuid(2)])
     expect(await metadata.tombstones.read(uuid(1), null, 10)).toHaveLength(1)
-    expect(await metadata.collections.endCopy(uuid(1), [1, 3], 4)).toBe(0)
+    expect(await metadata.collections.endCopy(uuid(1), under(1, 1, 3), 4)).toBe(0)
     expect(await copied()).toMatchObject({ state: 'copied', totalCopied: 0 })
     expect(await metadata.collections.copying(4)).toEqual([uuid(2)])
     expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
-    expect(await metadata.collections.endCopy(uuid(1), [1], 4)).toBe(0)
+    expect(await metadata.collections.endCopy(uuid(1), under(1, 1), 4)).toBe(0)
   })
 
   it('is copied once when the last partitions end it at the same moment', async () => {
     await metadata.collections.save([entry(1)])
     const answers = await Promise.all(
-      [0, 1, 2, 3].map((partition) => metadata.collections.endCopy(uuid(1), [partition], 4)),
+      [0, 1, 2, 3].map((partition) => metadata.collections.endCopy(uuid(1), under(1, partition), 4)),
     )
     expect(answers).toContain(0)
     expect(await copied()).toMatchObject({ state: 'copied', endedPartitions: new Set([0, 1, 2, 3]) })
@@ -118,7 +122,7 @@ describe('a collection', () => {
   it('is completed by the next look when whoever ended the last partition died in the middle', async () => {
     await metadata.collections.save([entry(1), entry(2)])
     await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
-    const beforeItIsCompleted = metadata.collections.endCopy(uuid(1), [0, 1, 2, 3], 5)
+    const beforeItIsCompleted = metadata.collections.endCopy(uuid(1), under(1, 0, 1, 2, 3), 5)
     expect(await beforeItIsCompleted).toBeNull()
     expect(await copied()).toMatchObject({ state: 'copying' })
     expect(await metadata.collections.copying(4)).toEqual([uuid(2)])
@@ -126,14 +130,56 @@ describe('a collection', () => {
     expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
   })
 
+  it('is not ended by a former owner of a partition, whose word comes late', async () => {
+    await metadata.collections.save([entry(1), entry(2)])
+    await metadata.collections.endCopy(uuid(1), under(3, 1, 2, 3), 4)
+    // Partition 0 has passed to another, which records what comes until it ends the copy itself.
+    await metadata.collections.claimCopies(under(4, 0))
+    await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
+    const late = await metadata.collections.endCopy(uuid(1), under(3, 0), 4).catch((error) => error)
+    expect(late).toBeInstanceOf(StoppedError)
+    expect(await metadata.collections.copying(4)).toEqual([uuid(1), uuid(2)])
+    expect(await metadata.tombstones.read(uuid(1), null, 10)).toHaveLength(1)
+    expect(await metadata.collections.endCopy(uuid(1), under(4, 0), 4)).toBe(0)
+    expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
+  })
+
+  it('is ended by the owner of partitions in a sync that was begun before they had epochs there', async () => {
+    await metadata.collections.save([entry(1)])
+    const collections = one.client.db('tandem_internal').collection('collections')
+    await collections.updateMany({}, { $unset: { epochs: 1 } })
+    expect(await metadata.collections.endCopy(uuid(1), under(7, 0, 1), 2)).toBe(0)
+  })
+
+  it('whose plan a later coordinator has stored keeps it, whatever comes late of an earlier one', async () => {
+    const segments = [segment(1, 0), segment(1, 1)]
+    metadata.tenure = () => 5
+    await metadata.collections.save([{ ...entry(1), planned: false }])
+    await metadata.segments.plan(segments)
+    metadata.tenure = () => 4
+    await metadata.segments.remove([uuid(1)])
+    await metadata.segments.open([uuid(1)])
+    await metadata.collections.remove(uuid(1))
+    const replaced = metadata.segments.plan([{ ...segment(1, 0), done: true }])
+    await expect(replaced).rejects.toMatchObject({ failure: 'LeaseLost' })
+    expect((await metadata.segments.load([uuid(1)])).get(uuid(1))).toEqual(segments)
+    expect(await metadata.segments.claim('a#1', 1, 8, () => false)).toEqual([])
+    metadata.tenure = () => 6
+    await metadata.segments.open([uuid(1)])
+    expect(await metadata.segments.claim('a#1', 1, 8, () => false)).toHaveLength(2)
+    await metadata.segments.remove([uuid(1)])
+    expect(await metadata.segments.load([uuid(1)])).toEqual(new Map())
+    metadata.tenure = () => 0
+  })
+
   it('that is gone meanwhile is nobody’s to copy', async () => {
-    expect(await metadata.collections.endCopy(uuid(7), [0], 4)).toBe(0)
+    expect(await metadata.collections.endCopy(uuid(7), under(1, 0), 4)).toBe(0)
     expect(await metadata.collections.load()).toEqual([])
   })
 
   it('saved again by the coordinator stays as far as the others have brought it', async () => {
     await metadata.collections.save([entry(1)])
-    await metadata.collections.endCopy(uuid(1), [0, 1], 2)
+    await metadata.collections.endCopy(uuid(1), under(1, 0, 1), 2)
     await metadata.collections.save([{ ...entry(1), name: 'renamed' }])
     expect(await copied()).toMatchObject({ state: 'copied', name: 'renamed', endedPartitions: new Set([0, 1]) })
   })
@@ -170,6 +216,21 @@ describe('a collection', () => {
     expect(await metadata.collections.load()).not.toContainEqual(expect.objectContaining({ name: 'later' }))
     metadata.tenure = () => 0
   })
+})
+
+const segment = (digit: number, ordinal: number) => ({
+  collection: uuid(digit),
+  ordinal,
+  rank: ordinal,
+  from: null,
+  to: null,
+  last: null,
+  done: false,
+  documents: 0,
+  bytes: 0,
+  attempts: 0,
+  wasOwn: false,
+  claim: 0,
 })
 
 /** `_id: <int32>` as an element. */

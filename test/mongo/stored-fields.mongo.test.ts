@@ -55,9 +55,18 @@ it('a collection comes back with everything that is stored of it', async () => {
   await metadata().collections.save([entry])
   expect(await metadata().collections.load()).toEqual([entry])
   // How far its copy is, which whoever ends it stores.
-  expect(await metadata().collections.endCopy(entry.uuid, [0, 2], 3)).toBeNull()
+  expect(
+    await metadata().collections.endCopy(
+      entry.uuid,
+      new Map([
+        [0, 1],
+        [2, 1],
+      ]),
+      3,
+    ),
+  ).toBeNull()
   expect(await metadata().collections.load()).toEqual([{ ...entry, endedPartitions: new Set([0, 2]) }])
-  expect(await metadata().collections.endCopy(entry.uuid, [1], 3)).toBe(0)
+  expect(await metadata().collections.endCopy(entry.uuid, new Map([[1, 1]]), 3)).toBe(0)
   const copied = { state: 'copied', totalCopied: 0, endedPartitions: new Set([0, 1, 2]) }
   expect(await metadata().collections.load()).toEqual([{ ...entry, ...copied }])
   expect(await metadata().collections.copying(3)).toEqual([])

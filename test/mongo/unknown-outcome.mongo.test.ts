@@ -1,4 +1,4 @@
-import type { Document } from 'mongodb'
+import { type Document, MongoWriteConcernError } from 'mongodb'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { isTransient } from '../../src/mongo/errors.ts'
 import { failPoint } from '../support/fail-point.ts'
@@ -42,7 +42,7 @@ async function expectToWait(sharded: boolean, data: Document): Promise<void> {
   expect(isTransient(error)).toBe(true)
 }
 
-const lost = [6, 89, 91, 189, 202, 384, 9001, 11600]
+const lost = [6, 89, 90, 91, 145, 189, 202, 317, 333, 384, 9001, 11600, 11602]
 
 it.each(lost)('error %i may leave a write under way, so it is waited for', (errorCode) =>
   expectToWait(false, { errorCode }),
@@ -59,7 +59,26 @@ it('also of one statement', async () => {
   const asked = vi.spyOn(cluster, 'idle')
   const command = vi.spyOn(cluster.client.db('app').constructor.prototype, 'command')
   onTestFinished(() => command.mockRestore())
-  command.mockResolvedValueOnce({ ok: 1, n: 0, writeErrors: [{ index: 0, code: 6, errmsg: 'no shard' }] })
+  const writeErrors = [{ index: 0, code: 6, errmsg: 'no shard' }]
+  command.mockResolvedValueOnce({ ok: 1, n: 0, writeErrors })
   await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('passing error')
   expect(asked).toHaveBeenCalledExactlyOnceWith({ 'command.comment': 'statements:1' })
+  // The driver throws a write concern error, with the statements' errors in it.
+  const writeConcernError = { code: 100, codeName: 'UnsatisfiableWriteConcern', errmsg: 'too few members' }
+  command.mockRejectedValueOnce(new MongoWriteConcernError({ ok: 1, writeConcernError, writeErrors }))
+  await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('too few members')
+  expect(asked).toHaveBeenLastCalledWith({ 'command.comment': 'statements:2' })
+})
+
+it('a write concern that was not met is no answer, whatever the reason', async () => {
+  const cluster = testCluster(one.set.uri, 'concern')
+  onTestFinished(() => cluster.close())
+  const data = {
+    failCommands: ['insert'],
+    appName: 'concern',
+    writeConcernError: { code: 100, errmsg: 'too few members' },
+  }
+  await using _ = await failPoint(one.client, 'failCommand', data, { times: 1 })
+  const error = await cluster.write('app', { insert: 'c', documents: [{}] }).catch((reason: unknown) => reason)
+  expect(isTransient(error)).toBe(true)
 })

@@ -1,4 +1,4 @@
-import { type Binary, Int32 } from 'mongodb'
+import { type Binary, Db, Int32 } from 'mongodb'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -52,8 +52,8 @@ it('errors of statements are told by their place among all, in whatever command 
 
 it('every command names its collection by UUID, is small, and is ended by the server before the client gives up', async () => {
   const to = await target()
-  const write = vi.spyOn(one.cluster, 'write')
-  onTestFinished(() => write.mockRestore())
+  const sent = vi.spyOn(Db.prototype, 'command')
+  onTestFinished(() => sent.mockRestore())
   const large = Array.from({ length: 10 }, (_, id) =>
     rawDocument([
       ['_id', new Int32(id)],
@@ -62,7 +62,7 @@ it('every command names its collection by UUID, is small, and is ended by the se
   )
   const small = Array.from({ length: 12_000 }, (_, id) => rawDocument([['_id', new Int32(100 + id)]]))
   await writeStatements(one.cluster, to, 'insert', [...large, ...small])
-  const commands = write.mock.calls.map(([, command]) => command)
+  const commands = sent.mock.calls.map(([command]) => command)
   expect(commands.length).toBeGreaterThanOrEqual(3 + 3)
   for (const command of commands) {
     expect(command['collectionUUID'].toString('hex')).toBe(Buffer.from(to.uuid, 'latin1').toString('hex'))

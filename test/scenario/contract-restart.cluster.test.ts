@@ -153,6 +153,8 @@ it.each(['kill9', 'stop'] as const)(
 
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('paused')
+    // Only until its next state does it take a start for the one it was restarted with.
+    expect(await tandem.post('start', start)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     await commit(tandem)
     await expectEqualClusters()
   },

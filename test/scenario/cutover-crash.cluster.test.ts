@@ -24,18 +24,11 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
 /** What the release before the stored decision leaves when it dies right after it has unblocked the destination. */
 async function asEarlierRelease(): Promise<void> {
   const stored = pair.destinationClient.db('tandem_internal')
-  const added = [
-    'term',
-    'request',
-    'aborts',
-    'abortsUndone',
-    'abortReason',
-    'lastRehearsal',
-    'quietUntil',
-    'lateWrites',
-  ]
-  const unset = Object.fromEntries(added.map((name) => [name, '']))
-  await stored.collection('stages').updateOne({}, { $set: { step: 'verified' }, $unset: unset })
+  const stages = stored.collection<{ _id: string; context?: { commitPoint: string } }>('stages')
+  const { commitPoint } = (await stages.findOne())?.context ?? {}
+  const begun = { schemaVersion: 1, initialised: true, hashed: true }
+  const attempt = { attempt: 1, step: 'verified', commitPoint, failure: null, abandoned: false, heldBack: false }
+  await stages.replaceOne({}, { ...begun, ...attempt } as object)
   const instances = stored.collection<{ _id: string; snapshot: string }>('instances')
   for await (const { _id, snapshot } of instances.find()) {
     const {
@@ -43,6 +36,7 @@ async function asEarlierRelease(): Promise<void> {
       commitUntil: _until,
       dryRun: _dry,
       commitAborted: _aborted,
+      attempt: _attempt,
       decided: _decided,
       ...context
     } = JSON.parse(snapshot)

@@ -1,4 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest'
+import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { patience, ReversiblePair, type Row, reversible, setBlocking, things } from '../support/reversible-pair.ts'
 import { startTandem } from '../support/tandem-process.ts'
@@ -100,9 +101,11 @@ it('README: an instance that was away while the others reversed goes on with the
 async function holdLease(id: string): Promise<{ sought: () => Promise<unknown>; letGo: () => Promise<unknown> }> {
   const leases = pair.rightClient.db('tandem_internal').collection<Row>('leases')
   const _id = `instance:${id}`
-  const held = { owner: id, incarnation: 'x', host: 'elsewhere', pid: 1, epoch: 100, settled: 101, takesWork: false }
-  const hour = new Date(Date.now() + 3_600_000)
-  await leases.updateOne({ _id }, { $set: { ...held, expiresAt: hour } }, { upsert: true })
+  const held = { owner: id, incarnation: 'x', epoch: 100, settled: 101, takesWork: false }
+  const renew = (fields: object) =>
+    leases.updateOne({ _id }, { $set: { ...fields, expiresAt: new Date(Date.now() + 10_000) } }, { upsert: true })
+  await renew({ ...held, process: null })
+  const renewing = setInterval(() => void renew({}), 1_000)
   const data = { failCommands: ['find'], namespace: 'tandem_internal.leases', blockConnection: true, blockTimeMS: 1 }
   const point = await failPoint(pair.rightClient, 'failCommand', data)
   return {
@@ -110,7 +113,10 @@ async function holdLease(id: string): Promise<{ sought: () => Promise<unknown>; 
       await point.reached()
       await point.release()
     },
-    letGo: () => leases.updateOne({ _id }, { $set: { expiresAt: new Date(1) } }),
+    letGo: async () => {
+      clearInterval(renewing)
+      await leases.updateOne({ _id }, { $set: { expiresAt: givenUp } })
+    },
   }
 }
 

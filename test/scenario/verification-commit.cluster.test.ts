@@ -311,7 +311,7 @@ it('a destination whose oplog has lost the place of the verifier is compared ane
     mode: { times: 1 },
     data: { failCommands: ['getMore'], errorCode: 286, namespace: 'admin.$cmd.aggregate' },
   })
-  await vi.waitFor(() => expect(tandem.output()).toContain('verification begins anew'), patience)
+  await vi.waitFor(() => expect(tandem.output()).toContain('verification begins again'), patience)
   await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await committed(tandem)

@@ -2,8 +2,10 @@ import { Lanes } from '../../src/apply/lanes.ts'
 import { SeenDefinitions } from '../../src/apply/seen-definitions.ts'
 import { Barriers } from '../../src/coordination/barriers.ts'
 import { Watermark } from '../../src/domain/watermark.ts'
+import { hostClocks } from '../../src/mongo/host-clocks.ts'
+import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.ts'
+import { LeaseWatch } from '../../src/mongo/lease-watch.ts'
 import { Rechecks } from '../../src/verify/rechecks.ts'
-import { epochMS } from './clock.ts'
 import type { Network } from './network.ts'
 import { partitionsMin } from './options.ts'
 import type { Process } from './process.ts'
@@ -12,9 +14,11 @@ interface Mutation {
   what: string
   /** Changes the product's code; returns what changes it back. */
   code?: () => () => void
-  world?: (destination: Network, now: () => number) => void
+  world?: (destination: Network) => void
   process?: (process: Process) => void
 }
+
+let destinationNow = (): number => 0
 
 /** Faults that somebody might build into tandem, or into what it stands on. The simulation must find each of them. */
 const mutations = {
@@ -24,11 +28,31 @@ const mutations = {
       destination.fence = () => {}
     },
   },
-  'own-clock': {
-    what: 'a lease ends by the clock of whoever looks at it, not by the server’s',
-    world: ({ server }, now) => {
-      server.now = () => epochMS + now() + (server.asker?.skewMS ?? 0)
+  'stored-expiry': {
+    what: 'a lease ends when its stored expiry has passed by the destination’s clock',
+    world: ({ server }) => {
+      destinationNow = () => server.now()
     },
+    code: () =>
+      swap(LeaseWatch.prototype, 'isUnrenewed', () => (_, lease) => {
+        return (lease as { expiresAt: Date }).expiresAt.getTime() < destinationNow()
+      }),
+  },
+  'monotonic-alone': {
+    what: 'a lease lasts as long as the monotonic clock says, which stands still with its machine',
+    code: () =>
+      swap(hostClocks, 'longestSince', () => (moment) => {
+        return performance.now() - (moment as { monotonic: number }).monotonic
+      }),
+  },
+  'name-and-pid': {
+    what: 'a process of the same host name whose pid is gone, or is one’s own, counts as dead',
+    code: () =>
+      swap(hostProcess, 'hasEnded', (hasEnded) => (other) => {
+        const { pidNamespace: name, pid } = other as ProcessIdentity
+        const own = hostProcess.identity()
+        return (own?.pidNamespace === name && own.pid === pid) || hasEnded(other) === true
+      }),
   },
   'blind-claim': {
     what: 'a claim is written without looking whether it is still as it was seen',

@@ -1,10 +1,13 @@
 import { syncBuiltinESMExports } from 'node:module'
-import os from 'node:os'
 import timers from 'node:timers/promises'
+import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.ts'
 
 /** Whose clock is read, and whose timers run: a host that may be stopped, or be gone. */
 export interface Host {
+  /** As it calls itself; a pod that is replaced gives its name to the next one. */
   name: string
+  /** Which kernel and container it is, of which there is never another. */
+  kernel: string
   pid: number
   /** Milliseconds that its wall clock is ahead. */
   skewMS: number
@@ -13,8 +16,10 @@ export interface Host {
   state: 'running' | 'stopped' | 'gone'
   /** What came due while it was stopped. */
   deferred: Happening[]
-  /** When it was stopped last, true time. */
-  stoppedAt: number
+  /** Called when a stopped one goes on. */
+  onResume: () => void
+  /** For how long its monotonic clock has stood still, with the machine suspended, ms. */
+  suspendedMS: number
 }
 
 export interface Happening {
@@ -132,6 +137,13 @@ export function takeOverTime(clock: Clock): () => void {
   const host = (): Host => clock.current ?? outside
   const localMS = (): number => clock.now * (1 + host().drift)
   const wallMS = (): number => Math.floor(epochMS + localMS() + host().skewMS)
+  const monotonicMS = (): number => localMS() - host().suspendedMS
+  const identity = (): ProcessIdentity => {
+    const { name, kernel, pid } = host()
+    return { bootID: kernel, pidNamespace: name, pid, startedAt: '0' }
+  }
+  const hasEnded = ({ bootID, pid }: ProcessIdentity): boolean =>
+    bootID === host().kernel && hostsByPid.get(`${bootID} ${pid}`)?.state === 'gone'
   const RealDate = Date
   class SimulatedDate extends RealDate {
     constructor(...given: unknown[]) {
@@ -182,48 +194,52 @@ export function takeOverTime(clock: Clock): () => void {
       if (signal?.aborted) stop()
       else signal?.addEventListener('abort', stop, { once: true })
     })
-  const isAlive = (pid: number): true => {
-    if (pids.get(pid)?.state !== 'gone' && pids.has(pid)) return true
-    throw Object.assign(new Error('no such process'), { code: 'ESRCH' })
-  }
   const put = [
     replace(globalThis, 'setTimeout', setOnce),
     replace(globalThis, 'setInterval', setAgain),
     replace(globalThis, 'clearTimeout', clear),
     replace(globalThis, 'clearInterval', clear),
     replace(globalThis, 'Date', SimulatedDate),
-    replace(performance, 'now', localMS),
+    replace(performance, 'now', monotonicMS),
     replace(AbortSignal, 'timeout', (timeoutMS: number) => ({ timeoutMS })),
     replace(timers, 'setTimeout', sleep),
-    replace(os, 'hostname', () => host().name),
-    replace(process, 'kill', isAlive),
-    replace(process, 'pid', host().pid, () => host().pid),
+    replace(hostProcess, 'identity', identity),
+    replace(hostProcess, 'hasEnded', hasEnded),
   ]
   syncBuiltinESMExports()
   return () => {
     for (const back of put) back()
-    pids.clear()
+    hostsByPid.clear()
     syncBuiltinESMExports()
   }
 }
 
-/** By the number that a simulated process has for the system it runs on. */
-export const pids = new Map<number, Host>()
+/** By kernel and pid. */
+const hostsByPid = new Map<string, Host>()
 
-const outside: Host = {
-  name: 'outside',
-  pid: 1,
-  skewMS: 0,
-  drift: 0,
-  state: 'running',
-  deferred: [],
-  stoppedAt: 0,
+/** A host on which one process runs, or will. */
+export function hostOf(name: string, kernel: string, pid: number, skewMS = 0, drift = 0): Host {
+  const host: Host = {
+    name,
+    kernel,
+    pid,
+    skewMS,
+    drift,
+    state: 'running',
+    deferred: [],
+    suspendedMS: 0,
+    onResume: () => {},
+  }
+  hostsByPid.set(`${kernel} ${pid}`, host)
+  return host
 }
 
-function replace(owner: object, name: string, value: unknown, get?: () => unknown): () => void {
+const outside = hostOf('outside', 'outside', 1)
+
+function replace(owner: object, name: string, value: unknown): () => void {
   const former = Object.getOwnPropertyDescriptor(owner, name)
-  const shape = get ? { get } : { value, writable: true }
-  Object.defineProperty(owner, name, { configurable: true, enumerable: former?.enumerable ?? true, ...shape })
+  const enumerable = former?.enumerable ?? true
+  Object.defineProperty(owner, name, { configurable: true, writable: true, enumerable, value })
   return () => {
     if (former) Object.defineProperty(owner, name, former)
     else Reflect.deleteProperty(owner, name)

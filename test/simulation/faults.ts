@@ -1,5 +1,6 @@
 import type { Random } from '../support/random.ts'
 import type { Instance } from './instance.ts'
+import type { Network } from './network.ts'
 import type { World } from './world.ts'
 
 /** Everything that goes wrong in a world, at random times, until it is told to end. */
@@ -46,12 +47,14 @@ export class Faults {
     const seconds = (from: number, to: number): number => random.int(from * 1_000, to * 1_000)
     const strikes: [number, string, () => void][] = [
       [10, 'crash', () => instance.crash(seconds(0, 5) + 300, random.chance(0.3))],
-      [10, 'pause', () => instance.pause(seconds(1, 40))],
+      [8, 'pause', () => instance.pause(seconds(1, 40))],
+      [4, 'suspended machine', () => instance.pause(seconds(1, 40), true)],
       [8, 'partition', () => network.cut(instance.host, seconds(1, 30), random.chance(0.5))],
       [4, 'partition from both', () => this.#cutOff(instance, seconds(1, 30))],
-      [5, 'election', () => network.elect(seconds(0, 4))],
+      [5, 'election', () => this.#elect(network, seconds(0, 4))],
+      [2, 'clock of the destination set', () => this.#setServerClock()],
       [4, 'stuck writes', () => this.#stick(instance, seconds(2, 10))],
-      [3, 'twin', () => instance.duplicate()],
+      [5, 'twin', () => instance.duplicate()],
       [2, 'leave', () => instance.crash(seconds(20, 60), true)],
       [4, 'silent shard', () => world.shards.silence(seconds(1, 8))],
       [3, 'foreign write', () => world.tamper(random)],
@@ -62,6 +65,16 @@ export class Faults {
     const [, name, strike] = random.weighted(strikes.map((one) => [one[0], one] as const))
     this.counts.set(name, (this.counts.get(name) ?? 0) + 1)
     strike()
+  }
+
+  /** Another member is primary then, which has a clock of its own. */
+  #elect(network: Network, milliseconds: number): void {
+    network.elect(milliseconds)
+    if (network === this.#world.destination) this.#setServerClock()
+  }
+
+  #setServerClock(): void {
+    this.#world.destination.server.skewMS = (this.#random.fraction() * 2 - 1) * 60_000
   }
 
   #cutOff(instance: Instance, milliseconds: number): void {

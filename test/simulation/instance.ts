@@ -1,5 +1,5 @@
 import type { Random } from '../support/random.ts'
-import type { Host } from './clock.ts'
+import { type Host, hostOf } from './clock.ts'
 import type { Process } from './process.ts'
 import type { World } from './world.ts'
 
@@ -11,6 +11,8 @@ export class Instance {
   process: Process | null = null
   readonly #world: World
   readonly #random: Random
+  /** Its processes are the first of their containers, and each container has the name of the one before. */
+  readonly #isPod: boolean
   #home: string
   #starts = 0
 
@@ -19,6 +21,7 @@ export class Instance {
     this.id = id
     this.#random = random
     this.#home = `host-of-${id}`
+    this.#isPod = random.chance(0.5)
   }
 
   get host(): Host {
@@ -27,15 +30,11 @@ export class Instance {
 
   start(delayMS: number): void {
     const { clock, options } = this.#world
-    const host: Host = {
-      name: this.#home,
-      pid: 1_000 + ++lastPid,
-      skewMS: (this.#random.fraction() * 2 - 1) * options.skewMaxMS,
-      drift: (this.#random.fraction() * 2 - 1) * options.driftMax,
-      state: 'running',
-      deferred: [],
-      stoppedAt: 0,
-    }
+    const skewMS = (this.#random.fraction() * 2 - 1) * options.skewMaxMS
+    const drift = (this.#random.fraction() * 2 - 1) * options.driftMax
+    const host = this.#isPod
+      ? hostOf(this.id, `pod ${this.#starts} of ${this.id}`, 1, skewMS, drift)
+      : hostOf(this.#home, this.#home, 1_000 + ++lastPid, skewMS, drift)
     const incarnation = `${this.id}x${this.#starts++}`
     clock.after(delayMS, host, () => {
       // A second one, started by mistake, would wait for the first one's lease for ever.
@@ -54,13 +53,21 @@ export class Instance {
     this.start(downMS)
   }
 
-  /** SIGSTOP, and on it goes later, as if nothing had happened. */
-  pause(milliseconds: number): void {
+  /**
+   * SIGSTOP, and on it goes later, as if nothing had happened.
+   * @param suspended the whole machine stands still, and its monotonic clock with it
+   */
+  pause(milliseconds: number, suspended = false): void {
     const { process } = this
     if (process?.host.state !== 'running') return
     const { host } = process
+    const { clock } = this.#world
+    const stoppedAt = clock.now
     host.state = 'stopped'
-    this.#world.clock.after(milliseconds, null, () => this.#resume(host))
+    host.onResume = () => {
+      if (suspended) host.suspendedMS += (clock.now - stoppedAt) * (1 + host.drift)
+    }
+    clock.after(milliseconds, null, () => this.#resume(host))
   }
 
   /** Somebody starts the same instance on another host while this process still runs, or is stopped. */
@@ -89,6 +96,7 @@ export class Instance {
   #resume(host: Host): void {
     if (host.state !== 'stopped') return
     host.state = 'running'
+    host.onResume()
     this.#world.clock.wake(host)
   }
 }

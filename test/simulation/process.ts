@@ -10,7 +10,7 @@ import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { superviseEvents, superviseVerification } from '../../src/sync/supervise-work.ts'
 import { SyncWork } from '../../src/sync/sync-work.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
-import { type Host, pids } from './clock.ts'
+import type { Host } from './clock.ts'
 import type { Network } from './network.ts'
 
 export interface ProcessParts {
@@ -47,7 +47,6 @@ export class Process {
     const { id, host, incarnation, record } = parts
     this.id = id
     this.host = host
-    pids.set(host.pid, host)
     const appName = `tandem:${id}:${incarnation}`
     const context = {
       monitor: new RetryMonitor(),
@@ -78,6 +77,7 @@ export class Process {
       throttle: new Throttle(3),
       atStep: () => {},
       dropEventsOf: null,
+      dryRun: () => false,
       onLeaseLost: (reason) => {
         if (reason === 'taken') return parts.onFailed(this, 'another process has its lease')
         this.#left()
@@ -90,7 +90,6 @@ export class Process {
       incarnation,
       work: () => this.work,
       progress: () => progress,
-      receive: () => {},
       look: () => {},
       context,
     })
@@ -132,10 +131,10 @@ export class Process {
     }
     // What is simulated begins when all is copied.
     this.work.replication
-      .open(false)
+      .open()
       .then(() => this.work.verification.copied())
       .catch(() => {})
-    this.#leave = [superviseEvents(this.work, false, report, () => {}), superviseVerification(this.work, report)]
+    this.#leave = [superviseEvents(this.work, report, () => {}), superviseVerification(this.work, report)]
   }
 
   #left(): void {

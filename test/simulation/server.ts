@@ -1,6 +1,6 @@
 import { BSON, type Document, Long, Timestamp } from 'mongodb'
 import { metadataDatabase } from '../../src/domain/namespace.ts'
-import { type Clock, epochMS, type Host } from './clock.ts'
+import { type Clock, epochMS } from './clock.ts'
 import { type Content, encodeDocument, versionOf } from './content.ts'
 import { collectionName, database, EventLog, type Moment } from './event-log.ts'
 import { listCollections, listIndexes } from './listing.ts'
@@ -50,11 +50,11 @@ export class Server {
   /** The cluster's own time; of a sharded source the newest that any shard knows. */
   latest: () => Moment
   onNote: () => void = () => {}
+  /** What its clock is ahead, ms. */
+  skewMS = 0
   now: () => number
   /** For a mutation of the world: what becomes of a statement on its way. */
   alter: (collection: string, statement: Document) => Document = (_, statement) => statement
-  /** Who sent what is being done now. */
-  asker: Host | null = null
   readonly #content: Content
   readonly #streams = new Map<string, StreamCursor>()
   readonly #walks = new Map<string, Walk>()
@@ -66,7 +66,7 @@ export class Server {
     this.#content = content
     this.log = new EventLog(side, content)
     this.indexes = Array.from({ length: content.collections }, () => new Map())
-    this.now = () => epochMS + clock.now
+    this.now = () => Math.floor(epochMS + clock.now + this.skewMS)
     this.latest = () => ({ second: someSecond + Math.floor(clock.now / 1_000), ordinal: this.#ordinal })
     this.log.onPublished = () => this.#tellStreams()
   }
@@ -88,7 +88,6 @@ export class Server {
   }
 
   execute(sender: Sender, where: string, command: Document, raw: boolean): Document | Awaiting {
-    this.asker = sender.host
     const [verb] = Object.keys(command) as [string]
     switch (verb) {
       case 'find':
@@ -104,6 +103,8 @@ export class Server {
       case 'update':
       case 'delete':
         return this.#reply(this.#write(sender, where, verb, command))
+      case 'findAndModify':
+        return this.#reply(this.#modify(sender, command))
       case 'createIndexes':
       case 'dropIndexes':
         return this.#reply(this.#define(sender, where, command))
@@ -331,6 +332,13 @@ export class Server {
     }
     this.#count(`write ${name}`, statements.length)
     return { n, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
+  }
+
+  /** Of the metadata database, by `_id`, the new document as the answer. */
+  #modify(sender: Sender, { findAndModify: name, query, update, upsert }: Document): Document {
+    const { n, writeErrors } = this.#store(sender, name, 'update', { updates: [{ q: query, u: update, upsert }] })
+    if (writeErrors) throw serverError(11000, 'duplicate key')
+    return { value: n === 1 ? structuredClone(this.collection(name).get(query['_id'])) : null }
   }
 
   #define(sender: Sender, where: string, command: Document): Document {

@@ -12,7 +12,9 @@ vi.setConfig({ testTimeout: 120_000 })
  */
 const finders: Record<Break, number> = {
   'no-fence': 7,
-  'own-clock': 4,
+  'stored-expiry': 6,
+  'monotonic-alone': 29,
+  'name-and-pid': 11,
   'blind-claim': 12,
   'no-burial': 12,
   'positions-unfenced': 17,

@@ -1,15 +1,15 @@
-import { StageStore } from '../../src/coordination/stages.ts'
+import { freshSync } from '../../machines/sync-context.ts'
+import { SyncStore } from '../../src/coordination/sync-store.ts'
 import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
-import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
 import { configuration } from '../machines/instance-model.ts'
 import { Random } from '../support/random.ts'
 import { BelievingStore } from './believing-liveness.ts'
 import { mutationOf } from './breaks.ts'
-import { Clock, type Host } from './clock.ts'
+import { Clock, type Host, hostOf } from './clock.ts'
 import { Content, collectionUuid } from './content.ts'
 import { collectionName, database } from './event-log.ts'
 import { Instance } from './instance.ts'
@@ -87,7 +87,7 @@ export class World {
     for (let at = 0; at < options.instances; at++) {
       this.instances.push(new Instance(this, `i${at}`, random.fork(`instance ${at}`)))
     }
-    if (options.breaks) mutationOf(options.breaks).world?.(this.destination, () => this.clock.now)
+    if (options.breaks) mutationOf(options.breaks).world?.(this.destination)
   }
 
   /** The sync as it is when all is copied: nobody has applied a change yet. */
@@ -100,7 +100,7 @@ export class World {
   }
 
   async #initialise(): Promise<void> {
-    const nobody: Host = { name: 'nobody', pid: 2, skewMS: 0, drift: 0, state: 'running', deferred: [], stoppedAt: 0 }
+    const nobody = hostOf('nobody', 'nobody', 2)
     const destination = new Cluster('cluster1', 'mongodb://simulated', 'tandem:nobody:nobody')
     Object.assign(destination, { client: this.destination.client(nobody, 'tandem:nobody:nobody', () => null) })
     const context = { monitor: new RetryMonitor(), signal: new AbortController().signal }
@@ -120,7 +120,7 @@ export class World {
     await metadata.createSync(record)
     await metadata.collections.save(Array.from({ length: this.options.collections }, (_, at) => entryOf(at)))
     await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
-    await new StageStore(new StoredDocuments(destination, context)).set({ initialised: true })
+    await new SyncStore(destination, context, 0).begin({ revision: 0, value: 'replicating', context: freshSync })
     this.destination.server.witness = this.invariants
     this.#record = record
   }

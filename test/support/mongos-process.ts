@@ -23,6 +23,8 @@ export interface MongosProcess {
   connect(configuration: ReplicaSet): Promise<void>
   /** SIGKILLs it, and starts it again. */
   restart(): Promise<void>
+  /** What its program has written. */
+  log(): string
   stop(): Promise<void>
 }
 
@@ -47,9 +49,12 @@ export async function prepareMongos(options: MongosOptions): Promise<MongosProce
       current = await prepare(options)
       if (configuration) await current.connect(configuration)
     },
+    log: () => readFileSync(logOf(options.folder), 'utf8'),
     stop: () => current.stop(),
   }
 }
+
+const logOf = (folder: string): string => path.join(folder, 'mongos.log')
 
 async function howToStart(): Promise<(options: MongosOptions) => Promise<Start>> {
   const resolved = await resolveMongod()
@@ -63,7 +68,7 @@ async function howToStart(): Promise<(options: MongosOptions) => Promise<Start>>
 }
 
 function prepareReal(mongos: string, env: Record<string, string>, { port, folder, keyFile }: MongosOptions): Start {
-  const log = path.join(folder, 'mongos.log')
+  const log = logOf(folder)
   let server: GuardedProcess | null = null
   return {
     connect: async (configuration) => {
@@ -120,7 +125,7 @@ async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): P
       const shardIdentity = { shardName: router.name, clusterId, configsvrConnectionString }
       await asSystem((client) => client.db('admin').command({ _addShard: 1, shardIdentity }))
       const main = fileURLToPath(new URL('./mongos/mongos-main.ts', import.meta.url))
-      const log = path.join(folder, 'mongos.log')
+      const log = logOf(folder)
       program = await startServer({
         name: 'mongos stand-in',
         port,

@@ -38,6 +38,8 @@ export interface Mongos {
   uri: string
   /** SIGKILLs it and starts it again on the same port: cursors and transactions that it knew are lost. */
   restart(): Promise<void>
+  /** What it has written. The stand-in writes down each cursor that it was asked for and does not know. */
+  log(): string
 }
 
 export interface ShardedCluster extends AsyncDisposable {
@@ -137,9 +139,10 @@ export async function startShardedCluster(options: ShardedClusterOptions = {}): 
     return {
       name,
       uri: mongosUri(hosts, credentials),
-      mongoses: mongoses.map(({ restart }, index) => ({
+      mongoses: mongoses.map(({ restart, log }, index) => ({
         uri: mongosUri([hosts[index] as number], credentials),
         restart,
+        log,
       })),
       proxies,
       shards: shards.map(shardOf),

@@ -1,4 +1,4 @@
-import { type Command, forward } from './command.ts'
+import { type Command, errorCode, forward } from './command.ts'
 import { fieldNamed, readFields } from './fields.ts'
 
 /** Forwards a command whose reply may hold a cursor, and remembers where it lives. */
@@ -16,4 +16,11 @@ export function rememberCursor(reply: Buffer, host: string, cursorHosts: Map<str
 /** As text: JavaScript's numbers are too small for it. */
 export function cursorIdOf({ fields }: Command): string {
   return String(fields[0]?.value.readBigInt64LE())
+}
+
+const cursorNotFound = 43
+
+/** Writes a line to the log for a reply that says so: a client has asked the wrong router, or one that was restarted. */
+export function logLostCursor(name: string, cursor: string, reply: Buffer): void {
+  if (errorCode(reply) === cursorNotFound) process.stderr.write(`${name} ${cursor}: CursorNotFound\n`)
 }

@@ -14,8 +14,8 @@ import {
   succeeded,
   success,
 } from './command.ts'
-import { cursorFrom, cursorIdOf } from './cursors.ts'
-import { decode, decodeExactly, fieldsOf } from './fields.ts'
+import { cursorFrom, cursorIdOf, logLostCursor } from './cursors.ts'
+import { decode, decodeExactly, encode, fieldsOf } from './fields.ts'
 import { isRefusedMove, updateInTransaction } from './owning-shard.ts'
 import { onSingleShard } from './single-shard.ts'
 
@@ -87,9 +87,11 @@ export async function tailableFind(command: Command, { catalog, cursorHosts }: M
 }
 
 export async function routeGetMore(command: Command, mongos: Mongos): Promise<Buffer> {
-  const host = mongos.cursorHosts.get(cursorIdOf(command))
-  if (host) return await forward(command, host)
-  return await viaRouter(command, mongos, 'clusterGetMore')
+  const cursor = cursorIdOf(command)
+  const host = mongos.cursorHosts.get(cursor)
+  const reply = host ? await forward(command, host) : await viaRouter(command, mongos, 'clusterGetMore')
+  logLostCursor('getMore', cursor, reply)
+  return reply
 }
 
 async function killCursors(command: Command, mongos: Mongos): Promise<Buffer> {
@@ -106,7 +108,8 @@ async function killCursors(command: Command, mongos: Mongos): Promise<Buffer> {
     } else {
       // There is no clusterKillCursors in 6.0, but a getMore that fails destroys its cursor, and one millisecond is too short.
       const failing = { clusterGetMore: id, collection: command.target, batchSize: 1, maxTimeMS: 1, lsid }
-      await command.client.links.ask(mongos.router, command.database, failing)
+      const reply = await command.client.links.send(mongos.router, encode({ ...failing, $db: command.database }))
+      logLostCursor('killCursors', key, reply)
     }
   }
   return success({ cursorsKilled: cursors, cursorsNotFound: [], cursorsAlive: [], cursorsUnknown: [] })

@@ -1,0 +1,84 @@
+import { circumstancesOf } from './circumstances.ts'
+
+/**
+ * What is shown of an error that is not tandem's own: the command, the cluster and namespace, the server's code and its text without
+ * the values of documents that servers quote.
+ */
+
+/** Their errors may quote a value of a document without any mark around it, after what went wrong in general. */
+const commandsWithDocuments = new Set(['insert', 'update', 'findAndModify', 'createIndexes'])
+
+/** `collMod on cluster1, app.things: FailedToParse (9): <text>`; for an error of no server its name and text. */
+export function errorText(error: unknown): string {
+  const { cluster, command, namespace } = circumstancesOf(error)
+  const place = [cluster, namespace].filter((part) => part !== undefined).join(', ')
+  const where = command === undefined ? '' : `${command} on ${place}: `
+  return `${where}${reasonOf(error)}`
+}
+
+/** Which cluster does not answer, and the driver's last error. */
+export function unreachableText(error: unknown): string {
+  const { cluster } = circumstancesOf(error)
+  return `${cluster ?? 'a cluster'} does not answer (${reasonOf(error)})`
+}
+
+/** Where the error, and each error that caused it, came from. Undefined where none of them says. */
+export function errorStack(error: unknown): string | undefined {
+  const stacks: string[] = []
+  for (let one = error; one instanceof Error && stacks.length < causesMax; one = one.cause) {
+    const frames = one.stack?.slice(one.stack.indexOf('\n    at ') + 1) ?? ''
+    stacks.push(`${one.name}: ${messageOf(one)}${frames === '' ? '' : `\n${frames}`}`)
+  }
+  return stacks.length === 0 ? undefined : stacks.join('\ncaused by ')
+}
+
+const causesMax = 5
+const namesThatSayNothing = new Set(['Error', 'TransientReplyError', 'MongoServerSelectionError'])
+
+function reasonOf(error: unknown): string {
+  // A deadline of tandem's own, as the driver passes it on.
+  if (error instanceof DOMException && error.name === 'TimeoutError') return 'no answer in time'
+  const { code, codeName } = (error ?? {}) as { code?: unknown; codeName?: unknown }
+  if (typeof code === 'number') {
+    const name = typeof codeName === 'string' ? `${codeName} (${code})` : `server error ${code}`
+    return `${name}: ${messageOf(error)}`
+  }
+  if (!(error instanceof Error)) return 'an unknown error'
+  return namesThatSayNothing.has(error.name) ? messageOf(error) : `${error.name}: ${messageOf(error)}`
+}
+
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const { command } = circumstancesOf(error)
+  const isServers = typeof (error as { code?: unknown }).code === 'number'
+  if (isServers && command !== undefined && commandsWithDocuments.has(command)) {
+    return withoutValues(error.message.split(':', 1)[0] as string)
+  }
+  return withoutValues(error.message)
+}
+
+/** The text without what stands in braces or in double quotes: that is how servers quote documents, keys and values. */
+export function withoutValues(text: string): string {
+  let shown = ''
+  let depth = 0
+  let quoted = false
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at] as string
+    if (quoted) {
+      if (character === '\\') at += 1
+      else if (character === '"') quoted = false
+      continue
+    }
+    if (character === '"') quoted = true
+    else if (character === '{') depth += 1
+    else if (character === '}' && depth > 0) depth -= 1
+    else {
+      if (depth === 0) shown += character
+      continue
+    }
+    if (depth === 0 || (depth === 1 && character === '{')) shown += opening[character] ?? ''
+  }
+  return shown
+}
+
+const opening: Record<string, string> = { '"': '"…"', '{': '{…}' }

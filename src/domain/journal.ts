@@ -1,0 +1,110 @@
+import type { CommandCall } from './audit-entry.ts'
+
+/**
+ * What the log says of an instance and its sync: each message with its fields and its level. docs/logs.md lists them for
+ * operators, whose alerts go by the messages and by the names of the fields.
+ */
+export interface JournalFields {
+  listening: { bind: string; port: number; tls: boolean; token: boolean; version: string }
+  'cannot listen': { error: string }
+  connected: { versions: string[]; resumed: boolean }
+  'waiting for cluster': { cluster: string; error: string }
+  'the instance cannot start': { error: string; errorDescription: string; stack?: string }
+  state: { state: string; value: unknown }
+  sync: { state: string }
+  failed: {
+    error: string
+    errorDescription: string
+    /** The state that the failure ended, as docs/states.md names it. */
+    during: string
+    /** The state of the sync as a whole then, where this instance followed it. */
+    sync?: string
+    /** What was being tried again then. */
+    retrying?: string
+    stack?: string
+  }
+  progress: Record<string, unknown>
+  retrying: { what: string; error: string }
+  'retry ended': { what: string; attempts: number; seconds: number }
+  'lease taken': { lease: string; epoch: number; seconds: number }
+  'lease lost': { lease: string; epoch: number; reason: string }
+  'lease given back': { lease: string; epoch: number }
+  /** `coordinatorID` is null once the role is given up. */
+  coordinator: { coordinatorID: string | null; term: number; isThisInstance: boolean }
+  'instance evicted': { instance: string; epoch: number; seconds: number }
+  /** `from`: the evicted instances that owned them. */
+  'partitions claimed': { partitions: number[]; from: string[] }
+  'partitions given back': { partitions: number[] }
+  'definitions followed': { databases: string[]; seconds: number }
+  'barrier reached': { clusterTime: string; databases: string[]; partitions: number[] }
+  'barrier led': { clusterTime: string; databases: string[]; seconds: number }
+  'barrier passed': { clusterTime: string; seconds: number }
+  'collection copied': { namespace: string; bytes: number; partitions: number }
+  'copy ended': { collections: number; seconds: number }
+  'verification began': Record<never, never>
+  'verification begins again': { error: string }
+  'verification pass ended': { documents: number; collections: number; seconds: number }
+  'verdict pass': { pass: number; differences: number }
+  verdict: { differences: number }
+  'commit step': { step: string }
+  audit: Omit<CommandCall, 'time'> & { received: string }
+  'audit not stored': { error: string }
+  'request failed': { error: string }
+  'fault injected': { crashAt: string | undefined; dropEventsOf: string | null }
+  notice: { notice: string }
+  'log reopened': Record<never, never>
+  'log rotated': Record<never, never>
+  'log lines lost': { lines: number }
+  stopping: Record<never, never>
+}
+
+export type JournalMessage = keyof JournalFields
+export type JournalLevel = 'debug' | 'info' | 'warn' | 'error' | 'fatal'
+
+export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel } = {
+  listening: 'info',
+  'cannot listen': 'fatal',
+  connected: 'info',
+  'waiting for cluster': 'warn',
+  'the instance cannot start': 'fatal',
+  state: 'info',
+  sync: 'info',
+  failed: 'error',
+  progress: 'info',
+  retrying: 'warn',
+  'retry ended': 'info',
+  'lease taken': 'info',
+  'lease lost': 'warn',
+  'lease given back': 'info',
+  coordinator: 'info',
+  'instance evicted': 'warn',
+  'partitions claimed': 'info',
+  'partitions given back': 'info',
+  'definitions followed': 'info',
+  'barrier reached': 'info',
+  'barrier led': 'info',
+  'barrier passed': 'info',
+  'collection copied': 'info',
+  'copy ended': 'info',
+  'verification began': 'info',
+  'verification begins again': 'warn',
+  'verification pass ended': 'info',
+  'verdict pass': 'info',
+  verdict: 'info',
+  'commit step': 'info',
+  audit: 'info',
+  'audit not stored': 'warn',
+  'request failed': 'error',
+  'fault injected': 'warn',
+  notice: 'warn',
+  'log reopened': 'info',
+  'log rotated': 'info',
+  'log lines lost': 'warn',
+  stopping: 'info',
+}
+
+/** Messages that are written whatever the verbosity: who commanded what must not depend on it. */
+export const alwaysWritten: ReadonlySet<JournalMessage> = new Set(['audit'])
+
+/** Writes one line of the log. Never throws, and is never waited for. */
+export type Journal = <Message extends JournalMessage>(message: Message, fields: JournalFields[Message]) => void

@@ -1,0 +1,324 @@
+import { type SnapshotFrom, transition } from 'xstate'
+import { instanceMachine } from '../../machines/instance.ts'
+import { syncMachine } from '../../machines/sync.ts'
+import { type CoordinatorReport, freshSync, type SyncEvent } from '../../machines/sync-context.ts'
+import { pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
+import { publicState } from '../../src/sync/report-progress.ts'
+import {
+  type AnyEvent,
+  begin,
+  configuration,
+  failure,
+  type InstanceSnapshot,
+  running,
+  stored,
+} from './instance-model.ts'
+
+/**
+ * The sync machine, stored, and the machines of the instances that follow it, with what SyncFollower, SharedReplication and Team do
+ * between them: a model without clusters, in which everything that may happen happens in any order.
+ */
+
+export interface Member {
+  snapshot: InstanceSnapshot
+  /** Its workers have begun: what stood in their way is undone. */
+  open: boolean
+  /** It owns partitions, and applies their changes. */
+  holds: boolean
+  /** Of its last term as the coordinator. */
+  term: number
+  /** Failures of commits that it knows of. */
+  failures: number | null
+}
+
+export interface Whole {
+  sync: SnapshotFrom<typeof syncMachine>
+  revision: number
+  members: readonly Member[]
+  leader: number | null
+  terms: number
+}
+
+export const memberActions = [
+  'follow',
+  'step',
+  'failStep',
+  'staleReport',
+  'open',
+  'claim',
+  'copied',
+  'hashed',
+  'drained',
+  'reached',
+  'failWorker',
+  'settled',
+  'elect',
+  'crash',
+  'buried',
+  'pause',
+  'resume',
+  'commit',
+  'rehearse',
+  'abort',
+] as const
+export type MemberAction = (typeof memberActions)[number]
+export interface Action {
+  member: number
+  does: MemberAction
+}
+
+export function wholeOf(count: number): Whole {
+  const sync = syncMachine.resolveState({ value: 'initialising', context: freshSync })
+  let whole: Whole = { sync, revision: 0, members: [], leader: null, terms: 0 }
+  const idle: Member = { snapshot: begin(), open: false, holds: false, term: 0, failures: null }
+  whole = { ...whole, members: Array.from({ length: count }, () => idle) }
+  for (let one = 0; one < count; one++) whole = tell(whole, one, { type: 'sync.start', configuration })
+  return whole
+}
+
+export const stateOfSync = (whole: Whole): string => pathOf(whole.sync)
+const at = (whole: Whole, one: number): Member => whole.members[one] as Member
+const isRunning = (member: Member, worker: string) => running(member.snapshot).includes(worker)
+const isArrived = ({ snapshot }: Member) => snapshot.matches({ syncing: 'finishing' })
+
+function change(whole: Whole, one: number, fields: Partial<Member>): Whole {
+  return { ...whole, members: whole.members.map((member, each) => (each === one ? { ...member, ...fields } : member)) }
+}
+
+function send(whole: Whole, event: SyncEvent): Whole {
+  if (!whole.sync.can(event)) return whole
+  const [next] = transition(syncMachine, whole.sync, event)
+  // As it is read back.
+  const { value, context } = JSON.parse(JSON.stringify({ value: next.value, context: next.context }))
+  return { ...whole, sync: syncMachine.resolveState({ value, context }), revision: whole.revision + 1 }
+}
+
+function report(whole: Whole, one: number, event: CoordinatorReport): Whole {
+  const { term } = at(whole, one)
+  const elected = send(whole, { type: 'coordinator.elected', term })
+  return send(elected, { ...event, term, attempt: elected.sync.context.attempt } as SyncEvent)
+}
+
+/** An event for one instance; what it stops and starts with it. */
+function tell(whole: Whole, one: number, event: AnyEvent): Whole {
+  const [snapshot, actions] = transition(instanceMachine, at(whole, one).snapshot, event as never)
+  const begun = (id: string) =>
+    actions.some(
+      ({ type, params }) => type === 'xstate.spawnChild' && (params as { id?: string } | undefined)?.id === id,
+    )
+  let next = change(whole, one, { snapshot })
+  if (begun('eventApplication') || !isRunning(at(next, one), 'eventApplication')) {
+    next = change(next, one, { open: false, holds: false })
+  }
+  const isFailed = snapshot.matches('failed') && !at(whole, one).snapshot.matches('failed')
+  if (begun('syncFollower')) next = change(next, one, { failures: null })
+  // As Pulse does.
+  if (isFailed && whole.leader === one && snapshot.context.commitRequested && snapshot.context.failure) {
+    next = report(next, one, { type: 'commit.failed', failure: snapshot.context.failure })
+  }
+  return rest(next, one)
+}
+
+/** An instance that rests coordinates no more, if another works. */
+function rest(whole: Whole, one: number): Whole {
+  const { snapshot } = at(whole, one)
+  const mayLead = ['RUNNING', 'COMMITTING', 'REVERSING'].includes(publicState(snapshot))
+  const failsForAll = snapshot.matches('failed') && snapshot.context.commitRequested
+  return whole.leader === one && !mayLead && !failsForAll ? { ...whole, leader: null } : whole
+}
+
+const fails: AnyEvent = { type: 'worker.failed', failure }
+
+/** What the coordinator reports when its step is done; null while it is not done. */
+function doStep(whole: Whole, one: number): CoordinatorReport | null {
+  const member = at(whole, one)
+  const isCommitting = publicState(member.snapshot) === 'COMMITTING'
+  const others = whole.members.filter((_, each) => each !== one)
+  const alone = isArrived(member) && others.every(({ holds }) => !holds)
+  switch (stepOf(whole.sync)) {
+    case 'initialise':
+      return { type: 'initialised' }
+    case 'gather': {
+      const all = whole.members.every(({ snapshot }) => publicState(snapshot) === 'COMMITTING')
+      return isCommitting && member.open && all ? { type: 'commit.gathered' } : null
+    }
+    case 'takePoint':
+      return isCommitting && member.open ? { type: 'commit.pointTaken', commitPoint: '7' } : null
+    case 'applyAll':
+      return alone ? { type: 'commit.applied' } : null
+    case 'prepare':
+      return alone ? { type: 'commit.prepared' } : null
+    case 'verify':
+      return alone ? { type: 'commit.verified' } : null
+    case 'decide':
+      return alone ? { type: 'commit.decided', quietUntil: '8' } : null
+    case 'open':
+      return isArrived(member) ? { type: 'commit.opened' } : null
+    case 'convert':
+      return isArrived(member) ? { type: 'commit.converted' } : null
+    case 'undo':
+      return { type: 'commit.undone', aborts: whole.sync.context.aborts }
+    default:
+      return null
+  }
+}
+
+/** As `SharedReplication.#untilApplicable` does once. */
+function becomeApplicable(whole: Whole, one: number, anew: boolean): [Whole, boolean] {
+  const leads = whole.leader === one
+  if (whole.sync.hasTag('applicable') && !(anew && leads)) return [whole, true]
+  if (whole.sync.hasTag('decided') || !leads) return [whole, false]
+  const next = report(whole, one, { type: 'commit.renewed' })
+  return [next, next.sync.hasTag('applicable')]
+}
+
+function command(whole: Whole, one: number, event: AnyEvent): Whole {
+  return at(whole, one).snapshot.can(event as never) ? tell(whole, one, event) : whole
+}
+
+function commit(whole: Whole, one: number, dryRun: boolean): Whole {
+  if (!at(whole, one).snapshot.hasTag('canCommit')) return whole
+  const request = { dryRun, maxSeconds: null, at: whole.revision }
+  const isUnused = whole.members.every(({ snapshot }) => publicState(snapshot) !== 'COMMITTING')
+  const known = whole.sync.context.request
+  const next = send(whole, {
+    type: 'commit.requested',
+    request,
+    replaces: isUnused && known ? known.at : null,
+    abortsBefore: whole.sync.context.aborts,
+  })
+  const taken = next.sync.context.request
+  if (taken?.dryRun !== dryRun) return next
+  const { aborts } = next.sync.context
+  return command(next, one, { type: 'sync.commit', abortsBefore: aborts, commitUntil: null, dryRun })
+}
+
+/** What happens next, to one instance; the same whole where it cannot. */
+export function act(whole: Whole, { member: one, does }: Action): Whole {
+  const member = at(whole, one)
+  const { snapshot } = member
+  const leads = whole.leader === one
+  const follows = isRunning(member, 'syncFollower')
+  const isWatching = snapshot.matches('failed')
+  switch (does) {
+    case 'follow': {
+      if (!follows) return whole
+      const view = viewOf(whole.sync, whole.revision)
+      const isOurs =
+        publicState(snapshot) === 'COMMITTING' && member.failures !== null && view.failures > member.failures
+      const told = tell(whole, one, { type: 'sync.seen', sync: view })
+      if (!isRunning(at(told, one), 'syncFollower')) return told
+      const known = change(told, one, { failures: view.failures })
+      return isOurs && view.failure ? tell(known, one, { type: 'worker.failed', failure: view.failure }) : known
+    }
+    case 'step': {
+      if (!leads || !follows || isWatching) return whole
+      const elected = send(whole, { type: 'coordinator.elected', term: member.term })
+      const done = doStep(elected, one)
+      if (!done) return elected
+      const { request, aborts } = elected.sync.context
+      if (done.type === 'commit.decided' && (request?.dryRun || snapshot.context.dryRun)) {
+        return send(elected, { type: 'commit.aborted', abortsBefore: aborts, reason: null, rehearsal: null })
+      }
+      return report(elected, one, done)
+    }
+    case 'failStep':
+      return leads && follows && !isWatching && doStep(whole, one) ? tell(whole, one, fails) : whole
+    case 'staleReport': {
+      // One that was under way when its term ended.
+      if (leads || member.term === 0) return whole
+      const done = doStep(whole, one)
+      return done
+        ? send(whole, { ...done, term: member.term, attempt: whole.sync.context.attempt } as SyncEvent)
+        : whole
+    }
+    case 'open': {
+      if (!isRunning(member, 'eventApplication') || member.open) return whole
+      const [next, open] = becomeApplicable(whole, one, true)
+      return open ? change(next, one, { open }) : next
+    }
+    case 'claim': {
+      if (!member.open || member.holds) return whole
+      const [next, holds] = becomeApplicable(whole, one, false)
+      return holds ? change(next, one, { holds }) : next
+    }
+    case 'copied':
+      return member.open && !snapshot.context.copyCompleted ? tell(whole, one, { type: 'copy.completed' }) : whole
+    case 'hashed': {
+      const may = snapshot.context.copyCompleted && isRunning(member, 'verification') && !snapshot.context.hashed
+      return may ? tell(whole, one, { type: 'verification.hashed' }) : whole
+    }
+    case 'drained': {
+      if (!snapshot.matches({ syncing: { replicating: 'draining' } })) return whole
+      return tell(tell(whole, one, { type: 'copy.drained' }), one, { type: 'events.drained' })
+    }
+    case 'reached': {
+      const may =
+        member.open && snapshot.context.attempt > 0 && isRunning(member, 'commitDeadline') && !isArrived(member)
+      return may ? tell(whole, one, { type: 'events.reached' }) : whole
+    }
+    case 'failWorker':
+      return isRunning(member, 'eventApplication') ? tell(whole, one, fails) : whole
+    case 'settled': {
+      const [id] = ['hold', 'leave'].filter((name) => isRunning(member, name))
+      return id ? tell(whole, one, { type: `xstate.done.actor.${id}`, output: undefined }) : whole
+    }
+    case 'elect': {
+      const failsForAll = snapshot.matches('failed') && snapshot.context.commitRequested
+      const mayLead = ['RUNNING', 'COMMITTING', 'REVERSING'].includes(publicState(snapshot)) || failsForAll
+      if (whole.leader !== null || !mayLead) return whole
+      return { ...change(whole, one, { term: whole.terms + 1 }), leader: one, terms: whole.terms + 1 }
+    }
+    case 'crash': {
+      const again = begin(stored(snapshot))
+      const next = change(whole, one, { snapshot: again, open: false, holds: false, term: 0, failures: null })
+      return { ...next, leader: leads ? null : whole.leader }
+    }
+    case 'buried': {
+      const next = { ...change(whole, one, { holds: false }), leader: leads ? null : whole.leader }
+      return tell(next, one, { type: 'lease.buried' })
+    }
+    case 'pause':
+      return command(whole, one, { type: 'sync.pause' })
+    case 'resume':
+      return command(whole, one, { type: 'sync.resume' })
+    case 'commit':
+      return commit(whole, one, false)
+    case 'rehearse':
+      return commit(whole, one, true)
+    case 'abort': {
+      if (!snapshot.can({ type: 'sync.abort' })) return whole
+      const { abortsBefore } = snapshot.context
+      const next = send(whole, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
+      return tell(next, one, { type: 'sync.seen', sync: viewOf(next.sync, next.revision) })
+    }
+  }
+}
+
+/** What goes on by itself, and what an operator would do to get the migration done. */
+const fair: MemberAction[] = [
+  'elect',
+  'follow',
+  'open',
+  'claim',
+  'step',
+  'copied',
+  'hashed',
+  'drained',
+  'reached',
+  'settled',
+]
+
+/** Lets everything go on until all instances are COMMITTED; the rounds that it took, or null. */
+export function complete(whole: Whole, roundsMax = 40): { whole: Whole; rounds: number } | null {
+  let now = whole
+  for (let rounds = 0; rounds < roundsMax; rounds++) {
+    for (let one = 0; one < now.members.length; one++) {
+      for (const does of fair) now = act(now, { member: one, does })
+      now = act(now, { member: one, does: 'resume' })
+      now = act(now, { member: one, does: 'commit' })
+    }
+    if (now.members.every(({ snapshot }) => snapshot.matches('committed'))) return { whole: now, rounds }
+  }
+  return null
+}

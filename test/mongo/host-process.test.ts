@@ -1,0 +1,52 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.ts'
+
+const own = (): ProcessIdentity => hostProcess.identity() as ProcessIdentity
+
+/** Another process, which has told who it is and lives until it is killed. */
+async function another(): Promise<{ identity: ProcessIdentity; kill: () => Promise<unknown> }> {
+  const module = fileURLToPath(new URL('../../src/mongo/host-process.ts', import.meta.url))
+  const script = `
+    import { hostProcess } from ${JSON.stringify(module)}
+    process.stdout.write(JSON.stringify(hostProcess.identity()))
+    setInterval(() => {}, 1_000)`
+  const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '--eval', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [told] = (await once(child.stdout, 'data')) as [Buffer]
+  const kill = async (): Promise<unknown> => {
+    child.kill('SIGKILL')
+    return await once(child, 'exit')
+  }
+  return { identity: JSON.parse(told.toString()), kill }
+}
+
+describe.runIf(process.platform === 'linux')('a process', () => {
+  it('tells the same of itself each time, and has not ended', () => {
+    expect(own()).toEqual(hostProcess.identity())
+    expect(own().pid).toBe(process.pid)
+    expect(hostProcess.hasEnded(own())).toBe(false)
+  })
+
+  it('has ended when it is gone, and not before', async () => {
+    const { identity, kill } = await another()
+    expect(hostProcess.hasEnded(identity)).toBe(false)
+    await kill()
+    expect(hostProcess.hasEnded(identity)).toBe(true)
+  })
+
+  it('has ended when its pid belongs to one that started at another time', () => {
+    expect(hostProcess.hasEnded({ ...own(), startedAt: '1' })).toBe(true)
+  })
+
+  it.each([
+    ['of another container, though it has the same pid', { pidNamespace: 'pid:[1]' }],
+    ['of another container, though no process here has its pid', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
+    ['of another machine, or of this one before it was started again', { bootID: 'another', startedAt: '1' }],
+  ])('%s is not known to have ended', (_what, differences) => {
+    expect(hostProcess.hasEnded({ ...own(), ...differences })).toBe(false)
+  })
+})

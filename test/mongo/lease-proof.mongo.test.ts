@@ -1,0 +1,96 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { hostname } from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import type { Document } from 'mongodb'
+import { afterAll, describe, expect, it } from 'vitest'
+import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
+import { Lease } from '../../src/mongo/lease.ts'
+import { testCluster, testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** What does not prove that the holder of a lease is dead. */
+
+const one = oneSet()
+const closing: (() => Promise<unknown>)[] = []
+afterAll(async () => {
+  await Promise.all(closing.map((close) => close()))
+})
+
+const leases = () => one.client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
+let incarnations = 0
+
+function contender(name: string, id: string): Lease {
+  const context = testContext()
+  const incarnation = `proof-${incarnations++}`
+  const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
+  const lease = new Lease(cluster, name, { id, incarnation }, context)
+  closing.push(async () => {
+    context.stop()
+    await lease.release()
+    await cluster.close()
+  })
+  return lease
+}
+
+/** A process of its own that holds the lease and renews it until it is killed. */
+async function holder(name: string): Promise<ChildProcess> {
+  const script = fileURLToPath(new URL('./lease-holder.ts', import.meta.url))
+  const args = ['--import', 'tsx', script, one.set.uri, name, 'a', `holder-${incarnations++}`]
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] })
+  closing.push(async () => child.kill('SIGKILL'))
+  await once(child.stdout as NodeJS.ReadableStream, 'data')
+  return child
+}
+
+const isTaken = async (lease: Lease, withinMS: number): Promise<boolean> =>
+  await Promise.race([lease.acquire().then(() => true), delay(withinMS, false)])
+
+describe('a live holder of the same id', () => {
+  it.each([
+    ['has the same pid in another container of a pod of the same name', { pidNamespace: 'pid:[1]', pid: process.pid }],
+    ['has a pid that this container has no process of', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
+    ['runs on another node, where its pod was moved', { bootID: 'another', pid: process.pid }],
+  ])('keeps its lease: it %s', async (what, elsewhere) => {
+    await holder(what)
+    const { process: identity } = (await leases().findOne({ _id: what })) as Document
+    // As releases before this one stored it, too, which took these two for a proof.
+    const former = { host: hostname(), pid: elsewhere.pid }
+    await leases().updateOne({ _id: what }, { $set: { process: { ...identity, ...elsewhere }, ...former } })
+    expect(await isTaken(contender(what, 'a'), 3_000)).toBe(false)
+  })
+
+  it('keeps its lease when an earlier release has stored of it no more than host and pid', async () => {
+    await holder('old form')
+    const former = { host: hostname(), pid: process.pid }
+    await leases().updateOne({ _id: 'old form' }, { $set: former, $unset: { process: '' } })
+    expect(await isTaken(contender('old form', 'a'), 3_000)).toBe(false)
+  })
+})
+
+describe('a clock of the destination that was set ahead, as by a failover to another member', () => {
+  const name = OwnershipStore.leaseName('stepped')
+  /** The stored expiry, as the new clock has it. */
+  const step = () => leases().updateOne({ _id: name }, [{ $set: { expiresAt: { $add: ['$$NOW', -1] } } }])
+
+  it('ends no lease that is renewed: nobody buries it or takes it over', async () => {
+    const lease = contender(name, 'stepped')
+    await lease.acquire()
+    const store = new OwnershipStore(one.cluster)
+    await step()
+    const [seen] = (await store.read()).leases.filter(({ id }) => id === 'stepped')
+    expect(seen).toMatchObject({ epoch: 1, expired: false })
+    const other = contender(name, 'stepped')
+    const taken = isTaken(other, 2_000)
+    const until = performance.now() + 1_900
+    while (performance.now() < until) {
+      await step()
+      await delay(50)
+    }
+    expect(await taken).toBe(false)
+    await lease.verify()
+    lease.fence()
+    expect(lease.epoch).toBe(1)
+  })
+})

@@ -1,0 +1,36 @@
+import { afterEach, expect, it, vi } from 'vitest'
+import { givenUp, LeaseWatch, leaseMS } from '../../src/mongo/lease-watch.ts'
+
+let now = 0
+const clock = vi.spyOn(performance, 'now').mockImplementation(() => now)
+afterEach(() => {
+  clock.mockClear()
+})
+
+const lease = (epoch: number, expiresAt: number) => ({ epoch, expiresAt: new Date(expiresAt) })
+
+it('a lease has stood unrenewed when it was seen so for as long as it lasts, whatever its expiry says', () => {
+  const watch = new LeaseWatch()
+  now = 1_000
+  expect(watch.isUnrenewed('a', lease(1, 5))).toBe(false)
+  now += leaseMS - 1
+  expect(watch.isUnrenewed('a', lease(1, 5))).toBe(false)
+  now += 1
+  expect(watch.isUnrenewed('a', lease(1, 5))).toBe(true)
+  expect(watch.isUnrenewed('b', lease(1, 5))).toBe(false)
+})
+
+it('every renewal and every other epoch begins anew, also one that a clock that was set back dates earlier', () => {
+  const watch = new LeaseWatch()
+  for (const renewed of [lease(1, 50_000), lease(1, 60_000), lease(1, 10), lease(2, 10)]) {
+    expect(watch.isUnrenewed('a', renewed)).toBe(false)
+    now += leaseMS - 1
+    expect(watch.isUnrenewed('a', renewed)).toBe(false)
+  }
+  now += 1
+  expect(watch.isUnrenewed('a', lease(2, 10))).toBe(true)
+})
+
+it('a lease that was given up need not be watched', () => {
+  expect(new LeaseWatch().isUnrenewed('a', { epoch: 1, expiresAt: givenUp })).toBe(true)
+})
