@@ -1,0 +1,34 @@
+import { expect, it } from 'vitest'
+import { compareClusters } from '../support/compare.ts'
+import { accepted, committed, readyToCommit } from '../support/cutover.ts'
+import { seedForCutover } from '../support/cutover-data.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync } from '../support/tandem-process.ts'
+
+/**
+ * A commit between clusters that nobody writes to. A primary writes a no-op to its oplog every ten seconds (`periodicNoopIntervalSecs`,
+ * 10 at most), which moves its time on and the majority's with it. Here it does not, so whatever waits for one stands still for good.
+ */
+
+const quiet = { members: 3, extraArgs: ['--setParameter', 'writePeriodicNoops=false'] }
+const pair = pairedSets({ source: quiet, destination: quiet })
+
+it('neither a rehearsal nor a commit waits for a write that comes by itself', async () => {
+  await seedForCutover(pair.sourceClient)
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, {
+    verification: { enabled: true },
+    reversible: true,
+    enableUserWriteBlocking: 'sourceAndDestination',
+  })
+  await readyToCommit(tandem)
+  expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
+  await tandem.waitFor(({ lastRehearsal, state }) => state === 'RUNNING' && lastRehearsal?.verdict === 'equal', {
+    timeoutSeconds: 60,
+    what: 'the rehearsal',
+  })
+  await readyToCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await committed(tandem)
+  expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+})
