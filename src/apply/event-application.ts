@@ -54,6 +54,8 @@ export interface EventApplicationParts {
   refuse: (event: ChangeEvent) => Promise<void>
   /** What of the source is followed. */
   selection: Selection
+  /** The source has answered with the stream from the position that all partitions have passed. */
+  onAnswered?: () => void
   /** Several instances share the events, so each time of a change of definitions is a barrier of its own. */
   shared: boolean
   /** Whether the source has a collection, under a name that is followed. */
@@ -145,6 +147,7 @@ export class EventApplication {
       await this.#beginAt(start)
       const content = { awaitMS, selected: this.#parts.selection.events, ...only }
       for await (const batch of readChangeStream(this.#parts.source, start, context, content)) {
+        this.#parts.onAnswered?.()
         await this.#exclusively(async () => {
           await this.#route(batch)
           this.#watermark.routed(this.#resumeAt ?? batch.position)

@@ -9,7 +9,7 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { EventApplication, type EventApplicationParts, type OwnedPartition } from './event-application.ts'
 
 export interface OwnedPartitionsParts
-  extends Omit<EventApplicationParts, 'partitions' | 'shared' | 'start' | 'context' | 'metadata'> {
+  extends Omit<EventApplicationParts, 'partitions' | 'shared' | 'start' | 'context' | 'metadata' | 'onAnswered'> {
   coordination: Coordination
   metadata: Metadata
   context: RetryContext
@@ -30,6 +30,8 @@ export class OwnedPartitions {
   /** Collections with no open segment left, on any instance. */
   readonly #ended = new Set<CatalogueEntry>()
   #current: EventApplication | null = null
+  /** Partitions whose stream the source has answered with, from the position that was stored, and the epoch of that. */
+  readonly #answered = new Map<number, number>()
   #applied = 0
   #appliedTime: ClusterTime | null = null
   #drainTo: ClusterTime | null = null
@@ -47,6 +49,15 @@ export class OwnedPartitions {
   /** Everything up to this time of the partitions owned is on the destination's majority; null while none is owned. */
   get appliedTime(): ClusterTime | null {
     return this.#current?.appliedTime ?? this.#appliedTime
+  }
+
+  /**
+   * It is known that the source's oplog reaches back to the stored position of every partition owned: the source has answered with the
+   * stream from there. False while none is owned.
+   */
+  get continues(): boolean {
+    const { held } = this.#parts.coordination
+    return held.size > 0 && [...held].every(([partition, epoch]) => this.#answered.get(partition) === epoch)
   }
 
   /** Resolves when drained, or when all partitions, of all instances, have passed the time to drain to. Rejects on a failure. */
@@ -125,7 +136,10 @@ export class OwnedPartitions {
     const { coordination } = this.#parts
     // Also once this one is the last: what others recorded is recorded, and barriers they came to have their times.
     const shared = owned.size < this.#parts.partitionCount || !coordination.isAlone
-    const application = new EventApplication({ ...this.#parts, partitions: owned, shared })
+    const onAnswered = (): void => {
+      for (const [partition, { epoch }] of owned) this.#answered.set(partition, epoch)
+    }
+    const application = new EventApplication({ ...this.#parts, partitions: owned, shared, onAnswered })
     if (this.#drainTo !== null) application.drainTo(this.#drainTo)
     this.#current = application
     if (this.#stop.signal.aborted) application.drain()

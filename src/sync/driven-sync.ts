@@ -16,6 +16,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { turnAround } from '../reverse/turn-around.ts'
 import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
+import { refusalOfCommit } from './commit-readiness.ts'
 import { withActors } from './instance-actors.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
 import { StoredContext } from './stored-context.ts'
@@ -125,6 +126,12 @@ export class DrivenSync {
       throttle: this.throttle,
       coordinator: this.#pulse.coordinator,
     })
+  }
+
+  /** Why a commit is refused though everything is copied and verified once; null where one begins at once. */
+  get refusalOfCommit(): string | null {
+    if (!this.#work) return null
+    return refusalOfCommit({ work: this.#work, lagTimeSeconds: this.progress().lagTimeSeconds })
   }
 
   instances(): Promise<InstancesReport> {

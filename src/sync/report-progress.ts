@@ -4,13 +4,13 @@ import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { secondsOf } from '../domain/cluster-time.ts'
 import { estimateCommit } from '../domain/commit-estimate.ts'
-import { commitLagMaxSeconds } from '../domain/commit-request.ts'
 import { describeOplogTime, oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import type { Progress, ProgressInfo, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { commitFigures } from './commit-figures.ts'
+import { refusalOfCommit } from './commit-readiness.ts'
 import type { SyncWork } from './sync-work.ts'
 
 const publicStates = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED'] as const
@@ -60,14 +60,14 @@ export function reportProgress(sources: ProgressSources): Progress {
   const state = publicState(snapshot)
   const { context } = snapshot
   const { source, destination } = record.configuration
+  const lagTimeSeconds = lagOf(state, sources)
   return {
     state,
-    canCommit:
-      snapshot.hasTag('canCommit') && work.figures.knowsTime && (lagOf(state, sources) ?? 0) <= commitLagMaxSeconds,
+    canCommit: snapshot.hasTag('canCommit') && refusalOfCommit({ ...sources, lagTimeSeconds }) === null,
     // The context turns with the direction; what is stored of it follows a moment later.
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
-    lagTimeSeconds: lagOf(state, sources),
+    lagTimeSeconds,
     totalEventsApplied: work.figures.totalEventsApplied,
     collectionCopy: copyOf(context, sources),
     directionMapping: {

@@ -3,7 +3,7 @@ import type { Instance } from '../api/instance.ts'
 import { asRefusal } from '../checks/check.ts'
 import { rowOf } from '../coordination/pulse.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
-import { type CommitRequest, commitLagMaxSeconds, plainCommit } from '../domain/commit-request.ts'
+import { type CommitRequest, plainCommit } from '../domain/commit-request.ts'
 import { RefusedError, StoppedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
@@ -142,20 +142,8 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
         'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
       )
     }
-    if (!work.figures.knowsTime) {
-      throw new RefusedError(
-        'CannotCommit',
-        'the sync has just begun to run again, and how far behind it is is not known yet; wait until progress shows canCommit true',
-      )
-    }
-    const { lagTimeSeconds } = this.progress()
-    if (lagTimeSeconds !== null && lagTimeSeconds > commitLagMaxSeconds) {
-      throw new RefusedError(
-        'CannotCommit',
-        `the application of changes is ${lagTimeSeconds} seconds behind, and a commit is accepted up to ${commitLagMaxSeconds}; wait until ` +
-          'progress shows canCommit true, or lessen the load on the source. Nothing is lost, and the sync goes on',
-      )
-    }
+    const refusal = this.#sync.refusalOfCommit
+    if (refusal) throw new RefusedError('CannotCommit', refusal)
     work.replication.latest?.events?.hurry(true)
     this.#committing = true
     try {

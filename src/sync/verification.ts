@@ -73,6 +73,11 @@ export class Verification {
     return this.#verifier?.backlog ?? null
   }
 
+  /** Both clusters have answered with the change streams from where an earlier verifier had stopped. */
+  get continues(): boolean {
+    return this.#verifier?.continues ?? false
+  }
+
   /** A verifier is at work, or about to be. */
   get running(): boolean {
     return this.#runs > 0

@@ -138,6 +138,11 @@ export class Verifier {
     return { open: this.#rechecks.count, perSecond: comparedPerSecond }
   }
 
+  /** Both clusters have answered with the change streams from the stored positions. */
+  get continues(): boolean {
+    return sides.every((side) => (this.#followers.get(side)?.newest ?? 0) > 0)
+  }
+
   /** Time up to which each cluster's changes are known to the verifier. */
   #knownTime(side: Side): ClusterTime {
     return this.#followers.get(side)?.time ?? 0n

@@ -1,5 +1,6 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
@@ -143,17 +144,7 @@ describe('FAILED', () => {
   it('README: an oplog that no longer reaches back is FAILED by name, and never a silent new start', async () => {
     await using tandem = await startedSync()
     expect(await tandem.post('pause')).toEqual(accepted)
-    await things(sourceClient).insertOne({ _id: 'lost' })
-    const lost = await newestOplogTime()
-    await vi.waitFor(async () => {
-      await sourceClient
-        .db('filler')
-        .collection('filler')
-        .insertMany(Array.from({ length: 20 }, () => ({ text: 'x'.repeat(100_000) })))
-      const [oldest] = await oplog().find().sort({ $natural: 1 }).limit(1).toArray()
-      expect(oldest?.['ts'].greaterThan(lost)).toBe(true)
-    }, patience)
-    await sourceClient.db('filler').dropDatabase()
+    await loseOplogAfter('lost')
 
     expect(await tandem.post('resume')).toEqual(accepted)
     expect((await failed(tandem)).failure?.error).toBe('OplogWindowLost')
@@ -165,6 +156,21 @@ describe('FAILED', () => {
     })
     expect((await tandem.post('start', start)).body.error).toBe('WrongState')
     expect(await things(destinationClient).findOne({ _id: 'lost' })).toBeNull()
+  })
+
+  it('README: canCommit stays false after a restart until the source has answered from the stored position', async () => {
+    await (await startedSync()).kill9()
+    await loseOplogAfter('lost')
+    await using tandem = await startInstance()
+    const answers: Progress[] = []
+    while (answers.at(-1)?.state !== 'FAILED') {
+      expect(tandem.isRunning()).toBe(true)
+      // Refused while it connects.
+      const progress = await tandem.progress().catch(() => null)
+      if (progress) answers.push(progress)
+    }
+    expect(answers.at(-1)?.failure?.error).toBe('OplogWindowLost')
+    expect(answers.filter(({ canCommit }) => canCommit).length).toBe(0)
   })
 
   it('README: a commit that fails names the documents to mend, never their values, and resume completes it', async () => {
@@ -228,6 +234,21 @@ describe('FAILED', () => {
     await vi.waitFor(() => successor.progress(), patience)
     expect((await successor.progress()).failure?.error).toBe('OplogWindowLost')
   })
+
+  /** Inserts a document, and writes until the oplog no longer reaches back to it. */
+  async function loseOplogAfter(_id: string): Promise<void> {
+    await things(sourceClient).insertOne({ _id })
+    const lost = await newestOplogTime()
+    await vi.waitFor(async () => {
+      await sourceClient
+        .db('filler')
+        .collection('filler')
+        .insertMany(Array.from({ length: 20 }, () => ({ text: 'x'.repeat(100_000) })))
+      const [oldest] = await oplog().find().sort({ $natural: 1 }).limit(1).toArray()
+      expect(oldest?.['ts'].greaterThan(lost)).toBe(true)
+    }, patience)
+    await sourceClient.db('filler').dropDatabase()
+  }
 
   const oplog = () => sourceClient.db('local').collection('oplog.rs')
 

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { seedForCutover } from '../support/cutover-data.ts'
-import { holdTandem } from '../support/fail-point.ts'
+import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
@@ -24,6 +24,34 @@ it('after a resume only once the source was asked for its time: until then the l
       body: { error: 'CannotCommit', errorDescription: expect.stringMatching(/not known yet/) },
     })
   }
+  await readyToCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await committed(tandem)
+})
+
+it('after a restart only once the source has answered with the change stream from the stored position', async () => {
+  await seedForCutover(pair.sourceClient)
+  {
+    await using tandem = await pair.startInstance()
+    await startSync(tandem)
+    await readyToCommit(tandem)
+    await tandem.kill9()
+  }
+  const streams = { failCommands: ['aggregate'], namespace: 'admin.$cmd.aggregate', errorCode: 262 }
+  await using held = await failPoint(pair.sourceClient, 'failCommand', streams)
+  await using tandem = await pair.startInstance()
+  // Tried again and again: the source has been asked for its time long since.
+  await held.reached(4)
+  expect(await tandem.progress()).toMatchObject({
+    state: 'RUNNING',
+    info: 'change event application',
+    canCommit: false,
+  })
+  expect(await tandem.post('commit')).toMatchObject({
+    status: 409,
+    body: { error: 'CannotCommit', errorDescription: expect.stringMatching(/change stream/) },
+  })
+  await held.release()
   await readyToCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await committed(tandem)

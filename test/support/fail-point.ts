@@ -1,8 +1,8 @@
 import type { Document, MongoClient } from 'mongodb'
 
 export interface FailPoint extends AsyncDisposable {
-  /** Resolves when the server has come to it. */
-  reached(): Promise<unknown>
+  /** Resolves when the server has come to it, so many times. */
+  reached(times?: number): Promise<unknown>
   release(): Promise<unknown>
 }
 
@@ -17,7 +17,7 @@ export async function failPoint(
   const { count } = await admin.command({ configureFailPoint: name, mode, data })
   const release = () => admin.command({ configureFailPoint: name, mode: 'off' })
   return {
-    reached: () => admin.command({ waitForFailPoint: name, timesEntered: count + 1, maxTimeMS: 20_000 }),
+    reached: (times = 1) => admin.command({ waitForFailPoint: name, timesEntered: count + times, maxTimeMS: 20_000 }),
     release,
     [Symbol.asyncDispose]: async () => void (await release()),
   }

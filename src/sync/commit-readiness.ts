@@ -1,0 +1,40 @@
+import { commitLagMaxSeconds } from '../domain/commit-request.ts'
+import type { SyncWork } from './sync-work.ts'
+
+export interface ReadinessSources {
+  work: SyncWork
+  lagTimeSeconds: number | null
+}
+
+const untilReady = 'wait until progress shows canCommit true'
+
+/**
+ * Why a commit is refused by an instance that has copied and verified everything once; null where it begins at once. `canCommit` and
+ * the command go by the same.
+ */
+export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): string | null {
+  if (!work.figures.knowsTime) {
+    return `the sync has just begun to run again, and how far behind it is is not known yet; ${untilReady}`
+  }
+  if (!streamsContinue(work)) {
+    return (
+      'the sync has just begun to run again, and the servers have not answered yet with the change stream from the stored position; ' +
+      untilReady
+    )
+  }
+  if (lagTimeSeconds !== null && lagTimeSeconds > commitLagMaxSeconds) {
+    return (
+      `the application of changes is ${lagTimeSeconds} seconds behind, and a commit is accepted up to ${commitLagMaxSeconds}; ` +
+      `${untilReady}, or lessen the load on the source. Nothing is lost, and the sync goes on`
+    )
+  }
+  return null
+}
+
+/** An oplog that no longer reaches back to a stored position is FAILED, or compared from the beginning, as soon as that is known. */
+function streamsContinue({ coordination, record, replication, verification }: SyncWork): boolean {
+  // Of more instances than there are partitions some read none. A commit begins when every instance has accepted it, those that read too.
+  const readsNone = coordination.held.size === 0 && coordination.othersHaveAll
+  if (!readsNone && !replication.latest?.events?.continues) return false
+  return !coordination.leading || !record.configuration.verification.enabled || verification.continues
+}
