@@ -189,13 +189,16 @@ export class SyncWork {
     await this.coordination.start()
   }
 
-  /** The same where no machine begins anew when the lease is lost meanwhile. */
-  async leadAtLast(): Promise<void> {
+  /**
+   * The same where no machine begins anew when the lease is lost meanwhile.
+   * @param until gives it up once the lease is given back: rejects with StoppedError then
+   */
+  async leadAtLast(until?: AbortSignal): Promise<void> {
     for (;;) {
       try {
         return await this.lead()
       } catch (error) {
-        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted) throw error
+        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted || until?.aborted) throw error
       }
     }
   }
