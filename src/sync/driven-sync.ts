@@ -30,7 +30,6 @@ export interface DrivenSyncParts extends BeginSyncParts {
   incarnation: string
   loadLevel: LoadLevel
   atStep: (step: string) => void
-  dropEventsOf: string | null
   onTransition: (snapshot: InstanceSnapshot) => void
 }
 
@@ -261,7 +260,7 @@ export class DrivenSync {
   }
 
   #prepare(record: SyncRecord): { work: SyncWork; metadata: Metadata } {
-    const { clusters, context, mongosyncID, incarnation, atStep, dropEventsOf } = this.#parts
+    const { clusters, context, mongosyncID, incarnation, atStep } = this.#parts
     const destination = clusters[record.configuration.destination]
     const metadata = new Metadata(destination, context)
     const work: SyncWork = new SyncWork({
@@ -274,7 +273,6 @@ export class DrivenSync {
       storeDecides: this.#parts.redis,
       throttle: this.throttle,
       atStep,
-      dropEventsOf,
       dryRun: () => this.#actor.getSnapshot().context.dryRun,
       onLeaseLost: (reason) => this.#leaseLost(work, reason),
     })

@@ -39,7 +39,6 @@ export interface SyncWorkParts {
   /** How fast what is done in bulk may be. */
   throttle: Throttle
   atStep: (step: string) => void
-  dropEventsOf: string | null
   /** The commit that this instance was asked for is a rehearsal. */
   dryRun: () => boolean
   onLeaseLost: (reason: LeaseLoss) => void
@@ -135,7 +134,6 @@ export class SyncWork {
       barriers: new Barriers(stored, () => this.coordination.tenure),
       throttle: parts.throttle,
       atStep,
-      dropEventsOf: parts.dropEventsOf,
       team: this.team,
       runs: this.#runs,
       oplog: this.oplog,
