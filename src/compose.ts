@@ -36,10 +36,8 @@ export interface ComposeOptions {
   loadLevel: LoadLevel
   /** Where instances tell each other that they are alive; null: in the metadata database. */
   redis: string | null
-  /** Called at each named step of a commit; fault tests end the process there. */
+  /** Called at each named step of a commit or a reversal, when it begins. */
   atStep: (step: string) => void
-  /** For fault tests: a namespace whose document events are lost, as a bug of ours might lose them. */
-  dropEventsOf: string | null
   /** The instance has reached FAILED. */
   onFailure: () => void
 }
@@ -193,7 +191,7 @@ export class ComposedInstance implements Instance {
   }
 
   async #boot(incarnation: string): Promise<void> {
-    const { journal, id, atStep, dropEventsOf, onFailure } = this.#options
+    const { journal, id, atStep, onFailure } = this.#options
     const context: RetryContext = {
       monitor: new RetryMonitor(),
       signal: this.#stop.signal,
@@ -222,7 +220,6 @@ export class ComposedInstance implements Instance {
       context,
       loadLevel: this.#options.loadLevel,
       atStep,
-      dropEventsOf,
       // One Redis serves both directions; in the metadata database it is where the sync is.
       liveness: (destination) => this.#redis ?? new MongoLiveness(destination),
       redis: redis !== null,

@@ -5,12 +5,19 @@ import { serveApi } from './api/server.ts'
 import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
 import { collectInOneGo } from './collect-garbage.ts'
-import { ComposedInstance } from './compose.ts'
+import { ComposedInstance, type ComposeOptions } from './compose.ts'
 import { errorStack, errorText } from './domain/error-text.ts'
 import { createLog, type OpenLog } from './log/log.ts'
 
-/** One instance, from its options to the signal that ends it. */
-export async function serve(options: ServeCommandOptions, version: string): Promise<void> {
+/**
+ * One instance, from its options to the signal that ends it.
+ * @param compose what is served, made of the same parts
+ */
+export async function serve(
+  options: ServeCommandOptions,
+  version: string,
+  compose = (parts: ComposeOptions): ComposedInstance => new ComposedInstance(parts),
+): Promise<void> {
   collectInOneGo()
   const { journal, reopen, rotate } = openLog(options)
   // Also without a file: Node answers SIGUSR1 by opening its inspector, which runs whatever a local user sends to it. mongosync,
@@ -27,23 +34,14 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
     })
   }
   for (const notice of options.notices) journal('notice', { notice })
-  const crashAt = process.env['TANDEM_CRASH_AT']
-  const dropEventsOf = process.env['TANDEM_DROP_EVENTS_OF'] ?? null
-  // An instance that was started with one of them by mistake dies or loses documents on purpose.
-  if (crashAt !== undefined || dropEventsOf !== null) journal('fault injected', { crashAt, dropEventsOf })
-  const instance = new ComposedInstance({
+  const instance = compose({
     cluster0: options.cluster0,
     cluster1: options.cluster1,
     id: options.id,
     journal,
     loadLevel: options.loadLevel,
     redis: options.redis,
-    atStep: (step) => {
-      journal('commit step', { step })
-      // Fault tests: die here as by kill -9.
-      if (step === crashAt) process.kill(process.pid, 'SIGKILL')
-    },
-    dropEventsOf,
+    atStep: (step) => journal('commit step', { step }),
     onFailure: () => {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
     },

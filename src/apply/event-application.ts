@@ -60,8 +60,6 @@ export interface EventApplicationParts {
   shared: boolean
   /** Whether the source has a collection, under a name that is followed. */
   isOnSource: (database: string, uuid: string) => Promise<boolean>
-  /** For fault tests: a namespace whose document events are lost, as a bug of ours might lose them. */
-  dropEventsOf: string | null
 }
 
 export interface OwnedPartition {
@@ -246,7 +244,7 @@ export class EventApplication {
       const event = parseChangeEvent(bytes)
       const isDefinition = event.kind === 'definition'
       if (event.kind === 'unknown') throw unknownKind(event)
-      if (!isDefinition && (event.kind === 'silent' || !event.idElement || this.#isDropped(event))) continue
+      if (!isDefinition && (event.kind === 'silent' || !event.idElement)) continue
       const apart = !isDefinition || (this.#parts.shared && event.time !== definitions[0]?.time)
       if (definitions.length > 0 && apart && !(await follow())) return
       if (this.#failure) return
@@ -267,11 +265,6 @@ export class EventApplication {
       if (this.#lanes.full) await this.#lanes.room()
     }
     if (definitions.length > 0) await follow()
-  }
-
-  #isDropped({ database, collection }: ChangeEvent): boolean {
-    const { dropEventsOf } = this.#parts
-    return dropEventsOf !== null && dropEventsOf === namespace(database, collection)
   }
 
   /** The barrier: nothing is on its way while names, options and indexes change. */

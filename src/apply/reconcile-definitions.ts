@@ -71,6 +71,7 @@ export class DefinitionReconciler {
     this.#refuseExpiry = parts.refuseExpiry ?? false
     this.#shardingEntries = parts.shardingEntries ?? []
     this.#placements = new SourcePlacements(parts.metadata)
+    this.#destination.isStopped = () => this.#context.signal.aborted
     this.#destination.isOurs = (uuid) => this.#catalogue.entries().some((entry) => entry.destinationUUID === uuid)
   }
 

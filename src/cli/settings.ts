@@ -26,15 +26,8 @@ export function addConfigOption(command: Command): Command {
   return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
 }
 
-/** Of tandem's other commands, and of fault tests: not options of an instance, and nothing misspelt. */
-const otherVariables = [
-  'TANDEM_CONFIG',
-  'TANDEM_TOKEN',
-  'TANDEM_TOKEN_FILE',
-  'TANDEM_TLS_CA_FILE',
-  'TANDEM_CRASH_AT',
-  'TANDEM_DROP_EVENTS_OF',
-]
+/** Of tandem's other commands: not options of an instance, and nothing misspelt. */
+const otherVariables = ['TANDEM_CONFIG', 'TANDEM_TOKEN', 'TANDEM_TOKEN_FILE', 'TANDEM_TLS_CA_FILE']
 
 /**
  * Kubernetes gives each container variables for every service of its namespace, named after the service; one called `tandem` makes

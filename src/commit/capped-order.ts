@@ -2,7 +2,7 @@ import { idElementOf } from '../apply/identity.ts'
 import { type DocumentWriter, targetOf } from '../apply/write-identities.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
-import { FatalError } from '../domain/errors.ts'
+import { FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
@@ -12,18 +12,23 @@ import { openNatural } from '../mongo/read-documents.ts'
  * The order of a capped collection is part of its content. Replays after a crash, and a document deleted and inserted
  * again while its collection was copied, may leave one out of place; so at commit, with the source quiet, both are
  * walked in natural order, and from the first difference on the destination is written anew. Returns how many documents
- * were rewritten. May be repeated.
+ * were rewritten. May be repeated, also where it was told to stop half-way: the signal is looked at between two commands, and
+ * StoppedError thrown.
  */
 export async function restoreCappedOrder(
   source: Cluster,
   destination: Cluster,
   writer: DocumentWriter,
   entry: CatalogueEntry,
+  stopped: AbortSignal,
 ): Promise<number> {
   if (!isCapped(entry.wanted.options)) return 0
   const from = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
-  const wanted = new Walk(await openNatural(source, from, source.latest, batchSize))
-  const standing = new Walk(await openNatural(destination, targetOf(entry), destination.latest, batchSize))
+  const insist = (): void => {
+    if (stopped.aborted) throw new StoppedError()
+  }
+  const wanted = new Walk(await openNatural(source, from, source.latest, batchSize), stopped)
+  const standing = new Walk(await openNatural(destination, targetOf(entry), destination.latest, batchSize), stopped)
   try {
     let want = await wanted.next()
     let have = await standing.next()
@@ -35,6 +40,7 @@ export async function restoreCappedOrder(
     const misplaced: Buffer[] = []
     for (; have; have = await standing.next()) misplaced.push(Buffer.from(idElementOf(have)))
     for (let at = 0; at < misplaced.length; at += batchSize) {
+      insist()
       await writer.delete(entry, misplaced.slice(at, at + batchSize))
     }
     let rewritten = 0
@@ -45,10 +51,12 @@ export async function restoreCappedOrder(
       bytes += want.length
       rewritten += 1
       if (batch.length < batchSize && bytes < batchBytes) continue
+      insist()
       await writer.insert(entry, batch)
       batch = []
       bytes = 0
     }
+    insist()
     await writer.insert(entry, batch)
     return rewritten
   } catch (error) {
@@ -69,14 +77,17 @@ const batchBytes = 4 * 1024 * 1024
 
 class Walk {
   readonly #cursor: RawCursor
+  readonly #stopped: AbortSignal
   #documents: Buffer[] = []
   #at = 0
-  constructor(cursor: RawCursor) {
+  constructor(cursor: RawCursor, stopped: AbortSignal) {
     this.#cursor = cursor
+    this.#stopped = stopped
   }
 
   async next(): Promise<Buffer | null> {
     while (this.#at >= this.#documents.length) {
+      if (this.#stopped.aborted) throw new StoppedError()
       const batch = await this.#cursor.next({ batchSize })
       if (!batch) return null
       this.#documents = batch.documents

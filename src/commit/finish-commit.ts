@@ -29,7 +29,7 @@ export interface CommitParts {
   reversePosition: ReversePosition | null
   /** Lets the destination's balancer do what it did before the sync. */
   restoreBalancer: () => Promise<void>
-  /** For fault tests: called at each named step. */
+  /** Called at each named step, when it begins. */
   atStep: (step: string) => void
 }
 
@@ -62,7 +62,9 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   const existing = found ?? (await traits.read(entries))
   parts.atStep('capped')
   const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
-  await each(parts, capped, (entry) => restoreCappedOrder(source, destination, parts.writer, entry))
+  await each(parts, capped, (entry) =>
+    restoreCappedOrder(source, destination, parts.writer, entry, parts.context.signal),
+  )
   await traits.restoreCapped(capped, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), (entry) =>
     parts.destinationDefinitions.buildTwins(entry, 'unique'),

@@ -37,21 +37,24 @@ export class SyncStore {
     return viewOf(this.#latest.snapshot, this.#latest.revision ?? 0)
   }
 
-  async load(): Promise<SyncSnapshot> {
-    return (await this.#load()).snapshot
+  /** @param until gives it up: rejects with StoppedError then */
+  async load(until?: AbortSignal): Promise<SyncSnapshot> {
+    return (await this.#load(until && this.#stored.until(until))).snapshot
   }
 
   /**
    * Stores what the machine comes to by this event, where it accepts it.
+   * @param until gives it up: rejects with StoppedError then
    * @returns what is stored then. It tells whether the event took effect: an answer that was lost cannot
    */
-  async send(event: SyncEvent): Promise<SyncSnapshot> {
+  async send(event: SyncEvent, until?: AbortSignal): Promise<SyncSnapshot> {
+    const stored = until ? this.#stored.until(until) : this.#stored
     for (;;) {
-      const { snapshot: before, revision } = await this.#load()
+      const { snapshot: before, revision } = await this.#load(stored)
       if (!before.can(event)) return before
       const [after] = transition(syncMachine, before, event)
       const { value, context } = after
-      const found = await this.#stored.findAndUpdate(
+      const found = await stored.findAndUpdate(
         collection,
         // Of a document in an earlier form, or none.
         revision === null ? { ...id, revision: null } : { ...id, revision },
@@ -76,8 +79,8 @@ export class SyncStore {
     await this.#stored.update(collection, [{ q: id, u: { $set: {}, $inc: { catalogue: 1 } }, upsert: true }])
   }
 
-  async #load(): Promise<{ snapshot: SyncSnapshot; revision: number | null }> {
-    return this.#take(await this.#stored.findOne(collection, id))
+  async #load(stored = this.#stored): Promise<{ snapshot: SyncSnapshot; revision: number | null }> {
+    return this.#take(await stored.findOne(collection, id))
   }
 
   #take(stored: object | null): { snapshot: SyncSnapshot; revision: number | null } {

@@ -77,11 +77,12 @@ export class Team {
   /**
    * Stores what the commit is asked for, before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
    * instance was asked for a different commit.
+   * @param until gives it up: StoppedError then
    * @returns how many commits have been aborted so far: an abort that follows is of this one
    */
-  async request(request: CommitRequest): Promise<number> {
+  async request(request: CommitRequest, until?: AbortSignal): Promise<number> {
     const { store, liveness, id } = this.#parts
-    const [seen, sync] = await Promise.all([liveness.instances().catch(() => null), store.load()])
+    const [seen, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
     const known = sync.context.request
     const others = seen?.filter((one) => one.alive && one.id !== id)
     // An instance may have stored it and died, or been refused, before it began the commit. Where there are others it may also just
@@ -89,12 +90,12 @@ export class Team {
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
-    const after = await store.send({
-      type: 'commit.requested',
-      request: { ...request, at: Date.now() },
-      replaces,
-      abortsBefore: sync.context.aborts,
-    })
+    const abortsBefore = sync.context.aborts
+    const at = Date.now()
+    const after = await store.send(
+      { type: 'commit.requested', request: { ...request, at }, replaces, abortsBefore },
+      until,
+    )
     const { context } = after
     // A release that stored no request had begun the commit that is under way.
     const stored = context.request ?? (after.matches('committing') ? plainCommit : null)
@@ -115,11 +116,15 @@ export class Team {
 
   /**
    * Aborts the commit before which so many had been aborted. May be repeated.
+   * @param why and, for a command, what gives it up: StoppedError then
    * @returns false when it is too late: the commit is decided
    */
-  async abort(abortsBefore: number, why: { reason?: string | null; rehearsal?: Rehearsal } = {}): Promise<boolean> {
-    const { reason = null, rehearsal = null } = why
-    const { context } = await this.#parts.store.send({ type: 'commit.aborted', abortsBefore, reason, rehearsal })
+  async abort(
+    abortsBefore: number,
+    why: { reason?: string | null; rehearsal?: Rehearsal; until?: AbortSignal } = {},
+  ): Promise<boolean> {
+    const { reason = null, rehearsal = null, until } = why
+    const { context } = await this.#parts.store.send({ type: 'commit.aborted', abortsBefore, reason, rehearsal }, until)
     this.#parts.liveness.notify()
     return context.aborts > abortsBefore
   }

@@ -50,7 +50,6 @@ export interface JournalFields {
   audit: Omit<CommandCall, 'time'> & { received: string }
   'audit not stored': { error: string }
   'request failed': { error: string }
-  'fault injected': { crashAt: string | undefined; dropEventsOf: string | null }
   notice: { notice: string }
   'log reopened': Record<never, never>
   'log rotated': Record<never, never>
@@ -95,7 +94,6 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   audit: 'info',
   'audit not stored': 'warn',
   'request failed': 'error',
-  'fault injected': 'warn',
   notice: 'warn',
   'log reopened': 'info',
   'log rotated': 'info',

@@ -13,7 +13,7 @@ import {
   sameButForName,
   traitsOf,
 } from '../domain/definition.ts'
-import { assert, FatalError } from '../domain/errors.ts'
+import { assert, FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { buildDocument, type RawFields, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
 import { supportsShardKey } from '../domain/shard-key.ts'
@@ -46,6 +46,8 @@ export class DestinationDefinitions {
   readonly refusedIndexes = new Map<string, string>()
   /** Whether a UUID of the destination is that of a collection in the catalogue. */
   isOurs: (uuid: string) => boolean = () => false
+  /** Whether what is under way was told to stop: looked at between two commands, StoppedError is thrown then. */
+  isStopped: () => boolean = () => false
 
   constructor(
     destination: Cluster,
@@ -112,6 +114,7 @@ export class DestinationDefinitions {
     for (const one of this.missingIndexes(await this.#standingIndexes(entry), entry.wanted.indexes)) {
       const { unique } = traitsOf(one)
       if (which === 'unique' && !unique) continue
+      this.#insist()
       const built = heldBackIndex(one, entry.wanted.options)
       if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
@@ -245,6 +248,7 @@ export class DestinationDefinitions {
     for (const one of wanted) {
       const found = existing.get(indexName(one))
       if (!found || !lacksExpiry(found, one)) continue
+      this.#insist()
       const index = { name: indexName(one), expireAfterSeconds: neverExpires }
       const change = (name: string): Promise<unknown> =>
         this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index })
@@ -319,7 +323,10 @@ export class DestinationDefinitions {
     } catch (error) {
       if (codeOf(error) === undefined || isTransient(error) || renamedTo(error) !== undefined) throw error
       // One that cannot be built must not keep the others away; it may fit by the time of the commit.
-      for (const one of missing) await this.#build(entry, [one]).catch((failure) => this.#remember(entry, one, failure))
+      for (const one of missing) {
+        this.#insist()
+        await this.#build(entry, [one]).catch((failure) => this.#remember(entry, one, failure))
+      }
     }
     return true
   }
@@ -343,6 +350,11 @@ export class DestinationDefinitions {
     await underPresentName(entry, (name) =>
       this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
     )
+  }
+
+  /** Between two commands, each of which may take long. */
+  #insist(): void {
+    if (this.isStopped()) throw new StoppedError()
   }
 
   async #presentName(entry: CatalogueEntry): Promise<string | null> {

@@ -12,7 +12,7 @@ import {
   traitsOf,
   widestCappedBytes,
 } from '../domain/definition.ts'
-import { assert, FatalError } from '../domain/errors.ts'
+import { assert, FatalError, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
@@ -183,7 +183,7 @@ export class DestinationTraits {
       return entry.wanted.indexes.filter(relevant).flatMap((wanted) => {
         const existing = byName.get(indexName(wanted))
         const steps = existing ? stepsOf(entry, wanted, traitsOf(existing)) : []
-        return steps.length > 0 ? [() => inOrder(steps)] : []
+        return steps.length > 0 ? [() => this.#inOrder(steps)] : []
       })
     })
   }
@@ -201,7 +201,7 @@ export class DestinationTraits {
       const found = existing.get(entry.destinationUUID)
       const runs = found ? changesOf(entry, found) : []
       // A router refuses a collMod while another one of the same collection is under way.
-      if (this.#cluster.sharded && runs.length > 1) return [{ entry, run: () => inOrder(runs) }]
+      if (this.#cluster.sharded && runs.length > 1) return [{ entry, run: () => this.#inOrder(runs) }]
       return runs.map((run) => ({ entry, run }))
     })
   }
@@ -210,6 +210,13 @@ export class DestinationTraits {
     await inParallel(width, changes, async ({ entry, run }) => {
       await retry(`changing options of ${namespace(entry.database, entry.name)}`, this.#context, run)
     })
+  }
+
+  async #inOrder(steps: (() => Promise<unknown>)[]): Promise<void> {
+    for (const step of steps) {
+      if (this.#context.signal.aborted) throw new StoppedError()
+      await step()
+    }
   }
 
   async #modify(entry: CatalogueEntry, index: IndexSpecification, change: Document): Promise<void> {
@@ -248,10 +255,6 @@ function isUnique(wanted: IndexSpecification): boolean {
 
 function expires(wanted: IndexSpecification): boolean {
   return traitsOf(wanted).expireAfterSeconds !== undefined
-}
-
-async function inOrder(steps: (() => Promise<unknown>)[]): Promise<void> {
-  for (const step of steps) await step()
 }
 
 /** `_id`s of the first duplicates that the server names (at most ten), as canonical Extended JSON. */

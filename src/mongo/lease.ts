@@ -53,7 +53,13 @@ export class Lease {
   readonly #watch = new LeaseWatch()
   #timer: NodeJS.Timeout | null = null
   #onLost: ((reason: LeaseLoss) => void) | null = null
+  #onTaken: (() => void) | null = null
   #acquiring: Promise<void> | null = null
+  /** Ends an attempt to take the lease that is given up. */
+  #attempt = new AbortController()
+  /** Ends with the lease's present life. */
+  #life = new AbortController()
+  #lived: AbortSignal | null = null
 
   /** @param belief null: the lease's own expiry, which renewing moves on, tells whether its holder is alive */
   constructor(
@@ -89,6 +95,14 @@ export class Lease {
     return this.#timer !== null
   }
 
+  /**
+   * Aborted when this life of the lease is over (lost, or given back) or the process stops; null without the lease. What is to be stored
+   * by it is not tried for longer, since that fence can never hold again.
+   */
+  get life(): AbortSignal | null {
+    return this.held ? this.#lived : null
+  }
+
   /** Throws while this process may not write, also when it was stopped, or its machine suspended, and has just gone on. */
   fence(): void {
     if (this.#confirmedAt === null || hostClocks.longestSince(this.#confirmedAt) > this.#validMS) {
@@ -101,9 +115,17 @@ export class Lease {
     this.#onLost = listener
   }
 
-  /** Resolves when this process holds the lease; at once when it does. */
+  /** Called when a life of the lease begins. */
+  set onTaken(listener: (() => void) | null) {
+    this.#onTaken = listener
+  }
+
+  /** Resolves when this process holds the lease; at once when it does. Rejects with StoppedError when it is given back before. */
   acquire(): Promise<void> {
     if (this.held) return Promise.resolve()
+    if (this.#acquiring && this.#attempt.signal.aborted) {
+      return this.#acquiring.catch(() => {}).then(() => this.acquire())
+    }
     this.#acquiring ??= this.#acquire().finally(() => {
       this.#acquiring = null
     })
@@ -112,23 +134,52 @@ export class Lease {
 
   async #acquire(): Promise<void> {
     const began = performance.now()
-    for (;;) {
-      if (this.#context.signal.aborted) throw new StoppedError()
-      const taken = await retry('taking the lease', this.#context, () => this.#tryAcquire())
-      if (taken) break
-      await sleep(200)
+    this.#attempt = new AbortController()
+    const attempt = this.#attempt.signal
+    try {
+      await this.#untilTaken(attempt)
+      if (attempt.aborted) throw new StoppedError()
+    } catch (error) {
+      // It may have been taken by then.
+      if (attempt.aborted && this.#epoch > 0) await this.#giveBack()
+      throw error
     }
     this.#timer ??= setInterval(() => this.#renew(), this.#belief ? confirmMS : renewMS)
+    this.#life = new AbortController()
+    this.#lived = AbortSignal.any([this.#context.signal, this.#life.signal])
     const seconds = (performance.now() - began) / 1_000
     this.#context.journal?.('lease taken', { lease: this.#name, epoch: this.#epoch, seconds })
+    this.#onTaken?.()
   }
 
+  async #untilTaken(attempt: AbortSignal): Promise<void> {
+    const signal = AbortSignal.any([this.#context.signal, attempt])
+    const context = { ...this.#context, signal }
+    for (;;) {
+      if (signal.aborted) throw new StoppedError()
+      if (await retry('taking the lease', context, () => this.#tryAcquire(attempt))) return
+      await sleep(200)
+    }
+  }
+
+  /** Resolves when no attempt to take it is under way. */
+  async settled(): Promise<void> {
+    await this.#acquiring?.catch(() => {})
+  }
+
+  /** An attempt to take it is given up as well; `settled` tells when that has ended. */
   async release(): Promise<void> {
+    this.#attempt.abort()
     if (this.#timer) clearInterval(this.#timer)
     this.#timer = null
+    this.#life.abort()
     if (this.#epoch === 0) return
-    this.#confirmedAt = null
     this.#context.journal?.('lease given back', { lease: this.#name, epoch: this.#epoch })
+    await this.#giveBack()
+  }
+
+  async #giveBack(): Promise<void> {
+    this.#confirmedAt = null
     // Given up on while something was under way (its own, or a predecessor's that it still waited for), nobody knows
     // whether that has ended: then it is for the others to find out.
     const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
@@ -143,7 +194,7 @@ export class Lease {
     await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: { takesWork } })
   }
 
-  async #tryAcquire(): Promise<boolean> {
+  async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
     const held = await this.#find()
     this.#holder = (held?.['owner'] as string | undefined) ?? null
     const epoch = ((held?.['epoch'] as number | undefined) ?? 0) + 1
@@ -187,6 +238,8 @@ export class Lease {
     if (this.#belief && believes) await sleep(this.#belief.windowMS)
     // Writes of dead predecessors that the destination is still working on end before ours begin.
     await writesEnded(this.#cluster, predecessors)
+    // Given back meanwhile, it is free for others, who wait for the same.
+    if (stopped.aborted) return false
     const renewedAt = hostClocks.now()
     const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
     if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
@@ -236,6 +289,7 @@ export class Lease {
     clearInterval(this.#timer)
     this.#timer = null
     this.#holder = null
+    this.#life.abort()
     const own = found?.['incarnation'] === this.#owner.incarnation
     const reason = own && found['buried'] ? 'buried' : 'taken'
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })

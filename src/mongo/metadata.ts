@@ -89,9 +89,13 @@ export class Metadata {
     return new Map(found.map((document) => [document['_id'] as string, JSON.parse(document['snapshot'] as string)]))
   }
 
-  /** The instance machine's persisted snapshot, as JSON text: its keys are XState's and none of MongoDB's business. */
-  async saveInstance(id: string, snapshot: unknown): Promise<void> {
-    await this.#stored.replace('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
+  /**
+   * The instance machine's persisted snapshot, as JSON text: its keys are XState's and none of MongoDB's business. Rejects with
+   * StoppedError when the signal is aborted before it is stored.
+   */
+  async saveInstance(id: string, snapshot: unknown, until?: AbortSignal): Promise<void> {
+    const stored = until ? this.#stored.until(until) : this.#stored
+    await stored.replace('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
   }
 
   /** Forgets the sync: its record first, without which the rest means nothing. The lease and its epoch stay. */

@@ -43,6 +43,12 @@ export class StoredDocuments {
     this.#version = version
   }
 
+  /** The same, but told to stop by this signal as well: what is under way rejects with StoppedError then. */
+  until(signal: AbortSignal): StoredDocuments {
+    const any = AbortSignal.any([this.#context.signal, signal])
+    return new StoredDocuments(this.#cluster, { ...this.#context, signal: any }, this.#version)
+  }
+
   async findOne(collection: string, filter: Document): Promise<Document | null> {
     const [found] = await this.find(collection, filter, { limit: 1 })
     return found ?? null

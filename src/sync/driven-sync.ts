@@ -18,6 +18,7 @@ import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
 import { refusalOfCommit } from './commit-readiness.ts'
 import { withActors } from './instance-actors.ts'
+import { LeasePatience } from './lease-patience.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
 import { StoredContext } from './stored-context.ts'
 import type { CommitPart } from './sync-follower.ts'
@@ -29,7 +30,6 @@ export interface DrivenSyncParts extends BeginSyncParts {
   incarnation: string
   loadLevel: LoadLevel
   atStep: (step: string) => void
-  dropEventsOf: string | null
   onTransition: (snapshot: InstanceSnapshot) => void
 }
 
@@ -70,7 +70,8 @@ export class DrivenSync {
     this.#stored = new StoredContext({
       id: parts.mongosyncID,
       metadata: () => this.#metadata,
-      holdsLease: () => this.#work?.lease.held ?? false,
+      life: () => this.#work?.lease.life ?? null,
+      stopped: parts.context.signal,
       onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
     })
     this.#actor = this.#createActor(null)
@@ -95,7 +96,7 @@ export class DrivenSync {
     return this.#metadata?.audit ?? null
   }
 
-  /** Resolves when what the machine has come to is stored. */
+  /** Resolves when what the machine has come to is stored, or never will be. */
   get storing(): Promise<void> {
     return this.#stored.storing
   }
@@ -178,9 +179,10 @@ export class DrivenSync {
   /** Takes part in a sync that is on record, whoever began it. */
   async join(record: SyncRecord, configuration: StartConfiguration): Promise<void> {
     refuseOther(record, configuration, this.#parts.redis)
+    const patience = new LeasePatience('start')
     try {
       const work = this.#begin(record)
-      await work.leadAtLast()
+      await patience.bounded(work.leadAtLast(patience.signal), 'this instance takes no part in the sync')
       if (!(await this.#stands(work))) {
         throw new RefusedError(
           'WrongState',
@@ -198,12 +200,31 @@ export class DrivenSync {
 
   /** After the lease was given back at COMMITTED. Throws RefusedError when another instance has reversed the sync meanwhile. */
   async leadAgain(work: SyncWork): Promise<void> {
-    await waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
-    await work.leadAtLast()
+    const patience = new LeasePatience('reverse')
+    const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
+    await patience.bounded(hasLeft, 'nothing was changed')
+    try {
+      await patience.bounded(work.leadAtLast(patience.signal), 'nothing was changed')
+    } catch (error) {
+      await work.resign()
+      throw error
+    }
     if (!(await this.#stands(work))) {
       await work.resign()
       throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')
     }
+  }
+
+  /** Resolves when this process may write by its lease now; a command is refused by name when that takes too long, or cannot be. */
+  async held(patience: LeasePatience): Promise<void> {
+    const work = this.#work
+    if (work) await patience.held({ work, ended: () => this.#ended(), insist: () => this.refuseTakenOver() })
+  }
+
+  /** Throws RefusedError WrongState where another process has taken over. */
+  refuseTakenOver(): void {
+    if (this.#actor.getSnapshot().context.failure?.error !== 'LeaseLost') return
+    throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
   }
 
   /** Others may reverse the sync while this instance waits for its lease. */
@@ -214,11 +235,14 @@ export class DrivenSync {
 
   async #abandon(): Promise<void> {
     await this.#work?.close()
+    // The next attempt is this process's too, and would be taken for the same.
+    await this.#work?.lease.settled()
     // What comes next may have this cluster as its source, and another lease.
     const destination = this.#work?.record.configuration.destination
     if (destination) this.#parts.clusters[destination].fence = () => {}
     this.#work = null
     this.#metadata = null
+    this.#stored.wake()
   }
 
   async close(): Promise<void> {
@@ -236,7 +260,7 @@ export class DrivenSync {
   }
 
   #prepare(record: SyncRecord): { work: SyncWork; metadata: Metadata } {
-    const { clusters, context, mongosyncID, incarnation, atStep, dropEventsOf } = this.#parts
+    const { clusters, context, mongosyncID, incarnation, atStep } = this.#parts
     const destination = clusters[record.configuration.destination]
     const metadata = new Metadata(destination, context)
     const work: SyncWork = new SyncWork({
@@ -249,16 +273,17 @@ export class DrivenSync {
       storeDecides: this.#parts.redis,
       throttle: this.throttle,
       atStep,
-      dropEventsOf,
       dryRun: () => this.#actor.getSnapshot().context.dryRun,
       onLeaseLost: (reason) => this.#leaseLost(work, reason),
     })
+    work.lease.onTaken = () => this.#stored.begin()
     return { work, metadata }
   }
 
   #leaseLost(work: SyncWork, reason: LeaseLoss): void {
     if (work !== this.#work) return
     if (reason === 'taken') {
+      this.#stored.end()
       const errorDescription =
         'another process with the same id took the lease on the destination over; this one has stopped'
       this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
@@ -279,6 +304,7 @@ export class DrivenSync {
     const turned = await turnAround({ clusters, former, from, prepare, id, instance, context, atStep }, left)
     this.#metadata = turned.metadata
     this.#work = turned.work
+    this.#stored.wake()
   }
 
   #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {

@@ -42,7 +42,6 @@ export interface ReplicationParts {
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
-  dropEventsOf: string | null
 }
 
 /** Everything that works on one sync between two pauses, built from what is stored. */
@@ -209,7 +208,6 @@ export class Replication {
         )
         return listed.some((one) => one.uuid === uuid)
       },
-      dropEventsOf: this.#parts.dropEventsOf,
     })
     this.events = events
     this.copy = new CollectionCopy({

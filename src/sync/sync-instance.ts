@@ -8,7 +8,7 @@ import { RefusedError, StoppedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
-import type { Progress } from '../domain/progress.ts'
+import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { TeamAnswers, TeamCommand } from '../domain/team-command.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
@@ -18,9 +18,13 @@ import { checkReverse } from '../reverse/check-reverse.ts'
 import type { Mismatch } from '../verify/difference.ts'
 import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
 import { DrivenSync, type DrivenSyncParts } from './driven-sync.ts'
+import { LeasePatience } from './lease-patience.ts'
 import { publicState } from './report-progress.ts'
 import { findEverything } from './start-checks.ts'
 import type { SyncWork } from './sync-work.ts'
+
+/** Of a command that has taken effect here. */
+const storedLater = 'it has begun here, and is stored with the next lease'
 
 /** The instance behind the API: in which state each command is accepted, and what it refuses. */
 export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
@@ -30,6 +34,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   #reversing = false
   #repairing = false
   #committing = false
+  #limiting: Promise<unknown> = Promise.resolve()
 
   constructor(parts: DrivenSyncParts) {
     this.#parts = parts
@@ -79,11 +84,26 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     return this.#sync.throttle.report
   }
 
+  /** One change at a time: one that cannot be stored is taken back. */
   async limit(limits: Partial<Limits>): Promise<LimitsReport> {
-    const { actor, throttle } = this.#sync
-    actor.send({ type: 'sync.limit', limits: { ...throttle.limits, ...limits } })
-    await this.#sync.storing
+    const patience = await this.#leased('limits', 'COMMITTED')
+    const turn = this.#limiting.then(() => this.#limit(limits, patience))
+    this.#limiting = turn.catch(() => {})
+    await turn
     return this.limits()
+  }
+
+  async #limit(limits: Partial<Limits>, patience: LeasePatience): Promise<void> {
+    const { actor, throttle } = this.#sync
+    const before = throttle.limits
+    actor.send({ type: 'sync.limit', limits: { ...before, ...limits } })
+    try {
+      await patience.bounded(this.#sync.storing, 'the limits are as they were')
+      this.#sync.refuseTakenOver()
+    } catch (error) {
+      actor.send({ type: 'sync.limit', limits: before })
+      throw error
+    }
   }
 
   async start(configuration: StartConfiguration): Promise<void> {
@@ -115,21 +135,30 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   async pause(): Promise<void> {
     const { actor } = this.#sync
     const paused = { type: 'sync.pause' } as const
-    if (!actor.getSnapshot().can(paused)) throw this.#wrongState('pause', 'RUNNING')
+    const insist = (): void => {
+      if (!actor.getSnapshot().can(paused)) throw this.#wrongState('pause', 'RUNNING')
+    }
+    insist()
+    await this.#leased('pause')
+    insist()
     actor.send(paused)
     await waitFor(actor, (now) => publicState(now) !== 'RUNNING', { timeout: Number.POSITIVE_INFINITY })
-    await this.#sync.storing
+    await new LeasePatience('pause').bounded(this.#sync.storing, storedLater)
     if (publicState(actor.getSnapshot()) !== 'PAUSED') throw this.#wrongState('pause', 'RUNNING')
   }
 
   async resume(): Promise<void> {
     const { actor } = this.#sync
     const resumed = { type: 'sync.resume' } as const
-    if (!actor.getSnapshot().can(resumed)) throw this.#wrongState('resume', 'PAUSED or FAILED')
-    this.#refuseTakenOver()
-    if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
+    const insist = (): void => {
+      if (!actor.getSnapshot().can(resumed)) throw this.#wrongState('resume', 'PAUSED or FAILED')
+      if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
+    }
+    insist()
+    const patience = await this.#leased('resume')
+    insist()
     actor.send(resumed)
-    await this.#sync.storing
+    await patience.bounded(this.#sync.storing, storedLater)
   }
 
   async commit(request: CommitRequest): Promise<void> {
@@ -146,9 +175,10 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     if (refusal) throw new RefusedError('CannotCommit', refusal)
     work.replication.latest?.events?.hurry(true)
     this.#committing = true
+    const patience = new LeasePatience('commit')
     try {
       // Stored for all instances before any of them acts on it.
-      const abortsBefore = await this.#withLease(work, () => work.team.request(request))
+      const abortsBefore = await this.#withLease(patience, (until) => work.team.request(request, until))
       if (!actor.getSnapshot().can(committed)) {
         // It joined the commit of the others while it waited for its lease, and that is the one that was asked for.
         if (this.#sync.state === 'COMMITTING' || this.#sync.state === 'COMMITTED') return
@@ -162,21 +192,22 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     } finally {
       this.#committing = false
     }
-    await this.#sync.storing
+    await patience.bounded(this.#sync.storing, storedLater)
   }
 
   async abort(): Promise<void> {
     const { actor, work } = this.#sync
     const snapshot = actor.getSnapshot()
     const { abortsBefore } = snapshot.context
-    this.#refuseTakenOver()
+    this.#sync.refuseTakenOver()
     if (!work || !snapshot.can({ type: 'sync.abort' })) {
       throw this.#wrongState('abort', 'COMMITTING before canWrite, and in FAILED after a commit has failed before that')
     }
     if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send abort when it has ended')
+    const patience = new LeasePatience('abort')
     let isAborted: boolean
     try {
-      isAborted = await this.#withLease(work, () => work.team.abort(abortsBefore))
+      isAborted = await this.#withLease(patience, (until) => work.team.abort(abortsBefore, { until }))
     } catch (error) {
       throw asRefusal(error, 'abort')
     }
@@ -187,7 +218,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
       )
     }
     actor.send({ type: 'sync.seen', sync: work.team.view })
-    await this.#sync.storing
+    await patience.bounded(this.#sync.storing, storedLater)
   }
 
   async reverse(): Promise<void> {
@@ -213,7 +244,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     } finally {
       this.#reversing = false
     }
-    await this.#sync.storing
+    await new LeasePatience('reverse').bounded(this.#sync.storing, storedLater)
   }
 
   async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
@@ -244,6 +275,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
     }
     this.#repairing = true
     try {
+      await this.#leased('repair')
       return await (work as SyncWork).commit.repair()
     } catch (error) {
       throw asRefusal(error, 'repair')
@@ -266,20 +298,33 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   }
 
   /** What is stored under the lease is stored in its next term where it is lost meanwhile, as after Redis was away. */
-  async #withLease<T>(work: SyncWork, action: () => Promise<T>): Promise<T> {
+  async #withLease<T>(patience: LeasePatience, action: (until: AbortSignal) => Promise<T>): Promise<T> {
     for (;;) {
+      await this.#sync.held(patience)
       try {
-        return await action()
+        return await patience.bounded(action(patience.signal), 'whether it was stored shows in progress')
       } catch (error) {
         if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted) throw error
-        await work.leadAtLast()
       }
     }
   }
 
-  #refuseTakenOver(): void {
-    if (this.#sync.actor.getSnapshot().context.failure?.error !== 'LeaseLost') return
-    throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
+  /**
+   * Before a command changes what is stored of this instance: by a lease, which it has again then if it was without one.
+   * @param except a state in which an instance has none
+   * @returns what is left of the time for which the command waits
+   */
+  async #leased(command: string, except?: PublicState): Promise<LeasePatience> {
+    const patience = new LeasePatience(command)
+    this.#sync.refuseTakenOver()
+    if (this.#sync.state === 'IDLE' || this.#sync.state === except) return patience
+    try {
+      await this.#sync.held(patience)
+    } catch (error) {
+      throw asRefusal(error, command)
+    }
+    this.#sync.refuseTakenOver()
+    return patience
   }
 
   #wrongState(command: string, expected: string): RefusedError {

@@ -39,7 +39,6 @@ export interface SyncWorkParts {
   /** How fast what is done in bulk may be. */
   throttle: Throttle
   atStep: (step: string) => void
-  dropEventsOf: string | null
   /** The commit that this instance was asked for is a rehearsal. */
   dryRun: () => boolean
   onLeaseLost: (reason: LeaseLoss) => void
@@ -135,7 +134,6 @@ export class SyncWork {
       barriers: new Barriers(stored, () => this.coordination.tenure),
       throttle: parts.throttle,
       atStep,
-      dropEventsOf: parts.dropEventsOf,
       team: this.team,
       runs: this.#runs,
       oplog: this.oplog,
@@ -189,13 +187,16 @@ export class SyncWork {
     await this.coordination.start()
   }
 
-  /** The same where no machine begins anew when the lease is lost meanwhile. */
-  async leadAtLast(): Promise<void> {
+  /**
+   * The same where no machine begins anew when the lease is lost meanwhile.
+   * @param until gives it up once the lease is given back: rejects with StoppedError then
+   */
+  async leadAtLast(until?: AbortSignal): Promise<void> {
     for (;;) {
       try {
         return await this.lead()
       } catch (error) {
-        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted) throw error
+        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted || until?.aborted) throw error
       }
     }
   }

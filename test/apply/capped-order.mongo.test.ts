@@ -1,5 +1,7 @@
 import { expect, it } from 'vitest'
+import type { DocumentWriter } from '../../src/apply/write-identities.ts'
 import { restoreCappedOrder } from '../../src/commit/capped-order.ts'
+import { StoppedError } from '../../src/domain/errors.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
 import { clusters, createOnBoth, database, destination, source } from './reconcile-fixture.ts'
 
@@ -13,6 +15,7 @@ const documents = (ids: number[]) =>
     ]),
   )
 const wanted = [5, 3, 9, 1, 7, 2]
+const ongoing = () => new AbortController().signal
 
 it.each([
   ['in order', wanted, 0],
@@ -29,8 +32,42 @@ it.each([
     if (standing.length > 0) await insertRaw(destination(), 'c', documents(standing))
     const entry = await clusters.entryOf(database, 'c')
     const { writer } = clusters.dependencies
-    expect(await restoreCappedOrder(clusters.source, clusters.destination, writer, entry)).toBe(rewritten)
+    expect(await restoreCappedOrder(clusters.source, clusters.destination, writer, entry, ongoing())).toBe(rewritten)
     await clusters.expectEqual(database)
-    expect(await restoreCappedOrder(clusters.source, clusters.destination, writer, entry)).toBe(0)
+    expect(await restoreCappedOrder(clusters.source, clusters.destination, writer, entry, ongoing())).toBe(0)
   },
 )
+
+it('told to stop it goes no further, whether it compares, deletes or writes, and done again it ends as the source', async () => {
+  const count = 2_000
+  await createOnBoth('c', { capped: true, size: 1_000_000 })
+  await insertRaw(source(), 'c', documents(Array.from({ length: count }, (_, at) => at)))
+  await insertRaw(destination(), 'c', documents(Array.from({ length: count }, (_, at) => count - 1 - at)))
+  const entry = await clusters.entryOf(database, 'c')
+  const { writer } = clusters.dependencies
+  const standing = () => destination().collection('c').countDocuments()
+  for (const [stopsAt, left] of [
+    ['delete', count - 500],
+    ['insert', 500],
+  ] as const) {
+    const stop = new AbortController()
+    /** Told to stop during its first command of this kind. */
+    const stopping = {
+      delete: async (...given: Parameters<DocumentWriter['delete']>) => {
+        if (stopsAt === 'delete') stop.abort()
+        return await writer.delete(...given)
+      },
+      insert: async (...given: Parameters<DocumentWriter['insert']>) => {
+        if (stopsAt === 'insert') stop.abort()
+        return await writer.insert(...given)
+      },
+    } as DocumentWriter
+    const restoring = restoreCappedOrder(clusters.source, clusters.destination, stopping, entry, stop.signal)
+    await expect(restoring, stopsAt).rejects.toBeInstanceOf(StoppedError)
+    expect(await standing(), stopsAt).toBe(left)
+  }
+  const stopped = restoreCappedOrder(clusters.source, clusters.destination, writer, entry, AbortSignal.abort())
+  await expect(stopped).rejects.toBeInstanceOf(StoppedError)
+  await restoreCappedOrder(clusters.source, clusters.destination, writer, entry, ongoing())
+  await clusters.expectEqual(database)
+})

@@ -45,7 +45,6 @@ async function applicationOf(follow: () => Promise<void> = async () => {}, optio
     refuse: async () => {},
     shared: false,
     isOnSource: async () => false,
-    dropEventsOf: null,
   })
 }
 

@@ -40,7 +40,6 @@ describe('partitions that are not equally far', () => {
       refuse: async () => {},
       shared: true,
       isOnSource: async () => false,
-      dropEventsOf: null,
     })
     // Ended before it has read a batch, as a crash would end it.
     application.drain()

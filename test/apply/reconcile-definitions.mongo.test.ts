@@ -2,6 +2,7 @@ import type { Document } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
 import { DefinitionReconciler } from '../../src/apply/reconcile-definitions.ts'
 import { Catalogue } from '../../src/domain/catalogue.ts'
+import { StoppedError } from '../../src/domain/errors.ts'
 import { fromTimestamp } from '../../src/mongo/cluster.ts'
 import { DestinationDefinitions } from '../../src/mongo/destination-definitions.ts'
 import { listCollections } from '../../src/mongo/listing.ts'
@@ -22,6 +23,7 @@ interface Life {
   catalogue: Catalogue
   context: TestContext
   definitions: DefinitionReconciler
+  destination: DestinationDefinitions
   reconcile(newState?: 'copied' | 'refused'): Promise<unknown>
 }
 
@@ -31,20 +33,22 @@ async function live(): Promise<Life> {
   const metadata = new Metadata(two.destination, context)
   const catalogue = new Catalogue()
   for (const entry of await metadata.collections.load()) catalogue.add(entry)
+  const destination = new DestinationDefinitions(two.destination, 'beforeDataCopy')
   const definitions = new DefinitionReconciler({
     source: two.source,
     catalogue,
     metadata,
     selection: new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null }),
-    destination: new DestinationDefinitions(two.destination, 'beforeDataCopy'),
+    destination,
     context,
   })
   return {
-    ...{ catalogue, context, definitions },
+    ...{ catalogue, context, definitions, destination },
     reconcile: (newState = 'copied') => definitions.reconcile('app', 'all', newState),
   }
 }
 
+const twin = (field: string) => ({ unique: true, name: `${field}_unique` })
 const source = () => two.sourceClient.db('app')
 const standing = async () => {
   const listed = await listCollections(two.destination, 'app')
@@ -221,5 +225,60 @@ describe('views on views', () => {
     const localeOf = (view: Document): unknown => view['options'].collation?.locale
     const locales = views.map((view) => [view.name, localeOf(view)])
     expect(locales.sort()).toEqual(['a on b', 'b', 'c', 'd on c'].map((name) => [name, 'fr']))
+  })
+})
+
+describe('told to stop', () => {
+  it('it builds no further index, of this collection or of the next', async () => {
+    const names = ['one', 'two', 'three']
+    for (const name of names) await source().createCollection(name)
+    await (await live()).reconcile()
+    for (const name of names) await source().collection(name).createIndex({ a: 1 })
+    const life = await live()
+    const data = { failCommands: ['createIndexes'], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
+    await using slow = await failPoint(two.destinationClient, 'failCommand', data)
+    const reconciled = life.reconcile('refused')
+    await slow.reached()
+    life.context.stop()
+    await expect(reconciled).rejects.toBeInstanceOf(StoppedError)
+    await slow.release()
+    const built = async () => {
+      const all = names.map((name) => two.destinationClient.db('app').collection(name).indexes())
+      return (await Promise.all(all)).flat().filter(({ name }) => name === 'a_1').length
+    }
+    expect(await built()).toBe(1)
+    await (await live()).reconcile('refused')
+    expect(await built()).toBe(3)
+  })
+
+  it('it builds no further twin', async () => {
+    const fields = ['a', 'b', 'c']
+    // While `unique` is held back the two of a field are one index, so the second one is built at commit.
+    for (const field of fields)
+      await source()
+        .collection('one')
+        .createIndex({ [field]: 1 })
+    for (const field of fields)
+      await source()
+        .collection('one')
+        .createIndex({ [field]: 1 }, twin(field))
+    const life = await live()
+    await life.reconcile()
+    const data = { failCommands: ['createIndexes'], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
+    const [entry] = life.catalogue.entries()
+    if (!entry) throw new Error('it was just created')
+    await using slow = await failPoint(two.destinationClient, 'failCommand', data)
+    const built = life.destination.buildTwins(entry, 'unique')
+    await slow.reached()
+    life.context.stop()
+    await expect(built).rejects.toBeInstanceOf(StoppedError)
+    const twins = async () => {
+      const all = await two.destinationClient.db('app').collection('one').indexes()
+      return all.filter(({ unique }) => unique).length
+    }
+    expect(await twins()).toBe(1)
+    await slow.release()
+    await (await live()).destination.buildTwins(entry, 'unique')
+    expect(await twins()).toBe(fields.length)
   })
 })

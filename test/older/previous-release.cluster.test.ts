@@ -5,7 +5,7 @@ import { accepted, committed, commitUntilItDies, readyToCommit } from '../suppor
 import { seedForCutover, things } from '../support/cutover-data.ts'
 import { holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { type Faults, startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 
@@ -22,16 +22,16 @@ interface StoredInstance {
 const stored = () => pair.destinationClient.db('tandem_internal')
 const stages = () => stored().collection<Document & { _id: string }>('stages')
 
-async function begun(enableUserWriteBlocking: string, env: Record<string, string> = {}): Promise<Tandem> {
+async function begun(enableUserWriteBlocking: string, faults: Faults = {}): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
-  const tandem = await pair.startInstance({ env })
+  const tandem = await pair.startInstance({ faults })
   await startSync(tandem, { enableUserWriteBlocking, reversible: enableUserWriteBlocking === both })
   await readyToCommit(tandem)
   return tandem
 }
 
 async function commitDiesAt(step: string, enableUserWriteBlocking: string): Promise<void> {
-  await using tandem = await begun(enableUserWriteBlocking, { TANDEM_CRASH_AT: step })
+  await using tandem = await begun(enableUserWriteBlocking, { crashAt: step })
   await commitUntilItDies(tandem)
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }

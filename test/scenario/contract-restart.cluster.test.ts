@@ -207,7 +207,7 @@ it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
   async (step) => {
     await things(pair.sourceClient).createIndex({ u: 1 }, { unique: true, sparse: true })
     await things(pair.sourceClient).insertMany([{ _id: 1, u: 1 }, { _id: 2 }, { _id: 3 }])
-    await using predecessor = await startTandem({ ...given(), env: { TANDEM_CRASH_AT: step } })
+    await using predecessor = await startTandem({ ...given(), faults: { crashAt: step } })
     await startSync(predecessor, { enableUserWriteBlocking: 'sourceAndDestination' })
     await predecessor.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     await predecessor.post('commit').catch(() => {}) // it may end before it answers

@@ -14,7 +14,7 @@ const patience = { timeout: 30_000, interval: 20 }
 
 async function commitDiesAt(step: string, enableUserWriteBlocking: string): Promise<void> {
   await seedForCutover(pair.sourceClient)
-  await using tandem = await pair.startInstance({ env: { TANDEM_CRASH_AT: step } })
+  await using tandem = await pair.startInstance({ faults: { crashAt: step } })
   await startSync(tandem, { enableUserWriteBlocking })
   await readyToCommit(tandem)
   await commitUntilItDies(tandem)

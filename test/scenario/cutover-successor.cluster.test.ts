@@ -22,7 +22,7 @@ it('a verdict counts only in the term in which it was reached: what changed on t
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
   team = await startTeam([], clusters)
   // Between the verdict and the decision that users may write on the destination.
-  const first = await team.start('a', { env: { TANDEM_CRASH_AT: 'restoreExpiry' } })
+  const first = await team.start('a', { faults: { crashAt: 'restoreExpiry' } })
   await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
   await startSync(first)
   const successor = await team.start('b')

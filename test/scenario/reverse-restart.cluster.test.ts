@@ -47,7 +47,7 @@ describe('a reversal survives its process', () => {
 
   /** Ends at the step; what it was told may not have been answered. */
   async function endsAt(step: string, command: string): Promise<void> {
-    await using tandem = await pair.startTandem({ TANDEM_CRASH_AT: step })
+    await using tandem = await pair.startTandem({ crashAt: step })
     await connected(tandem)
     if (command === 'commit') await canCommit(tandem)
     await tandem.post(command).catch(() => {})
@@ -107,7 +107,7 @@ describe('a reversal survives its process', () => {
   it('and what users wrote when a commit died that had just allowed it is carried back by the reversal', async () => {
     await things(pair.leftClient).insertOne({ _id: 1 })
     {
-      await using tandem = await pair.startTandem({ TANDEM_CRASH_AT: 'unblocked' })
+      await using tandem = await pair.startTandem({ crashAt: 'unblocked' })
       // The verifier would name it.
       await startSync(tandem, { ...reversible, verification: { enabled: false } })
       await canCommit(tandem)

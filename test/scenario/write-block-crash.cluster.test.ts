@@ -58,7 +58,7 @@ it.each(['blockSource', 'commitPoint', 'unblock'])(
   async (step) => {
     await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
     {
-      await using tandem = await pair.startInstance({ env: { TANDEM_CRASH_AT: step } })
+      await using tandem = await pair.startInstance({ faults: { crashAt: step } })
       await startSync(tandem, { enableUserWriteBlocking: 'sourceAndDestination' })
       await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
       await tandem.post('commit').catch(() => {}) // it may end before it answers

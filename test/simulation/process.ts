@@ -76,7 +76,6 @@ export class Process {
       storeDecides: parts.liveness !== null,
       throttle: new Throttle(3),
       atStep: () => {},
-      dropEventsOf: null,
       dryRun: () => false,
       onLeaseLost: (reason) => {
         if (reason === 'taken') return parts.onFailed(this, 'another process has its lease')

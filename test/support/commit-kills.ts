@@ -114,7 +114,7 @@ class CommitKillRun {
     const ids = ['a', 'b', 'c'].slice(0, instances)
     // The first is alone until it coordinates.
     for (const id of ids) {
-      await this.#team.start(id, id === 'a' && 'atStep' in death ? { env: { TANDEM_CRASH_AT: death.atStep } } : {})
+      await this.#team.start(id, id === 'a' && 'atStep' in death ? { faults: { crashAt: death.atStep } } : {})
       const skipped = id === 'a' ? await this.#unsupported() : null
       if (skipped) return skipped
       if (id === 'a') this.#ofSource.begin()

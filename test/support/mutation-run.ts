@@ -34,7 +34,7 @@ export async function runMutation(
   await using tandem = await startTandem({
     cluster0: sets.source.uri,
     cluster1: sets.destination.uri,
-    ...(mutation.dropsEvents ? { env: { TANDEM_DROP_EVENTS_OF: `${mutated}.things` } } : {}),
+    ...(mutation.dropsEvents ? { faults: { dropEventsOf: `${mutated}.things` } } : {}),
   })
   const run = { tandem, sourceClient, destinationClient }
   await until('connected', () => tandem.progress())

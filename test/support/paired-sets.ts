@@ -2,7 +2,7 @@ import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, vi } from 'vitest'
 import { emptyCluster } from './empty-cluster.ts'
 import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
-import { startTandem, type Tandem } from './tandem-process.ts'
+import { startTandem, type Tandem, type TandemOptions } from './tandem-process.ts'
 
 export interface PairedSets {
   source: ReplicaSet
@@ -10,7 +10,7 @@ export interface PairedSets {
   sourceClient: MongoClient
   destinationClient: MongoClient
   /** An instance between the two that has connected. */
-  startInstance(options?: { id?: string; env?: Record<string, string> }): Promise<Tandem>
+  startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'faults'>): Promise<Tandem>
 }
 
 const patience = { timeout: 30_000, interval: 20 }

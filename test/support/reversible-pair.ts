@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from './compare.ts'
 import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
-import { startSync, startTandem, type Tandem } from './tandem-process.ts'
+import { type Faults, startSync, startTandem, type Tandem } from './tandem-process.ts'
 
 export interface Row extends Document {
   _id: number | string
@@ -43,8 +43,8 @@ export class ReversiblePair {
     })
   }
 
-  startTandem(env: Record<string, string> = {}): Promise<Tandem> {
-    return startTandem({ cluster0: this.left.uri, cluster1: this.right.uri, env })
+  startTandem(faults: Faults = {}): Promise<Tandem> {
+    return startTandem({ cluster0: this.left.uri, cluster1: this.right.uri, faults })
   }
 
   /** A tandem that has committed a sync from left to right. */

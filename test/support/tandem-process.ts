@@ -24,6 +24,16 @@ export interface TandemOptions {
   env?: Record<string, string>
   /** The program to run, from the repository's root. */
   entry?: string
+  /** What goes wrong in it on purpose, where it is the program that is built. */
+  faults?: Faults
+}
+
+/** Of `faulty-tandem.mjs`, which runs instead where there are any. */
+export interface Faults {
+  /** A step of a commit or a reversal at which the process dies, as by kill -9. */
+  crashAt?: string
+  /** A namespace whose document events are lost before they are applied. */
+  dropEventsOf?: string
 }
 
 export interface CommandAnswer {
@@ -51,15 +61,22 @@ export interface Tandem extends AsyncDisposable {
   output(): string
 }
 
-/** The command line program as its users run it, in a process that ends with this one. */
 /** Without the variables of the tests themselves (TANDEM_MONGO_BIN and others), which an instance refuses as misspelt. */
 export function environment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
 }
 
+/** The command line program as its users run it, in a process that ends with this one. */
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
-  const entry = path.resolve(repositoryRoot, options.entry ?? 'dist/src/main.js')
-  if (!existsSync(entry)) throw new Error(`${entry} does not exist: run \`npm run build\` first`)
+  const { crashAt, dropEventsOf } = options.faults ?? {}
+  const faults = {
+    ...(crashAt && { FAULT_CRASH_AT: crashAt }),
+    ...(dropEventsOf && { FAULT_DROP_EVENTS_OF: dropEventsOf }),
+  }
+  const isFaulty = Object.keys(faults).length > 0
+  const built = path.resolve(repositoryRoot, options.entry ?? 'dist/src/main.js')
+  if (!existsSync(built)) throw new Error(`${built} does not exist: run \`npm run build\` first`)
+  const entry = isFaulty ? path.resolve(repositoryRoot, 'test/support/faulty-tandem.mjs') : built
   const claimed = options.port === undefined ? await claimPorts(1) : null
   const port = options.port ?? (claimed?.ports[0] as number)
   const url = `http://127.0.0.1:${port}`
@@ -70,7 +87,7 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   ]
   const { pid, child, ended, isRunning, kill } = spawnGuarded(process.execPath, [entry, ...args], {
     cwd: repositoryRoot,
-    env: { ...environment(), ...options.env },
+    env: { ...environment(), ...faults, ...options.env },
     output: 'pipe',
   })
   void ended.then(() => claimed?.release())

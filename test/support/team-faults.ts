@@ -122,7 +122,7 @@ export function coordinatorDies(step: string, again: boolean): TeamFault {
   const atBarrier = (barrierSteps as readonly string[]).includes(step)
   return {
     name: `coordinator killed at ${step}${again ? '' : ', who never comes back'}`,
-    firstEnv: { TANDEM_CRASH_AT: step },
+    firstFaults: { crashAt: step },
     start: { enableUserWriteBlocking: 'sourceAndDestination' },
     ...(atBarrier ? { during: dies } : { atCommit: dies }),
   }

@@ -8,6 +8,7 @@ import { Random } from './random.ts'
 import { RunningTeam } from './running-team.ts'
 import { emptyAll, type Pair } from './scenario.ts'
 import { seedData } from './seed-data.ts'
+import type { Faults } from './tandem-process.ts'
 import { checkHistory } from './team-history.ts'
 import { createWorkload } from './workload.ts'
 
@@ -15,7 +16,7 @@ import { createWorkload } from './workload.ts'
 export interface TeamFault {
   name: string
   /** Environment of the first instance, which is alone at first and so coordinates. */
-  firstEnv?: Record<string, string>
+  firstFaults?: Faults
   /** Starts the team otherwise than all by plain connection strings. */
   prepare?: (team: RunningTeam, ids: string[]) => Promise<void>
   during?: (team: RunningTeam) => Promise<void>
@@ -68,8 +69,8 @@ export async function runTeamScenario(options: TeamScenarioOptions): Promise<Tea
   try {
     const [first = 'a', ...others] = ['a', 'b', 'c', 'd', 'e'].slice(0, instances)
     if (fault?.prepare) await fault.prepare(team, [first, ...others])
-    else if (fault?.firstEnv) {
-      await team.start(first, { env: fault.firstEnv })
+    else if (fault?.firstFaults) {
+      await team.start(first, { faults: fault.firstFaults })
       await team.begin(first)
       await Promise.all(others.map((id) => team.start(id)))
       await team.begin(...others)

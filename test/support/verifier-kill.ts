@@ -63,7 +63,7 @@ export async function runVerifierKill(
   await using destination = await MongoClient.connect(pair.destination.uri)
   await seedForMutations(source.db(mutated))
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
-  const first = await startTandem({ ...clusters, env: { TANDEM_CRASH_AT: moment } })
+  const first = await startTandem({ ...clusters, faults: { crashAt: moment } })
   let tandem = first
   try {
     const blocks = moment === 'blockSource' || random.chance(0.5)
