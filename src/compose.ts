@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Instance } from './api/instance.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
-import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
+import type { AuditEntry, CommandCall, ReceivedCommand } from './domain/audit-entry.ts'
 import { addCircumstances } from './domain/circumstances.ts'
 import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
 import type { CommitRequest } from './domain/commit-request.ts'
@@ -147,11 +147,19 @@ export class ComposedInstance implements Instance {
     }
   }
 
-  recordCommand(call: CommandCall, admitted: boolean): void {
-    const { time, ...rest } = call
-    // A line has a time of its own, of when the command was answered.
+  async commandReceived(call: ReceivedCommand): Promise<void> {
+    await this.#writeDown({ ...call, outcome: 'received', error: null, mongosyncID: this.#options.id }, true)
+  }
+
+  commandAnswered(call: CommandCall, admitted: boolean): void {
+    void this.#writeDown({ ...call, mongosyncID: this.#options.id }, admitted)
+  }
+
+  async #writeDown(entry: AuditEntry, admitted: boolean): Promise<void> {
+    const { time, mongosyncID: _id, ...rest } = entry
+    // A line has a time of its own.
     this.#options.journal('audit', { received: time, ...rest })
-    if (admitted) this.#trail.add({ ...call, mongosyncID: this.#options.id })
+    if (admitted) await this.#trail.add(entry)
   }
 
   async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {

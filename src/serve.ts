@@ -2,8 +2,10 @@ import process from 'node:process'
 import { createApi } from './api/app.ts'
 import { Sampler } from './api/sampler.ts'
 import { serveApi } from './api/server.ts'
+import { Tokens } from './api/tokens.ts'
 import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
+import { readTokens } from './cli/token.ts'
 import { collectInOneGo } from './collect-garbage.ts'
 import { ComposedInstance } from './compose.ts'
 import { errorStack, errorText } from './domain/error-text.ts'
@@ -20,12 +22,6 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
     rotate()
     journal('log rotated', {})
   })
-  if (options.logPath !== null) {
-    process.on('SIGHUP', () => {
-      reopen()
-      journal('log reopened', {})
-    })
-  }
   for (const notice of options.notices) journal('notice', { notice })
   const crashAt = process.env['TANDEM_CRASH_AT']
   const dropEventsOf = process.env['TANDEM_DROP_EVENTS_OF'] ?? null
@@ -51,15 +47,17 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
   const onInternalError = (error: unknown): void =>
     journal('request failed', { error: errorStack(error) ?? errorText(error) })
   const sampler = new Sampler(instance, { onInternalError })
-  const { port, bind, tls, token } = options
-  const api = createApi({ instance, sampler, version, token, anyHost: !isLoopback(bind), onInternalError })
+  const { port, bind, tls } = options
+  const tokens = options.tokens && new Tokens(options.tokens)
+  const api = createApi({ instance, sampler, version, tokens, anyHost: !isLoopback(bind), onInternalError })
+  onHangUp(options, { journal, reopen, tokens, sampler })
   const onClosing = (): void => sampler.close()
   const server = await serveApi({ api, port, hostname: bind, tls, onClosing }).catch((error: Error) => {
     journal('cannot listen', { error: error.message })
     if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
     process.exit(1)
   })
-  journal('listening', { bind, port: server.port, tls: tls !== null, token: token !== null, version })
+  journal('listening', { bind, port: server.port, tls: tls !== null, token: tokens !== null, version })
 
   let stopping = false
   const stop = async (): Promise<void> => {
@@ -72,6 +70,34 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())
   process.on('SIGPIPE', () => {})
+}
+
+/** SIGHUP: goes on in the file that has the log's name now, and reads the tokens again. Without either it ends the process, as it does any. */
+function onHangUp(
+  { logPath, tokenOptions }: ServeCommandOptions,
+  {
+    journal,
+    reopen,
+    tokens,
+    sampler,
+  }: Pick<OpenLog, 'journal' | 'reopen'> & { tokens: Tokens | null; sampler: Sampler },
+): void {
+  const fromFiles = tokenOptions.tokenFile !== undefined || tokenOptions.readTokenFile !== undefined
+  if (logPath === null && !fromFiles) return
+  process.on('SIGHUP', () => {
+    if (logPath !== null) {
+      reopen()
+      journal('log reopened', {})
+    }
+    if (tokens === null || !fromFiles) return
+    const read = readTokens(tokenOptions)
+    if ('problem' in read) return journal('tokens not read again', { error: read.problem })
+    if (read.tokens === null) return
+    tokens.replace(read.tokens)
+    // Who listens with a token that is gone is asked for the new one when it comes back.
+    sampler.disconnect()
+    journal('tokens read again', {})
+  })
 }
 
 function openLog(options: ServeCommandOptions): OpenLog {

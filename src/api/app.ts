@@ -4,7 +4,7 @@ import { RefusedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { failure, wrongMethod } from './answers.ts'
-import { auditCommands } from './audit-commands.ts'
+import { auditAdmitted, auditCommands, type CommandBook } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
@@ -26,6 +26,7 @@ import { emptyBodySchema, healthSchema, successSchema } from './schemas.ts'
 import { sendToAllRoutes } from './send-to-all.ts'
 import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
+import type { Tokens } from './tokens.ts'
 
 export interface ApiDependencies {
   instance: Instance
@@ -33,8 +34,8 @@ export interface ApiDependencies {
   sampler: Sampler
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
-  /** What requests must show; null: nothing. */
-  token?: string | null
+  /** One of which requests must show; null: none is asked for. */
+  tokens?: Tokens | null
   /** Other machines reach it, so a Host header may name anything. Only with a token. */
   anyHost?: boolean
   /** Told of errors that are nobody's refusal; the client only learns that there was one. */
@@ -48,8 +49,12 @@ const openPaths = ['/healthz', ...dashboardPaths]
 
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
 export function createApi(dependencies: ApiDependencies) {
-  const { instance, sampler, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
+  const { instance, sampler, version, tokens = null, anyHost = false, onInternalError = () => {} } = dependencies
   const success = { success: true } as const
+  const book: CommandBook = {
+    received: (call) => instance.commandReceived(call),
+    answered: (call, admitted) => instance.commandAnswered(call, admitted),
+  }
   const noBody = { schema: emptyBodySchema, required: false }
 
   /** Null while the instance is connecting: metrics are there from the first moment. */
@@ -68,9 +73,10 @@ export function createApi(dependencies: ApiDependencies) {
       context.header('X-Content-Type-Options', 'nosniff')
       await next()
     })
-    .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
+    .use(auditCommands(book, ({ req }) => tokens?.shownIn(req.header('authorization')) ?? 'none'))
     .use(guardHost(anyHost))
-    .use(token === null ? (_context, next) => next() : requireToken(token, openPaths))
+    .use(tokens === null ? (_context, next) => next() : requireToken(tokens, openPaths))
+    .use(auditAdmitted(book))
 
     .post(
       '/api/v1/start',
@@ -264,7 +270,7 @@ export function createApi(dependencies: ApiDependencies) {
           documentation: {
             info: { title: 'tandem', version, description },
             components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
-            security: token === null ? [] : [{ token: [] }],
+            security: tokens === null ? [] : [{ token: [] }],
           },
         }),
       )

@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs'
 import { isIP, isIPv4 } from 'node:net'
 import { createSecureContext } from 'node:tls'
 import { type Command, InvalidArgumentError } from 'commander'
-import { openFileNotices, readToken } from './token.ts'
+import type { TokenPair } from '../api/tokens.ts'
+import { openFileNotices, readTokens, type TokenOptions } from './token.ts'
 import { nonEmpty } from './values.ts'
 
 /** Where an instance listens, and what keeps strangers out there. */
@@ -12,8 +13,10 @@ export interface ListenOptions {
   bind: string
   /** As PEM, the certificate with those between it and its authority; null: without TLS. */
   tls: { cert: string; key: string } | null
-  /** What requests have to show; null: nothing. */
-  token: string | null
+  /** One of which requests have to show; null: none is asked for. */
+  tokens: TokenPair | null
+  /** Where they came from, to be read again. */
+  tokenOptions: TokenOptions
 }
 
 export function addListenOptions(command: Command): Command {
@@ -28,11 +31,12 @@ export function addListenOptions(command: Command): Command {
     .option('--tlsKey <file>', 'PEM file with its private key; left out, the file of --tlsCert holds it', nonEmpty)
     .option('--token <token>', 'what requests must show (Authorization: Bearer …)', nonEmpty)
     .option('--tokenFile <file>', 'file with that token, which ps and the environment do not show', nonEmpty)
+    .option('--readTokenFile <file>', 'file with a second token, which allows GET alone: for monitoring', nonEmpty)
 }
 
 /** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
 export function readListenOptions(command: Command): ListenOptions & { notices: string[] } {
-  const { bind, tlsCert, tlsKey, token, tokenFile } = command.opts()
+  const { bind, tlsCert, tlsKey, token, tokenFile, readTokenFile } = command.opts()
   const missing = [
     ...(tlsCert ? [] : ['--tlsCert FILE (with --tlsKey FILE)']),
     ...(token || tokenFile ? [] : ['--tokenFile FILE']),
@@ -43,11 +47,12 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
     )
   }
   if (tlsKey && !tlsCert) command.error('error: --tlsKey: give its certificate by --tlsCert as well')
-  const read = readToken({ token, tokenFile })
+  const tokenOptions = { token, tokenFile, readTokenFile }
+  const read = readTokens(tokenOptions)
   if ('problem' in read) return command.error(`error: ${read.problem}`)
   const tls = tlsCert ? readCertificate(command, tlsCert, tlsKey ?? tlsCert) : null
-  const notices = [tokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
-  return { bind, tls, token: read.token, notices: [...notices, ...expired(tls)] }
+  const notices = [tokenFile, readTokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
+  return { bind, tls, tokens: read.tokens, tokenOptions, notices: [...notices, ...expired(tls)] }
 }
 
 /** Only this machine reaches it. */

@@ -10,6 +10,7 @@ import { errorText } from './error-text.ts'
 export const refusalStatus = {
   InvalidRequest: 400,
   Unauthorized: 401,
+  Forbidden: 403,
   WrongState: 409,
   CannotCommit: 409,
   FormerSourceChanged: 409,

@@ -1,4 +1,4 @@
-import type { CommandCall } from './audit-entry.ts'
+import type { AuditEntry } from './audit-entry.ts'
 
 /**
  * What the log says of an instance and its sync: each message with its fields and its level. docs/logs.md lists them for
@@ -47,11 +47,14 @@ export interface JournalFields {
   'verdict pass': { pass: number; differences: number }
   verdict: { differences: number }
   'commit step': { step: string }
-  audit: Omit<CommandCall, 'time'> & { received: string }
+  /** `received`: the time of that. */
+  audit: Omit<AuditEntry, 'time' | 'mongosyncID'> & { received: string }
   'audit not stored': { error: string }
   'request failed': { error: string }
   'fault injected': { crashAt: string | undefined; dropEventsOf: string | null }
   notice: { notice: string }
+  'tokens read again': Record<never, never>
+  'tokens not read again': { error: string }
   'log reopened': Record<never, never>
   'log rotated': Record<never, never>
   'log lines lost': { lines: number }
@@ -97,6 +100,8 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'request failed': 'error',
   'fault injected': 'warn',
   notice: 'warn',
+  'tokens read again': 'info',
+  'tokens not read again': 'error',
   'log reopened': 'info',
   'log rotated': 'info',
   'log lines lost': 'warn',

@@ -23,7 +23,7 @@ import { findEverything } from './start-checks.ts'
 import type { SyncWork } from './sync-work.ts'
 
 /** The instance behind the API: in which state each command is accepted, and what it refuses. */
-export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
+export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' | 'commandAnswered'> {
   readonly #parts: DrivenSyncParts
   readonly #sync: DrivenSync
   #starting = false

@@ -1,7 +1,8 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { Instance } from '../../src/api/instance.ts'
 import { Sampler } from '../../src/api/sampler.ts'
-import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
+import { Tokens } from '../../src/api/tokens.ts'
+import type { AuditEntry, CommandCall, ReceivedCommand } from '../../src/domain/audit-entry.ts'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../src/domain/collection-figures.ts'
 import type { CommitRequest } from '../../src/domain/commit-request.ts'
 import type { Finding } from '../../src/domain/finding.ts'
@@ -80,8 +81,12 @@ export class RecordingInstance implements Instance {
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return Promise.resolve(this.found)
   }
+  received: ReceivedCommand[] = []
+  async commandReceived(call: ReceivedCommand): Promise<void> {
+    this.received.push(call)
+  }
   recorded: (CommandCall & { admitted: boolean })[] = []
-  recordCommand(call: CommandCall, admitted: boolean): void {
+  commandAnswered(call: CommandCall, admitted: boolean): void {
     this.recorded.push({ ...call, admitted })
   }
   audit(): Promise<AuditEntry[]> {
@@ -114,12 +119,19 @@ export interface Reply {
   body: any
 }
 
-export function apiUnderTest(guards: { token?: string; anyHost?: boolean } = {}): ApiUnderTest {
+export interface Guards {
+  token?: string
+  readToken?: string
+  anyHost?: boolean
+}
+
+export function apiUnderTest({ token, readToken, anyHost = false }: Guards = {}): ApiUnderTest {
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
   const sampler = new Sampler(instance, { onInternalError })
-  const api = createApi({ instance, sampler, version: '1.2.3', ...guards, onInternalError })
+  const tokens = token === undefined ? null : new Tokens({ control: token, read: readToken ?? null })
+  const api = createApi({ instance, sampler, version: '1.2.3', tokens, anyHost, onInternalError })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }

@@ -110,6 +110,7 @@ describe('tandem config', () => {
       tlsKey: [null, 'default'],
       token: [null, 'default'],
       tokenFile: [null, 'default'],
+      readTokenFile: [null, 'default'],
       loadLevel: [3, 'default'],
       logPath: [null, 'default'],
       logMaxMB: [100, 'default'],
