@@ -1,7 +1,8 @@
 import process from 'node:process'
 import { createApi } from './api/app.ts'
+import type { RefusedTokens } from './api/failed-tokens.ts'
 import { Sampler } from './api/sampler.ts'
-import { serveApi } from './api/server.ts'
+import { type ServeOptions, serveApi } from './api/server.ts'
 import { Tokens } from './api/tokens.ts'
 import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
@@ -46,17 +47,30 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
   })
   const onInternalError = (error: unknown): void =>
     journal('request failed', { error: errorStack(error) ?? errorText(error) })
+  const onTokensRefused = (refused: RefusedTokens): void => journal('tokens refused', refused)
   const sampler = new Sampler(instance, { onInternalError })
   const { port, bind, tls } = options
   const tokens = options.tokens && new Tokens(options.tokens)
-  const api = createApi({ instance, sampler, version, tokens, anyHost: !isLoopback(bind), onInternalError })
-  onHangUp(options, { journal, reopen, tokens, sampler })
-  const onClosing = (): void => sampler.close()
-  const server = await serveApi({ api, port, hostname: bind, tls, onClosing }).catch((error: Error) => {
-    journal('cannot listen', { error: error.message })
-    if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
-    process.exit(1)
+  const api = createApi({
+    instance,
+    sampler,
+    version,
+    tokens,
+    anyHost: !isLoopback(bind),
+    onInternalError,
+    onTokensRefused,
   })
+  onHangUp(options, { journal, reopen, tokens, sampler })
+  const onConnectionsRefused: ServeOptions['onConnectionsRefused'] = (refused) =>
+    journal('connections refused', refused)
+  const onClosing = (): void => sampler.close()
+  const server = await serveApi({ api, port, hostname: bind, tls, onConnectionsRefused, onClosing }).catch(
+    (error: Error) => {
+      journal('cannot listen', { error: error.message })
+      if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
+      process.exit(1)
+    },
+  )
   journal('listening', { bind, port: server.port, tls: tls !== null, token: tokens !== null, version })
 
   let stopping = false

@@ -24,6 +24,8 @@ export interface CommandBook {
 /** Set by handlers that answer with a refusal without throwing it. */
 export interface RefusalVariables {
   refusedWith?: RefusalName
+  /** One of very many, which would fill the log. */
+  unaudited?: boolean
 }
 
 interface AuditVariables extends RefusalVariables {
@@ -46,6 +48,7 @@ export function auditCommands(book: CommandBook, tokenOf: (context: Context) => 
     }
     context.set('received', received)
     await next()
+    if (context.get('unaudited')) return
     const error = errorOf(context)
     const outcome = error === null ? 'accepted' : 'refused'
     book.answered({ ...received, outcome, error }, context.get('admitted') === true)
@@ -80,7 +83,8 @@ function errorOf(context: Context<{ Variables: RefusalVariables }>): CommandCall
   return res.status === 403 ? 'InvalidRequest' : 'InternalError'
 }
 
-function remoteAddressOf(context: Context): string | null {
+/** Null when the client has hung up already, and for a request within the process. */
+export function remoteAddressOf(context: Context): string | null {
   const { incoming } = (context.env ?? {}) as Partial<HttpBindings>
   return incoming?.socket.remoteAddress ?? null
 }

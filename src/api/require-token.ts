@@ -1,5 +1,7 @@
-import type { MiddlewareHandler } from 'hono'
+import type { Context, MiddlewareHandler } from 'hono'
 import { RefusedError } from '../domain/errors.ts'
+import { type RefusalVariables, remoteAddressOf } from './audit-commands.ts'
+import type { FailedTokens } from './failed-tokens.ts'
 import { bearerOf, type Tokens } from './tokens.ts'
 
 /** Hono handles a HEAD as a GET. */
@@ -7,17 +9,26 @@ const readingMethods = ['GET', 'HEAD']
 
 /**
  * Admits requests that show a token (`Authorization: Bearer …`); with the read-only one, GET (and HEAD) alone. Everything else is
- * answered 401 or 403, unknown paths as well.
+ * answered 401 or 403, unknown paths as well, and 429 where that happens too often.
  * @param openPaths what anybody may read: it says nothing of the clusters
  */
-export function requireToken(tokens: Tokens, openPaths: readonly string[]): MiddlewareHandler {
-  return async (context, next) => {
+export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: readonly string[]): MiddlewareHandler {
+  return async (context: Context<{ Variables: RefusalVariables }>, next) => {
     const { method, path } = context.req
     const reads = readingMethods.includes(method)
     if (reads && openPaths.includes(path)) return await next()
     const authorization = context.req.header('authorization')
     const shown = tokens.shownIn(authorization)
     if (shown === 'none') {
+      const waitSeconds = failed.add(remoteAddressOf(context))
+      if (waitSeconds !== null) {
+        context.header('Retry-After', String(waitSeconds))
+        context.set('unaudited', true)
+        throw new RefusedError(
+          'TooManyRequests',
+          `Authorization: too many requests without the right token came from this address; send one with the token that tandem was started with (--tokenFile), or wait ${waitSeconds} s`,
+        )
+      }
       context.header('WWW-Authenticate', 'Bearer')
       const problem = bearerOf(authorization) === null ? 'is missing' : 'the token is not the right one'
       throw new RefusedError(

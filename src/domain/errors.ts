@@ -15,6 +15,7 @@ export const refusalStatus = {
   CannotCommit: 409,
   FormerSourceChanged: 409,
   RequestTooLarge: 413,
+  TooManyRequests: 429,
   UnsupportedTopology: 422,
   UnsupportedVersion: 422,
   UnsupportedCollection: 422,

@@ -53,6 +53,8 @@ export interface JournalFields {
   'request failed': { error: string }
   'fault injected': { crashAt: string | undefined; dropEventsOf: string | null }
   notice: { notice: string }
+  'tokens refused': { remoteAddress: string | null; attempts: number; failuresPerMinuteMax: number }
+  'connections refused': { connections: number; connectionsMax: number }
   'tokens read again': Record<never, never>
   'tokens not read again': { error: string }
   'log reopened': Record<never, never>
@@ -100,6 +102,8 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'request failed': 'error',
   'fault injected': 'warn',
   notice: 'warn',
+  'tokens refused': 'warn',
+  'connections refused': 'warn',
   'tokens read again': 'info',
   'tokens not read again': 'error',
   'log reopened': 'info',

@@ -1,4 +1,5 @@
 import { type Api, createApi } from '../../src/api/app.ts'
+import type { RefusedTokens } from '../../src/api/failed-tokens.ts'
 import type { Instance } from '../../src/api/instance.ts'
 import { Sampler } from '../../src/api/sampler.ts'
 import { Tokens } from '../../src/api/tokens.ts'
@@ -107,6 +108,7 @@ export interface ApiUnderTest {
   sampler: Sampler
   instance: RecordingInstance
   internalErrors: unknown[]
+  tokensRefused: RefusedTokens[]
   /** Sends a POST with this body: text as it is, anything else as JSON. */
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply>
   get(path: string, headers?: Record<string, string>): Promise<Reply>
@@ -131,7 +133,9 @@ export function apiUnderTest({ token, readToken, anyHost = false }: Guards = {})
   const onInternalError = (error: unknown) => internalErrors.push(error)
   const sampler = new Sampler(instance, { onInternalError })
   const tokens = token === undefined ? null : new Tokens({ control: token, read: readToken ?? null })
-  const api = createApi({ instance, sampler, version: '1.2.3', tokens, anyHost, onInternalError })
+  const tokensRefused: RefusedTokens[] = []
+  const onTokensRefused = (refused: RefusedTokens) => tokensRefused.push(refused)
+  const api = createApi({ instance, sampler, version: '1.2.3', tokens, anyHost, onInternalError, onTokensRefused })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }
@@ -141,6 +145,7 @@ export function apiUnderTest({ token, readToken, anyHost = false }: Guards = {})
     sampler,
     instance,
     internalErrors,
+    tokensRefused,
     post: (path, body, headers = {}) =>
       send(path, {
         method: 'POST',
