@@ -35,6 +35,7 @@ export async function serve(options: ServeCommandOptions, version: string): Prom
     journal,
     loadLevel: options.loadLevel,
     redis: options.redis,
+    redisTls: options.redisTls,
     atStep: (step) => {
       journal('commit step', { step })
       // Fault tests: die here as by kill -9.

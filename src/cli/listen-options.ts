@@ -1,9 +1,8 @@
 import { X509Certificate } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { isIP, isIPv4 } from 'node:net'
-import { createSecureContext } from 'node:tls'
 import { type Command, InvalidArgumentError } from 'commander'
 import type { TokenPair } from '../api/tokens.ts'
+import { readCertificate } from './certificate.ts'
 import { openFileNotices, readTokens, type TokenOptions } from './token.ts'
 import { nonEmpty } from './values.ts'
 
@@ -50,7 +49,7 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
   const tokenOptions = { token, tokenFile, readTokenFile }
   const read = readTokens(tokenOptions)
   if ('problem' in read) return command.error(`error: ${read.problem}`)
-  const tls = tlsCert ? readCertificate(command, tlsCert, tlsKey ?? tlsCert) : null
+  const tls = tlsCert ? readCertificate(command, '--tlsCert', tlsCert, tlsKey ?? tlsCert) : null
   const notices = [tokenFile, readTokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
   return { bind, tls, tokens: read.tokens, tokenOptions, notices: [...notices, ...expired(tls)] }
 }
@@ -58,28 +57,6 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
 /** Only this machine reaches it. */
 export function isLoopback(address: string): boolean {
   return address === '::1' || (isIPv4(address) && address.startsWith('127.'))
-}
-
-function readCertificate(command: Command, certFile: string, keyFile: string): { cert: string; key: string } {
-  const [cert, key] = [readPem(command, '--tlsCert', certFile), readPem(command, '--tlsKey', keyFile)]
-  try {
-    // Without both it throws; so it does when they do not belong together.
-    createSecureContext({ cert, key })
-    return { cert, key }
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    return command.error(
-      `error: --tlsCert: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, as PEM (${code})`,
-    )
-  }
-}
-
-function readPem(command: Command, option: string, file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (error) {
-    return command.error(`error: ${option}: cannot read ${file}: ${(error as NodeJS.ErrnoException).code}`)
-  }
 }
 
 function expired(tls: ListenOptions['tls']): string[] {

@@ -53,6 +53,7 @@ export interface JournalFields {
   'request failed': { error: string }
   'fault injected': { crashAt: string | undefined; dropEventsOf: string | null }
   notice: { notice: string }
+  'insecure connection': { problem: string; remedy: string }
   'tokens refused': { remoteAddress: string | null; attempts: number; failuresPerMinuteMax: number }
   'connections refused': { connections: number; connectionsMax: number }
   'tokens read again': Record<never, never>
@@ -102,6 +103,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'request failed': 'error',
   'fault injected': 'warn',
   notice: 'warn',
+  'insecure connection': 'warn',
   'tokens refused': 'warn',
   'connections refused': 'warn',
   'tokens read again': 'info',

@@ -64,6 +64,16 @@ function isSaidRightly(user: string): boolean {
   return !said.includes(',') && said.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
 }
 
+/** Options by which the server's certificate is not checked, or not for its host (https://www.mongodb.com/docs/manual/reference/connection-string-options/). */
+const unverifiedOptions = ['tlsInsecure', 'tlsAllowInvalidCertificates', 'tlsAllowInvalidHostnames']
+
+/** Those of a connection string, as MongoDB spells them. */
+export function unverifiedOptionsOf(uri: string): string[] {
+  const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
+  const on = new Set(given.filter(([, value]) => value.toLowerCase() === 'true').map(([option]) => option))
+  return unverifiedOptions.filter((option) => on.has(option.toLowerCase()))
+}
+
 function uriOptions(rest: string): [option: string, value: string][] {
   const queryStart = rest.indexOf('?')
   if (queryStart === -1) return []

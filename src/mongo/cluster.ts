@@ -3,6 +3,7 @@ import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { namespace } from '../domain/namespace.ts'
+import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
@@ -34,6 +35,8 @@ type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
 export class Cluster {
   readonly name: ClusterName
   readonly client: MongoClient
+  /** Options of the connection string by which certificates are not verified. */
+  readonly unverified: readonly string[]
   /** Clusters without authentication let a command pass user write blocking by this field; others refuse it. */
   writesCarryBypass = false
   /** Spoken to through mongos (`readFacts` finds out). */
@@ -50,10 +53,13 @@ export class Cluster {
   #clock: ServerClock | null = null
   #writes = 0
   readonly #appName: string
+  /** Servers of the cluster that the driver has found, as host:port. */
+  readonly #servers = new Set<string>()
 
   constructor(name: ClusterName, uri: string, appName: string) {
     this.name = name
     this.#appName = appName
+    this.unverified = unverifiedOptionsOf(uri)
     this.client = new MongoClient(uri, {
       appName,
       maxPoolSize: 64,
@@ -64,6 +70,18 @@ export class Cluster {
       heartbeatFrequencyMS: 2_000,
       readPreference: 'primary',
     })
+    this.client.on('serverOpening', ({ address }) => this.#servers.add(address))
+    this.client.on('serverClosed', ({ address }) => this.#servers.delete(address))
+  }
+
+  /** As host:port, or the path of a socket: those of the connection string, and those that the driver has found. */
+  get hosts(): string[] {
+    const named = this.client.options.srvHost ? [] : this.client.options.hosts.map(String)
+    return [...new Set([...named, ...this.#servers])]
+  }
+
+  get encrypted(): boolean {
+    return this.client.options.tls
   }
 
   /** The newest operation time any reply of this cluster carried. */

@@ -106,7 +106,9 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
   async check(configuration: StartConfiguration): Promise<Finding[]> {
     const { clusters } = this.#parts
     try {
-      return await findEverything(configuration, clusters[configuration.source], clusters[configuration.destination])
+      const [source, destination] = [clusters[configuration.source], clusters[configuration.destination]]
+      const found = await findEverything(configuration, source, destination)
+      return [...found, ...this.#parts.transportRisks()]
     } catch (error) {
       throw asRefusal(error, 'check')
     }

@@ -22,6 +22,7 @@ describe('running an instance', () => {
       cluster0: 'mongodb://a.test',
       cluster1: 'mongodb://b.test',
       redis: null,
+      redisTls: {},
       port: 27182,
       bind: '127.0.0.1',
       tls: null,
