@@ -4,7 +4,7 @@
  */
 
 /** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest: as the driver splits it. */
-const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?[^/?@]+(?<rest>(?:[/?][\s\S]*)?)$/
+export const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?[^/?@]+(?<rest>(?:[/?][\s\S]*)?)$/
 
 /** Problems of one connection string, in words that never contain any of it. Empty when it may be used. */
 export function checkUri(name: string, uri: string): string[] {

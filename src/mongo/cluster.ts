@@ -3,6 +3,7 @@ import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { namespace } from '../domain/namespace.ts'
+import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
@@ -53,12 +54,14 @@ export class Cluster {
   #clock: ServerClock | null = null
   #writes = 0
   readonly #appName: string
+  readonly #uri: string
   /** Servers of the cluster that the driver has found, as host:port. */
   readonly #servers = new Set<string>()
 
   constructor(name: ClusterName, uri: string, appName: string) {
     this.name = name
     this.#appName = appName
+    this.#uri = uri
     this.unverified = unverifiedOptionsOf(uri)
     this.client = new MongoClient(uri, {
       appName,
@@ -78,6 +81,27 @@ export class Cluster {
   get hosts(): string[] {
     const named = this.client.options.srvHost ? [] : this.client.options.hosts.map(String)
     return [...new Set([...named, ...this.#servers])]
+  }
+
+  /** Asks one shard itself, past the routers, over a connection that is made for it and closed afterwards; `host` as in `config.shards`. */
+  async onShard<Result>(
+    host: string,
+    work: (read: (database: string, command: Document) => Promise<Document>) => Promise<Result>,
+  ): Promise<Result> {
+    const { credentials } = this.client.options
+    const client = new MongoClient(shardUri(this.#uri, host), {
+      appName: this.#appName,
+      maxPoolSize: 1,
+      serverSelectionTimeoutMS: 5_000,
+      connectTimeoutMS: 5_000,
+      readPreference: 'primary',
+      ...(credentials?.source ? { authSource: credentials.source } : {}),
+    })
+    try {
+      return await work((database, command) => client.db(database).command(command, { timeoutMS: defaultTimeoutMS }))
+    } finally {
+      await client.close()
+    }
   }
 
   get encrypted(): boolean {

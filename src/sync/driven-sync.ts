@@ -127,6 +127,7 @@ export class DrivenSync {
       mongosyncID: this.#parts.mongosyncID,
       retrying: this.#parts.context.monitor.current,
       warnings: [...this.#pulse.warnings, ...this.#transportWarnings],
+      instances: this.#pulse.instances,
       strandedBytes: this.#pulse.strandedBytes,
       throttle: this.throttle,
       coordinator: this.#pulse.coordinator,
