@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Instance } from './api/instance.ts'
+import { clusterRisks, redisRisks } from './checks/transport.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
-import type { AuditEntry, CommandCall } from './domain/audit-entry.ts'
+import type { AuditEntry, CommandCall, ReceivedCommand } from './domain/audit-entry.ts'
 import { addCircumstances } from './domain/circumstances.ts'
 import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
 import type { CommitRequest } from './domain/commit-request.ts'
@@ -13,6 +14,7 @@ import type { InstancesReport } from './domain/instances.ts'
 import type { Journal } from './domain/journal.ts'
 import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
+import type { RedisTls } from './domain/redis-url.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
 import type { TeamAnswers, TeamCommand } from './domain/team-command.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
@@ -36,6 +38,7 @@ export interface ComposeOptions {
   loadLevel: LoadLevel
   /** Where instances tell each other that they are alive; null: in the metadata database. */
   redis: string | null
+  redisTls: RedisTls
   /** Called at each named step of a commit or a reversal, when it begins. */
   atStep: (step: string) => void
   /** The instance has reached FAILED. */
@@ -145,11 +148,19 @@ export class ComposedInstance implements Instance {
     }
   }
 
-  recordCommand(call: CommandCall, admitted: boolean): void {
-    const { time, ...rest } = call
-    // A line has a time of its own, of when the command was answered.
+  async commandReceived(call: ReceivedCommand): Promise<void> {
+    await this.#writeDown({ ...call, outcome: 'received', error: null, mongosyncID: this.#options.id }, true)
+  }
+
+  commandAnswered(call: CommandCall, admitted: boolean): void {
+    void this.#writeDown({ ...call, mongosyncID: this.#options.id }, admitted)
+  }
+
+  async #writeDown(entry: AuditEntry, admitted: boolean): Promise<void> {
+    const { time, mongosyncID: _id, ...rest } = entry
+    // A line has a time of its own.
     this.#options.journal('audit', { received: time, ...rest })
-    if (admitted) this.#trail.add({ ...call, mongosyncID: this.#options.id })
+    if (admitted) await this.#trail.add(entry)
   }
 
   async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
@@ -206,9 +217,14 @@ export class ComposedInstance implements Instance {
       cluster0: await this.#connect('cluster0'),
       cluster1: await this.#connect('cluster1'),
     }
-    const { redis } = this.#options
+    const { redis, redisTls } = this.#options
+    const transportRisks = (): Finding[] => [
+      ...clusterNames.flatMap((name) => clusterRisks(this.#clusters[name])),
+      ...redisRisks(redis),
+    ]
+    for (const { message, remedy } of transportRisks()) journal('insecure connection', { problem: message, remedy })
     // Most do without, and its client takes a sixth of the time that everything takes to load.
-    if (redis !== null) this.#redis = await openRedis(redis, facts)
+    if (redis !== null) this.#redis = await openRedis(redis, redisTls, facts)
     const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context)
     const stored = await findStored()
     const story = new Story(journal, () => context.monitor.current?.what)
@@ -223,6 +239,7 @@ export class ComposedInstance implements Instance {
       // One Redis serves both directions; in the metadata database it is where the sync is.
       liveness: (destination) => this.#redis ?? new MongoLiveness(destination),
       redis: redis !== null,
+      transportRisks,
       findStored,
       onTransition: (snapshot) => {
         if (story.told(snapshot) === 'FAILED') onFailure()
@@ -258,7 +275,7 @@ export class ComposedInstance implements Instance {
   }
 }
 
-async function openRedis(url: string, facts: Record<ClusterName, ClusterFacts>): Promise<RedisLiveness> {
+async function openRedis(url: string, tls: RedisTls, facts: Record<ClusterName, ClusterFacts>): Promise<RedisLiveness> {
   const { RedisLiveness } = await import('./redis/redis-liveness.ts')
-  return new RedisLiveness(url, [facts.cluster0.identity, facts.cluster1.identity].sort().join(':'))
+  return new RedisLiveness(url, [facts.cluster0.identity, facts.cluster1.identity].sort().join(':'), { tls })
 }

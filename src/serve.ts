@@ -1,9 +1,12 @@
 import process from 'node:process'
 import { createApi } from './api/app.ts'
+import type { RefusedTokens } from './api/failed-tokens.ts'
 import { Sampler } from './api/sampler.ts'
-import { serveApi } from './api/server.ts'
+import { type ServeOptions, serveApi } from './api/server.ts'
+import { Tokens } from './api/tokens.ts'
 import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
+import { readTokens } from './cli/token.ts'
 import { collectInOneGo } from './collect-garbage.ts'
 import { ComposedInstance, type ComposeOptions } from './compose.ts'
 import { errorStack, errorText } from './domain/error-text.ts'
@@ -27,12 +30,6 @@ export async function serve(
     rotate()
     journal('log rotated', {})
   })
-  if (options.logPath !== null) {
-    process.on('SIGHUP', () => {
-      reopen()
-      journal('log reopened', {})
-    })
-  }
   for (const notice of options.notices) journal('notice', { notice })
   const instance = compose({
     cluster0: options.cluster0,
@@ -41,6 +38,7 @@ export async function serve(
     journal,
     loadLevel: options.loadLevel,
     redis: options.redis,
+    redisTls: options.redisTls,
     atStep: (step) => journal('commit step', { step }),
     onFailure: () => {
       if (options.exitOnFailure) setTimeout(() => process.exit(1), 1_000)
@@ -48,16 +46,31 @@ export async function serve(
   })
   const onInternalError = (error: unknown): void =>
     journal('request failed', { error: errorStack(error) ?? errorText(error) })
+  const onTokensRefused = (refused: RefusedTokens): void => journal('tokens refused', refused)
   const sampler = new Sampler(instance, { onInternalError })
-  const { port, bind, tls, token } = options
-  const api = createApi({ instance, sampler, version, token, anyHost: !isLoopback(bind), onInternalError })
-  const onClosing = (): void => sampler.close()
-  const server = await serveApi({ api, port, hostname: bind, tls, onClosing }).catch((error: Error) => {
-    journal('cannot listen', { error: error.message })
-    if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
-    process.exit(1)
+  const { port, bind, tls } = options
+  const tokens = options.tokens && new Tokens(options.tokens)
+  const api = createApi({
+    instance,
+    sampler,
+    version,
+    tokens,
+    anyHost: !isLoopback(bind),
+    onInternalError,
+    onTokensRefused,
   })
-  journal('listening', { bind, port: server.port, tls: tls !== null, token: token !== null, version })
+  onHangUp(options, { journal, reopen, tokens, sampler })
+  const onConnectionsRefused: ServeOptions['onConnectionsRefused'] = (refused) =>
+    journal('connections refused', refused)
+  const onClosing = (): void => sampler.close()
+  const server = await serveApi({ api, port, hostname: bind, tls, onConnectionsRefused, onClosing }).catch(
+    (error: Error) => {
+      journal('cannot listen', { error: error.message })
+      if (options.logPath !== null) process.stderr.write(`error: ${error.message}\n`)
+      process.exit(1)
+    },
+  )
+  journal('listening', { bind, port: server.port, tls: tls !== null, token: tokens !== null, version })
 
   let stopping = false
   const stop = async (): Promise<void> => {
@@ -70,6 +83,34 @@ export async function serve(
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())
   process.on('SIGPIPE', () => {})
+}
+
+/** SIGHUP: goes on in the file that has the log's name now, and reads the tokens again. Without either it ends the process, as it does any. */
+function onHangUp(
+  { logPath, tokenOptions }: ServeCommandOptions,
+  {
+    journal,
+    reopen,
+    tokens,
+    sampler,
+  }: Pick<OpenLog, 'journal' | 'reopen'> & { tokens: Tokens | null; sampler: Sampler },
+): void {
+  const fromFiles = tokenOptions.tokenFile !== undefined || tokenOptions.readTokenFile !== undefined
+  if (logPath === null && !fromFiles) return
+  process.on('SIGHUP', () => {
+    if (logPath !== null) {
+      reopen()
+      journal('log reopened', {})
+    }
+    if (tokens === null || !fromFiles) return
+    const read = readTokens(tokenOptions)
+    if ('problem' in read) return journal('tokens not read again', { error: read.problem })
+    if (read.tokens === null) return
+    tokens.replace(read.tokens)
+    // Who listens with a token that is gone is asked for the new one when it comes back.
+    sampler.disconnect()
+    journal('tokens read again', {})
+  })
 }
 
 function openLog(options: ServeCommandOptions): OpenLog {

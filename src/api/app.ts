@@ -2,15 +2,17 @@ import { Hono } from 'hono'
 import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { failure, wrongMethod } from './answers.ts'
-import { auditCommands } from './audit-commands.ts'
+import { auditAdmitted, auditCommands, type CommandBook } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
+import { FailedTokens, type RefusedTokens } from './failed-tokens.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
 import type { Instance } from './instance.ts'
@@ -18,6 +20,7 @@ import { instancesAnswerSchema, renderInstances } from './instances-schema.ts'
 import { limitsAnswerSchema, limitsBodySchema, parseLimits, renderLimits } from './limits-schema.ts'
 import { metricsContentType, renderMetrics } from './metrics.ts'
 import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
+import { oneAtATime } from './one-at-a-time.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { requireToken } from './require-token.ts'
@@ -26,6 +29,7 @@ import { emptyBodySchema, healthSchema, successSchema } from './schemas.ts'
 import { sendToAllRoutes } from './send-to-all.ts'
 import { parseStartBody, readStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
+import type { Tokens } from './tokens.ts'
 
 export interface ApiDependencies {
   instance: Instance
@@ -33,12 +37,14 @@ export interface ApiDependencies {
   sampler: Sampler
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
-  /** What requests must show; null: nothing. */
-  token?: string | null
+  /** One of which requests must show; null: none is asked for. */
+  tokens?: Tokens | null
   /** Other machines reach it, so a Host header may name anything. Only with a token. */
   anyHost?: boolean
   /** Told of errors that are nobody's refusal; the client only learns that there was one. */
   onInternalError?: (error: unknown) => void
+  /** Called when an address has failed to show a token too often; once a minute at most. */
+  onTokensRefused?: (refused: RefusedTokens) => void
 }
 
 export type Api = ReturnType<typeof createApi>
@@ -48,8 +54,14 @@ const openPaths = ['/healthz', ...dashboardPaths]
 
 /** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
 export function createApi(dependencies: ApiDependencies) {
-  const { instance, sampler, version, token = null, anyHost = false, onInternalError = () => {} } = dependencies
+  const { instance, sampler, version, tokens = null, anyHost = false } = dependencies
+  const { onInternalError = () => {}, onTokensRefused = () => {} } = dependencies
+  const check = oneAtATime('check', (configuration: StartConfiguration) => instance.check(configuration))
   const success = { success: true } as const
+  const book: CommandBook = {
+    received: (call) => instance.commandReceived(call),
+    answered: (call, admitted) => instance.commandAnswered(call, admitted),
+  }
   const noBody = { schema: emptyBodySchema, required: false }
 
   /** Null while the instance is connecting: metrics are there from the first moment. */
@@ -68,9 +80,12 @@ export function createApi(dependencies: ApiDependencies) {
       context.header('X-Content-Type-Options', 'nosniff')
       await next()
     })
-    .use(auditCommands((call, admitted) => instance.recordCommand(call, admitted)))
+    .use(auditCommands(book, ({ req }) => tokens?.shownIn(req.header('authorization')) ?? 'none'))
     .use(guardHost(anyHost))
-    .use(token === null ? (_context, next) => next() : requireToken(token, openPaths))
+    .use(
+      tokens === null ? (_context, next) => next() : requireToken(tokens, new FailedTokens(onTokensRefused), openPaths),
+    )
+    .use(auditAdmitted(book))
 
     .post(
       '/api/v1/start',
@@ -91,12 +106,12 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/check',
       describeCommand(
         'check',
-        'Looks at both clusters as start would, changes nothing, and tells everything it finds.',
+        'Looks at both clusters as start would, changes nothing, and tells everything it finds. One at a time.',
         { schema: startBodySchema, required: true },
         findingsAnswerSchema,
       ),
       async (context) =>
-        context.json(renderFindings(await instance.check(readStartBody(await readJsonObject(context.req.raw))))),
+        context.json(renderFindings(await check(readStartBody(await readJsonObject(context.req.raw))))),
     )
     .all('/api/v1/check', (context) => wrongMethod(context, 'POST'))
 
@@ -264,7 +279,7 @@ export function createApi(dependencies: ApiDependencies) {
           documentation: {
             info: { title: 'tandem', version, description },
             components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
-            security: token === null ? [] : [{ token: [] }],
+            security: tokens === null ? [] : [{ token: [] }],
           },
         }),
       )

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { type AuditEntry, auditedCommands } from '../domain/audit-entry.ts'
+import { type AuditEntry, auditedCommands, auditOutcomes, tokenUses } from '../domain/audit-entry.ts'
 import { refusalNames } from '../domain/errors.ts'
 import { objectOf } from './strict-schema.ts'
 
@@ -10,8 +10,19 @@ const entrySchema = objectOf({
   mongosyncID: v.pipe(v.string(), v.description('The instance that was asked.')),
   command: v.pipe(v.picklist(auditedCommands), v.description('The command.')),
   remoteAddress: v.nullable(v.pipe(v.string(), v.description('Where the connection came from; null: not known.'))),
-  outcome: v.pipe(v.picklist(['accepted', 'refused']), v.description('What became of it.')),
-  error: v.nullable(v.pipe(v.picklist(refusalNames), v.description('Name of the error; null: accepted.'))),
+  token: v.nullable(
+    v.pipe(
+      v.picklist(tokenUses),
+      v.description(
+        'The token that the request showed: that of --tokenFile (control), that of --readTokenFile (read), or none; null: the entry is of an earlier release, which did not write it down.',
+      ),
+    ),
+  ),
+  outcome: v.pipe(
+    v.picklist(auditOutcomes),
+    v.description('What became of it; received: no answer yet, or the instance ended before there was one.'),
+  ),
+  error: v.nullable(v.pipe(v.picklist(refusalNames), v.description('Name of the error; null: not refused.'))),
 })
 
 export const auditAnswerSchema = objectOf({
@@ -22,11 +33,12 @@ export const auditAnswerSchema = objectOf({
 export function renderAudit(entries: readonly AuditEntry[]): v.InferOutput<typeof auditAnswerSchema> {
   return {
     success: true,
-    entries: entries.map(({ time, mongosyncID, command, remoteAddress, outcome, error }) => ({
+    entries: entries.map(({ time, mongosyncID, command, remoteAddress, token, outcome, error }) => ({
       time,
       mongosyncID,
       command,
       remoteAddress,
+      token,
       outcome,
       error,
     })),

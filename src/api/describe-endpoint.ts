@@ -12,7 +12,8 @@ const answer = (description: string, schema: GenericSchema) => ({
 /** Refusals that any request may meet. */
 const commonFailures = {
   401: answer('Unauthorized: the token of --tokenFile is missing or another one.', failureSchema),
-  403: answer('Foreign Host or Origin.', failureSchema),
+  403: answer('Foreign Host or Origin; of a command also Forbidden: the token only reads.', failureSchema),
+  429: answer('TooManyRequests: without the right token; or another check is under way.', failureSchema),
   500: answer('InternalError.', failureSchema),
 }
 

@@ -1,4 +1,4 @@
-import type { AuditEntry, CommandCall } from '../domain/audit-entry.ts'
+import type { AuditEntry, CommandCall, ReceivedCommand } from '../domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import type { CommitRequest } from '../domain/commit-request.ts'
 import type { Finding } from '../domain/finding.ts'
@@ -37,8 +37,10 @@ export interface Instance {
   sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers>
   /** Who sent which command, the newest first. */
   audit(): Promise<AuditEntry[]>
-  /** Writes a command down. Never fails and is never waited for. `admitted`: it was not kept out by the API's guards. */
-  recordCommand(call: CommandCall, admitted: boolean): void
+  /** Writes down a command that is about to be carried out. Resolves when it is stored, within about a second at most; never rejects. */
+  commandReceived(call: ReceivedCommand): Promise<void>
+  /** Writes down its outcome. `admitted`: it was not kept out by the API's guards. Never throws. */
+  commandAnswered(call: CommandCall, admitted: boolean): void
   /** What the last verdict found different, the first thousand of `total`. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /** Makes what it named equal again from the source; resolves with the number of documents looked at. */

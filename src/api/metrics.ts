@@ -98,6 +98,29 @@ function metricsOf(progress: Progress | null, version: string): Metric[] {
       'How long the sync could stand still before the oplog of the source has overtaken it; absent while not known.',
       progress.oplogSecondsRemaining,
     ),
+    gauge(
+      'tandem_oplog_visible',
+      'Whether the oplog of the source, of each shard, could be read; absent once it does not matter any more.',
+      progress.oplogVisible === undefined ? null : Number(progress.oplogVisible),
+    ),
+    gauge(
+      'tandem_copying',
+      'Whether this instance is RUNNING and the copy has not ended.',
+      progress.info === null ? null : Number(progress.state === 'RUNNING' && progress.info === 'collection copy'),
+    ),
+    gauge(
+      'tandem_instances',
+      'Instances of the sync as this one sees them; those lost for more than a day are left out.',
+      ...(['alive', 'lost'] as const).flatMap((status) =>
+        progress.instances ? [{ labels: { status }, value: progress.instances[status] }] : [],
+      ),
+    ),
+    gauge('tandem_mismatches', 'What the last verdict found different.', progress.mismatches),
+    gauge(
+      'tandem_differing_documents',
+      'Documents that stayed different over several comparisons, and are compared again.',
+      progress.differingDocuments,
+    ),
     gauge('tandem_warnings', 'How many warnings progress shows.', progress.warnings?.length ?? 0),
     gauge('tandem_retrying', 'Whether something is being tried again.', Number(progress.retrying !== undefined)),
     gauge(

@@ -1,32 +1,47 @@
-import { createHash, timingSafeEqual } from 'node:crypto'
-import type { MiddlewareHandler } from 'hono'
+import type { Context, MiddlewareHandler } from 'hono'
 import { RefusedError } from '../domain/errors.ts'
+import { type RefusalVariables, remoteAddressOf } from './audit-commands.ts'
+import type { FailedTokens } from './failed-tokens.ts'
+import { bearerOf, type Tokens } from './tokens.ts'
 
-/** Hono takes a HEAD for a GET. */
-const openMethods = ['GET', 'HEAD']
+/** Hono handles a HEAD as a GET. */
+const readingMethods = ['GET', 'HEAD']
 
 /**
- * Lets pass who shows the token (`Authorization: Bearer …`). Everything else is answered 401, unknown paths as well.
- * @param openPaths what anybody may read: it tells nothing of the clusters
+ * Admits requests that show a token (`Authorization: Bearer …`); with the read-only one, GET (and HEAD) alone. Everything else is
+ * answered 401 or 403, unknown paths as well, and 429 where that happens too often.
+ * @param openPaths what anybody may read: it says nothing of the clusters
  */
-export function requireToken(token: string, openPaths: readonly string[]): MiddlewareHandler {
-  const expected = digestOf(token)
-  return async (context, next) => {
-    if (!(openMethods.includes(context.req.method) && openPaths.includes(context.req.path))) {
-      const [, given] = /^Bearer +(\S+)$/i.exec(context.req.header('authorization') ?? '') ?? []
-      // Digests have one length: how long the comparison takes tells nothing of the token, nor of its length.
-      if (given === undefined || !timingSafeEqual(digestOf(given), expected)) {
-        context.header('WWW-Authenticate', 'Bearer')
+export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: readonly string[]): MiddlewareHandler {
+  return async (context: Context<{ Variables: RefusalVariables }>, next) => {
+    const { method, path } = context.req
+    const reads = readingMethods.includes(method)
+    if (reads && openPaths.includes(path)) return await next()
+    const authorization = context.req.header('authorization')
+    const shown = tokens.shownIn(authorization)
+    if (shown === 'none') {
+      const waitSeconds = failed.add(remoteAddressOf(context))
+      if (waitSeconds !== null) {
+        context.header('Retry-After', String(waitSeconds))
+        context.set('unaudited', true)
         throw new RefusedError(
-          'Unauthorized',
-          `Authorization: ${given === undefined ? 'is missing' : 'the token is not the right one'}; send Bearer and the token that tandem was started with (--tokenFile)`,
+          'TooManyRequests',
+          `Authorization: too many requests without the right token came from this address; send one with the token that tandem was started with (--tokenFile), or wait ${waitSeconds} s`,
         )
       }
+      context.header('WWW-Authenticate', 'Bearer')
+      const problem = bearerOf(authorization) === null ? 'is missing' : 'the token is not the right one'
+      throw new RefusedError(
+        'Unauthorized',
+        `Authorization: ${problem}; send Bearer and the token that tandem was started with (--tokenFile)`,
+      )
     }
-    await next()
+    if (shown === 'read' && !reads) {
+      throw new RefusedError(
+        'Forbidden',
+        `Authorization: the token of --readTokenFile allows GET alone, and this is a ${method}; send the token of --tokenFile. Nothing was changed`,
+      )
+    }
+    return await next()
   }
-}
-
-function digestOf(text: string): Buffer {
-  return createHash('sha256').update(text).digest()
 }

@@ -65,6 +65,11 @@ export class Sampler {
   /** Ends every listener, and whoever comes later. */
   close(): void {
     this.#closed = true
+    this.disconnect()
+  }
+
+  /** Ends every listener there is; they may come back. */
+  disconnect(): void {
     this.#rest()
     for (const listener of this.#listeners) listener.end()
     this.#listeners.clear()

@@ -3,6 +3,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { getRequestListener, type HttpBindings } from '@hono/node-server'
 import { answerBadClients, badRequest } from './bad-client.ts'
+import { RarelyTold } from './rarely-told.ts'
 
 export interface ServeOptions {
   api: { fetch: (request: Request, env: Partial<HttpBindings>) => Response | Promise<Response> }
@@ -13,6 +14,10 @@ export interface ServeOptions {
   /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
   headersTimeoutSeconds?: number
   requestTimeoutSeconds?: number
+  /** Connections beyond these are closed as soon as they are made. */
+  connectionsMax?: number
+  /** Called when connections were closed so, with how many since the last call; once a minute at most. */
+  onConnectionsRefused?: (refused: { connections: number; connectionsMax: number }) => void
   /** Called when closing begins: ends the answers that would go on for ever. */
   onClosing?: () => void
 }
@@ -24,6 +29,8 @@ export interface ServedApi {
 }
 
 const closeGraceMilliseconds = 2_000
+/** Many times what scrapers, dashboards (six for each browser) and commands need; far below the usual limit of open files (1,024). */
+const connectionsMaxDefault = 256
 
 /** Listens for the API. Port 0 takes a free one. */
 export async function serveApi(options: ServeOptions): Promise<ServedApi> {
@@ -34,6 +41,8 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     tls = null,
     headersTimeoutSeconds = 10,
     requestTimeoutSeconds = 30,
+    connectionsMax = connectionsMaxDefault,
+    onConnectionsRefused = () => {},
     onClosing = () => {},
   } = options
   const limits = {
@@ -49,6 +58,9 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
   const server = tls
     ? createHttpsServer({ ...limits, handshakeTimeout: limits.headersTimeout, ...tls, minVersion: 'TLSv1.2' }, listener)
     : createHttpServer(limits, listener)
+  server.maxConnections = connectionsMax
+  const refused = new RarelyTold(onConnectionsRefused)
+  server.on('drop', () => refused.add((connections) => ({ connections, connectionsMax })))
   answerBadClients(server)
   await listen(server, port, hostname)
   return { port: (server.address() as AddressInfo).port, close: () => close(server, onClosing) }

@@ -1,9 +1,9 @@
 import { X509Certificate } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { isIP, isIPv4 } from 'node:net'
-import { createSecureContext } from 'node:tls'
 import { type Command, InvalidArgumentError } from 'commander'
-import { openFileNotices, readToken } from './token.ts'
+import type { TokenPair } from '../api/tokens.ts'
+import { readCertificate } from './certificate.ts'
+import { openFileNotices, readTokens, type TokenOptions } from './token.ts'
 import { nonEmpty } from './values.ts'
 
 /** Where an instance listens, and what keeps strangers out there. */
@@ -12,8 +12,10 @@ export interface ListenOptions {
   bind: string
   /** As PEM, the certificate with those between it and its authority; null: without TLS. */
   tls: { cert: string; key: string } | null
-  /** What requests have to show; null: nothing. */
-  token: string | null
+  /** One of which requests have to show; null: none is asked for. */
+  tokens: TokenPair | null
+  /** Where they came from, to be read again. */
+  tokenOptions: TokenOptions
 }
 
 export function addListenOptions(command: Command): Command {
@@ -28,11 +30,12 @@ export function addListenOptions(command: Command): Command {
     .option('--tlsKey <file>', 'PEM file with its private key; left out, the file of --tlsCert holds it', nonEmpty)
     .option('--token <token>', 'what requests must show (Authorization: Bearer …)', nonEmpty)
     .option('--tokenFile <file>', 'file with that token, which ps and the environment do not show', nonEmpty)
+    .option('--readTokenFile <file>', 'file with a second token, which allows GET alone: for monitoring', nonEmpty)
 }
 
 /** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
 export function readListenOptions(command: Command): ListenOptions & { notices: string[] } {
-  const { bind, tlsCert, tlsKey, token, tokenFile } = command.opts()
+  const { bind, tlsCert, tlsKey, token, tokenFile, readTokenFile } = command.opts()
   const missing = [
     ...(tlsCert ? [] : ['--tlsCert FILE (with --tlsKey FILE)']),
     ...(token || tokenFile ? [] : ['--tokenFile FILE']),
@@ -43,38 +46,17 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
     )
   }
   if (tlsKey && !tlsCert) command.error('error: --tlsKey: give its certificate by --tlsCert as well')
-  const read = readToken({ token, tokenFile })
+  const tokenOptions = { token, tokenFile, readTokenFile }
+  const read = readTokens(tokenOptions)
   if ('problem' in read) return command.error(`error: ${read.problem}`)
-  const tls = tlsCert ? readCertificate(command, tlsCert, tlsKey ?? tlsCert) : null
-  const notices = [tokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
-  return { bind, tls, token: read.token, notices: [...notices, ...expired(tls)] }
+  const tls = tlsCert ? readCertificate(command, '--tlsCert', tlsCert, tlsKey ?? tlsCert) : null
+  const notices = [tokenFile, readTokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
+  return { bind, tls, tokens: read.tokens, tokenOptions, notices: [...notices, ...expired(tls)] }
 }
 
 /** Only this machine reaches it. */
 export function isLoopback(address: string): boolean {
   return address === '::1' || (isIPv4(address) && address.startsWith('127.'))
-}
-
-function readCertificate(command: Command, certFile: string, keyFile: string): { cert: string; key: string } {
-  const [cert, key] = [readPem(command, '--tlsCert', certFile), readPem(command, '--tlsKey', keyFile)]
-  try {
-    // Without both it throws; so it does when they do not belong together.
-    createSecureContext({ cert, key })
-    return { cert, key }
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    return command.error(
-      `error: --tlsCert: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, as PEM (${code})`,
-    )
-  }
-}
-
-function readPem(command: Command, option: string, file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (error) {
-    return command.error(`error: ${option}: cannot read ${file}: ${(error as NodeJS.ErrnoException).code}`)
-  }
 }
 
 function expired(tls: ListenOptions['tls']): string[] {

@@ -1,11 +1,23 @@
+import { X509Certificate } from 'node:crypto'
 import type { Command } from 'commander'
-import { parseRedisUrl } from '../domain/redis-url.ts'
+import { parseRedisUrl, type RedisTls } from '../domain/redis-url.ts'
+import { readCertificate, readPem } from './certificate.ts'
+import { openFileNotices } from './token.ts'
+import { nonEmpty } from './values.ts'
 
-export function addRedisOption(command: Command): Command {
-  return command.option(
-    '--redis <url>',
-    'Redis by which several instances notice each other faster (or environment variable TANDEM_REDIS)',
-  )
+export function addRedisOptions(command: Command): Command {
+  return command
+    .option(
+      '--redis <url>',
+      'Redis by which several instances notice each other faster (or environment variable TANDEM_REDIS)',
+    )
+    .option('--redisTlsCAFile <file>', 'PEM file of the authorities that a rediss:// address is checked by', nonEmpty)
+    .option('--redisTlsCert <file>', 'PEM file with the certificate that is shown to that Redis', nonEmpty)
+    .option(
+      '--redisTlsKey <file>',
+      'PEM file with its private key; left out, the file of --redisTlsCert holds it',
+      nonEmpty,
+    )
 }
 
 /** Null without one. Ends the parsing with an error when it may not be used, without repeating it. */
@@ -22,4 +34,33 @@ export function readRedis(
   const parsed = parseRedisUrl(url)
   if ('problem' in parsed) command.error(`error: redis: ${parsed.problem} (--redis or TANDEM_REDIS)`)
   return url
+}
+
+/** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
+export function readRedisTls(command: Command, url: string | null): { tls: RedisTls; notices: string[] } {
+  const { redisTlsCAFile: caFile, redisTlsCert: certFile, redisTlsKey: keyFile } = command.opts()
+  const [given] = Object.entries({ redisTlsCAFile: caFile, redisTlsCert: certFile, redisTlsKey: keyFile })
+    .filter(([, file]) => file)
+    .map(([name]) => name)
+  const endpoint = url === null ? null : parseRedisUrl(url)
+  if (given && !(endpoint && 'tls' in endpoint && endpoint.tls)) {
+    command.error(`error: --${given}: is for a Redis with TLS; give its address as --redis rediss://host:port`)
+  }
+  if (keyFile && !certFile) command.error('error: --redisTlsKey: give its certificate by --redisTlsCert as well')
+  const tls = {
+    ...(caFile ? { ca: readAuthority(command, caFile) } : {}),
+    ...(certFile ? readCertificate(command, '--redisTlsCert', certFile, keyFile ?? certFile) : {}),
+  }
+  return { tls, notices: certFile ? openFileNotices(keyFile ?? certFile) : [] }
+}
+
+/** Anything else than a certificate would be taken for no authority at all, and every Redis be refused later. */
+function readAuthority(command: Command, file: string): string {
+  const pem = readPem(command, '--redisTlsCAFile', file)
+  try {
+    new X509Certificate(pem)
+    return pem
+  } catch {
+    return command.error(`error: --redisTlsCAFile: ${file} must hold one or more certificates as PEM`)
+  }
 }

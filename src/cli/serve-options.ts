@@ -1,9 +1,10 @@
 import type { Command } from 'commander'
+import type { RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 import { addListenOptions, type ListenOptions, readListenOptions } from './listen-options.ts'
 import { addLogOptions, type LogOptions, readLogOptions } from './log-options.ts'
-import { addRedisOption, readRedis } from './redis-option.ts'
+import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
 import { addConfigOption, type Environment, type Origin, settle } from './settings.ts'
 import { instanceId, integerBetween } from './values.ts'
 
@@ -15,6 +16,7 @@ export interface ServeCommandOptions extends ListenOptions, LogOptions {
   loadLevel: 1 | 2 | 3 | 4
   /** URL of the Redis by which instances notice each other; null means the destination cluster does. */
   redis: string | null
+  redisTls: RedisTls
   exitOnFailure: boolean
   /** Sentences to print: options that were accepted and ignored. */
   notices: string[]
@@ -34,7 +36,7 @@ const ignoredOptions = [
 /** The options of an instance, in the order in which they are printed. */
 export function addServeOptions(command: Command): Command {
   addListenOptions(
-    addRedisOption(addClusterOptions(command)).option(
+    addRedisOptions(addClusterOptions(command)).option(
       '--port <number>',
       'port of the HTTP API; 0 takes a free one',
       integerBetween(0, 65_535),
@@ -56,10 +58,13 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
   const { notices } = settle(command, env)
   const options = command.opts()
   const { notices: listenNotices, ...listen } = readListenOptions(command)
+  const redis = readRedis(command, options, env)
+  const { notices: redisNotices, tls: redisTls } = readRedisTls(command, redis)
   return {
     ...readClusters(command, options, env),
     ...listen,
-    redis: readRedis(command, options, env),
+    redis,
+    redisTls,
     port: options['port'],
     id: options['id'],
     loadLevel: options['loadLevel'],
@@ -71,6 +76,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
         .map(({ name, why }) => `--${name} is ignored: ${why}`),
       ...notices,
       ...listenNotices,
+      ...redisNotices,
     ],
   }
 }

@@ -17,9 +17,9 @@ const nearestMax = 3
 
 const notOfTheInstance = new Set(['config', 'help', 'json', 'version'])
 
-/** `loadLevel` is `TANDEM_LOAD_LEVEL`. */
+/** `loadLevel` is `TANDEM_LOAD_LEVEL`, `redisTlsCAFile` is `TANDEM_REDIS_TLS_CA_FILE`. */
 export function variableOf(name: string): string {
-  return `TANDEM_${name.replace(/([a-z])([A-Z])/g, '$1_$2').toUpperCase()}`
+  return `TANDEM_${name.replace(/([a-z])(?=[A-Z])|([A-Z])(?=[A-Z][a-z])/g, '$1$2_').toUpperCase()}`
 }
 
 export function addConfigOption(command: Command): Command {

@@ -1,10 +1,11 @@
 import { readFileSync, statSync } from 'node:fs'
+import type { TokenPair } from '../api/tokens.ts'
 
 /** Shorter ones could be guessed by trying. */
 const charactersMin = 32
 const othersMayRead = 0o044
 
-/** Null: none is given. What is wrong with one is told, never the token itself. */
+/** Null: none is given. What is wrong with one is named, never the token itself. */
 export function readToken({
   token,
   tokenFile,
@@ -14,11 +15,38 @@ export function readToken({
 }): { token: string | null } | { problem: string } {
   if (token && tokenFile) return { problem: '--token: give either --token or --tokenFile' }
   if (token) return checked(token, '--token: it')
-  if (!tokenFile) return { token: null }
+  return tokenFile ? readFile('--tokenFile', tokenFile) : { token: null }
+}
+
+/** Options of an instance that hold a token, or name the file of one. */
+export interface TokenOptions {
+  token?: string
+  tokenFile?: string
+  readTokenFile?: string
+}
+
+/** What requests to an instance may show; null: nothing is asked for. */
+export function readTokens(options: TokenOptions): { tokens: TokenPair | null } | { problem: string } {
+  const control = readToken(options)
+  if ('problem' in control) return control
+  const { readTokenFile } = options
+  if (!readTokenFile) return { tokens: control.token === null ? null : { control: control.token, read: null } }
+  if (control.token === null) {
+    return { problem: '--readTokenFile: commands need a token of their own; give --tokenFile FILE as well' }
+  }
+  const read = readFile('--readTokenFile', readTokenFile)
+  if ('problem' in read) return read
+  if (read.token === control.token) {
+    return { problem: `--readTokenFile: ${readTokenFile} holds the token for commands; give it another one` }
+  }
+  return { tokens: { control: control.token, read: read.token } }
+}
+
+function readFile(option: string, path: string): { token: string } | { problem: string } {
   try {
-    return checked(readFileSync(tokenFile, 'utf8').trim(), `--tokenFile: ${tokenFile}`)
+    return checked(readFileSync(path, 'utf8').trim(), `${option}: ${path}`)
   } catch (error) {
-    return { problem: `--tokenFile: cannot read ${tokenFile}: ${(error as NodeJS.ErrnoException).code}` }
+    return { problem: `${option}: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}` }
   }
 }
 

@@ -18,6 +18,7 @@ export interface PulseParts {
 }
 
 const beatMS = 1_000
+const lostForSeconds = 24 * 60 * 60
 /** States in which an instance may coordinate. */
 const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
 /** States whose lag is told: only for that the source is asked what time it is. */
@@ -66,6 +67,7 @@ export class Pulse {
     const work = this.#parts.work()
     if (!work) return
     if (state === 'RUNNING') work.figures.forgetTime()
+    work.alerts.entered(state)
     const failsForAll = context.commitRequested || context.reversing !== null
     const rests = state === 'PAUSED' || (state === 'FAILED' && !failsForAll)
     // What fails with a commit fails for all, and is theirs to mend here; else the others go on, and one of them leads: not before
@@ -92,6 +94,13 @@ export class Pulse {
     const coordinator = this.#parts.work()?.coordination
     if (!coordinator || coordinator.leading) return null
     return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
+  }
+
+  /** How many instances of the sync are alive, this one among them, and how many were lost within the last day: later one is taken for gone. */
+  get instances(): { alive: number; lost: number } {
+    const others = this.#seen.filter(({ id }) => id !== this.#parts.id)
+    const lost = others.filter(({ alive, lastSeenSeconds }) => !alive && lastSeenSeconds < lostForSeconds)
+    return { alive: 1 + others.filter(({ alive }) => alive).length, lost: lost.length }
   }
 
   get warnings(): string[] {

@@ -46,6 +46,14 @@ export async function ask(path, init = {}, patienceMS = 0) {
   }
 }
 
+/** The token that is kept only reads. It stays in use until there is another one; the command is for the user to send again. */
+export function askForControlToken() {
+  if (!form.hidden) return
+  tell('access-note', 'That token only reads. To send a command, give the token for commands first.')
+  form.hidden = false
+  field.focus()
+}
+
 /**
  * Several questions wait for one answer.
  * @param {boolean} wasWrong

@@ -1,13 +1,13 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Command } from './commands.js' */
-import { ask } from './access.js'
+import { ask, askForControlToken } from './access.js'
 import { allOf, commands, effect, obstacle } from './commands.js'
 import { enumerated } from './format.js'
 import { byId, create, setList, setText, tell } from './page.js'
 
 /** The buttons, the question before each command, and what the instances answered. */
 
-/** @typedef {{ success: boolean, errorDescription?: string }} Answer */
+/** @typedef {{ success: boolean, error?: string, errorDescription?: string }} Answer */
 /** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
 
 const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', abort: 'Abort', reverse: 'Reverse' }
@@ -95,7 +95,9 @@ export class Actions {
     showOutcome([{ text: `Sending ${command} to all instances …`, className: 'pending' }])
     try {
       const response = await ask(`/api/v1/all/${command}`, { method: 'POST', body: '{}' })
-      showOutcome(outcomeOf(command, /** @type {Reply} */ (await response.json())))
+      const reply = /** @type {Reply} */ (await response.json())
+      if (reply.error === 'Forbidden') askForControlToken()
+      showOutcome(outcomeOf(command, reply))
     } catch {
       const text = `${command}: tandem did not answer. Some instances may have got it; see their states.`
       showOutcome([{ text, className: 'refused' }])

@@ -10,10 +10,12 @@ import { errorText } from './error-text.ts'
 export const refusalStatus = {
   InvalidRequest: 400,
   Unauthorized: 401,
+  Forbidden: 403,
   WrongState: 409,
   CannotCommit: 409,
   FormerSourceChanged: 409,
   RequestTooLarge: 413,
+  TooManyRequests: 429,
   UnsupportedTopology: 422,
   UnsupportedVersion: 422,
   UnsupportedCollection: 422,

@@ -10,6 +10,8 @@ export const adviceNames = [
   'LittleDiskSpace',
   'ShortOplogWindow',
   'ClockSkew',
+  'UnencryptedConnection',
+  'UnverifiedConnection',
 ] as const
 
 /** What a check before a start found: an error refuses the start, a warning or an info does not. */

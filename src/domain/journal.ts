@@ -1,4 +1,4 @@
-import type { CommandCall } from './audit-entry.ts'
+import type { AuditEntry } from './audit-entry.ts'
 
 /**
  * What the log says of an instance and its sync: each message with its fields and its level. docs/logs.md lists them for
@@ -47,10 +47,16 @@ export interface JournalFields {
   'verdict pass': { pass: number; differences: number }
   verdict: { differences: number }
   'commit step': { step: string }
-  audit: Omit<CommandCall, 'time'> & { received: string }
+  /** `received`: the time of that. */
+  audit: Omit<AuditEntry, 'time' | 'mongosyncID'> & { received: string }
   'audit not stored': { error: string }
   'request failed': { error: string }
   notice: { notice: string }
+  'insecure connection': { problem: string; remedy: string }
+  'tokens refused': { remoteAddress: string | null; attempts: number; failuresPerMinuteMax: number }
+  'connections refused': { connections: number; connectionsMax: number }
+  'tokens read again': Record<never, never>
+  'tokens not read again': { error: string }
   'log reopened': Record<never, never>
   'log rotated': Record<never, never>
   'log lines lost': { lines: number }
@@ -95,6 +101,11 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'audit not stored': 'warn',
   'request failed': 'error',
   notice: 'warn',
+  'insecure connection': 'warn',
+  'tokens refused': 'warn',
+  'connections refused': 'warn',
+  'tokens read again': 'info',
+  'tokens not read again': 'error',
   'log reopened': 'info',
   'log rotated': 'info',
   'log lines lost': 'warn',

@@ -40,6 +40,14 @@ export interface Progress {
   estimatedOplogTimeRemaining?: string
   /** The same in seconds, for the metrics. */
   oplogSecondsRemaining?: number
+  /** For the metrics, as are the next ones: whether the source's oplog, of each shard, could be read. */
+  oplogVisible?: boolean
+  /** Of the sync: alive, and lost within the last day. */
+  instances?: { alive: number; lost: number }
+  /** What the last verdict found different. */
+  mismatches?: number
+  /** Documents that stayed different over several comparisons. */
+  differingDocuments?: number
   indexBuilding?: { indexesBuilt: number; totalIndexesToBuild: number }
   /** Absent while nothing but `loadLevel` holds back bulk work. */
   limits?: LimitsReport

@@ -9,6 +9,13 @@ export interface RedisEndpoint {
   database: number
 }
 
+/** Files for a connection with TLS, as PEM; without them the authorities that Node.js trusts count, and no certificate is shown. */
+export interface RedisTls {
+  ca?: string
+  cert?: string
+  key?: string
+}
+
 const shape = 'give redis://[[user]:password@]host[:port][/database], or rediss:// for TLS'
 
 /**

@@ -4,7 +4,7 @@
  */
 
 /** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest: as the driver splits it. */
-const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?[^/?@]+(?<rest>(?:[/?][\s\S]*)?)$/
+export const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?[^/?@]+(?<rest>(?:[/?][\s\S]*)?)$/
 
 /** Problems of one connection string, in words that never contain any of it. Empty when it may be used. */
 export function checkUri(name: string, uri: string): string[] {
@@ -62,6 +62,16 @@ function checkUser(name: string, user: string, options: readonly [option: string
 function isSaidRightly(user: string): boolean {
   const said = user.replace('=', '=3D').replace(',', '=2C')
   return !said.includes(',') && said.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
+}
+
+/** Options by which the server's certificate is not checked, or not for its host (https://www.mongodb.com/docs/manual/reference/connection-string-options/). */
+const unverifiedOptions = ['tlsInsecure', 'tlsAllowInvalidCertificates', 'tlsAllowInvalidHostnames']
+
+/** Those of a connection string, as MongoDB spells them. */
+export function unverifiedOptionsOf(uri: string): string[] {
+  const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
+  const on = new Set(given.filter(([, value]) => value.toLowerCase() === 'true').map(([option]) => option))
+  return unverifiedOptions.filter((option) => on.has(option.toLowerCase()))
 }
 
 function uriOptions(rest: string): [option: string, value: string][] {

@@ -3,19 +3,17 @@ import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
 import { code } from './errors.ts'
-import { MetadataWriteError, metadataVersion } from './stored-documents.ts'
-
-/** An entry under the name by which it is known to be the same one when it is sent again. */
-export interface StoredEntry extends AuditEntry {
-  id: string
-}
+import { MetadataWriteError } from './stored-documents.ts'
 
 const collection = 'audit'
 const newestFirst = { time: -1, _id: -1 }
+/** Version 1 has no `token`, and holds commands only with their outcome. Releases that know nothing else leave version 2 out. */
+const schemaVersion = 2
+const readableVersions = [1, schemaVersion]
 
 /**
- * The trail of commands, of all instances: collection `audit` of the metadata database. Nothing is tried again here, and
- * no lease is asked for: entries are only ever added, and whoever waits for one does not hold up a sync.
+ * The trail of commands, of all instances: collection `audit` of the metadata database. Nothing is retried here, and
+ * no lease is needed: an entry belongs to the one process that received the command.
  */
 export class AuditStore {
   readonly #cluster: Cluster
@@ -23,20 +21,31 @@ export class AuditStore {
     this.#cluster = destination
   }
 
-  /** Adds what is not there yet, and forgets the oldest beyond `auditEntriesMax`. */
-  async add(entries: readonly StoredEntry[]): Promise<void> {
-    const documents = entries.map(({ id, ...entry }) => ({ _id: id, ...entry, schemaVersion: metadataVersion }))
-    await this.#write({ insert: collection, documents, ordered: false })
+  /**
+   * Adds entries, replaces a receipt by its outcome, and removes the oldest beyond `auditEntriesMax`. A receipt never replaces
+   * anything: the message that carries it may arrive after the one with the outcome.
+   */
+  async add(entries: readonly AuditEntry[]): Promise<void> {
+    const documents = entries.map(({ id, ...entry }) => ({ _id: id, ...entry, schemaVersion }))
+    const receipts = documents.filter(({ outcome }) => outcome === 'received')
+    const answered = documents.filter(({ outcome }) => outcome !== 'received')
+    if (receipts.length > 0) await this.#write({ insert: collection, documents: receipts, ordered: false })
+    if (answered.length > 0) {
+      const updates = answered.map((document) => ({ q: { _id: document._id }, u: document, upsert: true }))
+      await this.#write({ update: collection, updates, ordered: false })
+    }
     const [beyond] = await this.#find({ sort: newestFirst, skip: auditEntriesMax, limit: 1 })
     if (!beyond) return
     const older = { $or: [{ time: { $lt: beyond['time'] } }, { time: beyond['time'], _id: { $lte: beyond['_id'] } }] }
     await this.#write({ delete: collection, deletes: [{ q: older, limit: 0 }] })
   }
 
-  /** The newest first. What another version of tandem stored in another form is left out. */
-  async read(): Promise<StoredEntry[]> {
-    const found = await this.#find({ filter: { schemaVersion: metadataVersion }, sort: newestFirst })
-    return found.map(({ _id, schemaVersion: _version, ...entry }) => ({ id: _id, ...entry }) as unknown as StoredEntry)
+  /** The newest first. What a later release stored in another form is left out. */
+  async read(): Promise<AuditEntry[]> {
+    const found = await this.#find({ filter: { schemaVersion: { $in: readableVersions } }, sort: newestFirst })
+    return found.map(
+      ({ _id, schemaVersion: _version, ...entry }) => ({ token: null, ...entry, id: _id }) as unknown as AuditEntry,
+    )
   }
 
   async #find(options: Document): Promise<Document[]> {

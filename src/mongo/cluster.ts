@@ -3,6 +3,8 @@ import { type ClientSession, type Document, Long, MongoClient, Timestamp } from 
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { namespace } from '../domain/namespace.ts'
+import { shardUri } from '../domain/shard-uri.ts'
+import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
@@ -34,6 +36,8 @@ type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
 export class Cluster {
   readonly name: ClusterName
   readonly client: MongoClient
+  /** Options of the connection string by which certificates are not verified. */
+  readonly unverified: readonly string[]
   /** Clusters without authentication let a command pass user write blocking by this field; others refuse it. */
   writesCarryBypass = false
   /** Spoken to through mongos (`readFacts` finds out). */
@@ -50,10 +54,15 @@ export class Cluster {
   #clock: ServerClock | null = null
   #writes = 0
   readonly #appName: string
+  readonly #uri: string
+  /** Servers of the cluster that the driver has found, as host:port. */
+  readonly #servers = new Set<string>()
 
   constructor(name: ClusterName, uri: string, appName: string) {
     this.name = name
     this.#appName = appName
+    this.#uri = uri
+    this.unverified = unverifiedOptionsOf(uri)
     this.client = new MongoClient(uri, {
       appName,
       maxPoolSize: 64,
@@ -64,6 +73,39 @@ export class Cluster {
       heartbeatFrequencyMS: 2_000,
       readPreference: 'primary',
     })
+    this.client.on('serverOpening', ({ address }) => this.#servers.add(address))
+    this.client.on('serverClosed', ({ address }) => this.#servers.delete(address))
+  }
+
+  /** As host:port, or the path of a socket: those of the connection string, and those that the driver has found. */
+  get hosts(): string[] {
+    const named = this.client.options.srvHost ? [] : this.client.options.hosts.map(String)
+    return [...new Set([...named, ...this.#servers])]
+  }
+
+  /** Asks one shard itself, past the routers, over a connection that is made for it and closed afterwards; `host` as in `config.shards`. */
+  async onShard<Result>(
+    host: string,
+    work: (read: (database: string, command: Document) => Promise<Document>) => Promise<Result>,
+  ): Promise<Result> {
+    const { credentials } = this.client.options
+    const client = new MongoClient(shardUri(this.#uri, host), {
+      appName: this.#appName,
+      maxPoolSize: 1,
+      serverSelectionTimeoutMS: 5_000,
+      connectTimeoutMS: 5_000,
+      readPreference: 'primary',
+      ...(credentials?.source ? { authSource: credentials.source } : {}),
+    })
+    try {
+      return await work((database, command) => client.db(database).command(command, { timeoutMS: defaultTimeoutMS }))
+    } finally {
+      await client.close()
+    }
+  }
+
+  get encrypted(): boolean {
+    return this.client.options.tls
   }
 
   /** The newest operation time any reply of this cluster carried. */

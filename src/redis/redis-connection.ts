@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { Redis } from 'ioredis'
-import type { RedisEndpoint } from '../domain/redis-url.ts'
+import type { RedisEndpoint, RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 
 /** Waiting for a connection, and for the reply to a command: a call takes twice this at most. */
@@ -20,15 +20,15 @@ export class RedisConnection {
   readonly #onSilence: () => void
 
   /** `onSilence` is called when a command was not answered in time. */
-  constructor(endpoint: RedisEndpoint, onSilence: () => void = () => {}) {
-    const { host, port, tls, username, password, database } = endpoint
+  constructor(endpoint: RedisEndpoint, tls: RedisTls = {}, onSilence: () => void = () => {}) {
+    const { host, port, username, password, database } = endpoint
     this.#onSilence = onSilence
     this.#redis = new Redis({
       host,
       port,
       ...(username === null ? {} : { username }),
       ...(password === null ? {} : { password }),
-      ...(tls ? { tls: {} } : {}),
+      ...(endpoint.tls ? { tls: { ...tls, minVersion: 'TLSv1.2' } } : {}),
       db: database,
       // All that we ask is in RESP2, which every version speaks.
       protocol: 2,

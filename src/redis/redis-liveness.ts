@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Beat, Liveness, SeenInstance } from '../coordination/liveness.ts'
 import { inOrderOfIds, seenInstance, storedBeat } from '../coordination/stored-beat.ts'
-import { parseRedisUrl } from '../domain/redis-url.ts'
+import { parseRedisUrl, type RedisTls } from '../domain/redis-url.ts'
 import { RedisConnection } from './redis-connection.ts'
 
 /** A Redis shared with others is not littered for ever: rows go this long after the last beat of any instance. */
@@ -36,15 +36,15 @@ export class RedisLiveness implements Liveness {
   readonly #sender = randomUUID()
 
   /** `scope` names the sync, for several may share a Redis. `ttlMS`: ms. Throws when the URL may not be used. */
-  constructor(url: string, scope: string, { ttlMS = 3_000 }: { ttlMS?: number } = {}) {
+  constructor(url: string, scope: string, { ttlMS = 3_000, tls = {} }: { ttlMS?: number; tls?: RedisTls } = {}) {
     const endpoint = parseRedisUrl(url)
     if ('problem' in endpoint) throw new Error(`--redis: ${endpoint.problem}`)
     this.ttlMS = ttlMS
     this.#members = `tandem:{${scope}}:members`
     this.#channel = `tandem:{${scope}}:notify`
-    this.#notifications = new RedisConnection(endpoint)
+    this.#notifications = new RedisConnection(endpoint, tls)
     // Nothing is asked on the other connection by which it would notice that Redis is gone.
-    this.#commands = new RedisConnection(endpoint, () => this.#notifications.renew())
+    this.#commands = new RedisConnection(endpoint, tls, () => this.#notifications.renew())
     this.#notifications.listen(this.#channel, (sender) => {
       if (sender !== this.#sender) this.onNotified?.()
     })

@@ -4,6 +4,7 @@ import type { InstanceContext } from '../../machines/instance-context.ts'
 import { Pulse } from '../coordination/pulse.ts'
 import { TeamCommands } from '../coordination/team-commands.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
+import type { Finding } from '../domain/finding.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
@@ -31,6 +32,8 @@ export interface DrivenSyncParts extends BeginSyncParts {
   loadLevel: LoadLevel
   atStep: (step: string) => void
   onTransition: (snapshot: InstanceSnapshot) => void
+  /** Connections that others on the way could read or change, as far as is known now. */
+  transportRisks: () => Finding[]
 }
 
 /** The sync that this instance takes part in: the machine says when, SyncWork does the work, what must survive is stored. */
@@ -111,7 +114,10 @@ export class DrivenSync {
 
   progress(): Progress {
     const snapshot = this.#actor.getSnapshot()
-    if (!this.#work || publicState(snapshot) === 'IDLE') return idleProgress
+    if (!this.#work || publicState(snapshot) === 'IDLE') {
+      const warnings = this.#transportWarnings
+      return warnings.length === 0 ? idleProgress : { ...idleProgress, warnings }
+    }
     const { record } = this.#work
     return reportProgress({
       snapshot,
@@ -122,7 +128,8 @@ export class DrivenSync {
       addresses: this.#parts.addresses,
       mongosyncID: this.#parts.mongosyncID,
       retrying: this.#parts.context.monitor.current,
-      warnings: this.#pulse.warnings,
+      warnings: [...this.#pulse.warnings, ...this.#transportWarnings],
+      instances: this.#pulse.instances,
       strandedBytes: this.#pulse.strandedBytes,
       throttle: this.throttle,
       coordinator: this.#pulse.coordinator,
@@ -133,6 +140,10 @@ export class DrivenSync {
   get refusalOfCommit(): string | null {
     if (!this.#work) return null
     return refusalOfCommit({ work: this.#work, lagTimeSeconds: this.progress().lagTimeSeconds })
+  }
+
+  get #transportWarnings(): string[] {
+    return this.#parts.transportRisks().map(({ message, remedy }) => `${message}; ${remedy}`)
   }
 
   instances(): Promise<InstancesReport> {

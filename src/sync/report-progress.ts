@@ -47,6 +47,8 @@ export interface ProgressSources {
   mongosyncID: string
   retrying: { what: string; since: string } | undefined
   warnings: string[]
+  /** Instances of the sync that are alive, and lost ones. */
+  instances: { alive: number; lost: number }
   /** Bytes copied by lost instances, when this one counts them. */
   strandedBytes: number
   throttle: Pick<Throttle, 'isActive' | 'report'>
@@ -81,6 +83,7 @@ export function reportProgress(sources: ProgressSources): Progress {
       : null,
     ...(context.failure ? { failure: context.failure } : {}),
     ...oplogOf(state, sources),
+    ...alertsOf(state, sources),
     ...(sources.throttle.isActive ? { limits: sources.throttle.report } : {}),
     ...commitOf(state, sources),
     ...(sources.retrying ? { retrying: sources.retrying } : {}),
@@ -114,9 +117,9 @@ function oplogOf(
   state: PublicState,
   sources: ProgressSources,
 ): Pick<Progress, 'estimatedOplogTimeRemaining' | 'oplogSecondsRemaining' | 'warnings'> {
-  const { seconds } = sources.work.oplog
-  const window = state === 'RUNNING' && seconds !== null && Number.isFinite(seconds) ? seconds : null
-  const left = window === null ? null : Math.max(0, window - (lagOf(state, sources) ?? 0))
+  const { oplogSeconds } = sources.work.alerts
+  const matters = oplogMatters(state, sources)
+  const left = matters && oplogSeconds !== null && Number.isFinite(oplogSeconds) ? oplogSeconds : null
   const short =
     left === null || left >= oplogWindowMinSeconds
       ? []
@@ -127,6 +130,22 @@ function oplogOf(
   return {
     ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
     ...(warnings.length > 0 ? { warnings } : {}),
+  }
+}
+
+/** Until the destination is open to users the sync has to go on from its position; also, and all the more, while it stands still. */
+function oplogMatters(state: PublicState, { snapshot }: ProgressSources): boolean {
+  return ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED'].includes(state) && !snapshot.context.canWrite
+}
+
+/** What the metrics show and progress does not. */
+function alertsOf(state: PublicState, sources: ProgressSources): Partial<Progress> {
+  const { oplogVisible, mismatches, differingDocuments } = sources.work.alerts
+  return {
+    instances: sources.instances,
+    ...(oplogVisible !== null && oplogMatters(state, sources) ? { oplogVisible } : {}),
+    ...(mismatches === null ? {} : { mismatches }),
+    ...(differingDocuments === null ? {} : { differingDocuments }),
   }
 }
 

@@ -2,7 +2,6 @@ import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/wr
 import type { Team } from '../coordination/team.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
-import type { OplogWatch } from '../mongo/oplog-window.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { Replication, type ReplicationParts } from './replication.ts'
 import type { WorkRuns } from './work-runs.ts'
@@ -10,7 +9,6 @@ import type { WorkRuns } from './work-runs.ts'
 export interface SharedReplicationParts extends Omit<ReplicationParts, 'untilApplicable'> {
   team: Team
   runs: WorkRuns
-  oplog: OplogWatch
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   lead: () => Promise<void>
   /** The present replication is about to be left. */
@@ -52,7 +50,7 @@ export class SharedReplication {
   }
 
   async #open(): Promise<Replication> {
-    const { coordination, runs, oplog } = this.#parts
+    const { coordination, runs } = this.#parts
     // Before anything is awaited: once this replication is left, its own workers, which wait for it, are among what has to end.
     const { ended } = runs
     await ended
@@ -66,7 +64,6 @@ export class SharedReplication {
     replication.prepare()
     coordination.takeWork(true)
     this.#heartbeat.start()
-    oplog.start()
     return replication
   }
 
@@ -111,13 +108,12 @@ export class SharedReplication {
 
   /** The machine has left the state that replicates: whatever still runs is stopped, and awaited before anything new. */
   left(): void {
-    const { coordination, runs, oplog } = this.#parts
+    const { coordination, runs } = this.#parts
     if (!this.#replication) return
     this.#parts.leaving()
     this.#replication = null
     runs.stop()
     this.#heartbeat.stop()
-    oplog.stop()
     coordination.takeWork(false)
     runs.left(() => {
       if (this.#latest) this.#latest.events = null

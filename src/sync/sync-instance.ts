@@ -27,7 +27,7 @@ import type { SyncWork } from './sync-work.ts'
 const storedLater = 'it has begun here, and is stored with the next lease'
 
 /** The instance behind the API: in which state each command is accepted, and what it refuses. */
-export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
+export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' | 'commandAnswered'> {
   readonly #parts: DrivenSyncParts
   readonly #sync: DrivenSync
   #starting = false
@@ -126,7 +126,9 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'recordCommand'> {
   async check(configuration: StartConfiguration): Promise<Finding[]> {
     const { clusters } = this.#parts
     try {
-      return await findEverything(configuration, clusters[configuration.source], clusters[configuration.destination])
+      const [source, destination] = [clusters[configuration.source], clusters[configuration.destination]]
+      const found = await findEverything(configuration, source, destination)
+      return [...found, ...this.#parts.transportRisks()]
     } catch (error) {
       throw asRefusal(error, 'check')
     }

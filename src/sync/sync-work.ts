@@ -13,11 +13,11 @@ import { CollectionFigures } from '../mongo/collection-figures.ts'
 import { CommandStore } from '../mongo/command-store.ts'
 import { Lease, type LeaseLoss, type LeaseOwner } from '../mongo/lease.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
-import { OplogWatch } from '../mongo/oplog-window.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { AlertFigures } from './alert-figures.ts'
 import { CollectionReports } from './collection-reports.ts'
 import { CommitSteps } from './commit-steps.ts'
 import { SharedReplication } from './shared-replication.ts'
@@ -69,7 +69,7 @@ export class SyncWork {
   /** Aborted when the lease is lost. */
   #dead = new AbortController()
   #life: AbortSignal
-  readonly oplog: OplogWatch
+  readonly alerts: AlertFigures
   readonly #runs: WorkRuns
 
   constructor(parts: SyncWorkParts) {
@@ -88,7 +88,6 @@ export class SyncWork {
     this.#runs = new WorkRuns(context.signal)
     this.commands = new CommandStore(destination)
     const selection = new Selection(source, record.configuration)
-    this.oplog = new OplogWatch(source)
     this.belief = parts.storeDecides ? new StoreBelief(liveness) : null
     const lease = new Lease(destination, OwnershipStore.leaseName(owner.id), owner, context, this.belief)
     this.lease = lease
@@ -136,7 +135,6 @@ export class SyncWork {
       atStep,
       team: this.team,
       runs: this.#runs,
-      oplog: this.oplog,
       lead: () => this.lead(),
       leaving: () => this.figures.leaving(),
       insistOnRecord: () => this.insistOnRecord(),
@@ -164,6 +162,8 @@ export class SyncWork {
       startTime: record.startTime,
       replication: this.replication,
     })
+    const { startTime } = record
+    this.alerts = new AlertFigures({ source, destination, startTime })
     this.collections = new CollectionReports(new CollectionFigures(destination), record.configuration)
   }
 
@@ -297,6 +297,7 @@ export class SyncWork {
   }
 
   async close(): Promise<void> {
+    this.alerts.stop()
     this.replication.left()
     this.#runs.stop()
     await this.verification.stop()

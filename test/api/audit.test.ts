@@ -37,6 +37,18 @@ test('a refusal is written down by name, and so is what tandem could not do', as
   expect(JSON.stringify(instance.recorded)).not.toContain('hunter2')
 })
 
+test('a command is written down before it is carried out, and its outcome afterwards under the same id', async () => {
+  const { post, instance } = apiUnderTest()
+  let before: unknown[] = []
+  instance.answer = async () => {
+    before = [...instance.received]
+  }
+  await post('/api/v1/commit')
+  expect(before).toMatchObject([{ command: 'commit', token: 'none' }])
+  expect(instance.received).toHaveLength(1)
+  expect(instance.recorded).toMatchObject([{ ...instance.received[0], outcome: 'accepted' }])
+})
+
 test('who is kept out by the guard is told of, but not admitted to the trail', async () => {
   const { post, instance } = apiUnderTest()
   await post('/api/v1/commit', {}, { Host: 'evil.test' })

@@ -1,7 +1,8 @@
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { serveApi } from '../../src/api/server.ts'
 import { runClient } from '../../src/cli/client.ts'
 import { parseCommandLine } from '../../src/cli/options.ts'
+import { deferred } from '../../src/domain/deferred.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
@@ -40,6 +41,26 @@ test('the answer has every finding, errors first, and status 200', async () => {
   const reply = await post('/api/v1/check', minimalStart)
   expect([reply.status, reply.body]).toEqual([200, { success: true, findings: [error, info] }])
   expect(instance.calls.map(({ command }) => command)).toEqual(['check'])
+})
+
+test('one check runs at a time: another one is refused by name, and the next is taken when it has ended', async () => {
+  const { post, instance } = apiUnderTest()
+  const ended = deferred<void>()
+  instance.answer = () => ended.promise
+  const first = post('/api/v1/check', minimalStart)
+  await vi.waitFor(() => expect(instance.calls).toHaveLength(1))
+  const second = post('/api/v1/check', minimalStart)
+  const refused = await Promise.race([second, vi.waitFor(() => expect(instance.calls).toHaveLength(2))])
+  expect(refused).toMatchObject({ status: 429, body: { error: 'TooManyRequests' } })
+  // A start is not held up by it.
+  instance.answer = async () => {}
+  expect((await post('/api/v1/start', minimalStart)).status).toBe(200)
+  ended.resolve()
+  expect((await first).status).toBe(200)
+  instance.answer = () => Promise.reject(new Error('x'))
+  expect((await post('/api/v1/check', minimalStart)).status).toBe(500)
+  instance.answer = async () => {}
+  expect((await post('/api/v1/check', minimalStart)).status).toBe(200)
 })
 
 test('contradicting options are left for the findings, a body that is none is refused', async () => {

@@ -29,11 +29,11 @@ describe('an instance', () => {
     expect(served(given)).toMatchObject({
       bind: '0.0.0.0',
       tls: { cert: tlsPem.server, key: tlsPem.server },
-      token,
+      tokens: { control: token, read: null },
       notices: [],
     })
     const env = { TANDEM_BIND: '::', TANDEM_TLS_CERT: certificate, TANDEM_TOKEN_FILE: tokenFile }
-    expect(served([], env)).toMatchObject({ bind: '::', token })
+    expect(served([], env)).toMatchObject({ bind: '::', tokens: { control: token } })
   })
 
   test.each([
@@ -46,9 +46,9 @@ describe('an instance', () => {
   })
 
   test.each(['127.0.0.1', '127.0.0.2', '::1'])('on %s takes a token, or a certificate, or neither', (bind) => {
-    expect(served(['--bind', bind])).toMatchObject({ bind, tls: null, token: null })
-    expect(served(['--bind', bind, '--tokenFile', tokenFile])).toMatchObject({ tls: null, token })
-    expect(served(['--bind', bind, '--tlsCert', certificate])).toMatchObject({ token: null })
+    expect(served(['--bind', bind])).toMatchObject({ bind, tls: null, tokens: null })
+    expect(served(['--bind', bind, '--tokenFile', tokenFile])).toMatchObject({ tls: null, tokens: { control: token } })
+    expect(served(['--bind', bind, '--tlsCert', certificate])).toMatchObject({ tokens: null })
   })
 
   test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])('does not take %j for loopback', (bind) => {
@@ -95,14 +95,37 @@ describe('an instance', () => {
   })
 
   test('takes the token itself as well, and never shows it', () => {
-    expect(served(['--token', token])).toMatchObject({ token })
-    expect(served([], { TANDEM_TOKEN: token })).toMatchObject({ token })
+    expect(served(['--token', token])).toMatchObject({ tokens: { control: token } })
+    expect(served([], { TANDEM_TOKEN: token })).toMatchObject({ tokens: { control: token } })
     expect(refused([...uris, '--token', token, '--tokenFile', tokenFile])).toMatch(/either --token or --tokenFile/)
     const short = refused([...uris, '--token', token.slice(0, 31)])
     expect(short).toMatch(/--token: it must hold 32 or more/)
     const shown = parseCommandLine(['config', '--json', ...uris, '--token', token], {})
     expect(shown).toMatchObject({ kind: 'print', text: expect.stringContaining('***') })
     for (const said of [short, JSON.stringify(shown)]) expect(said).not.toContain(token.slice(0, 20))
+  })
+
+  test('takes a second token that only reads, with a first one and unlike it', () => {
+    const other = token.toUpperCase()
+    const readTokenFile = file('read-token', `${other}\n`)
+    const both = { tokens: { control: token, read: other } }
+    expect(served(['--tokenFile', tokenFile, '--readTokenFile', readTokenFile])).toMatchObject(both)
+    expect(served(['--token', token], { TANDEM_READ_TOKEN_FILE: readTokenFile })).toMatchObject(both)
+    expect(refused([...uris, '--readTokenFile', readTokenFile])).toMatch(
+      /--readTokenFile: .*give --tokenFile FILE as well/,
+    )
+    for (const [given, message] of [
+      [tokenFile, /--readTokenFile: .*holds the token for commands/],
+      [join(folder, 'none'), /--readTokenFile: cannot read .*ENOENT/],
+      [file('short-read', other.slice(0, 31)), /--readTokenFile: .*must hold 32 or more/],
+    ] as const) {
+      const text = refused([...uris, '--tokenFile', tokenFile, '--readTokenFile', given])
+      expect(text).toMatch(message)
+      expect(text).not.toContain(other.slice(0, 20))
+    }
+    expect(served(['--tokenFile', tokenFile, '--readTokenFile', file('open-read', other, 0o644)]).notices).toEqual([
+      expect.stringMatching(/open-read.*chmod 600/),
+    ])
   })
 
   test('says that others can read its secrets, and shows none of them', () => {

@@ -49,7 +49,18 @@ describe('the document', () => {
   test('describes success and every failure status', () => {
     for (const path of postPaths) {
       const { responses } = document.paths[path].post
-      expect(Object.keys(responses).sort()).toEqual(['200', '400', '401', '403', '409', '413', '422', '500', '503'])
+      expect(Object.keys(responses).sort()).toEqual([
+        '200',
+        '400',
+        '401',
+        '403',
+        '409',
+        '413',
+        '422',
+        '429',
+        '500',
+        '503',
+      ])
       expect(schemaOf(responses['200']).properties.success).toMatchObject({ const: true })
       const failure = schemaOf(responses['400'])
       expect(failure.required).toEqual(['success', 'error', 'errorDescription'])

@@ -1,7 +1,9 @@
 import { type Api, createApi } from '../../src/api/app.ts'
+import type { RefusedTokens } from '../../src/api/failed-tokens.ts'
 import type { Instance } from '../../src/api/instance.ts'
 import { Sampler } from '../../src/api/sampler.ts'
-import type { AuditEntry, CommandCall } from '../../src/domain/audit-entry.ts'
+import { Tokens } from '../../src/api/tokens.ts'
+import type { AuditEntry, CommandCall, ReceivedCommand } from '../../src/domain/audit-entry.ts'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../src/domain/collection-figures.ts'
 import type { CommitRequest } from '../../src/domain/commit-request.ts'
 import type { Finding } from '../../src/domain/finding.ts'
@@ -80,8 +82,12 @@ export class RecordingInstance implements Instance {
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     return Promise.resolve(this.found)
   }
+  received: ReceivedCommand[] = []
+  async commandReceived(call: ReceivedCommand): Promise<void> {
+    this.received.push(call)
+  }
   recorded: (CommandCall & { admitted: boolean })[] = []
-  recordCommand(call: CommandCall, admitted: boolean): void {
+  commandAnswered(call: CommandCall, admitted: boolean): void {
     this.recorded.push({ ...call, admitted })
   }
   audit(): Promise<AuditEntry[]> {
@@ -102,6 +108,7 @@ export interface ApiUnderTest {
   sampler: Sampler
   instance: RecordingInstance
   internalErrors: unknown[]
+  tokensRefused: RefusedTokens[]
   /** Sends a POST with this body: text as it is, anything else as JSON. */
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply>
   get(path: string, headers?: Record<string, string>): Promise<Reply>
@@ -114,12 +121,21 @@ export interface Reply {
   body: any
 }
 
-export function apiUnderTest(guards: { token?: string; anyHost?: boolean } = {}): ApiUnderTest {
+export interface Guards {
+  token?: string
+  readToken?: string
+  anyHost?: boolean
+}
+
+export function apiUnderTest({ token, readToken, anyHost = false }: Guards = {}): ApiUnderTest {
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
   const sampler = new Sampler(instance, { onInternalError })
-  const api = createApi({ instance, sampler, version: '1.2.3', ...guards, onInternalError })
+  const tokens = token === undefined ? null : new Tokens({ control: token, read: readToken ?? null })
+  const tokensRefused: RefusedTokens[] = []
+  const onTokensRefused = (refused: RefusedTokens) => tokensRefused.push(refused)
+  const api = createApi({ instance, sampler, version: '1.2.3', tokens, anyHost, onInternalError, onTokensRefused })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }
@@ -129,6 +145,7 @@ export function apiUnderTest(guards: { token?: string; anyHost?: boolean } = {})
     sampler,
     instance,
     internalErrors,
+    tokensRefused,
     post: (path, body, headers = {}) =>
       send(path, {
         method: 'POST',

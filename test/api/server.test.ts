@@ -1,5 +1,6 @@
+import { once } from 'node:events'
 import { createConnection } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/server.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
@@ -54,6 +55,31 @@ describe('the server', () => {
     )
     expect(jsonOf(none)).toEqual({ success: true })
     expect(instance.calls.map(({ command }) => command)).toEqual(['pause', 'resume'])
+  })
+
+  test('closes connections beyond its limit at once, tells of it, and serves others when there is room again', async () => {
+    const told: unknown[] = []
+    const { server, url } = await served({ connectionsMax: 2, onConnectionsRefused: (refused) => told.push(refused) })
+    const connected = async () => {
+      const socket = createConnection({ port: server.port, host: '127.0.0.1' })
+      await once(socket, 'connect')
+      return socket
+    }
+    const held = [await connected(), await connected()]
+    // Whoever is refused sees the connection closed, or reset.
+    for (let sent = 0; sent < 3; sent += 1) await expect(fetch(`${url}/healthz`)).rejects.toThrow()
+    expect(told).toEqual([{ connections: 1, connectionsMax: 2 }])
+    for (const socket of held) socket.destroy()
+    await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
+  })
+
+  test('takes 256 connections by default', async () => {
+    const { server, url } = await served()
+    const sockets = Array.from({ length: 256 }, () => createConnection({ port: server.port, host: '127.0.0.1' }))
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')))
+    await expect(fetch(`${url}/healthz`)).rejects.toThrow()
+    for (const socket of sockets) socket.destroy()
+    await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
   })
 
   test('binds 127.0.0.1 by default: other addresses of the machine do not answer', async () => {

@@ -82,6 +82,55 @@ describe('with a token', () => {
   })
 })
 
+describe('with a token that only reads as well', () => {
+  const readToken = 'b2'.repeat(20)
+  const reading = { Authorization: `Bearer ${readToken}` }
+
+  test('it is let in to everything that GET answers, and the other one to everything', async () => {
+    const { api, get, post } = apiUnderTest({ token, readToken })
+    for (const path of ['/api/v1/progress', '/api/v1/audit', '/metrics', '/openapi.json', '/api/v1/limits']) {
+      for (const headers of [reading, bearer]) expect((await api.request(path, { headers })).status).toBe(200)
+    }
+    expect((await api.request('/api/v1/progress', { method: 'HEAD', headers: reading })).status).toBe(200)
+    expect((await get('/nowhere', reading)).status).toBe(404)
+    expect((await get('/api/v1/start', reading)).status).toBe(405)
+    expect((await post('/api/v1/commit', {}, bearer)).status).toBe(200)
+  })
+
+  test.each(['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE2'])(
+    '%s with it is forbidden, on any path',
+    async (method) => {
+      const { api, instance } = apiUnderTest({ token, readToken })
+      for (const path of ['/api/v1/commit', '/api/v1/limits', '/api/v1/check', '/api/v1/all/abort', '/', '/nowhere']) {
+        const response = await api.request(path, { method, headers: reading })
+        expect(response.status).toBe(403)
+        expect(await response.json()).toMatchObject({
+          success: false,
+          error: 'Forbidden',
+          errorDescription: expect.stringMatching(/--readTokenFile allows GET alone.*send the token of --tokenFile/),
+        })
+      }
+      expect(instance.calls).toEqual([])
+      expect(instance.received).toEqual([])
+    },
+  )
+
+  test('the trail says which token was shown', async () => {
+    const { post, instance } = apiUnderTest({ token, readToken })
+    await post('/api/v1/pause', {}, bearer)
+    await post('/api/v1/pause', {}, reading)
+    await post('/api/v1/pause', {}, { Authorization: `Bearer ${token}x` })
+    await post('/api/v1/pause')
+    expect(instance.received).toMatchObject([{ token: 'control' }])
+    expect(instance.recorded).toMatchObject([
+      { token: 'control', outcome: 'accepted', admitted: true },
+      { token: 'read', outcome: 'refused', error: 'Forbidden', admitted: false },
+      { token: 'none', outcome: 'refused', error: 'Unauthorized', admitted: false },
+      { token: 'none', outcome: 'refused', error: 'Unauthorized', admitted: false },
+    ])
+  })
+})
+
 describe('over TLS', () => {
   async function served() {
     const { api, instance } = apiUnderTest({ token, anyHost: true })

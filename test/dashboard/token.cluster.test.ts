@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs'
+import path from 'node:path'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -23,11 +25,11 @@ afterEach(async () => {
   await tandem?.stop()
 })
 
-const start = (asked: string, port?: number): Promise<Tandem> =>
+const start = (asked: string, port?: number, more: string[] = []): Promise<Tandem> =>
   startTandem({
     cluster0: pair.source.uri,
     cluster1: pair.destination.uri,
-    extraArgs: ['--token', asked],
+    extraArgs: ['--token', asked, ...more],
     ...(port === undefined ? {} : { port }),
   })
 const command = async (name: string, body: object): Promise<number> => {
@@ -88,6 +90,33 @@ it('asks for the token, shows the sync to who has it, and sends commands with it
   await shows(page, '#outcome', /pause accepted by/)
   await shows(page, '#state', 'PAUSED')
   expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
+})
+
+it('shows the sync with the token that only reads, and asks for the other one for a command', async () => {
+  const readToken = 'd4'.repeat(20)
+  const file = path.join(pair.source.folder, 'read-token')
+  writeFileSync(file, readToken, { mode: 0o600 })
+  tandem = await start(token, undefined, ['--readTokenFile', file])
+  await vi.waitFor(async () => {
+    expect(await command('start', { source: 'cluster0', destination: 'cluster1' })).toBe(200)
+  }, patience)
+  const { page } = await open()
+  await give(page, readToken)
+  await shows(page, '#state', 'RUNNING')
+  const pause = async () => {
+    await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
+    await page.click('#pause')
+    await page.click('#dialog-confirm')
+  }
+  await pause()
+  await shows(page, '#outcome', /pause: .*--readTokenFile allows GET alone/)
+  await shows(page, '#access-note', 'That token only reads')
+  expect(await page.textContent('#connection')).toMatch('live')
+  expect(await violations(page)).toEqual([])
+  await give(page, token)
+  await pause()
+  await shows(page, '#outcome', /pause accepted by/)
+  await shows(page, '#state', 'PAUSED')
 })
 
 it('asks again when the instance has got another token', async () => {

@@ -22,7 +22,9 @@ interface Service {
 
 const read = (file: string): string => readFileSync(path.join(repositoryRoot, file), 'utf8')
 const parsed = <T>(file: string): T => parse(read(file), { merge: true }) as T
-const { services } = parsed<{ services: Record<string, Service> }>('docker-compose.yml')
+const { services, volumes } = parsed<{ services: Record<string, Service>; volumes: Record<string, null> }>(
+  'docker-compose.yml',
+)
 const all = Object.entries(services)
 const imaged = (name: string) => all.filter(([, { image }]) => image?.startsWith(`${name}:`))
 const mountsOf = ({ volumes = [] }: Service) =>
@@ -59,10 +61,14 @@ test('what services need of each other is there, in at least the same profiles',
   }
 })
 
-test('every file that is mounted is in the repository, and read only', () => {
-  const mounts = all.flatMap(([, service]) => mountsOf(service))
+test('every file that is mounted is in the repository, and read only; volumes are written by one service', () => {
+  const mounts = all.flatMap(([name, service]) => mountsOf(service).map((mount) => ({ name, ...mount })))
   expect(mounts.length).toBeGreaterThan(0)
-  for (const { from, mode } of mounts) {
+  for (const { name, from, mode } of mounts) {
+    if (from in volumes) {
+      expect(mode, `${from} of ${name}`).toBe(name === 'tokens' ? '' : 'ro')
+      continue
+    }
     expect(existsSync(path.join(repositoryRoot, from)), from).toBe(true)
     expect(mode).toBe('ro')
   }
@@ -79,7 +85,11 @@ describe.each(imaged('prom/prometheus'))('%s', (_name, service) => {
     service.command?.find((one) => one.startsWith(`--${name}=`))?.slice(name.length + 3) ?? ''
   const config = parsed<{
     rule_files: string[]
-    scrape_configs: { metrics_path: string; static_configs: { targets: string[] }[] }[]
+    scrape_configs: {
+      metrics_path: string
+      authorization: { credentials_file: string }
+      static_configs: { targets: string[] }[]
+    }[]
   }>(mountedAt(service, argument('config.file')))
   const [scrape] = config.scrape_configs
 
@@ -91,6 +101,18 @@ describe.each(imaged('prom/prometheus'))('%s', (_name, service) => {
         .sort(),
     )
     expect(targets.length).toBeGreaterThan(0)
+  })
+
+  test('shows the token that only reads, from a place where the one for commands is not', () => {
+    const at = scrape?.authorization.credentials_file as string
+    expect(mountsOf(service).find(({ to }) => to === path.dirname(at))?.from).toBe('read-token')
+    expect(mountsOf(service).some(({ from }) => from === 'tokens')).toBe(false)
+    const instances = all.filter(([, one]) => one.build !== undefined && holderOf(one) === holderOf(service))
+    for (const [, { environment = {}, volumes: mounted = [] }] of instances) {
+      expect(mounted).toContain('tokens:/run/tandem:ro')
+      expect(environment['TANDEM_TOKEN_FILE']).toBe('/run/tandem/control')
+      expect(environment['TANDEM_READ_TOKEN_FILE']).toBe('/run/tandem/read')
+    }
   })
 
   test('asks for what an instance answers to that name as metrics', async () => {

@@ -58,7 +58,14 @@ describe('a line', () => {
 
   test('that says who commanded what is written at every verbosity', () => {
     const { journal } = opened(folder, 'fatal')
-    const call = { command: 'pause', remoteAddress: null, outcome: 'accepted', error: null } as const
+    const call = {
+      id: 'x',
+      command: 'pause',
+      remoteAddress: null,
+      token: 'none',
+      outcome: 'accepted',
+      error: null,
+    } as const
     journal('audit', { received: 'now', ...call })
     journal('failed', { error: 'InternalError', errorDescription: 'x', during: 'idle' })
     expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([{ level: 'info', message: 'audit', command: 'pause' }])

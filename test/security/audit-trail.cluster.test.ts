@@ -32,9 +32,13 @@ it('README: the trail outlives the process, goes along with a reversal, and is i
       .split('\n')
       .filter((line) => line.includes('"message":"audit"'))
     expect(logged.map((line) => JSON.parse(line))).toMatchObject([
+      { level: 'info', command: 'start', outcome: 'received', token: 'none', remoteAddress: '127.0.0.1' },
       { level: 'info', command: 'start', outcome: 'refused', error: 'InvalidRequest', remoteAddress: '127.0.0.1' },
+      { command: 'start', outcome: 'received', error: null },
       { command: 'start', outcome: 'accepted', error: null },
+      { command: 'reverse', outcome: 'received', error: null },
       { command: 'reverse', outcome: 'refused', error: 'WrongState' },
+      { command: 'commit', outcome: 'received' },
       { command: 'commit', outcome: 'accepted' },
     ])
   }

@@ -1,0 +1,89 @@
+import { isIPv6 } from 'node:net'
+import { RarelyTold } from './rarely-told.ts'
+
+/**
+ * How often each address may fail to show a token. It keeps strangers from filling the log and from trying tokens at full speed. A
+ * request with a right token is never affected: a scraper with an outdated token must not lock out an operator at the same address.
+ */
+
+/** A page that is opened without a token fails a few times; a scraper without one fails every few seconds. */
+export const failuresPerMinuteMax = 30
+const windowMS = 60_000
+/** An entry takes about 200 bytes. All further addresses share one entry. */
+const addressesMax = 10_000
+const others = 'others'
+
+export interface RefusedTokens {
+  /** The address of the latest attempt. */
+  remoteAddress: string | null
+  /** Attempts that were refused with 429 since the last call. */
+  attempts: number
+  failuresPerMinuteMax: number
+}
+
+interface Failures {
+  since: number
+  count: number
+}
+
+export class FailedTokens {
+  readonly #failures = new Map<string, Failures>()
+  readonly #now: () => number
+  readonly #told: RarelyTold<RefusedTokens>
+
+  /** @param onRefused called once a minute at most. @param now ms, of a clock that never steps back */
+  constructor(onRefused: (refused: RefusedTokens) => void, now: () => number = () => performance.now()) {
+    this.#now = now
+    this.#told = new RarelyTold(onRefused, now)
+  }
+
+  /** Entries in memory. */
+  get size(): number {
+    return this.#failures.size
+  }
+
+  /** Counts a failure. Null while the address may fail again; else for how many seconds it may not. */
+  add(remoteAddress: string | null): number | null {
+    const now = this.#now()
+    const failures = this.#failuresOf(networkOf(remoteAddress), now)
+    failures.count += 1
+    if (failures.count <= failuresPerMinuteMax) return null
+    this.#told.add((attempts) => ({ remoteAddress, attempts, failuresPerMinuteMax }))
+    return Math.max(1, Math.ceil((failures.since + windowMS - now) / 1_000))
+  }
+
+  #failuresOf(network: string, now: number): Failures {
+    const known = this.#failures.get(network)
+    if (known && now - known.since < windowMS) return known
+    // The oldest window is the first in the map, for each is inserted when it begins.
+    this.#failures.delete(network)
+    for (const [other, { since }] of this.#failures) {
+      if (now - since < windowMS) break
+      this.#failures.delete(other)
+    }
+    if (this.#failures.size >= addressesMax && network !== others) return this.#failuresOf(others, now)
+    const begun = { since: now, count: 0 }
+    this.#failures.set(network, begun)
+    return begun
+  }
+}
+
+/** Addresses that belong to one host: of IPv6 the first 64 bits (RFC 4291, section 2.5.4), of a mapped IPv4 address that address. */
+export function networkOf(remoteAddress: string | null): string {
+  if (remoteAddress === null) return ''
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(remoteAddress)
+  if (mapped?.[1]) return mapped[1]
+  const address = remoteAddress.replace(/%.*$/, '')
+  if (!isIPv6(address)) return remoteAddress
+  const [head = '', tail] = address.split('::')
+  const groups = head === '' ? [] : head.split(':')
+  if (tail !== undefined) {
+    const following = tail === '' ? 0 : tail.split(':').length
+    while (groups.length + following < 8) groups.push('0')
+    groups.push(...(tail === '' ? [] : tail.split(':')))
+  }
+  return groups
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16))
+    .join(':')
+}

@@ -1,0 +1,62 @@
+import { hostname, networkInterfaces } from 'node:os'
+import type { Finding } from '../domain/finding.ts'
+import { parseRedisUrl } from '../domain/redis-url.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+
+/** Connections whose bytes others on the way could read or change: documents, and what is needed to log in. */
+
+const shownMax = 3
+
+export function clusterRisks({ name, hosts, encrypted, unverified }: Cluster): Finding[] {
+  if (!encrypted) return unencrypted(name, hosts, `add tls=true to the connection string of ${name}`)
+  if (unverified.length === 0) return []
+  return [
+    {
+      severity: 'warning',
+      name: 'UnverifiedConnection',
+      message: `${name}: its connection string has ${unverified.join(' and ')}, so whoever is on the way can pass for that cluster`,
+      remedy: 'remove it, and name the authority of the certificates by tlsCAFile',
+    },
+  ]
+}
+
+/** @param url of `--redis`; null: there is none */
+export function redisRisks(url: string | null): Finding[] {
+  const endpoint = url === null ? null : parseRedisUrl(url)
+  if (endpoint === null || 'problem' in endpoint || endpoint.tls) return []
+  const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host
+  return unencrypted(
+    'redis',
+    [`${host}:${endpoint.port}`],
+    'give a rediss:// address, with --redisTlsCAFile where needed',
+  )
+}
+
+/** @param hosts host:port, or the path of a socket */
+function unencrypted(name: string, hosts: readonly string[], remedy: string): Finding[] {
+  const others = hosts.filter((host) => !isThisMachine(host)).sort()
+  if (others.length === 0) return []
+  const shown = others.slice(0, shownMax).join(', ')
+  const more = others.length > shownMax ? ` and ${others.length - shownMax} more` : ''
+  return [
+    {
+      severity: 'warning',
+      name: 'UnencryptedConnection',
+      message: `${name}: the connections to ${shown}${more} have no TLS, so whoever is on the way can read and change what is sent`,
+      remedy,
+    },
+  ]
+}
+
+/** What is sent there does not leave this machine, or this container. */
+export function isThisMachine(address: string): boolean {
+  if (address.startsWith('/')) return true
+  const host = address
+    .replace(/:\d+$/, '')
+    .replace(/^\[|\]$/g, '')
+    .replace(/^::ffff:(?=\d+\.)/i, '')
+    .toLowerCase()
+  if (host === 'localhost' || host === hostname().toLowerCase() || /^127(\.\d+){3}$/.test(host)) return true
+  const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? [])
+  return host === '::1' || own.some((one) => one.address.toLowerCase() === host)
+}

@@ -1,0 +1,140 @@
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { parse } from 'yaml'
+import type { Progress } from '../../src/domain/progress.ts'
+import { idleProgress } from '../../src/sync/report-progress.ts'
+import { apiUnderTest } from '../api/recording-instance.ts'
+import { holds, type Series, secondsOf } from './prometheus-rules.ts'
+
+/** docs/alerts.yml, evaluated over what `/metrics` answers as time goes by: each rule fires for what it is about, and not before. */
+
+interface Rule {
+  alert: string
+  expr: string
+  for?: string
+  labels: { severity: string }
+  annotations: { summary: string }
+}
+const { groups } = parse(readFileSync(new URL('../../docs/alerts.yml', import.meta.url), 'utf8')) as {
+  groups: { rules: Rule[] }[]
+}
+const rules = groups.flatMap((group) => group.rules)
+const everySeconds = 30
+
+const healthy: Progress = {
+  ...idleProgress,
+  state: 'RUNNING',
+  canCommit: true,
+  canWrite: false,
+  info: 'change event application',
+  lagTimeSeconds: 1,
+  collectionCopy: { estimatedTotalBytes: 100, estimatedCopiedBytes: 100 },
+  mongosyncID: 'one',
+  oplogSecondsRemaining: 86_400,
+  oplogVisible: true,
+  instances: { alive: 2, lost: 0 },
+  differingDocuments: 0,
+}
+const copying = (copied: number): Progress => ({
+  ...healthy,
+  canCommit: false,
+  info: 'collection copy',
+  collectionCopy: { estimatedTotalBytes: 1_000_000, estimatedCopiedBytes: copied },
+})
+/** Null: it does not answer. */
+type At = (seconds: number) => Progress | null | 'connecting'
+
+/** What Prometheus has collected from instances of one job until then. */
+async function collected(instances: readonly At[], untilSeconds: number): Promise<Series[]> {
+  const { api, instance } = apiUnderTest()
+  const series = new Map<string, { labels: Record<string, string>; values: [number, number][] }>()
+  const add = (name: string, labels: Record<string, string>, at: number, value: number): void => {
+    const all = { __name__: name, job: 'tandem', ...labels }
+    const key = JSON.stringify(all)
+    series.set(key, { labels: all, values: [...(series.get(key)?.values ?? []), [at, value]] })
+  }
+  for (let at = 0; at <= untilSeconds; at += everySeconds) {
+    for (const [index, shown] of instances.entries()) {
+      const progress = shown(at)
+      add('up', { instance: String(index) }, at, Number(progress !== null))
+      if (progress === null) continue
+      instance.shown = progress === 'connecting' ? idleProgress : progress
+      for (const line of (await (await api.request('/metrics')).text()).split('\n')) {
+        const [, name, labels = '', value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? []
+        if (name === undefined) continue
+        const own = Object.fromEntries([...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label, text]) => [label, text]))
+        const shownValue = name === 'tandem_connected' && progress === 'connecting' ? 0 : Number(value)
+        add(name, { ...own, instance: String(index) }, at, shownValue)
+      }
+    }
+  }
+  return [...series.values()]
+}
+
+/** Alerts that fire at the end: those whose expression has held for long enough. */
+async function firing(instances: readonly At[], untilSeconds: number): Promise<string[]> {
+  const all = await collected(instances, untilSeconds)
+  const fires = ({ expr, for: lasting }: Rule): boolean => {
+    const since = untilSeconds - secondsOf(lasting)
+    if (since < 0) return false
+    for (let at = since; at <= untilSeconds; at += everySeconds) if (holds(expr, all, at).length === 0) return false
+    return true
+  }
+  return rules.filter(fires).map(({ alert }) => alert)
+}
+
+test('a healthy sync fires nothing, and neither does one that copies, is committed, or has not begun', async () => {
+  const committed: Progress = { ...healthy, state: 'COMMITTED', canWrite: true, mismatches: 0 }
+  for (const one of [healthy, committed, idleProgress]) expect(await firing([() => one], 7_200)).toEqual([])
+  expect(await firing([(at) => copying(at)], 7_200)).toEqual([])
+  // Of two instances that copy it is enough that one comes forward.
+  expect(await firing([() => copying(5), (at) => copying(at)], 7_200)).toEqual([])
+})
+
+test.each<[string, At[], number]>([
+  ['TandemFailed', [() => ({ ...healthy, state: 'FAILED' })], 0],
+  ['TandemDown', [() => healthy, () => null], 60],
+  ['TandemDown', [(at) => (at < 600 ? healthy : null)], 660],
+  ['TandemInstanceLost', [() => ({ ...healthy, instances: { alive: 1, lost: 1 } })], 60],
+  ['TandemCopyStuck', [() => copying(5), () => copying(7)], 900],
+  ['TandemMismatches', [() => ({ ...healthy, mismatches: 2 })], 0],
+  ['TandemDifferingDocuments', [() => ({ ...healthy, differingDocuments: 1 })], 600],
+  ['TandemOplogShort', [() => ({ ...healthy, oplogSecondsRemaining: 7_199 })], 300],
+  ['TandemOplogNotVisible', [() => ({ ...healthy, oplogVisible: false })], 1_800],
+  ['TandemPausedLong', [() => ({ ...healthy, state: 'PAUSED' })], 3_600],
+  ['TandemLagging', [() => ({ ...healthy, lagTimeSeconds: 61 })], 600],
+  ['TandemRetrying', [() => ({ ...healthy, retrying: { what: 'x', since: 'then' } })], 300],
+  [
+    'TandemBackedOff',
+    [
+      () => ({
+        ...healthy,
+        limits: {
+          bytesPerSecond: null,
+          readConcurrency: 4,
+          writeConcurrency: 4,
+          backedOff: { reason: 'x', since: 'then', writeConcurrency: 1 },
+        },
+      }),
+    ],
+    900,
+  ],
+  ['TandemDisconnected', [() => 'connecting'], 120],
+])('%s fires alone, and no earlier than it says (%#)', async (alert, instances, seconds) => {
+  expect(await firing(instances, seconds)).toEqual([alert])
+  if (seconds > 0) expect(await firing(instances, seconds - everySeconds)).toEqual([])
+})
+
+test.each(['PAUSED', 'FAILED'] as const)('a short oplog is told of while %s as well', async (state) => {
+  const short: Progress = { ...healthy, state, lagTimeSeconds: null, canCommit: false, oplogSecondsRemaining: 0 }
+  expect(await firing([() => short], 300)).toContain('TandemOplogShort')
+})
+
+test('every rule is tested here, and says what it is about', () => {
+  const source = readFileSync(new URL(import.meta.url), 'utf8')
+  for (const { alert, labels, annotations } of rules) {
+    expect(source).toContain(`['${alert}'`.replace("['TandemBackedOff'", "'TandemBackedOff'"))
+    expect(labels.severity).toMatch(/^(critical|warning)$/)
+    expect(annotations.summary.length).toBeGreaterThan(20)
+  }
+})

@@ -1,0 +1,63 @@
+import { expect, it, vi } from 'vitest'
+import { metricsOf } from '../support/metrics-of.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, startTandem } from '../support/tandem-process.ts'
+
+/** docs/metrics.md: what alerts go by is on /metrics in the states that they are about. */
+
+const pair = pairedSets()
+/** An oplog is cut after a checkpoint, once a minute, and looked at once a minute. */
+const soon = { timeout: 240_000, interval: 200 }
+const oplog = 'tandem_oplog_remaining_seconds'
+
+/** More than the oplog of a test's set holds. */
+async function fillOplog(): Promise<void> {
+  const big = 'x'.repeat(200_000)
+  const filler = pair.sourceClient.db('fill').collection<{ _id: number; big: string }>('fill')
+  for (let at = 0; at < 600; at++) await filler.replaceOne({ _id: at % 5 }, { big: `${at}${big}` }, { upsert: true })
+}
+
+it('the oplog while RUNNING, PAUSED and FAILED, and what is different', async () => {
+  await fillOplog()
+  await pair.sourceClient.db('app').collection<{ _id: number }>('things').insertOne({ _id: 1 })
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { enableUserWriteBlocking: 'none' })
+  await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
+  const shows = (expected: Record<string, unknown>) =>
+    vi.waitFor(async () => expect(Object.fromEntries(await metricsOf(tandem.url))).toMatchObject(expected), soon)
+  await shows({ 'tandem_state{state="RUNNING"}': 1, tandem_oplog_visible: 1, tandem_copying: 0 })
+  await shows({ [oplog]: expect.any(Number), tandem_differing_documents: 0, 'tandem_instances{status="alive"}': 1 })
+
+  // Somebody writes on the destination: it stays different.
+  await pair.destinationClient.db('app').collection<{ _id: number }>('things').insertOne({ _id: 2 })
+  const rechecks = pair.destinationClient.db('tandem_internal').collection('rechecks')
+  await vi.waitFor(async () => expect(await rechecks.countDocuments()).toBe(1), soon)
+  expect(await tandem.post('pause')).toMatchObject({ status: 200 })
+  await shows({ 'tandem_state{state="PAUSED"}': 1, tandem_differing_documents: 1, [oplog]: expect.any(Number) })
+  expect(await tandem.post('resume')).toMatchObject({ status: 200 })
+  await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit again' })
+  expect(await tandem.post('commit')).toMatchObject({ status: 200 })
+  await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
+  await shows({ 'tandem_state{state="FAILED"}': 1, tandem_mismatches: 1, [oplog]: expect.any(Number) })
+
+  // It stands still, and the oplog rolls on until nothing is left of where it stands.
+  await fillOplog()
+  await shows({ 'tandem_state{state="FAILED"}': 1, [oplog]: 0 })
+})
+
+it('an instance that is lost, as the others see it', async () => {
+  const options = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
+  await using one = await startTandem({ ...options, id: 'one' })
+  await using other = await startTandem({ ...options, id: 'other' })
+  await vi.waitFor(async () => Promise.all([one.progress(), other.progress()]), soon)
+  await startSync(one)
+  await startSync(other)
+  const instances = async () => {
+    const metrics = await metricsOf(one.url)
+    return [metrics.get('tandem_instances{status="alive"}'), metrics.get('tandem_instances{status="lost"}')]
+  }
+  await vi.waitFor(async () => expect(await instances()).toEqual([2, 0]), soon)
+  await other.kill9()
+  await vi.waitFor(async () => expect(await instances()).toEqual([1, 1]), soon)
+  await expect(metricsOf(other.url)).rejects.toThrow()
+})
