@@ -69,6 +69,15 @@ describe('a record on the source', () => {
     await expect(find()).rejects.toThrow(conflict)
   })
 
+  it('is believed when the operator confirms it with a copy, as troubleshooting says', async () => {
+    await on('cluster0').saveSync(turned)
+    const [record] = await stored('cluster0').collection('sync').find().toArray()
+    await stored('cluster1')
+      .collection('moves')
+      .insertOne({ ...record })
+    expect(await find()).toEqual(turned)
+  })
+
   it('of a sync that was reversed twice is one on its source again', async () => {
     const back = turnRecord(turned, { kind: 'time', time: 11n })
     await on('cluster0').announceMove(back)
