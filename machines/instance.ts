@@ -40,6 +40,13 @@ const syncFollower = {
   onError: failing,
 } as const
 
+/** Users wait for the source until an aborted commit is undone, also where all instances rest. */
+const undo = {
+  id: 'undo',
+  src: 'undo',
+  input: ({ context }: { context: InstanceContext }) => withConfiguration(context),
+} as const
+
 /**
  * One instance, and its part in the sync (machines/sync.ts), which it follows (`sync.seen`).
  *
@@ -56,8 +63,8 @@ const syncFollower = {
  *     committing    this instance has got the commit. Once there is a commit point, events are applied up to it
  *   finishing     every event up to the commit point is applied here, and the partitions are given back: the coordinator does
  *                 the rest (`awaiting`); once the commit is decided it only goes forward (`handedOver`)
- * paused        Until `sync.resume`. Survives restarts. Nothing is under way that could fail, but another process with the
- *               same id may take the lease: then nothing can be resumed here
+ * paused        Until `sync.resume`. Survives restarts. Nothing is under way that could fail but the undoing of an aborted commit,
+ *               which is tried again; another process with the same id may take the lease: then nothing can be resumed here
  * committed     The end of this direction: what the instance has come to is stored, then its lease is given back.
  * reversing     Source and destination change places:
  *   moving        what is stored moves to the new destination; the old one counts until that is acknowledged
@@ -86,6 +93,8 @@ export const instanceMachine = setup({
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
     commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
+    /** Undoes an aborted commit where no instance is at work. */
+    undo: fromCallback<WorkerOrder, WithConfiguration>(placeholder('undo')),
     /** Takes the lease again where nothing else would. */
     hold: fromPromise<void, WithConfiguration>(placeholder('hold')),
     /** Gives the lease back once the end is stored. */
@@ -339,7 +348,7 @@ export const instanceMachine = setup({
         'lease.buried': '.holding',
       },
       states: {
-        resting: {},
+        resting: { invoke: undo },
         holding: {
           invoke: {
             id: 'hold',
@@ -414,11 +423,12 @@ export const instanceMachine = setup({
       initial: 'choosing',
       states: {
         choosing: { always: [{ guard: 'isAbortable', target: 'watching' }, { target: 'resting' }] },
-        resting: {},
+        resting: { invoke: undo },
         watching: {
           invoke: [
             { ...syncFollower, input: ({ context }) => ({ ...withConfiguration(context), watching: true }) },
             commitDeadline,
+            undo,
           ],
           on: { 'sync.seen': { actions: 'see' }, 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
           always: {

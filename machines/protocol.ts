@@ -42,7 +42,7 @@ export type ElectionEvent =
       mine: boolean
       /** Never held, given back, or held by a life that is over. */
       vacant: boolean
-      /** This instance may hold it: it is at work, not paused. */
+      /** This instance may hold it: it is at work, or no other one is. */
       eligible: boolean
     }
   | { type: 'lease.lost' }

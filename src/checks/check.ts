@@ -74,6 +74,7 @@ const refusedFailures = new Set<FailureName>([
   'MissingPrivileges',
   'VerificationNotSupported',
   'ClusterIdentityChanged',
+  'StoredStateConflict',
   'MetadataVersion',
 ])
 

@@ -44,7 +44,7 @@ export class Coordination {
   #takesWork = false
   #yields = false
   #lastHolder: string | null = null
-  #eligible = false
+  #atWork = false
   #seen: Ownership = { leases: [], claims: new Map() }
   #tenure = 0
   #held = new Map<number, number>()
@@ -203,9 +203,12 @@ export class Coordination {
     this.#changed()
   }
 
-  /** @param eligible may hold the coordinator's office; a paused instance gives it up when others are at work */
-  engage(eligible: boolean): void {
-    this.#eligible = eligible
+  /**
+   * @param atWork neither paused nor failed. One that is not holds the coordinator's office only while no other instance is at work:
+   * it gives it up to whoever is, and takes it where it is vacant, for an aborted commit is undone also then
+   */
+  engage(atWork: boolean): void {
+    this.#atWork = atWork
     this.hurry()
   }
 
@@ -278,8 +281,11 @@ export class Coordination {
           // By what was seen, not by what was sent: a lease begins without work in every life, and an earlier word that was
           // given up as lost may have come after a later one.
           const { token } = this
-          const shown = this.#seen.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)?.takesWork
-          if (shown !== this.#takesWork) await this.#parts.lease.announce(this.#takesWork)
+          const shown = this.#seen.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
+          const [takesWork, atWork] = [this.#takesWork, this.#atWork]
+          if (shown?.takesWork !== takesWork || shown.atWork !== atWork) {
+            await this.#parts.lease.announce({ takesWork, atWork })
+          }
           await this.#round()
         }
       } catch (error) {
@@ -302,7 +308,8 @@ export class Coordination {
     this.#burials.begin(seen.leases, this.#stop.signal)
     const office = seen.claims.get('coordinator')
     if (office?.owner === token) this.#tenure = office.epoch
-    if (office?.owner === token && !this.#eligible && seen.leases.some((one) => isAlive(one) && one.takesWork)) {
+    const eligible = this.#atWork || !seen.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
+    if (office?.owner === token && !eligible) {
       // Before it is done: once it is, another may lead, and what this one began to do now would be in its old tenure.
       this.#election.send({ type: 'lease.lost' })
       await this.#store.release([['coordinator', office.epoch]], token)
@@ -315,7 +322,7 @@ export class Coordination {
       holder: holderOf(office),
       mine: office?.owner === token,
       vacant,
-      eligible: this.#eligible,
+      eligible,
     })
     await this.#share(seen, token, releases)
   }

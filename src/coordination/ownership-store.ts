@@ -64,6 +64,8 @@ export class OwnershipStore {
         predecessors: predecessorsOf(lease),
         buried: lease['buried'] === true,
         takesWork: lease['takesWork'] === true,
+        // An earlier release does not say.
+        atWork: (lease['atWork'] ?? lease['takesWork']) === true,
       })),
       claims: new Map(
         claims.map((claim) => [
@@ -119,7 +121,7 @@ export class OwnershipStore {
     if (lease.settled <= epoch && !(await this.#isBuried(name, epoch))) {
       // As it was seen to stand for so long: one that is renewed in between does not match.
       const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
-      const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, expiresAt: givenUp } }
+      const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
       if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, dead))) return false
       epoch += 1
     }

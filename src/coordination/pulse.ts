@@ -68,25 +68,32 @@ export class Pulse {
     if (!work) return
     if (state === 'RUNNING') work.figures.forgetTime()
     work.alerts.entered(state)
-    const failsForAll = context.commitRequested || context.reversing !== null
-    const rests = state === 'PAUSED' || (state === 'FAILED' && !failsForAll)
-    // What fails with a commit fails for all, and is theirs to mend here; else the others go on, and one of them leads: not before
-    // what this one has under way (a plan of the copy, a change of definitions) has ended.
-    if (rests) {
-      const giveUp = (): void => {
-        if (this.#state === state) work.coordination.engage(false)
-      }
-      // The verifier as well: its last words must not come after the first ones of the next coordinator's. A pause has told it to
-      // stop; told so here once more, a resume that came meanwhile would be stopped with it.
-      const verified = state === 'PAUSED' ? work.verification.ended : work.verification.stop()
-      void Promise.allSettled([work.ended, verified]).then(giveUp)
-    } else work.coordination.engage(atWork.includes(state) || state === 'FAILED')
-    if (state === 'FAILED' && context.commitRequested && context.failure) {
-      work.team.failed(context.failure).catch((error) => this.#parts.context.onRetry?.('telling the others', error))
-    }
+    if (state === 'PAUSED' || state === 'FAILED') this.#rest(work, state, context)
+    else work.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#beatSoon()
     this.#beating.then(() => work.coordination.nudge()).catch(() => {})
+  }
+
+  /**
+   * The others go on, and one of them leads: not before what this one has under way (a plan of the copy, a change of definitions) has
+   * ended, and what fails with a commit has failed for all.
+   */
+  #rest(work: SyncWork, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+    const told =
+      state === 'FAILED' && commitRequested && failure
+        ? work.team
+            .failed(failure)
+            .then(() => work.team.othersHaveFailed(() => this.#state === state))
+            .catch((error) => this.#parts.context.onRetry?.('telling the others', error))
+        : null
+    // The verifier as well: its last words must not come after the first ones of the next coordinator's. A pause, or the end of a
+    // commit, has told it to stop; told so here once more, a resume that came meanwhile would be stopped with it.
+    const isTold = state === 'PAUSED' || commitRequested || reversing !== null
+    const verified = isTold ? work.verification.ended : work.verification.stop()
+    void Promise.allSettled([told, work.ended, verified]).then(() => {
+      if (this.#state === state) work.coordination.engage(false)
+    })
   }
 
   /** The coordinator's progress, where that is another instance: it verifies, and knows what a commit waits for. */

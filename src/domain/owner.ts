@@ -31,6 +31,8 @@ export interface LeaseView {
   buried: boolean
   /** False while it is paused: it keeps what it has and gets nothing new. */
   takesWork: boolean
+  /** Neither paused nor failed: it goes before the others in the coordinator's office. */
+  atWork: boolean
 }
 
 /**

@@ -188,10 +188,10 @@ export class Lease {
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
   }
 
-  /** Whether the instance takes work or only keeps what it has; shown to the others. */
-  async announce(takesWork: boolean): Promise<void> {
+  /** Whether the instance takes work or only keeps what it has, and whether it is at work at all; shown to the others. */
+  async announce(shown: { takesWork: boolean; atWork: boolean }): Promise<void> {
     if (!this.held) return
-    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: { takesWork } })
+    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: shown })
   }
 
   async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
@@ -209,6 +209,7 @@ export class Lease {
       epoch,
       expiresAt: leaseEnd,
       takesWork: false,
+      atWork: false,
       buried: false,
       schemaVersion: 1,
     }

@@ -56,16 +56,31 @@ export class Metadata {
 
   async loadSync(): Promise<SyncRecord | null> {
     const found = await this.#stored.findOne('sync', { _id: 'sync' })
-    if (!found) return null
-    return {
-      configuration: found['configuration'] as StartConfiguration,
-      sourceIdentity: found['sourceIdentity'] as string,
-      destinationIdentity: found['destinationIdentity'] as string,
-      startTime: fromTimestamp(found['startTime'] as Timestamp),
-      partitions: found['partitions'] as number,
-      redis: found['redis'] === true,
-      generation: (found['generation'] as number | undefined) ?? 0,
-    }
+    return found && recordOf(found)
+  }
+
+  /**
+   * The record that this cluster's own sync is, or was, to have on the cluster that a reversal moves it to; null where none was announced.
+   * It stays when the rest is cleared: by it a record over there is believed.
+   */
+  async loadMove(): Promise<SyncRecord | null> {
+    const found = await this.#stored.findOne('moves', { _id: 'sync' })
+    return found && recordOf(found)
+  }
+
+  /** Before anything is written on the cluster that the sync moves to. */
+  async announceMove(turned: SyncRecord): Promise<void> {
+    await this.#stored.replace('moves', 'sync', { ...turned, startTime: toTimestamp(turned.startTime) })
+  }
+
+  /** A sync begins, or comes back, on this cluster: what was announced before vouches for nothing any more. */
+  async forgetMove(): Promise<void> {
+    await this.#stored.clear('moves')
+  }
+
+  /** Whether a sync has had this cluster as its destination, also when nothing else is left of it: leases stay. */
+  async wasDestination(): Promise<boolean> {
+    return (await this.#stored.aggregate('leases', [{ $limit: 1 }])).length > 0
   }
 
   /** Stores the record unless another instance was first. Returns the one that counts. */
@@ -165,6 +180,18 @@ export class Metadata {
   async createIndexes(): Promise<void> {
     await this.segments.createIndexes()
     await this.tombstones.createIndexes()
+  }
+}
+
+function recordOf(found: Document): SyncRecord {
+  return {
+    configuration: found['configuration'] as StartConfiguration,
+    sourceIdentity: found['sourceIdentity'] as string,
+    destinationIdentity: found['destinationIdentity'] as string,
+    startTime: fromTimestamp(found['startTime'] as Timestamp),
+    partitions: found['partitions'] as number,
+    redis: found['redis'] === true,
+    generation: (found['generation'] as number | undefined) ?? 0,
   }
 }
 

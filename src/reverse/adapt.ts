@@ -5,13 +5,14 @@ import { setWriteBlocking } from '../commit/write-blocking.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { assert } from '../domain/errors.ts'
 import { stopBalancer } from '../mongo/balancer.ts'
-import type { Metadata } from '../mongo/metadata.ts'
+import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import { retry } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
 
 export interface AdaptParts {
   commit: CommitParts
   metadata: Metadata
+  record: SyncRecord
   /** What the former direction stored on the cluster that is the source now. */
   superseded: Metadata
   documents: Omit<ReconcileDependencies, 'context'>
@@ -21,9 +22,11 @@ export interface AdaptParts {
  * Makes a former source fit to be the destination: blocked, its traits held back, its definitions those of the new
  * source, and every document that changed on it since it was last read made equal again. Repeatable.
  */
-export async function adaptDestination({ commit, metadata, superseded, documents }: AdaptParts): Promise<void> {
+export async function adaptDestination({ commit, metadata, record, superseded, documents }: AdaptParts): Promise<void> {
   const { destination, definitions, context, atStep } = commit
   atStep('reverseForget')
+  // An earlier release, which may have begun the reversal, has not.
+  await superseded.announceMove(record)
   await superseded.clear()
   atStep('reverseHoldBack')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))

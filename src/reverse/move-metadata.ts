@@ -44,6 +44,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
 
   atStep('reverseClear')
   await to.clear()
+  await to.forgetMove()
   atStep('reverseCopy')
   const reverse = await from.loadPosition('reverse')
   const former = await from.loadPosition(0)

@@ -52,6 +52,7 @@ export async function turnAround(
     while ((await metadata.loadSync())?.generation !== turned.generation) {
       const mayMove = (await former.team.allAre('REVERSING')) && former.coordination.leading
       if (mayMove) {
+        await from.announceMove(turned)
         await former.team.report({ type: 'reversal.begun' })
         await moveMetadata({ from, to, sync, verified, turned, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(turnPollMS, undefined, { ref: false })])

@@ -41,7 +41,9 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     return standing
   }
   await appendNote(source, 'start')
-  return await new Metadata(destination, parts.context).createSync({
+  const metadata = new Metadata(destination, parts.context)
+  await metadata.forgetMove()
+  return await metadata.createSync({
     configuration,
     sourceIdentity: facts.source.identity,
     destinationIdentity: facts.destination.identity,

@@ -6,6 +6,8 @@ export interface ReadinessSources {
   lagTimeSeconds: number | null
 }
 
+/** Said with every progress while it lasts: a coordinator that fails with it tries it again. */
+export const undoing = 'the last commit was aborted, and what it had changed is still being taken back'
 const untilReady = 'wait until progress shows canCommit true'
 
 /**
@@ -13,6 +15,7 @@ const untilReady = 'wait until progress shows canCommit true'
  * the command go by the same.
  */
 export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): string | null {
+  if (work.team.sync.matches('undoing')) return `${undoing}; ${untilReady}`
   if (!work.figures.knowsTime) {
     return `the sync has just begun to run again, and how far behind it is is not known yet; ${untilReady}`
   }

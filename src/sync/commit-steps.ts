@@ -13,6 +13,7 @@ import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendNote } from '../mongo/listing.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import { undoing } from './commit-readiness.ts'
 import { CommitTiming } from './commit-timing.ts'
 import type { Replication } from './replication.ts'
 import type { SharedReplication } from './shared-replication.ts'
@@ -48,6 +49,8 @@ export interface CommitStepsParts {
   dryRun: () => boolean
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   lead: () => Promise<void>
+  /** Resolves when this process holds its instance's lease; the instance is at work no more than it was. */
+  hold: () => Promise<void>
   /** Everything up to this time is on the destination. */
   applied: (time: ClusterTime) => void
   atStep: (step: string) => void
@@ -276,12 +279,13 @@ export class CommitSteps {
     const isAborted = team.sync.matches('undoing')
     const { aborts } = team.sync.context
     const undo = async (): Promise<void> => {
-      await this.#parts.lead()
+      await this.#parts.hold()
       if (isAborted) await replication.unblockSource(left)
       await ended
       if (left.aborted) throw new StoppedError()
-      const current = await replication.read(left)
+      // Before anything else that may fail.
       if (isAborted) await replication.unblockSource(left)
+      const current = await replication.read(left)
       await current.holdBack()
     }
     const run = undo()
@@ -301,6 +305,7 @@ export class CommitSteps {
   get warnings(): string[] {
     const { abortReason, lateWrites } = this.#parts.team.sync.context
     const warnings = abortReason === null ? [] : [abortReason]
+    if (this.#parts.team.sync.matches('undoing')) warnings.push(undoing)
     if (lateWrites?.unchecked) {
       warnings.push(
         `the source could not be checked for writes while writes moved to the destination (${lateWrites.unchecked}); see whether it was written after the commit`,
@@ -350,7 +355,7 @@ export class CommitSteps {
     // Whatever follows it (a resume, an abort) waits until it has ended.
     await runs.finish(new AbortController().signal, async () => {
       runs.renew()
-      await this.#parts.lead()
+      await this.#parts.hold()
       // One instance's work: the coordinator's.
       if (!coordination.leading) return
       if ((await team.load()).hasTag('decided')) throw decidedElsewhere()

@@ -4,42 +4,76 @@ import { codeOf } from '../mongo/errors.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import { confirmMove } from './confirm-move.ts'
 
 export const clusterNames = ['cluster0', 'cluster1'] as const
 
+interface Found {
+  /** Where it was found: the destination. */
+  name: ClusterName
+  record: SyncRecord
+}
+
 /**
  * The sync that stands on either cluster and is bound to exactly these two; null where none is. While a reversal moves it, it
- * may stand on both: the later generation counts, and the other is removed when the reversal goes on. Throws
- * `ClusterIdentityChanged` when it was begun between other clusters.
+ * may stand on both: the later generation counts, and the other is removed when the reversal goes on. Anybody who may write to
+ * `tandem_internal` on a source can leave a record there, so a reversed sync is believed only where the cluster that it was moved from
+ * confirms that. Throws `ClusterIdentityChanged` when it was begun between other clusters, `StoredStateConflict` when what both hold
+ * contradicts each other.
  */
 export async function findStoredSync(
   clusters: Record<ClusterName, Cluster>,
   facts: Record<ClusterName, ClusterFacts>,
   context: RetryContext,
 ): Promise<SyncRecord | null> {
-  let found: SyncRecord | null = null
+  const found: Found[] = []
   for (const name of clusterNames) {
-    const other = name === 'cluster0' ? 'cluster1' : 'cluster0'
-    const metadata = new Metadata(clusters[name], context)
-    const record = await metadata.loadSync().catch((error) => {
-      // A user without rights on tandem's database there cannot have stored anything there.
-      if (error instanceof FatalError && error.failure === 'MissingPrivileges') return null
-      if (codeOf(error) === 13) return null
-      throw error
-    })
+    const record = await loadRecord(clusters[name], context)
     if (!record) continue
-    if (
-      record.configuration.destination !== name ||
-      record.destinationIdentity !== facts[name].identity ||
-      record.sourceIdentity !== facts[other].identity
-    ) {
-      throw new FatalError(
-        'ClusterIdentityChanged',
-        `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +
-          'begun with, or drop the database tandem_internal there to begin anew.',
-      )
-    }
-    if (!found || record.generation > found.generation) found = record
+    refuseOtherClusters(name, record, facts)
+    // Whatever is compared with it.
+    if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name)
+    found.push({ name, record })
   }
-  return found
+  found.sort((one, other) => other.record.generation - one.record.generation)
+  const [newest, older] = found
+  if (!newest) return null
+  if (newest.record.generation === 0 && !older) return newest.record
+  const from = otherThan(newest.name)
+  await confirmMove({ ...newest, older: older?.record ?? null, from, cluster: clusters[from], context })
+  return newest.record
+}
+
+async function loadRecord(cluster: Cluster, context: RetryContext): Promise<SyncRecord | null> {
+  return await new Metadata(cluster, context).loadSync().catch((error) => {
+    // A user without rights on tandem's database there cannot have stored anything there.
+    if (error instanceof FatalError && error.failure === 'MissingPrivileges') return null
+    if (codeOf(error) === 13) return null
+    throw error
+  })
+}
+
+function refuseOtherClusters(name: ClusterName, record: SyncRecord, facts: Record<ClusterName, ClusterFacts>): void {
+  const isBound =
+    record.configuration.destination === name &&
+    record.destinationIdentity === facts[name].identity &&
+    record.sourceIdentity === facts[otherThan(name)].identity
+  if (isBound) return
+  throw new FatalError(
+    'ClusterIdentityChanged',
+    `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +
+      'begun with, or drop the database tandem_internal there to begin anew.',
+  )
+}
+
+function notOurs(name: ClusterName): FatalError {
+  return new FatalError(
+    'StoredStateConflict',
+    `the document of tandem_internal.sync on ${name} was not written by tandem: its generation is no count. Remove it, find out who wrote it, ` +
+      'and start again',
+  )
+}
+
+function otherThan(name: ClusterName): ClusterName {
+  return name === 'cluster0' ? 'cluster1' : 'cluster0'
 }

@@ -6,6 +6,7 @@ import {
   superviseCopy,
   superviseDeadline,
   superviseEvents,
+  superviseRest,
   superviseSync,
   superviseVerification,
 } from './supervise-work.ts'
@@ -47,6 +48,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
       eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
       verification: fromCallback(({ sendBack }) => superviseVerification(work(), sendBack)),
       syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),
+      undo: fromCallback(() => superviseRest({ ...parts, work: work(), report })),
       commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(work(), input, sendBack)),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => turnAround(signal))),
       hold: fromPromise(async () => {

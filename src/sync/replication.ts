@@ -163,11 +163,12 @@ export class Replication {
 
   /** After a reversal: makes the former source fit to be the destination. */
   async adapt(): Promise<void> {
-    const { source, metadata, context } = this.#parts
+    const { source, metadata, record, context } = this.#parts
     await this.#shared.lookAnew()
     await adaptDestination({
       commit: this.commit,
       metadata,
+      record,
       superseded: new Metadata(source, context),
       documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
     })

@@ -96,22 +96,44 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
   }
   const onFault = (error: unknown): void => void tell(work, error, report)
   const follower = new SyncFollower({ ...parts, report, onFault }, left.signal)
-  const watch = async (): Promise<void> => {
-    while (!left.signal.aborted) {
-      try {
-        return await follower.watch()
-      } catch (error) {
-        // The lease is lost, and is taken again by what the machine does then; an abort may come meanwhile.
-        if (!(error instanceof StoppedError)) throw error
-        await sleep(watchAgainMS, undefined, { signal: left.signal }).catch(() => {})
-      }
-    }
-  }
-  const run = watching ? watch() : follower.run()
+  const run = watching ? again(() => follower.watch(), left.signal) : follower.run()
   run.catch((error) => {
     if (!left.signal.aborted) onFault(error)
   })
   return () => left.abort()
+}
+
+/** For an instance that rests: undoes an aborted commit where no other instance would. */
+export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
+  const { context } = parts.work
+  const left = new AbortController()
+  const [what, key] = ['undoing an aborted commit', Symbol('undo')]
+  const idle = (): void => context.monitor.end(key)
+  const onFault = (error: unknown): void => {
+    context.onRetry?.(what, error)
+    if (!left.signal.aborted) context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
+  }
+  const follower = new SyncFollower({ ...parts, report: () => {}, onFault }, left.signal)
+  void again(() => follower.rest(idle), left.signal, onFault)
+  return () => {
+    left.abort()
+    idle()
+  }
+}
+
+/** The lease may be lost, and is taken again by what the machine does then. */
+async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (error: unknown) => void): Promise<void> {
+  while (!left.aborted) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!(error instanceof StoppedError)) {
+        if (!onFault) throw error
+        onFault(error)
+      }
+      await sleep(watchAgainMS, undefined, { signal: left }).catch(() => {})
+    }
+  }
 }
 
 /** The embedded verifier, for as long as there is a sync to verify. */

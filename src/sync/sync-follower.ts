@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { SyncStep } from '../../machines/sync.ts'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
@@ -25,6 +26,9 @@ export interface SyncFollowerParts {
 
 /** Does what the coordinator has to do at a step; resolves with its report. Told to stop by the signal, it rejects with StoppedError. */
 export type StepWork = (left: AbortSignal) => Promise<CoordinatorReport>
+
+/** So often an instance that rests, and coordinates, looks whether there is a commit to undo. */
+const restMS = 500
 
 /** The part of a commit in which the coordinator's own instance has to be before it begins a step. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
@@ -82,6 +86,23 @@ export class SyncFollower {
       if (this.#left.aborted) return
       this.#tell()
       await team.wait(this.#left)
+    }
+  }
+
+  /**
+   * Undoes an aborted commit, whose users wait for the source, also for an instance that is paused or has failed: it coordinates only
+   * where no other is at work. After a fault the same begins again. `idle` is called while there is nothing to undo.
+   */
+  async rest(idle: () => void): Promise<void> {
+    const { coordination, team } = this.#parts.work
+    while (!this.#left.aborted) {
+      const sync = coordination.leading ? await team.load() : null
+      if (sync?.matches('undoing')) await this.#coordinate(sync)
+      else {
+        this.#step?.left.abort()
+        idle()
+      }
+      await sleep(restMS, undefined, { signal: this.#left }).catch(() => {})
     }
   }
 

@@ -151,6 +151,7 @@ export class SyncWork {
       replication: this.replication,
       dryRun: parts.dryRun,
       lead: () => this.lead(),
+      hold: () => this.hold(),
       applied: (time) => this.figures.applied(time),
       atStep,
     })
@@ -174,6 +175,10 @@ export class SyncWork {
   /** Resolves when everything that was left has ended. */
   get ended(): Promise<unknown> {
     return this.#runs.ended
+  }
+
+  get context(): RetryContext {
+    return this.#parts.context
   }
 
   get liveness(): Liveness {

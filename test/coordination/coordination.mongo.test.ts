@@ -78,6 +78,12 @@ const giveBack = async ({ coordination }: Part): Promise<void> => {
   await coordination.release(leaving)
 }
 
+/** With a look that began after this one had ended. */
+async function looked(coordination: Coordination): Promise<void> {
+  await coordination.changed()
+  await coordination.changed()
+}
+
 /** Until every partition has one owner, and shares are as given. */
 async function shared(shares: [Part, number][]): Promise<void> {
   await vi.waitFor(async () => {
@@ -171,12 +177,49 @@ describe('instances that share partitions', () => {
     await leave(b)
     await vi.waitFor(() => expect(a.coordination.members).toEqual(['a']), patience)
     expect([...a.coordination.held.keys()]).toEqual(kept)
-    // Nobody else is there to coordinate, and it is not at work.
-    expect(a.coordination.leading).toBe(false)
+    // Nobody else is there to coordinate: an aborted commit is undone also where all are paused.
+    await vi.waitFor(() => expect(a.coordination.leading).toBe(true), patience)
     a.coordination.takeWork(true)
     a.coordination.engage(true)
     await shared([[a, 8]])
+    expect(a.coordination.leading).toBe(true)
+  })
+
+  it('hand the office to one that is at work, also while nobody takes partitions, as while a commit is undone', async () => {
+    const [a, b] = [await join('a'), await join('b')]
+    for (const { coordination } of [a, b]) {
+      coordination.takeWork(false)
+      await coordination.yieldAll()
+    }
+    a.coordination.engage(false)
+    await vi.waitFor(
+      () => expect([a, b].map(({ coordination }) => coordination.leading)).toEqual([false, true]),
+      patience,
+    )
+    // It has failed as well: somebody keeps the office, and nobody takes it from him.
+    b.coordination.engage(false)
+    const { coordinatorEpoch } = b.coordination
+    for (let looks = 0; looks < 3; looks++) await Promise.all([a, b].map(({ coordination }) => looked(coordination)))
+    expect([b.coordination.leading, b.coordination.coordinatorEpoch]).toEqual([true, coordinatorEpoch])
+    await expire('b')
     await vi.waitFor(() => expect(a.coordination.leading).toBe(true), patience)
+  })
+
+  it('that have failed stand back from a vacant office for one that is at work', async () => {
+    const [a, b, c] = [await join('a'), await join('b'), await join('c')]
+    b.coordination.engage(false)
+    await vi.waitFor(
+      async () => expect((await rows('leases').findOne({ _id: 'instance:b' }))?.['atWork']).toBe(false),
+      patience,
+    )
+    const owners = new Set<unknown>()
+    const watching = setInterval(() => owners.add(c.coordination.coordinatorID), 20)
+    await leave(a)
+    await vi.waitFor(() => expect(c.coordination.leading).toBe(true), patience)
+    clearInterval(watching)
+    expect([...owners].filter((id) => id === 'b')).toEqual([])
+    await leave(c)
+    await vi.waitFor(() => expect(b.coordination.leading).toBe(true), patience)
   })
 
   it('lead no more from when they begin to give up the office, also when they are at work again before that is done', async () => {

@@ -123,7 +123,7 @@ describe('a claim', () => {
 })
 
 describe('a lease, as others see it', () => {
-  it('shows whose it is, whether it has expired, and whether its owner takes work', async () => {
+  it('shows whose it is, whether it has expired, and whether its owner is at work and takes more of it', async () => {
     const lease = await leaseOf('seen')
     const expiresAt = expect.any(Date)
     const fresh = {
@@ -135,9 +135,14 @@ describe('a lease, as others see it', () => {
       incarnation: 'of seen',
       predecessors: [],
     }
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, buried: false })
-    await lease.announce(true)
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: true, buried: false })
+    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: false, buried: false })
+    await lease.announce({ takesWork: false, atWork: true })
+    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: true, buried: false })
+    await lease.announce({ takesWork: true, atWork: true })
+    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: true, atWork: true, buried: false })
+    // As an earlier release stores it.
+    await rows('leases').updateOne({}, { $unset: { atWork: '' } })
+    expect(await viewOf('seen')).toMatchObject({ takesWork: true, atWork: true })
     await expire('seen')
     expect(await viewOf('seen')).toMatchObject({ expired: true, settled: 1 })
     expect(isDead(lease.token, [await viewOf('seen')])).toBe(false)

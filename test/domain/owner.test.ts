@@ -11,6 +11,7 @@ const lease = (id: string, epoch: number, settled: number, expired = false): Lea
   incarnation: 'x',
   predecessors: [],
   takesWork: true,
+  atWork: true,
   buried: false,
 })
 

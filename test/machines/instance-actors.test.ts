@@ -47,7 +47,8 @@ const untilCommitPoint: Step[] = [
 ]
 
 const snapshotOf = (stubs: StubWorkers) => stubs.actor.getSnapshot() as InstanceSnapshot
-const atRest = ['idle', 'paused.resting', 'committed.left', 'failed.resting']
+const atRest = ['idle', 'committed.left']
+const undoes = ['paused.resting', 'failed.resting']
 
 function check(stubs: StubWorkers): void {
   const snapshot = snapshotOf(stubs)
@@ -55,7 +56,8 @@ function check(stubs: StubWorkers): void {
   expect(stubs.doubled).toEqual([])
   if (atRest.includes(stateOf(snapshot))) expect([...stubs.running.keys()]).toEqual([])
   if (stateOf(snapshot) === 'failed.watching')
-    expect([...stubs.running.keys()]).toEqual(['syncFollower', 'commitDeadline'])
+    expect([...stubs.running.keys()]).toEqual(['syncFollower', 'commitDeadline', 'undo'])
+  if (undoes.includes(stateOf(snapshot))) expect([...stubs.running.keys()]).toEqual(['undo'])
   if (snapshot.context.pauseRequested && snapshot.matches('syncing')) {
     expect(['syncing.joining', 'syncing.replicating.draining']).toContain(stateOf(snapshot))
   }

@@ -62,6 +62,7 @@ export class StubWorkers {
         verification: worker('verification'),
         syncFollower: worker('syncFollower'),
         commitDeadline: worker('commitDeadline'),
+        undo: worker('undo'),
         metadataMove: promise('metadataMove'),
         hold: promise('hold'),
         leave: promise('leave'),

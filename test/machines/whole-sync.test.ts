@@ -95,6 +95,14 @@ describe('one instance and its sync', () => {
     expect([...reachable.keys()].filter((key) => !leads.has(key))).toEqual([])
   })
 
+  it('undo an aborted commit without the operator, whatever has become of the instance', () => {
+    const undoing = [...reachable.values()].filter(({ sync }) => sync.matches('undoing'))
+    const states = new Set(undoing.map(({ members: [one] }) => one && publicState(one.snapshot)))
+    expect([...states].sort()).toEqual(['COMMITTING', 'FAILED', 'RUNNING'])
+    const undone = undoing.map((whole) => act(act(whole, { member: 0, does: 'elect' }), { member: 0, does: 'step' }))
+    expect(undone.filter(({ sync }) => sync.matches('undoing')).map(keyOf)).toEqual([])
+  })
+
   it('come to committed by themselves, and by an operator who resumes and commits, also after a crash', () => {
     const sample = [...reachable.values()].filter((_, at) => at % 12 === 0)
     for (const whole of sample) {

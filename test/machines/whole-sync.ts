@@ -119,12 +119,14 @@ function tell(whole: Whole, one: number, event: AnyEvent): Whole {
   return rest(next, one)
 }
 
+const isAtWork = ({ snapshot }: Member) => ['RUNNING', 'COMMITTING', 'REVERSING'].includes(publicState(snapshot))
+/** At work, or no other one is. */
+const mayLead = (whole: Whole, one: number) =>
+  isAtWork(at(whole, one)) || !whole.members.some((member, each) => each !== one && isAtWork(member))
+
 /** An instance that rests coordinates no more, if another works. */
 function rest(whole: Whole, one: number): Whole {
-  const { snapshot } = at(whole, one)
-  const mayLead = ['RUNNING', 'COMMITTING', 'REVERSING'].includes(publicState(snapshot))
-  const failsForAll = snapshot.matches('failed') && snapshot.context.commitRequested
-  return whole.leader === one && !mayLead && !failsForAll ? { ...whole, leader: null } : whole
+  return whole.leader !== one || mayLead(whole, one) ? whole : { ...whole, leader: null }
 }
 
 const fails: AnyEvent = { type: 'worker.failed', failure }
@@ -212,7 +214,8 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return isOurs && view.failure ? tell(known, one, { type: 'worker.failed', failure: view.failure }) : known
     }
     case 'step': {
-      if (!leads || !follows || isWatching) return whole
+      const undoes = isRunning(member, 'undo') && whole.sync.matches('undoing')
+      if (!leads || !(undoes || (follows && !isWatching))) return whole
       const elected = send(whole, { type: 'coordinator.elected', term: member.term })
       const done = doStep(elected, one)
       if (!done) return elected
@@ -264,9 +267,10 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return id ? tell(whole, one, { type: `xstate.done.actor.${id}`, output: undefined }) : whole
     }
     case 'elect': {
-      const failsForAll = snapshot.matches('failed') && snapshot.context.commitRequested
-      const mayLead = ['RUNNING', 'COMMITTING', 'REVERSING'].includes(publicState(snapshot)) || failsForAll
-      if (whole.leader !== null || !mayLead) return whole
+      // One that rests gives the office up when another has come to work since.
+      const isVacant = whole.leader === null || !mayLead(whole, whole.leader)
+      const hasLeft = snapshot.matches('committed') || snapshot.matches('idle')
+      if (!isVacant || !mayLead(whole, one) || hasLeft) return whole
       return { ...change(whole, one, { term: whole.terms + 1 }), leader: one, terms: whole.terms + 1 }
     }
     case 'crash': {

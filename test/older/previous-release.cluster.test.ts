@@ -19,8 +19,8 @@ interface StoredInstance {
   _id: string
   snapshot: string
 }
-const stored = () => pair.destinationClient.db('tandem_internal')
-const stages = () => stored().collection<Document & { _id: string }>('stages')
+const stored = (on = pair.destinationClient) => on.db('tandem_internal')
+const stages = (on = pair.destinationClient) => stored(on).collection<Document & { _id: string }>('stages')
 
 async function begun(enableUserWriteBlocking: string, faults: Faults = {}): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
@@ -37,26 +37,26 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
 }
 
 /** What the release before would have stored where the process that is gone stood, with that one's own times. */
-async function asOlder(name: keyof typeof olderSyncs): Promise<void> {
+async function asOlder(name: keyof typeof olderSyncs, on = pair.destinationClient): Promise<void> {
   const older: OlderSync = olderSyncs[name]
-  const { context } = (await stages().findOne()) as unknown as { context: Record<string, unknown> }
+  const { context } = (await stages(on).findOne()) as unknown as { context: Record<string, unknown> }
   const ofOwn = (fields: Record<string, unknown>, own: Record<string, unknown>, ...names: string[]) => {
     const taken = names.filter((field) => field in own && fields[field] !== undefined && fields[field] !== null)
     return { ...fields, ...Object.fromEntries(taken.map((field) => [field, own[field]])) }
   }
   const replaced = { _id: 'sync', ...ofOwn(older.stages, context, 'commitPoint', 'quietUntil', 'term') }
-  await update('stages', { _id: 'sync' }, replaced)
-  const instances = stored().collection<StoredInstance>('instances')
+  await update('stages', { _id: 'sync' }, replaced, on)
+  const instances = stored(on).collection<StoredInstance>('instances')
   for await (const { _id, snapshot } of instances.find()) {
     const own = JSON.parse(snapshot)
     const fields = ofOwn({ ...olderContext, ...older.instance }, own, 'commitPoint', 'configuration', 'limits')
-    await update('instances', { _id }, { $set: { snapshot: JSON.stringify(fields) } })
+    await update('instances', { _id }, { $set: { snapshot: JSON.stringify(fields) } }, on)
   }
 }
 
 /** Also while users' writes are blocked. */
-const update = (collection: string, q: Document, u: Document) =>
-  stored().command({ update: collection, updates: [{ q, u }], mayBypassWriteBlocking: true })
+const update = (collection: string, q: Document, u: Document, on = pair.destinationClient) =>
+  stored(on).command({ update: collection, updates: [{ q, u }], mayBypassWriteBlocking: true })
 
 const write = (_id: string) => things(pair.sourceClient).insertOne({ _id, u: _id, by: 'the application' })
 
@@ -155,6 +155,51 @@ describe('a sync that the release before left', () => {
     await committed(tandem)
     expect(await things(pair.sourceClient).findOne({ _id: 'new' })).not.toBeNull()
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+  })
+})
+
+describe('a sync that a release before reversed, which announced nothing of it', () => {
+  async function expectReversed(): Promise<void> {
+    await things(pair.destinationClient).insertOne({ _id: 'meanwhile', u: 'meanwhile', by: 'users' })
+    await using tandem = await pair.startInstance()
+    await readyToCommit(tandem)
+    expect((await tandem.progress()).directionMapping?.Source).toMatch(/^cluster1/)
+    expect(await tandem.post('commit')).toEqual(accepted)
+    await committed(tandem)
+    expect(await things(pair.sourceClient).findOne({ _id: 'meanwhile' })).not.toBeNull()
+    expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+    // Once it is reversed by this release it is announced.
+    expect(await tandem.post('reverse')).toEqual(accepted)
+    await readyToCommit(tandem)
+    expect(await stored(pair.sourceClient).collection('moves').findOne()).toMatchObject({ generation: 2 })
+  }
+
+  it('goes on, and is reversed again', async () => {
+    {
+      await using tandem = await begun(both)
+      await commit(tandem)
+      expect(await tandem.post('reverse')).toEqual(accepted)
+      await readyToCommit(tandem)
+      await tandem.kill9()
+    }
+    await asOlder('reversed, RUNNING', pair.sourceClient)
+    await stored().collection('moves').drop()
+    await expectReversed()
+  })
+
+  it('goes on where the process died when the sync stood on both clusters', async () => {
+    {
+      await using tandem = await begun(both, { crashAt: 'reverseForget' })
+      await commit(tandem)
+      await tandem.post('reverse').catch((error) => {
+        if (!(error instanceof TypeError)) throw error
+      })
+      await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+    }
+    await asOlder('reversal died at reverseSwitch')
+    await asOlder('reversal died at reverseDefinitions', pair.sourceClient)
+    await stored().collection('moves').drop()
+    await expectReversed()
   })
 })
 

@@ -266,14 +266,39 @@ it('README: a restart with the clusters swapped is refused', async () => {
   await expectEqualClusters()
 })
 
-async function expectRefusedAtRestart(uris: Uris): Promise<void> {
+it('README: a record that somebody has written on the source, of a reversal that never was, is refused at a restart', async () => {
+  const predecessor = await startedSync()
+  await predecessor.stop()
+  await things(pair.sourceClient).insertOne({ _id: 'away' })
+  const records = (client: MongoClient) => client.db('tandem_internal').collection<Row>('sync')
+  const { configuration, sourceIdentity, destinationIdentity, ...rest } = (await records(
+    pair.destinationClient,
+  ).findOne()) as Row
+  await records(pair.sourceClient).insertOne({
+    ...rest,
+    configuration: { ...configuration, source: 'cluster1', destination: 'cluster0' },
+    sourceIdentity: destinationIdentity,
+    destinationIdentity: sourceIdentity,
+    generation: 1,
+  })
+  await expectRefusedAtRestart(given(), 'StoredStateConflict')
+
+  await records(pair.sourceClient).drop()
+  const { tandem } = await restart()
+  await using _ = tandem
+  await arrives('away')
+  await commit(tandem)
+  await expectEqualClusters()
+})
+
+async function expectRefusedAtRestart(uris: Uris, error = 'ClusterIdentityChanged'): Promise<void> {
   const before = [await contents(pair.source.uri), await contents(pair.destination.uri)]
   const { tandem, first } = await restart(uris)
   await using _ = tandem
   expect(first).toMatchObject({
     state: 'FAILED',
     canCommit: false,
-    failure: { error: 'ClusterIdentityChanged', errorDescription: expect.stringMatching(/cluster[01]/) },
+    failure: { error, errorDescription: expect.stringMatching(/cluster[01]/) },
   })
   for (const body of [start, { ...start, source: 'cluster1', destination: 'cluster0' }]) {
     const { status, body: answer } = await tandem.post('start', body)

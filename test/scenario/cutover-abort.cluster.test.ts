@@ -149,7 +149,8 @@ describe('abort', () => {
 it('a rehearsal (dryRun) says how long writes would stand still and what it found, and leads to RUNNING by itself with the destination blocked', async () => {
   await using tandem = await ready()
   const rehearse = async (): Promise<Rehearsal> => {
-    const before = lastRehearsal(await tandem.progress())?.at
+    // What the last one had changed is taken back first.
+    const before = lastRehearsal(await readyToCommit(tandem))?.at
     expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
     const isRehearsed = (now: Progress) => now.state === 'RUNNING' && (lastRehearsal(now)?.at ?? before) !== before
     const progress = await tandem.waitFor(isRehearsed, { timeoutSeconds: 20, what: 'rehearsed' })

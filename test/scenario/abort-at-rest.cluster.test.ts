@@ -1,0 +1,90 @@
+import { expect, it, vi } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { accepted, committed, readyToCommit } from '../support/cutover.ts'
+import { seedForCutover } from '../support/cutover-data.ts'
+import { failPoint, holdTandem } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { writesBlocked } from '../support/write-block-mode.ts'
+
+/** An aborted commit is undone whatever has become of the instances: users wait for the source, which is blocked. */
+
+const pair = pairedSets()
+const patience = { timeout: 20_000, interval: 20 }
+
+/** Sends a commit that has blocked the source and waits on the destination, which is released at the end. */
+async function committing(tandem: Tandem, then: () => Promise<void>): Promise<void> {
+  await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await held.reached()
+  expect(await writesBlocked(pair.sourceClient)).toBe(true)
+  await then()
+}
+
+async function ready(): Promise<Tandem> {
+  await seedForCutover(pair.sourceClient)
+  const tandem = await pair.startInstance()
+  await startSync(tandem, { enableUserWriteBlocking: 'sourceAndDestination' })
+  await readyToCommit(tandem)
+  return tandem
+}
+
+const unblocked = () => vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(false), patience)
+
+async function expectCommits(tandem: Tandem): Promise<void> {
+  await readyToCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await committed(tandem)
+  expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+}
+
+it('by an instance that has failed with it, and is resumed', async () => {
+  await using tandem = await ready()
+  const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 96 }
+  await committing(tandem, async () => {
+    // No passing error: the instance fails with it.
+    await failPoint(pair.sourceClient, 'failCommand', refused, { times: 1 })
+    expect(await tandem.post('abort')).toEqual(accepted)
+    const failed = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 20, what: 'FAILED' })
+    expect(failed.failure?.errorDescription).toMatch(/96/)
+  })
+  await unblocked()
+  expect((await tandem.progress()).state).toBe('FAILED')
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await expectCommits(tandem)
+})
+
+it('by an instance that was paused meanwhile, also after a restart', async () => {
+  const tandem = await ready()
+  await committing(tandem, async () => {
+    const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 262 }
+    await using held = await failPoint(pair.sourceClient, 'failCommand', refused)
+    expect(await tandem.post('abort')).toEqual(accepted)
+    await held.reached()
+    expect(await tandem.post('pause')).toEqual(accepted)
+    await tandem.kill9()
+  })
+  expect(await writesBlocked(pair.sourceClient)).toBe(true)
+  await using successor = await pair.startInstance()
+  await unblocked()
+  expect((await successor.progress()).state).toBe('PAUSED')
+  expect(await successor.post('resume')).toEqual(accepted)
+  await expectCommits(successor)
+})
+
+it('before another commit can begin: until then canCommit is false, and a commit is refused with the reason', async () => {
+  await using tandem = await ready()
+  await committing(tandem, async () => {
+    expect(await tandem.post('abort')).toEqual(accepted)
+    await unblocked()
+    const progress = await tandem.progress()
+    expect(progress).toMatchObject({ state: 'RUNNING', canCommit: false })
+    const refusal = expect.stringMatching(/aborted.*taken back/)
+    expect(progress.warnings).toContainEqual(refusal)
+    expect(await tandem.post('commit')).toMatchObject({
+      status: 409,
+      body: { error: 'CannotCommit', errorDescription: refusal },
+    })
+  })
+  await expectCommits(tandem)
+})
