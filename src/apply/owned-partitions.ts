@@ -32,6 +32,7 @@ export class OwnedPartitions {
   #current: EventApplication | null = null
   /** Partitions whose stream the source has answered with, from the position that was stored, and the epoch of that. */
   readonly #answered = new Map<number, number>()
+  #continues = false
   #applied = 0
   #appliedTime: ClusterTime | null = null
   #drainTo: ClusterTime | null = null
@@ -52,12 +53,15 @@ export class OwnedPartitions {
   }
 
   /**
-   * It is known that the source's oplog reaches back to the stored position of every partition owned: the source has answered with the
-   * stream from there. False while none is owned.
+   * It is known that the source's oplog reaches back to the stored positions: the source has answered with the stream from that of every
+   * partition owned. Once known it stays so: a partition that is taken over later comes from an instance that was reading it until a
+   * moment ago, and what it was behind shows as lag. Where there are more instances than partitions some own none: the others know.
    */
   get continues(): boolean {
-    const { held } = this.#parts.coordination
-    return held.size > 0 && [...held].every(([partition, epoch]) => this.#answered.get(partition) === epoch)
+    const { held, othersHaveAll } = this.#parts.coordination
+    if (held.size === 0) return this.#continues || othersHaveAll
+    this.#continues ||= [...held].every(([partition, epoch]) => this.#answered.get(partition) === epoch)
+    return this.#continues
   }
 
   /** Resolves when drained, or when all partitions, of all instances, have passed the time to drain to. Rejects on a failure. */

@@ -36,8 +36,6 @@ export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): str
 
 /** An oplog that no longer reaches back to a stored position is FAILED, or compared from the beginning, as soon as that is known. */
 function streamsContinue({ coordination, record, replication, verification }: SyncWork): boolean {
-  // Of more instances than there are partitions some read none. A commit begins when every instance has accepted it, those that read too.
-  const readsNone = coordination.held.size === 0 && coordination.othersHaveAll
-  if (!readsNone && !replication.latest?.events?.continues) return false
+  if (!replication.latest?.events?.continues) return false
   return !coordination.leading || !record.configuration.verification.enabled || verification.continues
 }
