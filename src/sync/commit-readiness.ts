@@ -36,6 +36,6 @@ export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): str
 
 /** An oplog that no longer reaches back to a stored position is FAILED, or compared from the beginning, as soon as that is known. */
 function streamsContinue({ coordination, record, replication, verification }: SyncWork): boolean {
-  if (!replication.latest?.events?.continues) return false
+  if (!replication.present?.events?.continues) return false
   return !coordination.leading || !record.configuration.verification.enabled || verification.continues
 }

@@ -23,6 +23,7 @@ export class SharedReplication {
   readonly #heartbeat: Heartbeat
   #replication: Promise<Replication> | null = null
   #latest: Replication | null = null
+  #present: Replication | null = null
 
   constructor(parts: SharedReplicationParts) {
     this.#parts = parts
@@ -41,6 +42,11 @@ export class SharedReplication {
   /** What was loaded last, whether or not it is under way. */
   get latest(): Replication | null {
     return this.#latest
+  }
+
+  /** What is under way now: null until the former one has ended and this one may begin. */
+  get present(): Replication | null {
+    return this.#present
   }
 
   /** The replication both workers share; built when the first of them asks. */
@@ -62,6 +68,7 @@ export class SharedReplication {
     await this.#parts.insistOnRecord()
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
+    this.#present = replication
     coordination.takeWork(true)
     this.#heartbeat.start()
     return replication
@@ -112,6 +119,7 @@ export class SharedReplication {
     if (!this.#replication) return
     this.#parts.leaving()
     this.#replication = null
+    this.#present = null
     runs.stop()
     this.#heartbeat.stop()
     coordination.takeWork(false)

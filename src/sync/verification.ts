@@ -73,9 +73,10 @@ export class Verification {
     return this.#verifier?.backlog ?? null
   }
 
-  /** Both clusters have answered with the change streams from where an earlier verifier had stopped. */
+  /** Both clusters have answered the present run with the change streams from where an earlier one had stopped. */
   get continues(): boolean {
-    return this.#verifier?.continues ?? false
+    const isPresent = this.#runs === 1 && !this.#stopped.signal.aborted
+    return isPresent && (this.#verifier?.continues ?? false)
   }
 
   /** A verifier is at work, or about to be. */
