@@ -17,7 +17,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { turnAround } from '../reverse/turn-around.ts'
 import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
-import { refusalOfCommit } from './commit-readiness.ts'
+import { type CommitRefusal, refusalOfCommit } from './commit-readiness.ts'
 import { withActors } from './instance-actors.ts'
 import { LeasePatience } from './lease-patience.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
@@ -137,7 +137,7 @@ export class DrivenSync {
   }
 
   /** Why a commit is refused though everything is copied and verified once; null where one begins at once. */
-  get refusalOfCommit(): string | null {
+  get refusalOfCommit(): CommitRefusal | null {
     if (!this.#work) return null
     return refusalOfCommit({ work: this.#work, lagTimeSeconds: this.progress().lagTimeSeconds })
   }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { waitFor } from 'xstate'
 import type { Instance } from '../api/instance.ts'
 import { asRefusal } from '../checks/check.ts'
@@ -25,6 +26,10 @@ import type { SyncWork } from './sync-work.ts'
 
 /** Of a command that has taken effect here. */
 const storedLater = 'it has begun here, and is stored with the next lease'
+
+/** How long a commit waits for what passes by itself before it is refused, and how often it looks, in milliseconds. */
+const readinessPatienceMS = 3_000
+const readinessPollMS = 20
 
 /** The instance behind the API: in which state each command is accepted, and what it refuses. */
 export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' | 'commandAnswered'> {
@@ -173,12 +178,12 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
         'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
       )
     }
-    const refusal = this.#sync.refusalOfCommit
-    if (refusal) throw new RefusedError('CannotCommit', refusal)
-    work.replication.latest?.events?.hurry(true)
     this.#committing = true
     const patience = new LeasePatience('commit')
     try {
+      await this.#untilReadyToCommit()
+      if (this.#sync.state !== 'RUNNING') throw this.#wrongState('commit', 'RUNNING')
+      work.replication.latest?.events?.hurry(true)
       // Stored for all instances before any of them acts on it.
       const abortsBefore = await this.#withLease(patience, (until) => work.team.request(request, until))
       if (!actor.getSnapshot().can(committed)) {
@@ -195,6 +200,22 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
       this.#committing = false
     }
     await patience.bounded(this.#sync.storing, storedLater)
+  }
+
+  /**
+   * Instances get the same command one after another, and a partition that changes hands between two of them is read anew: what passes
+   * within moments is waited for. Throws RefusedError CannotCommit where it does not.
+   */
+  async #untilReadyToCommit(): Promise<void> {
+    const began = performance.now()
+    for (;;) {
+      const refusal = this.#sync.refusalOfCommit
+      if (!refusal) return
+      if (!refusal.passesSoon || performance.now() - began > readinessPatienceMS) {
+        throw new RefusedError('CannotCommit', refusal.reason)
+      }
+      await sleep(readinessPollMS)
+    }
   }
 
   async abort(): Promise<void> {
