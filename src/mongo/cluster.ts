@@ -6,6 +6,7 @@ import { namespace } from '../domain/namespace.ts'
 import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
+import './reset-connections.ts'
 import { routersOf, stayAtOneRouter } from './same-server.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
