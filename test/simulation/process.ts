@@ -65,6 +65,7 @@ export class Process {
     const source = cluster('cluster0', parts.source)
     source.sharded = true
     this.destination = cluster('cluster1', parts.destination)
+    this.destination.takesUnrecorded = true
     const liveness = parts.liveness?.() ?? new MongoLiveness(this.destination)
     this.work = new SyncWork({
       source,
