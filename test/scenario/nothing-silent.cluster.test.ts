@@ -57,7 +57,12 @@ it('an unforeseen fault in a commit step is named by step, command, namespace, c
   ])
   expect(said(tandem, 'retrying')).toEqual([])
   // Who commanded what does not depend on the verbosity.
-  expect(said(tandem, 'audit').map(({ command }) => command)).toEqual(['start', 'commit'])
+  expect(said(tandem, 'audit').map(({ command, outcome }) => [command, outcome])).toEqual(
+    ['start', 'commit'].flatMap((command) => [
+      [command, 'received'],
+      [command, 'accepted'],
+    ]),
+  )
 })
 
 it('who leads, owns, waits, copies, verifies and takes over is one line each', async () => {
