@@ -77,7 +77,8 @@ export class Pulse {
 
   /**
    * The others go on, and one of them leads: not before what this one has under way (a plan of the copy, a change of definitions) has
-   * ended, and what fails with a commit has failed for all.
+   * ended, and what fails with a commit has failed for all. Its coordinator keeps the office: a successor that has just begun would try
+   * the commit again, which nobody has asked for.
    */
   #rest(work: SyncWork, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
     const told =
@@ -92,7 +93,8 @@ export class Pulse {
     const isTold = state === 'PAUSED' || commitRequested || reversing !== null
     const verified = isTold ? work.verification.ended : work.verification.stop()
     void Promise.allSettled([told, work.ended, verified]).then(() => {
-      if (this.#state === state) work.coordination.engage(false)
+      const keepsOffice = state === 'FAILED' && commitRequested && work.coordination.leading
+      if (this.#state === state && !keepsOffice) work.coordination.engage(false)
     })
   }
 

@@ -29,6 +29,8 @@ export type StepWork = (left: AbortSignal) => Promise<CoordinatorReport>
 
 /** So often an instance that rests, and coordinates, looks whether there is a commit to undo. */
 const restMS = 500
+/** After a step that failed it waits twice as long each time, up to this. */
+const restMaxMS = 30_000
 
 /** The part of a commit in which the coordinator's own instance has to be before it begins a step. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
@@ -53,6 +55,8 @@ export class SyncFollower {
   #wake = deferred<void>()
   /** Failures of commits that this instance had no part in, or knows of. */
   #failures: number | null = null
+  /** Steps that failed one after another. */
+  #faults = 0
 
   constructor(parts: SyncFollowerParts, left: AbortSignal) {
     this.#parts = parts
@@ -102,7 +106,7 @@ export class SyncFollower {
         this.#step?.left.abort()
         idle()
       }
-      await sleep(restMS, undefined, { signal: this.#left }).catch(() => {})
+      await sleep(Math.min(restMS * 2 ** this.#faults, restMaxMS), undefined, { signal: this.#left }).catch(() => {})
     }
   }
 
@@ -156,11 +160,14 @@ export class SyncFollower {
       const report = await work.steps[name](left.signal)
       // Also where it has been told to stop meanwhile: the stored state decides whether this still counts.
       await team.report(report, worked)
+      this.#faults = 0
     }
     run()
       .catch((error) => {
         // Of a step that was left it is no news.
-        if (!left.signal.aborted && !(error instanceof StoppedError)) onFault(error)
+        if (left.signal.aborted || error instanceof StoppedError) return
+        this.#faults += 1
+        onFault(error)
       })
       .finally(() => {
         this.#step = null
