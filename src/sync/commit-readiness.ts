@@ -9,7 +9,7 @@ export interface ReadinessSources {
 export interface CommitRefusal {
   /** Why, and what to do. */
   reason: string
-  /** It is over within moments as a rule: by itself, when the servers have answered or the undoing has ended. */
+  /** It is over by itself within moments: when the servers have answered. */
   passesSoon: boolean
 }
 
@@ -22,7 +22,7 @@ const untilReady = 'wait until progress shows canCommit true'
  * the command go by the same.
  */
 export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): CommitRefusal | null {
-  if (work.team.sync.matches('undoing')) return soon(undoing)
+  if (work.team.sync.matches('undoing')) return { reason: `${undoing}; ${untilReady}`, passesSoon: false }
   if (!work.figures.knowsTime) {
     return soon('the sync has just begun to run again, and how far behind it is is not known yet')
   }
