@@ -141,7 +141,10 @@ describe('a whole sync', () => {
     await startSync(tandem)
     await held.reached()
     const pausing = tandem.post('pause')
-    await tandem.progress() // answered after the pause was received
+    await vi.waitFor(async () => {
+      const found = await pair.destinationClient.db('tandem_internal').collection('instances').findOne()
+      expect(found?.['snapshot']).toContain('"pauseRequested":true')
+    }, patience)
     await held.release()
     expect(await pausing).toEqual(accepted)
     const paused = await tandem.progress()
