@@ -5,20 +5,10 @@ import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/clust
 import { namespace } from '../domain/namespace.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
-import {
-  code,
-  codeOf,
-  isTransient,
-  isTransientCode,
-  mayBeUnderWay,
-  mayStillRun,
-  TransientReplyError,
-} from './errors.ts'
+import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
-import './reset-connections.ts'
 import { routersOf, stayAtOneRouter } from './same-server.ts'
-import type { NumberedWrite, WriteSessions } from './write-sessions.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
 
@@ -54,12 +44,8 @@ export class Cluster {
   sharded = false
   /** Runs a release older than 6.0, whose commands know no `collectionUUID` and whose change streams no `showExpandedEvents`. */
   before6 = false
-  /** Runs a release on which a write's statements may leave no record of their session (`write-sessions.ts`). */
-  takesUnrecorded = false
   /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
   fence: () => void = () => {}
-  /** Of the lease that `fence` asks: so that a write that is delivered after it was given up is refused. */
-  sessions: WriteSessions | null = null
   /** Shown while a write of unknown outcome is waited for. */
   monitor: RetryMonitor | null = null
   /** Ends that waiting when the process stops. */
@@ -136,73 +122,41 @@ export class Cluster {
    * passes (a batch with a duplicate key *and* a write concern error is not done either).
    */
   async write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
-    if (options.unfenced) return await this.#send(database, command, options, null)
+    const met = (error: unknown): unknown => this.#named(error, database, command)
     try {
-      this.fence()
-      const numbered = (await this.sessions?.begin(command)) ?? null
-      try {
-        return await this.#send(database, command, options, numbered)
-      } finally {
-        numbered?.end()
-      }
+      if (!options.unfenced) this.fence()
     } catch (error) {
-      throw this.#named(error, database, command)
+      throw met(error)
     }
-  }
-
-  async #send(
-    database: string,
-    command: Document,
-    options: CommandOptions,
-    numbered: NumberedWrite | null,
-  ): Promise<Document> {
     this.#writes += 1
     const comment = `${this.#appName}:${this.#writes}`
-    let isSent = false
-    // The lease may be lost between the call and the moment the message is written.
-    const check = (): void => {
-      this.fence()
-      isSent = true
-    }
     const sent = {
       ...command,
-      ...numbered?.fields,
-      comment: options.unfenced ? comment : new CheckedText(comment, check),
+      // The lease may be lost between the call and the moment the message is written.
+      comment: options.unfenced ? comment : new CheckedText(comment, () => this.fence()),
       writeConcern: { w: 'majority' },
       ...(options.timeoutMS === 0 ? {} : { maxTimeMS: writeLimitMS }),
       ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
     }
-    const given = numbered ? { ...options, session: numbered.session } : options
-    const settled = () => this.#settled(comment, isSent ? numbered : null)
-    const reply = await this.#run(database, sent, given).catch(async (error) => {
-      if (!options.unfenced && mayBeUnderWay(error, this.sharded)) await settled()
-      throw numbered && codeOf(error) === code.transactionTooOld ? numbered.refused() : error
+    const reply = await this.#run(database, sent, options).catch(async (error) => {
+      if (!options.unfenced && mayBeUnderWay(error, this.sharded)) await this.#settled(comment)
+      throw error
     })
     const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-    if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await settled()
+    if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await this.#settled(comment)
     const passing = errors.find((error) => isTransientCode(error.code))
-    if (!passing) return reply
-    throw this.#named(
-      new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code),
-      database,
-      command,
-    )
+    if (passing) throw met(new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code))
+    return reply
   }
 
   /**
-   * The outcome of a write is unknown, and the server may still be at it, or get it only now: sent again, the older one could come
-   * last. Resolves when the server works on nothing with this comment any more, or has had the time to end it by itself, and refuses
-   * what comes with this number.
+   * The outcome of a write is unknown, and the server may still be at it: sent again, the older one could come last. Resolves when
+   * the server works on nothing with this comment any more, or has had the time to end it by itself.
    */
-  async #settled(comment: string, numbered: NumberedWrite | null): Promise<void> {
+  async #settled(comment: string): Promise<void> {
     const key = Symbol(comment)
     this.monitor?.begin(key, 'waiting for a write of unknown outcome to end', '')
-    try {
-      await this.idle({ 'command.comment': comment })
-      await numbered?.close()
-    } finally {
-      this.monitor?.end(key)
-    }
+    await this.idle({ 'command.comment': comment }).finally(() => this.monitor?.end(key))
   }
 
   /**

@@ -33,7 +33,6 @@ export const code = {
   cappedPositionLost: 136,
   cannotIndexParallelArrays: 171,
   queryPlanKilled: 175,
-  transactionTooOld: 225,
   changeStreamFatalError: 280,
   changeStreamHistoryLost: 286,
   collectionUUIDMismatch: 361,

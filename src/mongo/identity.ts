@@ -33,7 +33,6 @@ export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const version = build['version'] as string
   cluster.sharded = topology === 'sharded'
   cluster.before6 = Number.parseInt(version, 10) < 6
-  cluster.takesUnrecorded = version.startsWith('6.0.')
   return {
     topology,
     identity: await identityOf(cluster, topology),

@@ -10,7 +10,6 @@ import { hostProcess } from './host-process.ts'
 import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { isProvenDead, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
-import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
 const renewMS = 2_500
 /** Writes stop this much before the lease ends, so that one just sent has ended when a successor begins. */
@@ -42,8 +41,6 @@ export interface LeaseOwner {
  * else waits until it has itself seen the lease unrenewed for as long as it lasts.
  */
 export class Lease {
-  /** What is written under it goes with them. */
-  readonly sessions: WriteSessions
   readonly #cluster: Cluster
   readonly #name: string
   readonly #owner: LeaseOwner
@@ -77,12 +74,6 @@ export class Lease {
     this.#name = name
     this.#owner = owner
     this.#context = context
-    this.sessions = new WriteSessions(
-      destination,
-      owner.incarnation,
-      () => this.#epoch,
-      () => void this.verify(),
-    )
   }
 
   get epoch(): number {
@@ -192,8 +183,7 @@ export class Lease {
     // Given up on while something was under way (its own, or a predecessor's that it still waited for), nobody knows
     // whether that has ended: then it is for the others to find out.
     const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
-    const isOver = !this.#context.signal.aborted && !this.sessions.areOpen
-    const settled = isOver ? { settled: ended } : {}
+    const settled = this.#context.signal.aborted ? {} : { settled: ended }
     const over = { expiresAt: givenUp, ...settled }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
   }
@@ -209,10 +199,6 @@ export class Lease {
     this.#holder = (held?.['owner'] as string | undefined) ?? null
     const epoch = ((held?.['epoch'] as number | undefined) ?? 0) + 1
     let predecessors = held ? predecessorsOf(held) : []
-    // Those of a former life of this process as well.
-    const former = held?.['incarnation'] === this.#owner.incarnation ? [this.#owner.incarnation] : []
-    const found = (held?.['sessions'] as LeaseSessions | null | undefined) ?? null
-    const sessions = this.#cluster.sharded ? null : sessionsFor(found)
     // One of them may have looked just before its lease was taken, and believe for so long that it is still its own.
     let believes = predecessors.length > 0
     // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
@@ -225,7 +211,6 @@ export class Lease {
       takesWork: false,
       atWork: false,
       buried: false,
-      sessions: { $literal: sessions },
       schemaVersion: 1,
     }
     if (!held) {
@@ -252,8 +237,7 @@ export class Lease {
       this.#epoch = held['epoch'] as number
     }
     if (this.#belief && believes) await sleep(this.#belief.windowMS)
-    // Writes of dead predecessors that the destination gets now are refused, those that it is still working on end before ours begin.
-    if (found) await closeSessions(this.#cluster, found, [...predecessors, ...former], this.#epoch)
+    // Writes of dead predecessors that the destination is still working on end before ours begin.
     await writesEnded(this.#cluster, predecessors)
     // Given back meanwhile, it is free for others, who wait for the same.
     if (stopped.aborted) return false
@@ -261,7 +245,6 @@ export class Lease {
     const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
     if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
     this.#holder = this.#owner.id
-    if (sessions) this.sessions.renewed(sessions)
     this.#confirmedAt = renewedAt
     return true
   }

@@ -67,8 +67,6 @@ export async function turnAround(
   }
   await former.close()
   // From here on the new direction's lease is what allows writes on either cluster.
-  const source = parts.clusters[turned.configuration.source]
-  source.fence = () => work.lease.fence()
-  source.sessions = null
+  parts.clusters[turned.configuration.source].fence = () => work.lease.fence()
   return { work, metadata }
 }

@@ -77,15 +77,7 @@ export class ModelInstance {
     const epoch = (leases.get(this.id)?.epoch ?? 0) + 1
     const settled = leases.get(this.id)?.settled ?? 0
     const fresh = { expired: false, buried: false, takesWork: false, atWork: false, incarnation: `${this.id} ${epoch}` }
-    leases.set(this.id, {
-      id: this.id,
-      epoch,
-      settled,
-      expiresAt: new Date(epoch),
-      predecessors: [],
-      sessions: null,
-      ...fresh,
-    })
+    leases.set(this.id, { id: this.id, epoch, settled, expiresAt: new Date(epoch), predecessors: [], ...fresh })
     this.#taking = epoch
   }
 

@@ -20,25 +20,12 @@ interface Mutation {
 
 let destinationNow = (): number => 0
 
-/**
- * On a sharded cluster writes have no numbers, and what stands on numbers cannot be asked for. Elsewhere they refuse much of what the
- * guards before them would let through.
- */
-function unnumbered({ destination }: Process): void {
-  destination.sessions = null
-}
-function deliverInTime(destination: Network): void {
-  destination.hold = () => {}
-}
-
 /** Faults that somebody might build into tandem, or into what it stands on. The simulation must find each of them. */
 const mutations = {
   'no-fence': {
     what: 'writes do not ask whether the lease still lasts',
-    world: deliverInTime,
-    process: (process) => {
-      unnumbered(process)
-      process.destination.fence = () => {}
+    process: ({ destination }) => {
+      destination.fence = () => {}
     },
   },
   'stored-expiry': {
@@ -53,8 +40,6 @@ const mutations = {
   },
   'monotonic-alone': {
     what: 'a lease lasts as long as the monotonic clock says, which stands still with its machine',
-    world: deliverInTime,
-    process: unnumbered,
     code: () =>
       swap(hostClocks, 'longestSince', () => (moment) => {
         return performance.now() - (moment as { monotonic: number }).monotonic
@@ -81,21 +66,7 @@ const mutations = {
   'no-burial': {
     what: 'nobody waits for the writes that a dead instance still has under way',
     world: (network) => {
-      deliverInTime(network)
       network.showsOperations = false
-    },
-    process: unnumbered,
-  },
-  'late-accepted': {
-    what: 'a write that is delivered after it was given up is carried out, whatever its number',
-    world: (network) => {
-      network.alterNumber = () => 0n
-    },
-  },
-  'sessions-left-open': {
-    what: 'nobody closes the sessions of a dead instance',
-    world: (network) => {
-      network.alterNumber = (number) => ((number & 0xffffffffn) === 0n ? 0n : number)
     },
   },
   'positions-unfenced': {

@@ -65,7 +65,6 @@ export class Process {
     const source = cluster('cluster0', parts.source)
     source.sharded = true
     this.destination = cluster('cluster1', parts.destination)
-    this.destination.takesUnrecorded = true
     const liveness = parts.liveness?.() ?? new MongoLiveness(this.destination)
     this.work = new SyncWork({
       source,
