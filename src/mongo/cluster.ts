@@ -8,6 +8,7 @@ import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
+import './reset-connections.ts'
 import { routersOf, stayAtOneRouter } from './same-server.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
