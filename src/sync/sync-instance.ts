@@ -182,7 +182,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     const patience = new LeasePatience('commit')
     try {
       await this.#untilReadyToCommit()
-      if (this.#sync.state !== 'RUNNING') throw this.#wrongState('commit', 'RUNNING')
+      if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
       work.replication.latest?.events?.hurry(true)
       // Stored for all instances before any of them acts on it.
       const abortsBefore = await this.#withLease(patience, (until) => work.team.request(request, until))
