@@ -172,6 +172,13 @@ describe('a reversal survives its process', () => {
         what: 'FAILED',
       })
       expect(failure?.errorDescription).toMatch(/96/)
+      // It is shown a moment before it is stored.
+      await vi.waitFor(async () => {
+        const stored = [pair.leftClient, pair.rightClient].map((client) =>
+          client.db('tandem_internal').collection('instances').find().toArray(),
+        )
+        expect(JSON.stringify((await Promise.all(stored)).flat())).toContain('InternalError')
+      }, patience)
       await tandem.kill9()
     }
     await using tandem = await pair.startTandem()
