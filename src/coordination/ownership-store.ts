@@ -5,6 +5,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
+import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
 
 /** The coordinator's office, or a partition by its number. */
 export type ClaimKey = 'coordinator' | number
@@ -62,6 +63,7 @@ export class OwnershipStore {
         }),
         incarnation: lease['incarnation'] as string,
         predecessors: predecessorsOf(lease),
+        sessions: (lease['sessions'] as LeaseSessions | null | undefined) ?? null,
         buried: lease['buried'] === true,
         takesWork: lease['takesWork'] === true,
         // An earlier release does not say.
@@ -111,7 +113,7 @@ export class OwnershipStore {
 
   /**
    * Ends the life of an instance whose lease has expired, so that what it owned may be claimed: from the first step on it
-   * cannot renew, and after the second none of its writes is still under way. May be repeated, and by several at once.
+   * cannot renew, and after the second none of its writes is still under way, or is carried out when it comes. May be repeated, and by several at once.
    * @returns false where it was not over, or others were quicker
    * @param confirmMS how long that instance may go on believing that it holds its lease; 0 where expiry proves that it does not
    */
@@ -126,7 +128,9 @@ export class OwnershipStore {
       epoch += 1
     }
     await pause(confirmMS)
-    await writesEnded(this.#cluster, [...lease.predecessors, lease.incarnation])
+    const incarnations = [...lease.predecessors, lease.incarnation]
+    if (lease.sessions) await closeSessions(this.#cluster, lease.sessions, incarnations, epoch)
+    await writesEnded(this.#cluster, incarnations)
     const settled = { $set: { settled: epoch + 1, predecessors: [] } }
     return await this.#update('leases', { _id: name, epoch, buried: true }, settled)
   }

@@ -27,6 +27,8 @@ export interface LeaseView {
   incarnation: string
   /** Incarnations before it whose writes have not been seen to end. */
   predecessors: string[]
+  /** With which writes of theirs, and of its own, may still be on their way; null on a sharded cluster, and of an earlier release. */
+  sessions: { base: string; count: number } | null
   /** Its life was ended by others, perhaps not yet to the end: whoever began may have died. */
   buried: boolean
   /** False while it is paused: it keeps what it has and gets nothing new. */

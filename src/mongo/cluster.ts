@@ -5,11 +5,21 @@ import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/clust
 import { namespace } from '../domain/namespace.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
-import { isTransient, isTransientCode, mayBeUnderWay, mayStillRun, TransientReplyError } from './errors.ts'
+import {
+  code,
+  codeOf,
+  hasAborted,
+  isTransient,
+  isTransientCode,
+  mayBeUnderWay,
+  mayStillRun,
+  TransientReplyError,
+} from './errors.ts'
 import { CheckedText } from './raw-values.ts'
 import type { RetryMonitor } from './retry.ts'
 import './reset-connections.ts'
 import { routersOf, stayAtOneRouter } from './same-server.ts'
+import type { NumberedWrite, WriteSessions } from './write-sessions.ts'
 
 export type ClusterName = 'cluster0' | 'cluster1'
 
@@ -47,6 +57,8 @@ export class Cluster {
   before6 = false
   /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
   fence: () => void = () => {}
+  /** The numbered sessions of the lease that `fence` checks: the server refuses a write that arrives after it was given up. */
+  sessions: WriteSessions | null = null
   /** Shown while a write of unknown outcome is waited for. */
   monitor: RetryMonitor | null = null
   /** Ends that waiting when the process stops. */
@@ -123,41 +135,106 @@ export class Cluster {
    * passes (a batch with a duplicate key *and* a write concern error is not done either).
    */
   async write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
-    const met = (error: unknown): unknown => this.#named(error, database, command)
+    if (options.unfenced) return await this.#send(database, command, options)
     try {
-      if (!options.unfenced) this.fence()
+      this.fence()
+      const numbered = (await this.sessions?.begin(command)) ?? null
+      if (!numbered) return await this.#send(database, command, options)
+      try {
+        const reply = numbered.forms.transaction ? await this.#transact(database, command, options, numbered) : null
+        if (reply) return reply
+        if (!numbered.forms.retryable) return await this.#send(database, command, options)
+        return await this.#send(database, command, options, numbered, { txnNumber: numbered.next() })
+      } finally {
+        numbered.end()
+      }
     } catch (error) {
-      throw met(error)
+      throw this.#named(error, database, command)
     }
-    this.#writes += 1
-    const comment = `${this.#appName}:${this.#writes}`
-    const sent = {
-      ...command,
-      // The lease may be lost between the call and the moment the message is written.
-      comment: options.unfenced ? comment : new CheckedText(comment, () => this.fence()),
-      writeConcern: { w: 'majority' },
-      ...(options.timeoutMS === 0 ? {} : { maxTimeMS: writeLimitMS }),
-      ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
-    }
-    const reply = await this.#run(database, sent, options).catch(async (error) => {
-      if (!options.unfenced && mayBeUnderWay(error, this.sharded)) await this.#settled(comment)
-      throw error
-    })
-    const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-    if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await this.#settled(comment)
-    const passing = errors.find((error) => isTransientCode(error.code))
-    if (passing) throw met(new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code))
-    return reply
   }
 
   /**
-   * The outcome of a write is unknown, and the server may still be at it: sent again, the older one could come last. Resolves when
-   * the server works on nothing with this comment any more, or has had the time to end it by itself.
+   * Sends the command as a transaction of its own. Null when the server has aborted it, so that none of its statements took effect:
+   * capped collections take no transactions, one statement that fails aborts all, and a lock is waited for 5 ms at most
+   * (`maxTransactionLockRequestTimeoutMillis`).
+   * https://www.mongodb.com/docs/manual/core/transactions-production-consideration/
    */
-  async #settled(comment: string): Promise<void> {
+  async #transact(
+    database: string,
+    command: Document,
+    options: CommandOptions,
+    numbered: NumberedWrite,
+  ): Promise<Document | null> {
+    const txnNumber = numbered.next()
+    try {
+      const start = { txnNumber, startTransaction: true, autocommit: false }
+      const reply = await this.#send(database, command, options, numbered, start)
+      if (reply['writeErrors']) return null
+      await this.#send('admin', { commitTransaction: 1 }, options, numbered, { txnNumber, autocommit: false })
+      return reply
+    } catch (error) {
+      if (hasAborted(error, this.sharded)) return null
+      numbered.leaveOpen(txnNumber)
+      throw error
+    }
+  }
+
+  /** @param fields what the command carries as a numbered write */
+  async #send(
+    database: string,
+    command: Document,
+    options: CommandOptions,
+    numbered: NumberedWrite | null = null,
+    fields: Document = {},
+  ): Promise<Document> {
+    this.#writes += 1
+    const comment = `${this.#appName}:${this.#writes}`
+    let isSent = false
+    // The lease may be lost between the call and the moment the message is written.
+    const check = (): void => {
+      this.fence()
+      isSent = true
+    }
+    const sent = {
+      ...command,
+      ...fields,
+      comment: options.unfenced ? comment : new CheckedText(comment, check),
+      // A transaction has the write concern of its commit.
+      ...(fields['startTransaction'] ? {} : { writeConcern: { w: 'majority' } }),
+      ...(options.timeoutMS === 0 ? {} : { maxTimeMS: writeLimitMS }),
+      ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
+    }
+    const given = numbered ? { ...options, session: numbered.session } : options
+    const drained = () => this.#drained(comment, isSent ? numbered : null)
+    const reply = await this.#run(database, sent, given).catch(async (error) => {
+      if (!options.unfenced && mayBeUnderWay(error, this.sharded)) await drained()
+      throw numbered && codeOf(error) === code.transactionTooOld ? numbered.refused() : error
+    })
+    const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
+    if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await drained()
+    const passing = errors.find((error) => isTransientCode(error.code))
+    if (!passing) return reply
+    throw this.#named(
+      new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code),
+      database,
+      command,
+    )
+  }
+
+  /**
+   * The outcome of a write is unknown: the server may still run it or receive it later, so that it could come after its own retry.
+   * Resolves when no operation with this comment runs on the server, or when its time limit has passed, and when the server refuses
+   * the number of the write.
+   */
+  async #drained(comment: string, numbered: NumberedWrite | null): Promise<void> {
     const key = Symbol(comment)
     this.monitor?.begin(key, 'waiting for a write of unknown outcome to end', '')
-    await this.idle({ 'command.comment': comment }).finally(() => this.monitor?.end(key))
+    try {
+      await this.idle({ 'command.comment': comment })
+      await numbered?.close()
+    } finally {
+      this.monitor?.end(key)
+    }
   }
 
   /**

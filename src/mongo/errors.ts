@@ -33,6 +33,7 @@ export const code = {
   cappedPositionLost: 136,
   cannotIndexParallelArrays: 171,
   queryPlanKilled: 175,
+  transactionTooOld: 225,
   changeStreamFatalError: 280,
   changeStreamHistoryLost: 286,
   collectionUUIDMismatch: 361,
@@ -165,6 +166,12 @@ export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
   const statements = error instanceof MongoWriteConcernError ? (error.result['writeErrors'] ?? []) : []
   const codes = [answered, ...(statements as { code: number }[]).map((statement) => statement.code)]
   return codes.some((value) => mayStillRun(value, sharded))
+}
+
+/** Whether the server has answered a command of a transaction with an error that aborts it and is not an unmet write concern. */
+export function hasAborted(error: unknown, sharded: boolean): boolean {
+  if (error instanceof TransientReplyError) return error.code !== undefined && error.code !== code.transactionTooOld
+  return codeOf(error) !== undefined && !(error instanceof MongoWriteConcernError) && !mayBeUnderWay(error, sharded)
 }
 
 /** True when sending the same (idempotent) command again may succeed without anybody acting. */

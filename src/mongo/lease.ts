@@ -10,6 +10,7 @@ import { hostProcess } from './host-process.ts'
 import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { isProvenDead, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
+import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
 const renewMS = 2_500
 /** Writes stop this much before the lease ends, so that one just sent has ended when a successor begins. */
@@ -41,6 +42,8 @@ export interface LeaseOwner {
  * else waits until it has itself seen the lease unrenewed for as long as it lasts.
  */
 export class Lease {
+  /** What is written under it goes with them. */
+  readonly sessions: WriteSessions
   readonly #cluster: Cluster
   readonly #name: string
   readonly #owner: LeaseOwner
@@ -74,6 +77,12 @@ export class Lease {
     this.#name = name
     this.#owner = owner
     this.#context = context
+    this.sessions = new WriteSessions(
+      destination,
+      owner.incarnation,
+      () => this.#epoch,
+      () => void this.verify(),
+    )
   }
 
   get epoch(): number {
@@ -183,7 +192,8 @@ export class Lease {
     // Given up on while something was under way (its own, or a predecessor's that it still waited for), nobody knows
     // whether that has ended: then it is for the others to find out.
     const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
-    const settled = this.#context.signal.aborted ? {} : { settled: ended }
+    const isOver = !this.#context.signal.aborted && !this.sessions.areOpen
+    const settled = isOver ? { settled: ended } : {}
     const over = { expiresAt: givenUp, ...settled }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
   }
@@ -199,6 +209,10 @@ export class Lease {
     this.#holder = (held?.['owner'] as string | undefined) ?? null
     const epoch = ((held?.['epoch'] as number | undefined) ?? 0) + 1
     let predecessors = held ? predecessorsOf(held) : []
+    // Those of a former life of this process as well.
+    const former = held?.['incarnation'] === this.#owner.incarnation ? [this.#owner.incarnation] : []
+    const found = (held?.['sessions'] as LeaseSessions | null | undefined) ?? null
+    const sessions = this.#cluster.sharded ? null : sessionsFor(found)
     // One of them may have looked just before its lease was taken, and believe for so long that it is still its own.
     let believes = predecessors.length > 0
     // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
@@ -211,6 +225,7 @@ export class Lease {
       takesWork: false,
       atWork: false,
       buried: false,
+      sessions: { $literal: sessions },
       schemaVersion: 1,
     }
     if (!held) {
@@ -237,7 +252,8 @@ export class Lease {
       this.#epoch = held['epoch'] as number
     }
     if (this.#belief && believes) await sleep(this.#belief.windowMS)
-    // Writes of dead predecessors that the destination is still working on end before ours begin.
+    // Writes of dead predecessors that the destination gets now are refused, those that it is still working on end before ours begin.
+    if (found) await closeSessions(this.#cluster, found, [...predecessors, ...former], this.#epoch)
     await writesEnded(this.#cluster, predecessors)
     // Given back meanwhile, it is free for others, who wait for the same.
     if (stopped.aborted) return false
@@ -245,6 +261,7 @@ export class Lease {
     const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
     if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
     this.#holder = this.#owner.id
+    if (sessions) this.sessions.renewed(sessions)
     this.#confirmedAt = renewedAt
     return true
   }

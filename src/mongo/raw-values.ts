@@ -112,6 +112,11 @@ export function rawSequence(
   return new RawSequence(field, documents, from, to)
 }
 
+/** How many statements a write command has, given as bytes or not. */
+export function statementCount(statements: unknown): number {
+  return statements instanceof RawSequence ? statements.parts.length - 1 : (statements as unknown[]).length
+}
+
 const someObjectId = new ObjectId('000000000000000000000000')
 
 /**

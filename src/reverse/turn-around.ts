@@ -67,6 +67,8 @@ export async function turnAround(
   }
   await former.close()
   // From here on the new direction's lease is what allows writes on either cluster.
-  parts.clusters[turned.configuration.source].fence = () => work.lease.fence()
+  const source = parts.clusters[turned.configuration.source]
+  source.fence = () => work.lease.fence()
+  source.sessions = null
   return { work, metadata }
 }

@@ -250,7 +250,7 @@ export class DrivenSync {
     await this.#work?.lease.settled()
     // What comes next may have this cluster as its source, and another lease.
     const destination = this.#work?.record.configuration.destination
-    if (destination) this.#parts.clusters[destination].fence = () => {}
+    if (destination) Object.assign(this.#parts.clusters[destination], { fence: () => {}, sessions: null })
     this.#work = null
     this.#metadata = null
     this.#stored.wake()

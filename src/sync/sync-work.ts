@@ -92,6 +92,7 @@ export class SyncWork {
     const lease = new Lease(destination, OwnershipStore.leaseName(owner.id), owner, context, this.belief)
     this.lease = lease
     destination.fence = () => lease.fence()
+    destination.sessions = lease.sessions
     const { partitions } = record
     this.coordination = new Coordination({
       destination,
@@ -259,6 +260,7 @@ export class SyncWork {
       await this.lead()
       // From here on this direction's lease is what allows writes on either cluster.
       this.#parts.source.fence = () => this.lease.fence()
+      this.#parts.source.sessions = null
       await (await this.replication.load()).adapt()
     })
     return { type: 'reversal.adapted' }

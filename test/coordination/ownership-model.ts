@@ -77,7 +77,15 @@ export class ModelInstance {
     const epoch = (leases.get(this.id)?.epoch ?? 0) + 1
     const settled = leases.get(this.id)?.settled ?? 0
     const fresh = { expired: false, buried: false, takesWork: false, atWork: false, incarnation: `${this.id} ${epoch}` }
-    leases.set(this.id, { id: this.id, epoch, settled, expiresAt: new Date(epoch), predecessors: [], ...fresh })
+    leases.set(this.id, {
+      id: this.id,
+      epoch,
+      settled,
+      expiresAt: new Date(epoch),
+      predecessors: [],
+      sessions: null,
+      ...fresh,
+    })
     this.#taking = epoch
   }
 

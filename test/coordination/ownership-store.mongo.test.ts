@@ -134,6 +134,7 @@ describe('a lease, as others see it', () => {
       expired: false,
       incarnation: 'of seen',
       predecessors: [],
+      sessions: { base: expect.any(String), count: 32 },
     }
     expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: false, buried: false })
     await lease.announce({ takesWork: false, atWork: true })

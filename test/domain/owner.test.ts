@@ -10,6 +10,7 @@ const lease = (id: string, epoch: number, settled: number, expired = false): Lea
   expired,
   incarnation: 'x',
   predecessors: [],
+  sessions: null,
   takesWork: true,
   atWork: true,
   buried: false,

@@ -20,12 +20,22 @@ interface Mutation {
 
 let destinationNow = (): number => 0
 
+/** Writes to a sharded cluster carry no numbers. Elsewhere the numbers refuse most of what a missing guard lets through, and hide it. */
+function unnumbered({ destination }: Process): void {
+  destination.sessions = null
+}
+function deliverInTime(destination: Network): void {
+  destination.hold = () => {}
+}
+
 /** Faults that somebody might build into tandem, or into what it stands on. The simulation must find each of them. */
 const mutations = {
   'no-fence': {
     what: 'writes do not ask whether the lease still lasts',
-    process: ({ destination }) => {
-      destination.fence = () => {}
+    world: deliverInTime,
+    process: (process) => {
+      unnumbered(process)
+      process.destination.fence = () => {}
     },
   },
   'stored-expiry': {
@@ -40,6 +50,8 @@ const mutations = {
   },
   'monotonic-alone': {
     what: 'a lease lasts as long as the monotonic clock says, which stands still with its machine',
+    world: deliverInTime,
+    process: unnumbered,
     code: () =>
       swap(hostClocks, 'longestSince', () => (moment) => {
         return performance.now() - (moment as { monotonic: number }).monotonic
@@ -66,17 +78,33 @@ const mutations = {
   'no-burial': {
     what: 'nobody waits for the writes that a dead instance still has under way',
     world: (network) => {
+      deliverInTime(network)
       network.showsOperations = false
+    },
+    process: unnumbered,
+  },
+  'late-accepted': {
+    what: 'a write that is delivered after it was given up is carried out, whatever its number',
+    world: (network) => {
+      network.alterNumber = () => 0n
+    },
+  },
+  'sessions-left-open': {
+    what: 'nobody closes the sessions of a dead instance',
+    world: (network) => {
+      network.alterNumber = (number) => ((number & 0xffffffffn) === 0n ? 0n : number)
     },
   },
   'positions-unfenced': {
     what: 'positions are stored without their epoch, and so by former owners, too',
-    world: ({ server }) => {
-      server.alter = (collection, statement) =>
+    world: (destination) => {
+      deliverInTime(destination)
+      destination.server.alter = (collection, statement) =>
         collection === 'positions' ? { ...statement, q: { _id: statement['q']._id } } : statement
     },
-    process: ({ destination }) => {
-      destination.fence = () => {}
+    process: (process) => {
+      unnumbered(process)
+      process.destination.fence = () => {}
     },
   },
   'watermark-early': {

@@ -54,6 +54,7 @@ export class Faults {
       [5, 'election', () => this.#elect(network, seconds(0, 4))],
       [2, 'clock of the destination set', () => this.#setServerClock()],
       [4, 'stuck writes', () => this.#stick(instance, seconds(2, 10))],
+      [4, 'late delivery', () => this.#holdBack(instance, seconds(1, 6))],
       [5, 'twin', () => instance.duplicate()],
       [2, 'leave', () => instance.crash(seconds(20, 60), true)],
       [4, 'silent shard', () => world.shards.silence(seconds(1, 8))],
@@ -91,6 +92,14 @@ export class Faults {
     clock.after(milliseconds, null, () => {
       destination.stuckChance = 0
     })
+  }
+
+  /** What the instance writes meanwhile may arrive when it has sent it again, or when others have taken over from it. */
+  #holdBack(instance: Instance, milliseconds: number): void {
+    const { destination, clock } = this.#world
+    destination.hold(instance.host, milliseconds)
+    if (this.#random.chance(0.5))
+      clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
   }
 
   #away(milliseconds: number): void {

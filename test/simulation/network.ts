@@ -1,4 +1,11 @@
-import { type Document, MongoNetworkError, MongoNetworkTimeoutError, MongoServerSelectionError } from 'mongodb'
+import {
+  type Binary,
+  type Document,
+  type Long,
+  MongoNetworkError,
+  MongoNetworkTimeoutError,
+  MongoServerSelectionError,
+} from 'mongodb'
 import type { Random } from '../support/random.ts'
 import type { Clock, Host } from './clock.ts'
 import type { Awaiting, Server } from './server.ts'
@@ -25,6 +32,8 @@ interface Message {
   where: string
   command: Document
   comment: string
+  /** Of the server's own session, where the command goes with a number. */
+  session: string | null
   raw: boolean
   limitMS: number
 }
@@ -40,10 +49,25 @@ interface Return {
 interface CommandOptions {
   signal?: { timeoutMS: number }
   fieldsAsRaw?: unknown
+  session?: { serverSession?: { id: { id: Binary } } }
+}
+
+/** One command at a time, and none with a number below one that it has seen. */
+interface Session {
+  number: bigint
+  /** A transaction that has not been committed: its command, and what it was answered. */
+  transaction: { message: Message; reply: Document } | null
+  isBusy: boolean
+  waiting: (() => void)[]
 }
 
 const selectionMS = 5_000
 const notPrimary = 10107
+const transactionTooOld = 225
+const noSuchTransaction = 251
+const writeConflict = 112
+/** How long a message that is held back may be under way. */
+const lateMaxMS = 40_000
 const opNames: Record<string, string> = {
   insert: 'insert',
   update: 'update',
@@ -64,9 +88,14 @@ export class Network {
   readonly #active = new Set<Operation>()
   /** Until when a host cannot reach this cluster, and whether its messages vanish without a word. */
   readonly #cuts = new Map<Host, { until: number; silent: boolean }>()
+  /** Until when what a host writes may be held back: it learns that its connection is gone, and the message arrives later. */
+  readonly #holds = new Map<Host, number>()
+  readonly #sessions = new Map<string, Session>()
   readonly #shown = new StoredCollection(() => 0)
   /** For a mutation of the world: what is under way is never shown. */
   showsOperations = true
+  /** The same: what a server makes of a number in a session. */
+  alterNumber = (number: bigint): bigint => number
 
   constructor(server: Server, clock: Clock, random: Random) {
     this.server = server
@@ -78,8 +107,13 @@ export class Network {
     this.#cuts.set(host, { until: this.#clock.now + milliseconds, silent })
   }
 
+  hold(host: Host, milliseconds: number): void {
+    this.#holds.set(host, this.#clock.now + milliseconds)
+  }
+
   mend(): void {
     this.#cuts.clear()
+    this.#holds.clear()
     this.electionUntil = 0
     this.stuckChance = 0
   }
@@ -88,6 +122,7 @@ export class Network {
   elect(milliseconds: number): void {
     this.electionUntil = this.#clock.now + milliseconds
     this.server.forgetCursors()
+    for (const session of this.#sessions.values()) session.transaction = null
     for (const operation of [...this.#active]) {
       operation.end(
         this.#random.chance(0.5)
@@ -119,6 +154,13 @@ export class Network {
     return (this.#cuts.get(host)?.until ?? 0) > this.#clock.now
   }
 
+  /** What cannot carry a number, and is fenced by it alone, is left out: definitions. */
+  #isHeld({ sender, command, session }: Message): boolean {
+    if ((this.#holds.get(sender.host) ?? 0) <= this.#clock.now || !isWrite(command)) return false
+    const isFenced = typeof command['comment'] === 'object'
+    return (session !== null || !isFenced) && this.#random.chance(0.5)
+  }
+
   #latency(): number {
     return this.#random.chance(0.02) ? this.#random.int(5, 80) : 0.2 + this.#random.fraction()
   }
@@ -129,7 +171,7 @@ export class Network {
     token: () => string | null,
     where: string,
     command: Document,
-    { signal, fieldsAsRaw }: CommandOptions,
+    { signal, fieldsAsRaw, session }: CommandOptions,
   ): Promise<Document> {
     return new Promise((resolve, reject) => {
       const sentAt = this.#clock.now
@@ -166,8 +208,14 @@ export class Network {
           where,
           command,
           comment,
+          session: command['txnNumber'] ? (session?.serverSession?.id.id.toString('hex') ?? null) : null,
           raw: fieldsAsRaw !== undefined,
           limitMS,
+        }
+        if (this.#isHeld(message)) {
+          tell(this.#random.int(50, 2_000), () => reject(new MongoNetworkError('connection reset')))
+          this.#clock.after(this.#random.int(500, lateMaxMS), null, () => this.#arrive(message, toNobody), false)
+          return
         }
         const arrive = (): void =>
           this.#isCut(host) ? lost() : this.#arrive(message, { tell, answer, resolve, reject })
@@ -182,7 +230,9 @@ export class Network {
     })
   }
 
-  #arrive({ sender, where, command, comment, raw, limitMS }: Message, { tell, answer, resolve, reject }: Return): void {
+  #arrive(message: Message, way: Return): void {
+    const { sender, command, comment, limitMS } = message
+    const { tell, answer, resolve, reject } = way
     if (this.electionUntil > this.#clock.now) {
       answer(() => reject(serverError(notPrimary, 'not primary')))
       return
@@ -193,18 +243,20 @@ export class Network {
       return
     }
     const [verb] = Object.keys(command) as [string]
-    const writes = command['writeConcern'] !== undefined
+    const writes = isWrite(command)
     const shown = {
       active: true,
       appName: sender.appName,
       op: opNames[verb] ?? 'command',
       'command.comment': comment,
     }
+    const session = this.#session(message)
     let ended = false
+    let begun = false
     const takeEffect = (): void => {
       let reply: Document | Awaiting
       try {
-        reply = this.server.execute(sender, where, command, raw)
+        reply = this.#carryOut(message, session)
       } catch (error) {
         answer(() => reject(error))
         return
@@ -220,21 +272,75 @@ export class Network {
         if (ended) return
         ended = true
         this.#active.delete(operation)
-        if (!fails) return takeEffect()
-        // Broken connections tell nothing of what took effect.
-        if (fails instanceof MongoNetworkError && writes && this.#random.chance(0.5)) {
-          try {
-            this.server.execute(sender, where, command, raw)
-          } catch {}
+        if (!fails) takeEffect()
+        else {
+          // Broken connections tell nothing of what took effect.
+          if (begun && fails instanceof MongoNetworkError && writes && this.#random.chance(0.5)) {
+            try {
+              this.#carryOut(message, session)
+            } catch {}
+          }
+          answer(() => reject(fails))
         }
-        answer(() => reject(fails))
+        if (session && begun) this.#leave(session)
       },
     }
     this.#active.add(operation)
-    const stuck = writes && this.stuckChance > 0 && this.#random.chance(this.stuckChance)
-    const durationMS = stuck ? this.#random.int(1_000, 24_000) : 0.1 + this.#random.fraction()
-    if (durationMS > limitMS) tell(limitMS, () => reject(new MongoNetworkTimeoutError('no answer in time')))
-    this.#clock.after(durationMS, null, () => operation.end(null), false)
+    const begin = (): void => {
+      if (ended) {
+        if (session) this.#leave(session)
+        return
+      }
+      begun = true
+      const number = this.alterNumber((command['txnNumber'] as Long | undefined)?.toBigInt() ?? 0n)
+      if (session && number < session.number) {
+        operation.end(serverError(transactionTooOld, 'a newer retryable write has already started on this session'))
+        return
+      }
+      if (session && number > session.number) Object.assign(session, { number, transaction: null })
+      const stuck = writes && this.stuckChance > 0 && this.#random.chance(this.stuckChance)
+      const durationMS = stuck ? this.#random.int(1_000, 24_000) : 0.1 + this.#random.fraction()
+      if (durationMS > limitMS) tell(limitMS, () => reject(new MongoNetworkTimeoutError('no answer in time')))
+      this.#clock.after(durationMS, null, () => operation.end(null), false)
+    }
+    if (!session?.isBusy) {
+      if (session) session.isBusy = true
+      begin()
+      return
+    }
+    if (Number.isFinite(limitMS)) tell(limitMS, () => reject(new MongoNetworkTimeoutError('no answer in time')))
+    session.waiting.push(begin)
+  }
+
+  /** A transaction takes effect when it is committed, unless what it was answered is no longer true. */
+  #carryOut(message: Message, session: Session | null): Document | Awaiting {
+    const { sender, where, command, raw } = message
+    if (!command['commitTransaction']) {
+      const reply = this.server.execute(sender, where, command, raw)
+      if (session && command['startTransaction']) session.transaction = { message, reply }
+      return reply
+    }
+    const begun = session?.transaction
+    if (!begun) throw serverError(noSuchTransaction, 'no such transaction')
+    session.transaction = null
+    const { where: target, command: statements } = begun.message
+    const { n, writeErrors } = this.server.execute(sender, target, statements, false) as Document
+    if (n !== begun.reply['n'] || writeErrors || begun.reply['writeErrors'])
+      throw serverError(writeConflict, 'write conflict')
+    return this.server.execute(sender, target, { ...statements, startTransaction: false }, false)
+  }
+
+  #session({ session: id }: Message): Session | null {
+    if (id === null) return null
+    const known = this.#sessions.get(id) ?? { number: 0n, transaction: null, isBusy: false, waiting: [] }
+    this.#sessions.set(id, known)
+    return known
+  }
+
+  #leave(session: Session): void {
+    const next = session.waiting.shift()
+    if (next) next()
+    else session.isBusy = false
   }
 
   #await(awaiting: Awaiting, { answer, resolve, reject }: Omit<Return, 'tell'>): void {
@@ -260,6 +366,13 @@ export class Network {
       .slice(0, 1)
   }
 }
+
+function isWrite(command: Document): boolean {
+  return command['writeConcern'] !== undefined || command['startTransaction'] === true
+}
+
+/** Whoever sent it has given it up. */
+const toNobody: Return = { tell: () => {}, answer: () => {}, resolve: () => {}, reject: () => {} }
 
 const scratch = Buffer.alloc(256)
 

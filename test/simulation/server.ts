@@ -291,9 +291,13 @@ export class Server {
   }
 
   #write(sender: Sender, where: string, verb: 'insert' | 'update' | 'delete', command: Document): Document {
-    if (where === metadataDatabase) return this.#store(sender, command[verb] as string, verb, command)
+    if (where === metadataDatabase) {
+      const name = command[verb] as string
+      return command['startTransaction'] ? this.#preview(name, verb, command) : this.#store(sender, name, verb, command)
+    }
     const field = { insert: 'documents', update: 'updates', delete: 'deletes' }[verb]
     const [, ...statements] = (command[field] as { parts: Buffer[] }).parts
+    if (command['startTransaction']) return { n: statements.length }
     numberOf(command)
     const writeErrors: Document[] = []
     for (const [index, statement] of statements.entries()) {
@@ -308,6 +312,19 @@ export class Server {
     }
     this.#count('write documents', statements.length)
     return { n: statements.length - writeErrors.length, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
+  }
+
+  /** What the statements of a transaction come to, of which nothing is seen before its commit. */
+  #preview(name: string, verb: 'insert' | 'update' | 'delete', command: Document): Document {
+    const { witness } = this
+    const restore = this.collection(name).snapshot()
+    this.witness = null
+    try {
+      return this.#store({} as Sender, name, verb, command)
+    } finally {
+      restore()
+      this.witness = witness
+    }
   }
 
   #store(sender: Sender, name: string, verb: 'insert' | 'update' | 'delete', command: Document): Document {

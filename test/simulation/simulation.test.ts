@@ -13,10 +13,12 @@ vi.setConfig({ testTimeout: 120_000 })
 const finders: Record<Break, number> = {
   'no-fence': 7,
   'stored-expiry': 6,
-  'monotonic-alone': 29,
+  'monotonic-alone': 80,
   'name-and-pid': 11,
   'blind-claim': 12,
   'no-burial': 12,
+  'late-accepted': 24,
+  'sessions-left-open': 24,
   'positions-unfenced': 17,
   'watermark-early': 5,
   'lost-event': 5,

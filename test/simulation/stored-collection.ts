@@ -23,6 +23,15 @@ export class StoredCollection {
     this.#now = now
   }
 
+  /** Returns what brings the present documents back. */
+  snapshot(): () => void {
+    const rows = [...this.#rows].map(([key, row]) => [key, { ...row }] as const)
+    return () => {
+      this.#rows.clear()
+      for (const [key, row] of rows) this.#rows.set(key, row)
+    }
+  }
+
   get size(): number {
     return this.#rows.size
   }

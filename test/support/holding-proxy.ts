@@ -4,6 +4,8 @@ import { claimPorts } from './free-ports.ts'
 
 export interface HoldingProxy extends AsyncDisposable {
   port: number
+  /** Kept back now. */
+  readonly heldBytes: number
   /**
    * As if packets were delayed: what clients send on the connections that stand now is taken from them and kept back, and is kept when
    * they have gone. New connections work.
@@ -80,6 +82,9 @@ export async function startHoldingProxy(targetHost: string, targetPort: number):
   }
   return {
     port,
+    get heldBytes() {
+      return [...ways].flatMap(({ held }) => held ?? []).reduce((sum, bytes) => sum + bytes.length, 0)
+    },
     hold: () => {
       for (const way of ways) way.held ??= []
     },

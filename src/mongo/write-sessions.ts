@@ -1,0 +1,249 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Binary, type ClientSession, type Document, Long } from 'mongodb'
+import { metadataDatabase } from '../domain/namespace.ts'
+import type { Cluster } from './cluster.ts'
+import { code, codeOf, isTransient, TransientReplyError } from './errors.ts'
+import { type NumberedForms, numberedForms } from './numbered-forms.ts'
+
+/**
+ * A write that this process has given up may still reach the server: a proxy or a slow network may hold it. Every write under a
+ * lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only rises in that session. Once the server has
+ * seen a higher number, it refuses the delayed write (TransactionTooOld). A session carries one write at a time. When the outcome of
+ * a write is unknown, its session is closed with a higher number before anything is sent again. An instance that takes a lease
+ * over closes all sessions of the former holders, whose ids are derived from the lease.
+ * https://github.com/mongodb/specifications/blob/master/source/retryable-writes/retryable-writes.md
+ */
+
+/** The part of a lease document from which the ids of its sessions are derived. */
+export interface LeaseSessions {
+  /** Random. A lease that was removed and created again has another one, since its numbers begin again. */
+  base: string
+  /** An upper bound of the sessions that any holder has used. */
+  count: number
+}
+
+/** An upper bound of the writes that one instance has in flight. Further writes wait for a free session. */
+const sessionCount = 32
+
+/** What a new holder stores. The count never falls: a former holder may have used more sessions. */
+export function sessionsFor(found: LeaseSessions | null): LeaseSessions {
+  return { base: found?.base ?? randomBytes(8).toString('hex'), count: Math.max(found?.count ?? 0, sessionCount) }
+}
+
+const retryMS = 50
+
+interface NumberedSession {
+  readonly index: number
+  readonly session: ClientSession
+  /** The last number that was sent. */
+  number: bigint
+  isInUse: boolean
+  /** A write of unknown outcome was sent, and the server has not yet acknowledged a higher number. */
+  isOpen: boolean
+  /** Set while the session is being closed. */
+  closing: Promise<void> | null
+}
+
+/** The use of one session by one write. */
+export interface NumberedWrite {
+  readonly session: ClientSession
+  readonly forms: NumberedForms
+  /** The next number of this session. Each attempt takes its own. */
+  next(): Long
+  /**
+   * Resolves when the server refuses this write from now on. Where it cannot be reached, the session stays open, and the next write
+   * of any session closes it first.
+   */
+  close(): Promise<void>
+  /** The write with this number may still take effect, unless the session was closed since. The next write of any session closes it. */
+  leaveOpen(number: Long): void
+  /** The error of a write that the server refused because another instance has closed the session, and so taken the lease. */
+  refused(): Error
+  /** Gives the session back. */
+  end(): void
+}
+
+export class WriteSessions {
+  readonly #cluster: Cluster
+  readonly #incarnation: string
+  readonly #epoch: () => number
+  readonly #onRefused: () => void
+  #all: NumberedSession[] = []
+  #free: NumberedSession[] = []
+  #base = ''
+  readonly #waiting: (() => void)[] = []
+
+  /** @param onRefused called when another instance has taken the lease */
+  constructor(cluster: Cluster, incarnation: string, epoch: () => number, onRefused: () => void) {
+    this.#cluster = cluster
+    this.#incarnation = incarnation
+    this.#epoch = epoch
+    this.#onRefused = onRefused
+  }
+
+  /** Some write may still arrive at the server: a successor has to close the sessions. */
+  get areOpen(): boolean {
+    return this.#all.some(({ isInUse, isOpen }) => isInUse || isOpen)
+  }
+
+  /**
+   * Waits for a free session. Null for a command that carries no number. Rejects while a session that another write left open cannot
+   * be closed: the open write may hold an older state of the same documents.
+   */
+  async begin(command: Document): Promise<NumberedWrite | null> {
+    for (;;) {
+      await Promise.all(this.#all.filter(({ isInUse, isOpen }) => isOpen && !isInUse).map((one) => this.#close(one)))
+      const forms = this.#cluster.sharded ? null : numberedForms(command)
+      if (!forms) return null
+      const taken = this.#free.pop()
+      if (taken) return this.#use(taken, forms)
+      await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    }
+  }
+
+  #use(taken: NumberedSession, forms: NumberedForms): NumberedWrite {
+    taken.isInUse = true
+    return {
+      session: taken.session,
+      forms,
+      next: () => this.#next(taken),
+      close: () => this.#closeWithRetries(taken),
+      leaveOpen: (number) => {
+        if (taken.number === number.toBigInt()) taken.isOpen = true
+      },
+      refused: () => {
+        this.#onRefused()
+        return new TransientReplyError('another instance has taken the lease over', code.transactionTooOld)
+      },
+      end: () => {
+        taken.isInUse = false
+        this.#release(taken)
+      },
+    }
+  }
+
+  #release(one: NumberedSession): void {
+    if (one.isInUse || one.isOpen || this.#free.includes(one) || !this.#all.includes(one)) {
+      // A waiting write closes the open session itself.
+      if (one.isOpen && !one.isInUse) this.#waiting.shift()?.()
+      return
+    }
+    this.#free.push(one)
+    this.#waiting.shift()?.()
+  }
+
+  #next(one: NumberedSession): Long {
+    const first = numberBefore(this.#epoch())
+    if (one.number < first) one.number = first
+    one.number += 1n
+    // The driver puts this number into `commitTransaction`.
+    Object.assign(one.session.serverSession, { txnNumber: Number(one.number) })
+    return Long.fromBigInt(one.number)
+  }
+
+  async #closeWithRetries(one: NumberedSession): Promise<void> {
+    one.isOpen = true
+    while (one.isOpen && !this.#cluster.stopped?.aborted && this.#mayWrite()) {
+      try {
+        return await this.#close(one)
+      } catch (error) {
+        if (!isTransient(error)) return
+        await sleep(retryMS)
+      }
+    }
+  }
+
+  /** One attempt at a time: of two, the one that is refused does not know whether the other one's write will last. */
+  #close(one: NumberedSession): Promise<void> {
+    one.closing ??= this.#tryToClose(one).finally(() => {
+      one.closing = null
+    })
+    return one.closing
+  }
+
+  async #tryToClose(one: NumberedSession): Promise<void> {
+    await sendClosing(this.#cluster, one.session, one.index, this.#next(one))
+    one.isOpen = false
+    this.#release(one)
+  }
+
+  #mayWrite(): boolean {
+    try {
+      this.#cluster.fence()
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  /** A new term of the lease begins: all sessions are closed up to its first number. */
+  renewed({ base, count }: LeaseSessions): void {
+    if (base !== this.#base) {
+      this.#base = base
+      this.#all = openSessions(this.#cluster, base, this.#incarnation, count).map((session, index) => {
+        return { index, session, number: 0n, isInUse: false, isOpen: false, closing: null }
+      })
+      this.#free = this.#all.toReversed()
+    }
+    for (const one of this.#all) {
+      one.isOpen = false
+      this.#release(one)
+    }
+    for (const wake of this.#waiting.splice(0)) wake()
+  }
+}
+
+/** Resolves when the server refuses every write that one of these processes sent under this lease before `epoch`. */
+export async function closeSessions(
+  cluster: Cluster,
+  { base, count }: LeaseSessions,
+  incarnations: readonly string[],
+  epoch: number,
+): Promise<void> {
+  const number = Long.fromBigInt(numberBefore(epoch))
+  for (const incarnation of incarnations) {
+    const sessions = openSessions(cluster, base, incarnation, count)
+    await Promise.all(sessions.map((session, index) => sendClosing(cluster, session, index, number)))
+  }
+}
+
+/** Higher than every number of earlier epochs. Stays below 2^53, which is as far as the driver counts, for two million epochs. */
+function numberBefore(epoch: number): bigint {
+  return BigInt(epoch) << 32n
+}
+
+/**
+ * Any retryable write serves, since it leaves a record of its number that survives a failover; nobody reads the document. The
+ * server waits for a command that is running in the session, and aborts a transaction that is open there.
+ */
+async function sendClosing(cluster: Cluster, session: ClientSession, index: number, txnNumber: Long): Promise<void> {
+  const updates = [{ q: { _id: index }, u: { $inc: { closed: 1 }, $set: { schemaVersion: 1 } }, upsert: true }]
+  try {
+    const reply = await cluster.write(
+      metadataDatabase,
+      { update: 'fences', updates, txnNumber },
+      { unfenced: true, session },
+    )
+    const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
+    if (failed) throw new TransientReplyError(`a session could not be closed: ${failed.errmsg}`, failed.code)
+  } catch (error) {
+    // An instance with a later epoch has closed it already, and retries until its own write lasts.
+    if (codeOf(error) !== code.transactionTooOld) throw error
+  }
+}
+
+/** Any session of the driver, for what its sessions have in common. */
+const prototypes = new WeakMap<Cluster, ClientSession>()
+
+/** Sessions whose ids the lease and the incarnation determine. The driver's own sessions have random ids and are shared. */
+function openSessions(cluster: Cluster, base: string, incarnation: string, count: number): ClientSession[] {
+  const prototype = prototypes.get(cluster) ?? cluster.startSession()
+  prototypes.set(cluster, prototype)
+  return Array.from({ length: count }, (_, index) => {
+    const hash = createHash('sha256').update(`${base} ${incarnation} ${index}`).digest()
+    const id = { id: new Binary(hash.subarray(0, 16), Binary.SUBTYPE_UUID) }
+    const serverSession = { id, lastUse: 0, txnNumber: 0, isDirty: false }
+    return Object.create(prototype, { serverSession: { value: serverSession } }) as ClientSession
+  })
+}

@@ -1,0 +1,236 @@
+import type { Document } from 'mongodb'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
+import type { LeaseView } from '../../src/domain/owner.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { codeOf, isTransient } from '../../src/mongo/errors.ts'
+import { readFacts } from '../../src/mongo/identity.ts'
+import { Lease } from '../../src/mongo/lease.ts'
+import { givenUp } from '../../src/mongo/lease-watch.ts'
+import { type HoldingProxy, startHoldingProxy } from '../support/holding-proxy.ts'
+import { type TestContext, testCluster, testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** A write that was given up, and is delivered when a newer one, of the same document, has been made. */
+
+const one = oneSet()
+const patience = { timeout: 20_000, interval: 20 }
+const store = () => new OwnershipStore(one.cluster)
+const leases = () => one.client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
+const document = () => one.client.db('app').collection<{ _id: number; v: number }>('c').findOne({ _id: 1 })
+
+async function viewOf(id: string): Promise<LeaseView> {
+  return (await store().read()).leases.find((lease) => lease.id === id) as LeaseView
+}
+
+interface Writer {
+  cluster: Cluster
+  lease: Lease
+  context: TestContext
+}
+
+/** One statement is sent as a retryable write, many as a transaction. */
+type Form = 'retryable' | 'transaction'
+
+async function writer(id: string, incarnation: string, uri = one.set.uri): Promise<Writer> {
+  const context = testContext()
+  const cluster = testCluster(uri, `tandem:${id}:${incarnation}`)
+  await readFacts(cluster)
+  cluster.stopped = context.signal
+  const lease = new Lease(cluster, OwnershipStore.leaseName(id), { id, incarnation }, context)
+  Object.assign(cluster, { fence: () => lease.fence(), sessions: lease.sessions })
+  onTestFinished(async () => {
+    context.stop()
+    await lease.release()
+    await cluster.close()
+  })
+  return { cluster, lease, context }
+}
+
+async function proxied(): Promise<{ proxy: HoldingProxy; uri: string }> {
+  const [host, port] = (one.set.hosts[0] as string).split(':') as [string, string]
+  const proxy = await startHoldingProxy(host, Number(port))
+  onTestFinished(() => proxy.close())
+  return { proxy, uri: `mongodb://127.0.0.1:${proxy.port}/?directConnection=true` }
+}
+
+function write(cluster: Cluster, v: number, timeoutMS?: number, form: Form = 'retryable'): Promise<Document> {
+  const updates = Array.from({ length: form === 'retryable' ? 1 : 20 }, (_, index) => {
+    return { q: { _id: index + 1 }, u: { _id: index + 1, v }, upsert: true }
+  })
+  return cluster.write('app', { update: 'c', updates }, timeoutMS === undefined ? {} : { timeoutMS })
+}
+
+/** A holder that writes 1, and dies while the message that writes 2 is held back. */
+async function dieWriting(id: string, form: Form, isFenced = true): Promise<HoldingProxy> {
+  const { proxy, uri } = await proxied()
+  const { cluster, lease, context } = await writer(id, 'first', uri)
+  if (!isFenced) cluster.sessions = null
+  await lease.acquire()
+  await write(cluster, 1)
+  proxy.hold()
+  const late = write(cluster, 2, undefined, form).catch(() => 'given up')
+  await vi.waitFor(() => expect(proxy.heldBytes).toBeGreaterThan(0), patience)
+  context.stop()
+  await cluster.close()
+  expect(await late).toBe('given up')
+  return proxy
+}
+
+const proveDead = (id: string) =>
+  leases().updateOne({ _id: OwnershipStore.leaseName(id) }, { $set: { 'process.startedAt': '1' } })
+
+async function bury(id: string): Promise<void> {
+  await leases().updateOne({ _id: OwnershipStore.leaseName(id) }, { $set: { expiresAt: givenUp } })
+  expect(await store().bury(await viewOf(id), 0, async () => {})).toBe(true)
+}
+
+describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form) => {
+  it('it is refused when the same process has sent it again', async () => {
+    const { proxy, uri } = await proxied()
+    const { cluster, lease } = await writer(`again ${form}`, 'first', uri)
+    await lease.acquire()
+    await write(cluster, 1)
+    proxy.hold()
+    expect(isTransient(await write(cluster, 2, 500, form).catch((error: unknown) => error))).toBe(true)
+    await write(cluster, 3)
+    await proxy.deliver()
+    expect(await document()).toEqual({ _id: 1, v: 3 })
+    await write(cluster, 4)
+    expect(await document()).toEqual({ _id: 1, v: 4 })
+  })
+
+  it('it is refused when others have buried the lease', async () => {
+    const proxy = await dieWriting(`buried ${form}`, form)
+    await bury(`buried ${form}`)
+    const { cluster, lease } = await writer(`heir ${form}`, 'heir')
+    await lease.acquire()
+    await write(cluster, 3)
+    await proxy.deliver()
+    expect(await document()).toEqual({ _id: 1, v: 3 })
+  })
+
+  it('it is refused when another process has taken the same lease', async () => {
+    const id = `taken ${form}`
+    const proxy = await dieWriting(id, form)
+    await proveDead(id)
+    const { cluster, lease } = await writer(id, 'second')
+    await lease.acquire()
+    await write(cluster, 3)
+    await proxy.deliver()
+    expect(await document()).toEqual({ _id: 1, v: 3 })
+  })
+})
+
+it('without a number it would be carried out', async () => {
+  const proxy = await dieWriting('unfenced', 'retryable', false)
+  await bury('unfenced')
+  const { cluster, lease } = await writer('unfenced heir', 'heir')
+  await lease.acquire()
+  await write(cluster, 3)
+  await proxy.deliver()
+  expect(await document()).toEqual({ _id: 1, v: 2 })
+})
+
+it('it is refused when the process that gave it up has its lease in another life', async () => {
+  const { proxy, uri } = await proxied()
+  const { cluster, lease } = await writer('alive', 'first', uri)
+  await lease.acquire()
+  await write(cluster, 1)
+  proxy.hold()
+  const fence = vi.spyOn(cluster, 'fence')
+  const late = write(cluster, 2, 500).catch(() => 'given up')
+  await vi.waitFor(() => expect(proxy.heldBytes).toBeGreaterThan(0), patience)
+  fence.mockImplementation(() => {
+    throw new Error('the lease could not be renewed in time')
+  })
+  expect(await late).toBe('given up')
+  const lost = new Promise((resolve) => Object.assign(lease, { onLost: resolve }))
+  const buried = { $set: { buried: true, expiresAt: givenUp }, $inc: { epoch: 1 } }
+  await leases().updateOne({ _id: OwnershipStore.leaseName('alive') }, buried)
+  await lease.verify()
+  expect(await lost).toBe('buried')
+  fence.mockRestore()
+  cluster.fence = () => lease.fence()
+  await lease.acquire()
+  await one.client.db('app').collection<{ _id: number; v: number }>('c').replaceOne({ _id: 1 }, { v: 3 })
+  await proxy.deliver()
+  expect(await document()).toEqual({ _id: 1, v: 3 })
+})
+
+it('what could not be closed is closed before the next write, whichever session that has', async () => {
+  const { proxy, uri } = await proxied()
+  const { cluster, lease } = await writer('open', 'first', uri)
+  await lease.acquire()
+  await write(cluster, 1)
+  proxy.hold()
+  const late = write(cluster, 2, 500).catch(() => 'given up')
+  await vi.waitFor(() => expect(proxy.heldBytes).toBeGreaterThan(0), patience)
+  const { fence } = cluster
+  cluster.fence = () => {
+    throw new Error('the lease could not be renewed in time')
+  }
+  expect(await late).toBe('given up')
+  expect(lease.sessions.areOpen).toBe(true)
+  cluster.fence = fence
+  await cluster.write('app', { insert: 'other', documents: [{}] })
+  expect(lease.sessions.areOpen).toBe(false)
+  await one.client.db('app').collection<{ _id: number; v: number }>('c').replaceOne({ _id: 1 }, { v: 3 })
+  await proxy.deliver()
+  expect(await document()).toEqual({ _id: 1, v: 3 })
+})
+
+it('whoever writes after its burial is refused, and finds its lease lost', async () => {
+  const { cluster, lease } = await writer('ghost', 'first')
+  await lease.acquire()
+  const lost = new Promise((resolve) => Object.assign(lease, { onLost: resolve }))
+  await bury('ghost')
+  lease.fence()
+  const error = await write(cluster, 5).catch((reason: unknown) => reason)
+  expect(error).toMatchObject({ code: 225 })
+  expect(isTransient(error)).toBe(true)
+  expect(await lost).toBe('buried')
+})
+
+it('the lease of an earlier release has no sessions that are to be closed', async () => {
+  const fences = () => one.client.db('tandem_internal').collection('fences').find().toArray()
+  const { context, lease } = await writer('earlier', 'first')
+  await lease.acquire()
+  context.stop()
+  await lease.release()
+  await leases().updateOne({ _id: OwnershipStore.leaseName('earlier') }, { $unset: { sessions: '' } })
+  const before = await fences()
+  expect(await viewOf('earlier')).toMatchObject({ sessions: null, expired: true })
+  expect(await store().bury(await viewOf('earlier'), 0, async () => {})).toBe(true)
+  expect(await fences()).toEqual(before)
+  const second = await writer('earlier', 'second')
+  await second.lease.acquire()
+  expect((await viewOf('earlier')).sessions).not.toBeNull()
+})
+
+it('a session is used by one write at a time, and none waits for ever', async () => {
+  const { cluster, lease } = await writer('many', 'first')
+  await lease.acquire()
+  const inserts = Array.from({ length: 100 }, (_, _id) =>
+    cluster.write('app', { insert: 'many', documents: [{ _id }] }),
+  )
+  await Promise.all(inserts)
+  expect(await one.client.db('app').collection('many').countDocuments()).toBe(100)
+  const removal = { delete: 'many', deletes: [{ q: { _id: { $lt: 50 } }, limit: 0 }] }
+  expect(await cluster.write('app', removal)).toMatchObject({ n: 50 })
+  const taken = { findAndModify: 'many', query: { _id: 50 }, update: { $set: { a: 1 } }, new: true }
+  expect((await cluster.write('app', taken))['value']).toEqual({ _id: 50, a: 1 })
+  expect(codeOf(await cluster.write('app', { create: 'many' }).catch((error: unknown) => error))).toBe(48)
+})
+
+it('a lease that was removed, and is taken anew, counts from the beginning', async () => {
+  const { cluster, lease } = await writer('removed', 'first')
+  await lease.acquire()
+  for (const v of [1, 2, 3]) await write(cluster, v)
+  await lease.release()
+  await leases().deleteOne({ _id: OwnershipStore.leaseName('removed') })
+  const again = await writer('removed', 'first')
+  await again.lease.acquire()
+  await write(again.cluster, 4)
+  expect(await document()).toEqual({ _id: 1, v: 4 })
+})
