@@ -54,7 +54,7 @@ export interface JournalFields {
   notice: { notice: string }
   'insecure connection': { problem: string; remedy: string }
   'tokens refused': { remoteAddress: string | null; attempts: number; failuresPerMinuteMax: number }
-  'connections refused': { connections: number; connectionsMax: number }
+  'connections refused': { connections: number; connectionsMax: number; remoteAddress: string | null }
   'tokens read again': Record<never, never>
   'tokens not read again': { error: string }
   'log reopened': Record<never, never>
