@@ -22,6 +22,12 @@ const placeholder = (name: string) => (): never => {
   throw new Error(`actor ${name} is not provided`)
 }
 
+/**
+ * An attempt to take the lease is itself made of many, longer and longer apart, for 30 minutes; it ends at once only by an error that
+ * does not pass by itself. As long as a lease lasts.
+ */
+const holdAgainMS = 10_000
+
 const failing = { target: '#instance.failed', actions: 'rememberFailure' } as const
 
 /** Beside every part of a commit that can still be aborted: aborts it for all when its time is over. */
@@ -73,8 +79,9 @@ const undo = {
  *               decided may be aborted (`watching`), by any instance, and leads back to RUNNING then
  *
  * An instance whose lease was buried (`lease.buried`) begins anew from what is stored, and so does one whose attempt to commit is
- * over while the sync is at another. Where nothing is under way it only makes itself known again (`holding`). A pause that was asked
- * for outlasts both.
+ * over while the sync is at another. Where nothing is under way it only makes itself known again (`holding`), and tries until it has its
+ * lease (`waiting` lies between two attempts): it may be the only one that is left to undo an aborted commit. A pause that was asked for
+ * outlasts both.
  *
  * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
  * step there can be repeated.
@@ -100,6 +107,7 @@ export const instanceMachine = setup({
     /** Gives the lease back once the end is stored. */
     leave: fromPromise<void, WithConfiguration>(placeholder('leave')),
   },
+  delays: { holdAgain: holdAgainMS },
   guards: {
     wasIdle: ({ context }) => context.configuration === null,
     hasFailed: ({ context }) => context.failure !== null,
@@ -355,9 +363,10 @@ export const instanceMachine = setup({
             src: 'hold',
             input: ({ context }) => withConfiguration(context),
             onDone: 'resting',
-            onError: 'resting',
+            onError: 'waiting',
           },
         },
+        waiting: { after: { holdAgain: 'holding' } },
       },
     },
     committed: {
@@ -443,8 +452,12 @@ export const instanceMachine = setup({
             src: 'hold',
             input: ({ context }) => withConfiguration(context),
             onDone: 'choosing',
-            onError: 'choosing',
+            onError: 'waiting',
           },
+          on: { 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
+        },
+        waiting: {
+          after: { holdAgain: 'holding' },
           on: { 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
         },
       },

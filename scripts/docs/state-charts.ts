@@ -82,8 +82,10 @@ function edgesOf(node: AnyStateNode): Edge[] {
   })
 }
 
-/** XState's own names for the end of an actor's work are long. */
+/** XState's own names for the end of an actor's work, and for that of a delay, are long. */
 function eventName(eventType: string): string {
+  const [, delay] = /^xstate\.after\.(\w+)\./.exec(eventType) ?? []
+  if (delay !== undefined) return `after ${delay}`
   const [, end, actor] = /^xstate\.(done|error)\.actor\.(.+)$/.exec(eventType) ?? []
   return actor === undefined ? eventType : `${actor} ${end === 'done' ? 'done' : 'failed'}`
 }

@@ -13,7 +13,7 @@ Generated from \`machines/\` by \`npm run docs:machines\`; a test fails when thi
 
 States, events, guards (in brackets) and actors are named as in the code. Where several transitions leave a state by the same event,
 the first whose guard holds is taken; _otherwise_ is the last of those that need no event. \`X done\` and \`X failed\` are the ends of
-the actor X. A state that stands in a chart under a path (\`syncing.replicating\`) is outside of what the chart shows. Actions are left
+the actor X; \`after X\` is the end of the delay X. A state that stands in a chart under a path (\`syncing.replicating\`) is outside of what the chart shows. Actions are left
 out. What the coordinator does in each state of \`sync\` stands in the code as \`meta.step\`. What the states are for stands at the top of each machine's file, and in [architecture.md](architecture.md#states).
 
 ${[syncMachine, instanceMachine, electionMachine].map((machine) => renderMachine(machine)).join('\n')}`

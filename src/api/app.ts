@@ -247,7 +247,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Reconciles from the source what a failed verification named; then send resume.',
+        'Reconciles from the source what a failed verification named; then send resume. Of several instances the coordinator alone takes it.',
         noBody,
         repairedSchema,
       ),

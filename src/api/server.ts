@@ -3,6 +3,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { getRequestListener, type HttpBindings } from '@hono/node-server'
 import { answerBadClients, badRequest } from './bad-client.ts'
+import { ConnectionsByAddress } from './connections-by-address.ts'
 import { RarelyTold } from './rarely-told.ts'
 
 export interface ServeOptions {
@@ -16,10 +17,21 @@ export interface ServeOptions {
   requestTimeoutSeconds?: number
   /** Connections beyond these are closed as soon as they are made. */
   connectionsMax?: number
-  /** Called when connections were closed so, with how many since the last call; once a minute at most. */
-  onConnectionsRefused?: (refused: { connections: number; connectionsMax: number }) => void
+  /** The same for the connections of one address; clients that come over loopback are not limited by it. */
+  connectionsPerAddressMax?: number
+  /** Called when connections were closed so; for each of the two limits once a minute at most. */
+  onConnectionsRefused?: (refused: RefusedConnections) => void
   /** Called when closing begins: ends the answers that would go on for ever. */
   onClosing?: () => void
+}
+
+export interface RefusedConnections {
+  /** So many were closed since the last call for this limit. */
+  connections: number
+  /** The limit. */
+  connectionsMax: number
+  /** The latest address that had as many connections as one may have; null when all addresses together had as many as they may. */
+  remoteAddress: string | null
 }
 
 export interface ServedApi {
@@ -31,6 +43,8 @@ export interface ServedApi {
 const closeGraceMilliseconds = 2_000
 /** Many times what scrapers, dashboards (six for each browser) and commands need; far below the usual limit of open files (1,024). */
 const connectionsMaxDefault = 256
+/** A quarter: several people's dashboards, or scrapers, behind one router. */
+const connectionsPerAddressMaxDefault = 64
 
 /** Listens for the API. Port 0 takes a free one. */
 export async function serveApi(options: ServeOptions): Promise<ServedApi> {
@@ -42,6 +56,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     headersTimeoutSeconds = 10,
     requestTimeoutSeconds = 30,
     connectionsMax = connectionsMaxDefault,
+    connectionsPerAddressMax = connectionsPerAddressMaxDefault,
     onConnectionsRefused = () => {},
     onClosing = () => {},
   } = options
@@ -60,10 +75,25 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     : createHttpServer(limits, listener)
   server.maxConnections = connectionsMax
   const refused = new RarelyTold(onConnectionsRefused)
-  server.on('drop', () => refused.add((connections) => ({ connections, connectionsMax })))
+  server.on('drop', () => refused.add((connections) => ({ connections, connectionsMax, remoteAddress: null })))
+  limitEachAddress(server, connectionsPerAddressMax, onConnectionsRefused)
   answerBadClients(server)
   await listen(server, port, hostname)
   return { port: (server.address() as AddressInfo).port, close: () => close(server, onClosing) }
+}
+
+function limitEachAddress(
+  server: Server,
+  connectionsMax: number,
+  onRefused: (refused: RefusedConnections) => void,
+): void {
+  const byAddress = new ConnectionsByAddress(connectionsMax)
+  const refused = new RarelyTold(onRefused)
+  server.on('connection', (socket) => {
+    const { remoteAddress = null } = socket
+    if (byAddress.admit(socket)) return
+    refused.add((connections) => ({ connections, connectionsMax, remoteAddress }))
+  })
 }
 
 function listen(server: Server, port: number, hostname: string): Promise<void> {

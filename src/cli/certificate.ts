@@ -1,27 +1,34 @@
 import { readFileSync } from 'node:fs'
 import { createSecureContext } from 'node:tls'
 import type { Command } from 'commander'
+import { openFileProblem } from './secret-file.ts'
 
 /** PEM files that options name. Each function ends the parsing with an error that names the option and the file. */
 
-/** @param option that of the certificate; the one of the key has Key for Cert in its name */
+/**
+ * @param option that of the certificate; the one of the key has Key for Cert in its name
+ * @param keyFile the same as `certFile` where one file holds both; users other than its owner and group may not read it
+ */
 export function readCertificate(
   command: Command,
   option: string,
   certFile: string,
   keyFile: string,
 ): { cert: string; key: string } {
-  const [cert, key] = [readPem(command, option, certFile), readPem(command, option.replace(/Cert$/, 'Key'), keyFile)]
+  const keyOption = option.replace(/Cert$/, 'Key')
+  const [cert, key] = [readPem(command, option, certFile), readPem(command, keyOption, keyFile)]
   try {
     // Throws when one of them is not there, and when they do not belong together.
     createSecureContext({ cert, key })
-    return { cert, key }
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     return command.error(
       `error: ${option}: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, as PEM (${code})`,
     )
   }
+  const open = openFileProblem(keyFile)
+  if (open !== null) command.error(`error: ${keyFile === certFile ? option : keyOption}: ${open}`)
+  return { cert, key }
 }
 
 export function readPem(command: Command, option: string, file: string): string {

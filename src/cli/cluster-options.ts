@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
-import { checkUri } from '../domain/uri-rules.ts'
+import { certificateKeyFileOf, checkUri } from '../domain/uri-rules.ts'
+import { openFileProblem } from './secret-file.ts'
 
 /** Connection strings of both clusters: each command that talks to clusters reads them alike. */
 export function addClusterOptions(command: Command): Command {
@@ -19,10 +20,16 @@ export function readClusters(
     const variable = `TANDEM_${name.toUpperCase()}`
     const uri = options[name] ?? env[variable] ?? ''
     if (uri === '') problems.push(`${name}: is required; give --${name} URI or set ${variable}`)
-    else problems.push(...checkUri(name, uri))
+    else problems.push(...checkUri(name, uri), ...keyFileProblems(name, uri))
     return uri
   }
   const clusters = { cluster0: read('cluster0'), cluster1: read('cluster1') }
   if (problems.length > 0) command.error(`error: ${problems.join('\nerror: ')}`)
   return clusters
+}
+
+function keyFileProblems(name: string, uri: string): string[] {
+  const file = certificateKeyFileOf(uri)
+  const open = file && openFileProblem(file)
+  return open ? [`${name}: tlsCertificateKeyFile: ${open}`] : []
 }

@@ -3,7 +3,7 @@ import { isIP, isIPv4 } from 'node:net'
 import { type Command, InvalidArgumentError } from 'commander'
 import type { TokenPair } from '../api/tokens.ts'
 import { readCertificate } from './certificate.ts'
-import { openFileNotices, readTokens, type TokenOptions } from './token.ts'
+import { readTokens, type TokenOptions } from './token.ts'
 import { nonEmpty } from './values.ts'
 
 /** Where an instance listens, and what keeps strangers out there. */
@@ -50,8 +50,7 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
   const read = readTokens(tokenOptions)
   if ('problem' in read) return command.error(`error: ${read.problem}`)
   const tls = tlsCert ? readCertificate(command, '--tlsCert', tlsCert, tlsKey ?? tlsCert) : null
-  const notices = [tokenFile, readTokenFile, tlsKey ?? tlsCert].flatMap((file) => (file ? openFileNotices(file) : []))
-  return { bind, tls, tokens: read.tokens, tokenOptions, notices: [...notices, ...expired(tls)] }
+  return { bind, tls, tokens: read.tokens, tokenOptions, notices: expired(tls) }
 }
 
 /** Only this machine reaches it. */

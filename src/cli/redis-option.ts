@@ -2,7 +2,6 @@ import { X509Certificate } from 'node:crypto'
 import type { Command } from 'commander'
 import { parseRedisUrl, type RedisTls } from '../domain/redis-url.ts'
 import { readCertificate, readPem } from './certificate.ts'
-import { openFileNotices } from './token.ts'
 import { nonEmpty } from './values.ts'
 
 export function addRedisOptions(command: Command): Command {
@@ -37,7 +36,7 @@ export function readRedis(
 }
 
 /** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
-export function readRedisTls(command: Command, url: string | null): { tls: RedisTls; notices: string[] } {
+export function readRedisTls(command: Command, url: string | null): RedisTls {
   const { redisTlsCAFile: caFile, redisTlsCert: certFile, redisTlsKey: keyFile } = command.opts()
   const [given] = Object.entries({ redisTlsCAFile: caFile, redisTlsCert: certFile, redisTlsKey: keyFile })
     .filter(([, file]) => file)
@@ -47,11 +46,10 @@ export function readRedisTls(command: Command, url: string | null): { tls: Redis
     command.error(`error: --${given}: is for a Redis with TLS; give its address as --redis rediss://host:port`)
   }
   if (keyFile && !certFile) command.error('error: --redisTlsKey: give its certificate by --redisTlsCert as well')
-  const tls = {
+  return {
     ...(caFile ? { ca: readAuthority(command, caFile) } : {}),
     ...(certFile ? readCertificate(command, '--redisTlsCert', certFile, keyFile ?? certFile) : {}),
   }
-  return { tls, notices: certFile ? openFileNotices(keyFile ?? certFile) : [] }
 }
 
 /** Anything else than a certificate would be taken for no authority at all, and every Redis be refused later. */

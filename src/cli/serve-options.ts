@@ -55,11 +55,11 @@ export function addServeOptions(command: Command): Command {
 }
 
 export function readServeOptions(command: Command, env: Environment): ServeCommandOptions {
-  const { notices } = settle(command, env)
+  settle(command, env)
   const options = command.opts()
   const { notices: listenNotices, ...listen } = readListenOptions(command)
   const redis = readRedis(command, options, env)
-  const { notices: redisNotices, tls: redisTls } = readRedisTls(command, redis)
+  const redisTls = readRedisTls(command, redis)
   return {
     ...readClusters(command, options, env),
     ...listen,
@@ -74,9 +74,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
       ...ignoredOptions
         .filter(({ name }) => options[name] !== undefined)
         .map(({ name, why }) => `--${name} is ignored: ${why}`),
-      ...notices,
       ...listenNotices,
-      ...redisNotices,
     ],
   }
 }
@@ -90,7 +88,7 @@ export interface EffectiveSetting {
 
 /** What an instance with the same options would run with, and where each of it comes from. */
 export function effectiveSettings(command: Command, env: Environment): EffectiveSetting[] {
-  const { origins } = settle(command, env)
+  const origins = settle(command, env)
   const ignored = new Set(ignoredOptions.map(({ name }) => name))
   const options = command.opts()
   return [...origins].flatMap(([name, origin]) => {

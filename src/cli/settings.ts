@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError, type Option } from 'commander'
 import { distance } from 'fastest-levenshtein'
 import { parseDocument } from 'yaml'
-import { openFileNotices } from './token.ts'
+import { redactUris } from '../domain/uri-rules.ts'
+import { openFileProblem } from './secret-file.ts'
 
 /**
  * Where the options of an instance come from, each under one name: the command line (`--loadLevel 4`), the environment
@@ -50,11 +51,11 @@ function refuseUnknownVariables(command: Command, env: Environment, options: rea
 }
 
 /** Fills in what the command line leaves open. Ends the parsing with an error that names the option and where it stands. */
-export function settle(command: Command, env: Environment): { origins: Map<string, Origin>; notices: string[] } {
+export function settle(command: Command, env: Environment): Map<string, Origin> {
   const options = command.options.filter((one) => !notOfTheInstance.has(one.attributeName()))
   refuseUnknownVariables(command, env, options)
   const path = (command.getOptionValue('config') as string | undefined) ?? env['TANDEM_CONFIG']
-  const file = path ? readFile(command, path, options) : { values: new Map<string, unknown>(), notices: [] }
+  const file = path ? readFile(command, path, options) : new Map<string, unknown>()
   const origins = new Map<string, Origin>()
   for (const option of options) {
     const name = option.attributeName()
@@ -63,12 +64,12 @@ export function settle(command: Command, env: Environment): { origins: Map<strin
     else if (variable !== undefined && variable !== '') {
       set(option, variable, 'env', `environment variable ${variableOf(name)}`)
       origins.set(name, 'environment')
-    } else if (file.values.has(name)) {
-      set(option, file.values.get(name), 'config', `${path}: ${name}`)
+    } else if (file.has(name)) {
+      set(option, file.get(name), 'config', `${path}: ${name}`)
       origins.set(name, 'file')
     } else origins.set(name, 'default')
   }
-  return { origins, notices: file.notices }
+  return origins
 
   function set(option: Option, given: unknown, source: string, where: string): void {
     try {
@@ -92,11 +93,7 @@ function toValue(option: Option, given: unknown): unknown {
   return option.parseArg ? option.parseArg(text, undefined) : text
 }
 
-function readFile(
-  command: Command,
-  path: string,
-  options: readonly Option[],
-): { values: Map<string, unknown>; notices: string[] } {
+function readFile(command: Command, path: string, options: readonly Option[]): Map<string, unknown> {
   let text: string
   try {
     text = readFileSync(path, 'utf8')
@@ -120,10 +117,18 @@ function readFile(
         .join('\n'),
     )
   }
-  // Connection strings are in it, and other users of the machine have no business with those.
-  const holdsSecrets = ['cluster0', 'cluster1', 'redis', 'token'].some((name) => name in content)
-  const notices = holdsSecrets ? openFileNotices(path) : []
-  return { values: new Map(Object.entries(content)), notices }
+  const values = new Map<string, unknown>(Object.entries(content))
+  const open = holdsSecret(values) ? openFileProblem(path) : null
+  if (open !== null) command.error(`error: --config: ${open}`)
+  return values
+}
+
+/** A token, or a connection string that is shown otherwise than it is given: with a user, a password or a secret option. */
+function holdsSecret(values: ReadonlyMap<string, unknown>): boolean {
+  return ['token', 'cluster0', 'cluster1', 'redis'].some((name) => {
+    const value = String(values.get(name) ?? '')
+    return value !== '' && (name === 'token' || redactUris(value) !== value)
+  })
 }
 
 function suggestion(name: string, names: readonly string[]): string {

@@ -1,9 +1,9 @@
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import type { TokenPair } from '../api/tokens.ts'
+import { openFileProblem } from './secret-file.ts'
 
 /** Shorter ones could be guessed by trying. */
 const charactersMin = 32
-const othersMayRead = 0o044
 
 /** Null: none is given. What is wrong with one is named, never the token itself. */
 export function readToken({
@@ -44,7 +44,9 @@ export function readTokens(options: TokenOptions): { tokens: TokenPair | null } 
 
 function readFile(option: string, path: string): { token: string } | { problem: string } {
   try {
-    return checked(readFileSync(path, 'utf8').trim(), `${option}: ${path}`)
+    const text = readFileSync(path, 'utf8').trim()
+    const open = openFileProblem(path)
+    return open === null ? checked(text, `${option}: ${path}`) : { problem: `${option}: ${open}` }
   } catch (error) {
     return { problem: `${option}: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}` }
   }
@@ -54,10 +56,4 @@ function checked(token: string, where: string): { token: string } | { problem: s
   if (/^[\x21-\x7e]*$/.test(token) && token.length >= charactersMin) return { token }
   const remedy = 'make one with "openssl rand -hex 32"'
   return { problem: `${where} must hold ${charactersMin} or more printable characters; ${remedy}` }
-}
-
-/** A notice for a file of secrets that other users of the machine can read. */
-export function openFileNotices(path: string): string[] {
-  const isOpen = (statSync(path).mode & othersMayRead) !== 0
-  return isOpen ? [`${path} can be read by other users of this machine; chmod 600 keeps them out`] : []
 }

@@ -83,10 +83,7 @@ export class Pulse {
   #rest(work: SyncWork, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
     const told =
       state === 'FAILED' && commitRequested && failure
-        ? work.team
-            .failed(failure)
-            .then(() => work.team.othersHaveFailed(() => this.#state === state))
-            .catch((error) => this.#parts.context.onRetry?.('telling the others', error))
+        ? work.team.failed(failure).catch((error) => this.#parts.context.onRetry?.('telling the others', error))
         : null
     // The verifier as well: its last words must not come after the first ones of the next coordinator's. A pause, or the end of a
     // commit, has told it to stop; told so here once more, a resume that came meanwhile would be stopped with it.

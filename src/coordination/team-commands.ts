@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { errorStack, errorText } from '../domain/error-text.ts'
 import { RefusedError } from '../domain/errors.ts'
-import type { TeamAnswer, TeamAnswers } from '../domain/team-command.ts'
+import type { TeamAnswer, TeamAnswers, TeamCommand } from '../domain/team-command.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { Addressee, CommandRecord, CommandStore, GivenCommand } from '../mongo/command-store.ts'
 import { isTransient } from '../mongo/errors.ts'
@@ -138,22 +139,26 @@ export class TeamCommands {
       await perform(given)
       return { success: true }
     }
-    const answer = await performed().catch(this.#refusal)
+    const answer = await performed().catch((error) => this.#refusal(error, given?.command ?? null))
     await retry('answering a command', context, () => commands.answer(id, incarnation, answer)).catch((error) =>
       context.onRetry?.('answering a command', error),
     )
   }
 
-  readonly #refusal = (error: unknown): TeamAnswer => {
+  /** @param command null: one that this release does not know */
+  #refusal(error: unknown, command: TeamCommand | null): TeamAnswer {
     if (error instanceof RefusedError) {
       return { success: false, error: error.refusal, errorDescription: redactUris(error.message) }
     }
+    // Nothing tries it again. What a process that stops leaves off is no failure.
+    const { context } = this.#parts
+    if (!context.signal.aborted) {
+      context.journal?.('command failed', { command, error: errorStack(error) ?? errorText(error) })
+    }
     if (error instanceof UnknownCommandError) {
-      this.#parts.context.onRetry?.('performing a command', error)
       return { success: false, error: 'InvalidRequest', errorDescription: error.message }
     }
     // Its message may hold anything, so it is for the log only.
-    this.#parts.context.onRetry?.('performing a command', error)
     const errorDescription = 'met an unexpected error; its log tells which'
     return { success: false, error: 'InternalError', errorDescription }
   }

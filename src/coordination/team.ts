@@ -17,8 +17,6 @@ export interface TeamParts {
 }
 
 const waitMS = 250
-/** For so long others may take to hear that the commit has failed. */
-const failurePatienceMS = 5_000
 /** For so long a request binds the other instances though none is COMMITTING yet. */
 const requestPatienceMS = 10_000
 
@@ -74,20 +72,6 @@ export class Team {
   /** The coordinator's commit has failed: so has everybody's. */
   failed(failure: Failure): Promise<void> {
     return this.reportLeading({ type: 'commit.failed', failure })
-  }
-
-  /**
-   * Resolves when no other instance is at the commit that has failed any more, and soon in any case: each hears of the failure in its own
-   * time. Until then none takes the office over: who has the verdict repairs what it names. Ends as well when `still` says no.
-   */
-  async othersHaveFailed(still: () => boolean): Promise<void> {
-    const { liveness, id } = this.#parts
-    const deadline = performance.now() + failurePatienceMS
-    while (still() && this.sync.matches('failed') && performance.now() < deadline) {
-      const seen = await liveness.instances().catch(() => null)
-      if (seen?.every((one) => one.id === id || !one.alive || one.progress.state !== 'COMMITTING')) return
-      await sleep(waitMS, undefined, { ref: false })
-    }
   }
 
   /**

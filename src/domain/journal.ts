@@ -1,4 +1,5 @@
 import type { AuditEntry } from './audit-entry.ts'
+import type { TeamCommand } from './team-command.ts'
 
 /**
  * What the log says of an instance and its sync: each message with its fields and its level. docs/logs.md lists them for
@@ -51,10 +52,12 @@ export interface JournalFields {
   audit: Omit<AuditEntry, 'time' | 'mongosyncID'> & { received: string }
   'audit not stored': { error: string }
   'request failed': { error: string }
+  /** `command` is null where this release does not know it. */
+  'command failed': { command: TeamCommand | null; error: string }
   notice: { notice: string }
   'insecure connection': { problem: string; remedy: string }
   'tokens refused': { remoteAddress: string | null; attempts: number; failuresPerMinuteMax: number }
-  'connections refused': { connections: number; connectionsMax: number }
+  'connections refused': { connections: number; connectionsMax: number; remoteAddress: string | null }
   'tokens read again': Record<never, never>
   'tokens not read again': { error: string }
   'log reopened': Record<never, never>
@@ -100,6 +103,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   audit: 'info',
   'audit not stored': 'warn',
   'request failed': 'error',
+  'command failed': 'error',
   notice: 'warn',
   'insecure connection': 'warn',
   'tokens refused': 'warn',

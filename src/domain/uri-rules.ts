@@ -74,6 +74,12 @@ export function unverifiedOptionsOf(uri: string): string[] {
   return unverifiedOptions.filter((option) => on.has(option.toLowerCase()))
 }
 
+/** The file that holds the client's certificate and private key, as the driver reads it; null without one. */
+export function certificateKeyFileOf(uri: string): string | null {
+  const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
+  return given.find(([option]) => option === 'tlscertificatekeyfile')?.[1] || null
+}
+
 function uriOptions(rest: string): [option: string, value: string][] {
   const queryStart = rest.indexOf('?')
   if (queryStart === -1) return []

@@ -348,7 +348,10 @@ export class CommitSteps {
     await team.report({ type: 'lateWrites.found', lateWrites: found })
   }
 
-  /** Makes what the last verdict named equal again, from the source. Returns how many documents were looked at. */
+  /**
+   * Makes what the last verdict named equal again, from the source. Returns how many documents were reconciled. Throws RefusedError
+   * WrongState where another instance coordinates.
+   */
   async repair(): Promise<number> {
     const { coordination, team, verification, runs } = this.#parts
     let repaired = 0
@@ -356,8 +359,7 @@ export class CommitSteps {
     await runs.finish(new AbortController().signal, async () => {
       runs.renew()
       await this.#parts.hold()
-      // One instance's work: the coordinator's.
-      if (!coordination.leading) return
+      if (!coordination.leading) throw coordinatedElsewhere(coordination)
       if ((await team.load()).hasTag('decided')) throw decidedElsewhere()
       const replication = await this.#parts.replication.load()
       await replication.holdBack()
@@ -382,6 +384,15 @@ export class CommitSteps {
     this.#loadedFor = wanted
     return this.finishing
   }
+}
+
+/** A success would say that the difference is gone, and the operator would send resume. */
+function coordinatedElsewhere({ id, coordinatorID }: Coordination): RefusedError {
+  const there = coordinatorID === null || coordinatorID === id ? 'the coordinator' : `the coordinator, ${coordinatorID}`
+  return new RefusedError(
+    'WrongState',
+    `repair is carried out by ${there}; nothing was changed here. Send it to the instance that tandem instances shows as the coordinator`,
+  )
 }
 
 function decidedElsewhere(): RefusedError {

@@ -228,8 +228,11 @@ export class DrivenSync {
 
   /** Resolves when this process may write by its lease now; a command is refused by name when that takes too long, or cannot be. */
   async held(patience: LeasePatience): Promise<void> {
-    const work = this.#work
-    if (work) await patience.held({ work, ended: () => this.#ended(), insist: () => this.refuseTakenOver() })
+    await patience.held({
+      work: () => this.#work,
+      ended: () => this.#ended(),
+      insist: () => this.refuseTakenOver(),
+    })
   }
 
   /** Throws RefusedError WrongState where another process has taken over. */

@@ -12,7 +12,8 @@ const leasePatienceMS = 2 * leaseMS
 const askAgainMS = 200
 
 export interface LeasedSync {
-  work: SyncWork
+  /** Of the present direction: a reversal replaces it, and gives the former one's lease back for good. Null when there is no sync any more. */
+  work: () => SyncWork | null
   /** Resolves when everything that was left has ended: no lease is taken before. */
   ended: () => Promise<unknown>
   /** Throws where another process has the lease for good: it is not taken from that one. */
@@ -35,16 +36,21 @@ export class LeasePatience {
    * the patience is over before: nothing was changed then.
    */
   async held({ work, ended, insist }: LeasedSync): Promise<void> {
-    const { lease } = work
     const take = async (): Promise<void> => {
       await ended()
       insist()
-      await work.hold()
+      // What has ended may have been a reversal.
+      await work()?.hold()
     }
-    while (!isHeld(work)) {
+    const isDone = (): boolean => {
+      const present = work()
+      return present === null || isHeld(present)
+    }
+    while (!isDone()) {
       insist()
-      await this.bounded(lease.held ? lease.verify() : take(), 'nothing was changed')
-      if (!isHeld(work)) await sleep(askAgainMS)
+      const lease = work()?.lease
+      await this.bounded(lease?.held ? lease.verify() : take(), 'nothing was changed')
+      if (!isDone()) await sleep(askAgainMS)
     }
   }
 

@@ -286,7 +286,10 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     return { mismatches: mismatches as Mismatch[], total }
   }
 
-  /** Reconciles what the last verdict named from the source; `resume` then commits again. */
+  /**
+   * Reconciles what the last verdict named from the source; `resume` then commits again. Throws RefusedError WrongState where another
+   * instance coordinates: only the coordinator's writes of definitions are fenced by its term.
+   */
   async repair(): Promise<number> {
     const { actor, state, work } = this.#sync
     const failure = actor.getSnapshot().context.failure
@@ -298,8 +301,11 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     }
     this.#repairing = true
     try {
-      await this.#leased('repair')
-      return await (work as SyncWork).commit.repair()
+      const patience = await this.#leased('repair')
+      const { commit, coordination } = work as SyncWork
+      // A lease that was just taken says nothing of who coordinates.
+      await this.#withLease(patience, () => coordination.start())
+      return await commit.repair()
     } catch (error) {
       throw asRefusal(error, 'repair')
     } finally {

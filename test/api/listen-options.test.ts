@@ -123,18 +123,46 @@ describe('an instance', () => {
       expect(text).toMatch(message)
       expect(text).not.toContain(other.slice(0, 20))
     }
-    expect(served(['--tokenFile', tokenFile, '--readTokenFile', file('open-read', other, 0o644)]).notices).toEqual([
-      expect.stringMatching(/open-read.*chmod 600/),
-    ])
   })
 
-  test('says that others can read its secrets, and shows none of them', () => {
-    const readable = file('readable', token, 0o644)
-    expect(served(['--tokenFile', readable]).notices).toEqual([expect.stringMatching(/readable.*chmod 600/)])
+  test.each([
+    ['--tokenFile', file('open', token, 0o644), []],
+    ['--tokenFile', file('open to others alone', token, 0o604), []],
+    ['--readTokenFile', file('open-read', token.toUpperCase(), 0o644), ['--tokenFile', tokenFile]],
+    ['--tlsCert', file('open.pem', tlsPem.server, 0o644), []],
+    ['--tlsKey', file('open-key.pem', tlsPem.server, 0o444), ['--tlsCert', certificate]],
+  ])('refuses %s with a file that other users can read, by name and with the remedy', (option, path, besides) => {
+    const text = refused([...uris, ...besides, option, path])
+    expect(text).toContain(
+      `error: ${option}: ${path} holds a secret, and every user of this machine can read it (mode 0`,
+    )
+    expect(text).toContain(`"chmod o-r ${path}" takes that away`)
+    expect(text).not.toContain(token.slice(0, 20))
+  })
+
+  // Kubernetes gives a Secret's files to the group of the pod: https://kubernetes.io/docs/concepts/configuration/secret/
+  test.each(['0600', '0400', '0440', '0640'])('takes files of mode %s', (octal) => {
+    const mode = Number.parseInt(octal, 8)
+    const [own, key] = [file(`token-${mode}`, token, mode), file(`key-${mode}.pem`, tlsPem.server, mode)]
+    const given = ['--tokenFile', own, '--tlsCert', certificate, '--tlsKey', key]
+    expect(served(given)).toMatchObject({ tokens: { control: token }, notices: [] })
+  })
+
+  test('shows no secrets', () => {
     const shown = parseCommandLine(['config', '--json', ...uris, '--tokenFile', tokenFile], {})
     expect(shown).toMatchObject({ kind: 'print', text: expect.stringContaining(tokenFile) })
     expect(JSON.stringify(shown)).not.toContain(token)
   })
+})
+
+test.each(['serve', 'verify'])('%s refuses a key of a connection string that other users can read', (command) => {
+  const key = file('client key.pem', tlsPem.client, 0o644)
+  const uri = `mongodb://a/?tls=true&tlsCertificateKeyFile=${encodeURIComponent(key)}`
+  const argv = [...(command === 'verify' ? ['verify'] : []), '--cluster0', 'mongodb://b', '--cluster1', uri]
+  expect(refused(argv)).toContain(`error: cluster1: tlsCertificateKeyFile: ${key} holds a secret`)
+  chmodSync(key, 0o440)
+  expect(parseCommandLine(argv, {}).kind).toBe(command)
+  expect(parseCommandLine(argv.with(-1, uri.replace('client', 'missing')), {}).kind).toBe(command)
 })
 
 describe('a client', () => {
@@ -183,6 +211,8 @@ describe('a client', () => {
 
   test('refuses files it cannot read by name', () => {
     expect(refused(['progress', '--tokenFile', join(folder, 'none')])).toMatch(/--tokenFile: cannot read/)
+    const open = file('open-client', token, 0o644)
+    expect(refused(['progress', '--tokenFile', open])).toMatch(/--tokenFile: .*open-client .*chmod o-r/)
     expect(refused(['wait', '--until', 'paused', '--tlsCAFile', folder])).toMatch(/--tlsCAFile: cannot read .*EISDIR/)
   })
 })

@@ -47,9 +47,12 @@ test.each([
   expect(parsed.refused([...uris, ...given])).toMatch(message)
 })
 
-test('a key that others can read is a notice', () => {
+test('a key that other users can read is refused', () => {
   const open = file('open.pem', tlsPem.client, 0o644)
-  expect(parsed.served([...uris, ...redis, '--redisTlsCert', open]).notices).toEqual([
-    expect.stringMatching(/open\.pem.*chmod 600/),
-  ])
+  const refused = (given: string[]) => parsed.refused([...uris, ...redis, ...given])
+  expect(refused(['--redisTlsCert', open])).toMatch(/--redisTlsCert: .*open\.pem holds a secret.*chmod o-r/)
+  const both = ['--redisTlsCert', client, '--redisTlsKey', open]
+  expect(refused(both)).toMatch(/--redisTlsKey: .*open\.pem holds a secret/)
+  chmodSync(open, 0o440)
+  expect(parsed.served([...uris, ...redis, ...both]).notices).toEqual([])
 })

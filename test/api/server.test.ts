@@ -1,10 +1,15 @@
 import { once } from 'node:events'
-import { createConnection } from 'node:net'
+import { createConnection, type Socket } from 'node:net'
+import { networkInterfaces } from 'node:os'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/server.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const open: ServedApi[] = []
+/** An address of this machine that is not loopback: from there it is a client like any other. */
+const ownAddress = Object.values(networkInterfaces())
+  .flat()
+  .find((one) => one && !one.internal && one.family === 'IPv4')?.address
 
 async function served(options: Partial<ServeOptions> = {}) {
   const { api, instance } = apiUnderTest()
@@ -68,7 +73,7 @@ describe('the server', () => {
     const held = [await connected(), await connected()]
     // Whoever is refused sees the connection closed, or reset.
     for (let sent = 0; sent < 3; sent += 1) await expect(fetch(`${url}/healthz`)).rejects.toThrow()
-    expect(told).toEqual([{ connections: 1, connectionsMax: 2 }])
+    expect(told).toEqual([{ connections: 1, connectionsMax: 2, remoteAddress: null }])
     for (const socket of held) socket.destroy()
     await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
   })
@@ -80,6 +85,27 @@ describe('the server', () => {
     await expect(fetch(`${url}/healthz`)).rejects.toThrow()
     for (const socket of sockets) socket.destroy()
     await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
+  })
+
+  test.skipIf(!ownAddress)('of one address takes 64, and others are still served', async () => {
+    const host = ownAddress as string
+    const told: unknown[] = []
+    const { server, url } = await served({
+      hostname: '0.0.0.0',
+      onConnectionsRefused: (refused) => told.push(refused),
+    })
+    const connect = (): Socket => createConnection({ port: server.port, host }).on('error', () => {})
+    const sockets = Array.from({ length: 64 }, connect)
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')))
+    const late = Array.from({ length: 200 }, connect)
+    await Promise.all(late.map((socket) => once(socket, 'close')))
+    expect(told).toEqual([{ connections: 1, connectionsMax: 64, remoteAddress: host }])
+    for (let asked = 0; asked < 100; asked += 1) expect((await fetch(`${url}/healthz`)).status).toBe(200)
+    expect(sockets.filter(({ destroyed }) => destroyed)).toEqual([])
+    sockets[0]?.destroy()
+    // It is connected again: 403 is the answer to a Host that is not loopback.
+    await vi.waitFor(async () => expect((await fetch(`http://${host}:${server.port}/healthz`)).status).toBe(403))
+    for (const socket of sockets) socket.destroy()
   })
 
   test('binds 127.0.0.1 by default: other addresses of the machine do not answer', async () => {

@@ -88,9 +88,21 @@ describe('the options of an instance', () => {
     expect(refused(['--config', join(folder, 'none.yaml')])).toMatch(/--config: cannot read .*none\.yaml: ENOENT/)
   })
 
-  test('a file with connection strings that others can read is told of', () => {
-    expect(served(['--config', yaml(clusters, 0o644)]).notices).toEqual([expect.stringMatching(/chmod 600/)])
-    expect(served(['--config', yaml(clusters, 0o600)]).notices).toEqual([])
+  const plain = 'cluster0: mongodb://a\ncluster1: mongodb://b\n'
+  test.each([clusters, `${plain}token: ${'a'.repeat(32)}\n`, `${plain}redis: redis://:hunter2@c\n`])(
+    'a file with a secret that other users can read is refused: %j',
+    (text) => {
+      for (const argv of [[], ['config']]) {
+        const answer = refused([...argv, '--config', yaml(text, 0o644)])
+        expect(answer).toMatch(/--config: .*\.yaml holds a secret, .*\(mode 0644\); "chmod o-r /)
+        expect(answer).not.toMatch(/hunter2|aaaa/)
+      }
+      for (const mode of [0o600, 0o640, 0o440]) expect(served(['--config', yaml(text, mode)]).notices).toEqual([])
+    },
+  )
+
+  test('a file without a secret may be read by all', () => {
+    expect(served(['--config', yaml(`${plain}redis: redis://c\n`, 0o644)])).toMatchObject({ redis: 'redis://c' })
   })
 })
 

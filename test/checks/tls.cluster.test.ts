@@ -43,6 +43,7 @@ describe.skipIf(!available)('clusters with TLS and access control', () => {
     writeFileSync(
       file(`${name}.pem`),
       readFileSync(file(`${name}.crt`), 'utf8') + readFileSync(file(`${name}.key`), 'utf8'),
+      { mode: 0o600 },
     )
   }
 

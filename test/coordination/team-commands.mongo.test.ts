@@ -29,6 +29,8 @@ afterEach(() => {
 
 interface Member {
   performed: TeamCommand[]
+  /** Lines of its log. */
+  logged: { message: string; fields: unknown }[]
   commands: TeamCommands
   context: TestContext
   looking: NodeJS.Timeout | undefined
@@ -51,7 +53,8 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   await liveness.beat(beatOf(id, { incarnation }))
   const performed: TeamCommand[] = []
   const work = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
-  const context = testContext()
+  const logged: Member['logged'] = []
+  const context = { ...testContext(), journal: (message: string, fields: unknown) => logged.push({ message, fields }) }
   const commands = new TeamCommands({
     id,
     incarnation,
@@ -64,7 +67,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
     patienceMS,
   })
   const looking = looks ? setInterval(() => commands.look(), 20) : undefined
-  const made = { performed, commands, context, looking }
+  const made = { performed, logged, commands, context, looking }
   members.push(made)
   return made
 }
@@ -87,7 +90,7 @@ describe('a command given to all', () => {
   })
 
   it.each(['repair', 'close', 'constructor', 'nothing', 42])(
-    'is not performed when a record names %j, which no instance sends: it is refused, and the log has it',
+    'is not performed when a record names %j, which no instance sends: it is refused, and the log has it as an error',
     async (command) => {
       const unhandled = vi.fn()
       process.on('unhandledRejection', unhandled)
@@ -95,7 +98,7 @@ describe('a command given to all', () => {
       // As an instance looks it up among its own methods: what it does not have throws before there is a promise.
       const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
       const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
-      const { context } = await member('a', { perform })
+      const { context, logged } = await member('a', { perform })
       const records = one.client.db('tandem_internal').collection<Document & { _id: string }>('commands')
       const to = [{ id: 'a', incarnation: '611' }]
       const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
@@ -108,7 +111,10 @@ describe('a command given to all', () => {
       expect(methods.repair).not.toHaveBeenCalled()
       expect(methods.close).not.toHaveBeenCalled()
       expect(unhandled).not.toHaveBeenCalled()
-      expect(context.retried.map(({ error }) => (error as Error).name)).toEqual(['UnknownCommandError'])
+      expect(logged).toEqual([
+        { message: 'command failed', fields: { command: null, error: expect.stringContaining('(_id planted)') } },
+      ])
+      expect(context.retried).toEqual([])
     },
   )
 
@@ -130,6 +136,10 @@ describe('a command given to all', () => {
     expect(answers.get('c')).toMatchObject({ success: false, error: 'InternalError' })
     expect(JSON.stringify([...answers])).not.toContain('hunter2')
     expect(b.performed.length + c.performed.length).toBe(2)
+    expect(b.logged).toEqual([])
+    const error = expect.stringMatching(/^Error: hunter2\n +at /)
+    expect(c.logged).toEqual([{ message: 'command failed', fields: { command: 'pause', error } }])
+    expect(c.context.retried).toEqual([])
   })
 
   it('is not for an instance that was started, or started again, after it was given', async () => {

@@ -85,17 +85,6 @@ describe('a commit', () => {
     expect(await state()).toBe('failed')
   })
 
-  it('keeps its coordinator until the others have heard that it has failed, and no longer than that', async () => {
-    const [leader, ...others] = await committing()
-    await leader.team.failed(failure)
-    await leader.beat('FAILED')
-    const heard = leader.team.othersHaveFailed(() => true)
-    await others[0].beat('FAILED')
-    expect(await isPending(heard)).toBe(true)
-    await others[1].beat('FAILED')
-    await heard
-  })
-
   it('lets nothing be applied while it is prepared and compared, and nothing ever once it is decided', async () => {
     const [leader, follower] = await committing()
     await leader.team.report({ type: 'commit.gathered' })

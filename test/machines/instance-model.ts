@@ -11,7 +11,9 @@ export type InstanceSnapshot = SnapshotFrom<typeof instanceMachine>
 export type Settlement =
   | { type: `xstate.done.actor.${string}`; output: unknown }
   | { type: `xstate.error.actor.${string}`; error: unknown }
-export type AnyEvent = SyncCommand | WorkerReport | Settlement
+/** What XState sends a machine when it has been in a state for so long. */
+export type Elapsed = { type: `xstate.after.${string}` }
+export type AnyEvent = SyncCommand | WorkerReport | Settlement | Elapsed
 
 export const configuration: StartConfiguration = {
   source: 'cluster0',
@@ -106,6 +108,10 @@ export const settlements: Settlement[] = [
     error: foreseenByNobody,
   })),
 ]
+
+export const elapsed: Elapsed[] = (['paused', 'failed'] as const).map((rest) => ({
+  type: `xstate.after.holdAgain.instance.${rest}.waiting` as const,
+}))
 
 export function begin(context: InstanceContext | null = null): InstanceSnapshot {
   return initialTransition(instanceMachine, context)[0]

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { SimulatedClock } from 'xstate'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncView } from '../../machines/sync-view.ts'
 import { publicState } from '../../src/sync/report-progress.ts'
@@ -8,6 +9,7 @@ import {
   commands,
   commit,
   configuration,
+  elapsed,
   failure,
   type InstanceSnapshot,
   next,
@@ -19,6 +21,7 @@ import {
   stored,
   takenOver,
 } from './instance-model.ts'
+import { StubWorkers } from './stub-workers.ts'
 
 /** Every state the machine can rest in; `booting` and `choosing` are passed through. */
 const restingStates = [
@@ -33,6 +36,7 @@ const restingStates = [
   'syncing.finishing.handedOver',
   'paused.resting',
   'paused.holding',
+  'paused.waiting',
   'committed.leaving',
   'committed.holding',
   'committed.left',
@@ -41,6 +45,7 @@ const restingStates = [
   'failed.resting',
   'failed.watching',
   'failed.holding',
+  'failed.waiting',
 ]
 
 const replicating = ['collectionCopy', 'eventApplication', 'syncFollower', 'verification']
@@ -80,13 +85,14 @@ function mayHappen(snapshot: InstanceSnapshot, event: AnyEvent): boolean {
   if (event.type === 'sync.seen') return running(snapshot).includes('syncFollower')
   if (event.type === 'events.drained') return running(snapshot).includes('eventApplication')
   if (event.type === 'events.reached') return stateOf(snapshot).endsWith('committing')
+  if (event.type.startsWith('xstate.after.')) return event.type.endsWith(`.${stateOf(snapshot)}`)
   const [, id] = /^xstate\.\w+\.actor\.(\w+)$/.exec(event.type) ?? []
   return id === undefined || running(snapshot).includes(id)
 }
 
 /** Without verification `hashing` is left out, and nothing else is different. */
 const isUnverified = (event: AnyEvent) => event.type === 'sync.start' && !event.configuration.verification.enabled
-const tried = [...commands, ...reports, ...settlements].filter((event) => !isUnverified(event))
+const tried = [...commands, ...reports, ...settlements, ...elapsed].filter((event) => !isUnverified(event))
 
 /** Every step there is: the machine has few enough states to try all of them, crashes included. */
 function everyStep(): Step[] {
@@ -435,6 +441,47 @@ describe('a pause', () => {
     const paused = next(asked, seen('replicating'))
     expect(stateOf(paused)).toBe('paused.resting')
     expect(stateOf(next(paused, { type: 'sync.resume' }))).toBe('syncing.replicating.copying')
+  })
+})
+
+describe('an instance at rest without its lease', () => {
+  it.each([
+    ['paused', { pauseRequested: true }],
+    ['failed', { failure }],
+    ['failed', { failure, commitRequested: true }],
+  ])('that is %s tries for it again whenever that has failed', async (rest, come) => {
+    const clock = new SimulatedClock()
+    const context = { ...begin().context, configuration, initialised: true, ...come }
+    const stubs = new StubWorkers(context, undefined, clock)
+    const state = () => stateOf(stubs.actor.getSnapshot())
+    const atRest = state()
+    stubs.actor.send({ type: 'lease.buried' })
+    for (let failures = 0; failures < 3; failures += 1) {
+      expect(state()).toBe(`${rest}.holding`)
+      await stubs.fail('hold')
+      expect(state()).toBe(`${rest}.waiting`)
+      clock.increment(9_999)
+      expect(state()).toBe(`${rest}.waiting`)
+      clock.increment(1)
+    }
+    await stubs.proceed('hold')
+    expect(state()).toBe(atRest)
+    expect(stubs.running.has('undo')).toBe(true)
+  })
+
+  it('goes by what it is told meanwhile', () => {
+    const waiting = (rest: 'paused' | 'failed') => {
+      const come = rest === 'paused' ? { pauseRequested: true } : { failure, commitRequested: true }
+      const holding = next(begin({ ...begin().context, configuration, ...come }), { type: 'lease.buried' })
+      return next(holding, { type: 'xstate.error.actor.hold', error: new Error('no success for 30 minutes') })
+    }
+    for (const rest of ['paused', 'failed'] as const) {
+      expect(waiting(rest).matches({ [rest]: 'waiting' })).toBe(true)
+      expect(stateOf(next(waiting(rest), { type: 'sync.resume' }))).toBe('syncing.joining')
+      expect(stateOf(next(waiting(rest), { type: 'worker.failed', failure: takenOver }))).toBe('failed.resting')
+      expect(stateOf(next(waiting(rest), { type: 'lease.buried' }))).toBe(`${rest}.holding`)
+    }
+    expect(waiting('failed').can({ type: 'sync.abort' })).toBe(true)
   })
 })
 

@@ -1,4 +1,4 @@
-import { type Actor, createActor, fromCallback, fromPromise } from 'xstate'
+import { type Actor, createActor, fromCallback, fromPromise, type SimulatedClock } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
@@ -32,7 +32,7 @@ export class StubWorkers {
   /** The sync as a whole, which the follower tells of. */
   sync: SyncView
 
-  constructor(context: InstanceContext | null = null, sync: SyncView = views.replicating) {
+  constructor(context: InstanceContext | null = null, sync: SyncView = views.replicating, clock?: SimulatedClock) {
     this.sync = sync
     const promise = (id: string) =>
       fromPromise<never, never>(({ input, signal }) => {
@@ -68,7 +68,7 @@ export class StubWorkers {
         leave: promise('leave'),
       },
     } as never)
-    this.actor = createActor(machine, { input: context })
+    this.actor = createActor(machine, { input: context, ...(clock && { clock }) })
     this.actor.start()
   }
 

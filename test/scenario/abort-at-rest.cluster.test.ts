@@ -1,8 +1,9 @@
+import type { Document } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
 import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { seedForCutover } from '../support/cutover-data.ts'
-import { failPoint, holdTandem } from '../support/fail-point.ts'
+import { type FailPoint, failPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
@@ -70,6 +71,42 @@ it('by an instance that was paused meanwhile, also after a restart', async () =>
   expect((await successor.progress()).state).toBe('PAUSED')
   expect(await successor.post('resume')).toEqual(accepted)
   await expectCommits(successor)
+})
+
+it('by a paused instance that could not take its lease again at first', async () => {
+  await using tandem = await ready()
+  const internal = pair.destinationClient.db('tandem_internal')
+  const leases = internal.collection<{ _id: string; epoch: number }>('leases')
+  const _id = `instance:${(await tandem.progress()).mongosyncID}`
+  const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 262 }
+  let held: FailPoint | undefined
+  await committing(tandem, async () => {
+    held = await failPoint(pair.sourceClient, 'failCommand', refused)
+    expect(await tandem.post('abort')).toEqual(accepted)
+    await held.reached()
+    expect(await tandem.post('pause')).toEqual(accepted)
+  })
+  await using _ = held as FailPoint
+  // As another instance leaves it that has waited until this one's writes had ended, but with a field that nobody can read: taking the
+  // lease fails by that at once, and not after 30 minutes.
+  const evicted = { buried: true, takesWork: false, expiresAt: new Date(0), predecessors: 7 }
+  const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }
+  const before = await leases.findOne({ _id })
+  const change = (u: Document | Document[]) =>
+    internal.command({ update: 'leases', updates: [{ q: { _id }, u }], mayBypassWriteBlocking: true })
+  await change([{ $set: { ...evicted, ...epochs } }])
+  await vi.waitFor(async () => {
+    const lease = await leases.findOne({ _id })
+    expect(lease).toMatchObject({ buried: false, predecessors: 7 })
+    expect(lease?.epoch).toBeGreaterThan((before?.epoch ?? 0) + 1)
+  }, patience)
+  await held?.release()
+  expect(await writesBlocked(pair.sourceClient)).toBe(true)
+  await change({ $set: { predecessors: [] } })
+  await unblocked()
+  expect((await tandem.progress()).state).toBe('PAUSED')
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await expectCommits(tandem)
 })
 
 it('before another commit can begin: until then canCommit is false, and a commit is refused with the reason', async () => {

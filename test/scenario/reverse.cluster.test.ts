@@ -1,5 +1,6 @@
 import type { Document, IndexDescriptionInfo, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { failPoint } from '../support/fail-point.ts'
 import {
   accepted,
   canCommit,
@@ -266,4 +267,26 @@ it('facts 2.5: reverse brings back what was deleted on the former source while i
   await commit(tandem)
   await pair.expectEqual()
   expect(await things(pair.leftClient).countDocuments()).toBe(2)
+})
+
+it('a change of limits while the lease of the former direction is given back does not take that lease again', async () => {
+  await things(pair.leftClient).insertMany([{ _id: 1 }])
+  await using tandem = await pair.commitSync()
+  const givenBack = '"message":"lease given back"'
+  const partings = () => tandem.output().split(givenBack).length - 1
+  await vi.waitFor(() => expect(partings()).toBe(1), patience)
+  const data = {
+    failCommands: ['update'],
+    namespace: 'tandem_internal.leases',
+    blockConnection: true,
+    blockTimeMS: 1_000,
+  }
+  await using _ = await failPoint(pair.rightClient, 'failCommand', data)
+  expect(await tandem.post('reverse')).toEqual(accepted)
+  // It is said before the destination is asked for it.
+  await vi.waitFor(() => expect(partings()).toBe(2), { ...patience, interval: 5 })
+  const change = { method: 'PATCH', body: JSON.stringify({ readConcurrency: 2 }) }
+  expect((await fetch(`${tandem.url}/api/v1/limits`, change)).status).toBe(200)
+  expect(await canCommit(tandem)).toMatchObject({ state: 'RUNNING', limits: { readConcurrency: 2 } })
+  expect(tandem.output().split(givenBack).at(-1)).not.toContain('"message":"lease taken"')
 })

@@ -9,7 +9,7 @@ import { spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { environment } from '../support/tandem-process.ts'
-import { tlsFiles } from '../support/tls/files.ts'
+import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 
 /** An instance that speaks HTTPS and asks for a token, driven from start to commit by its own command line. */
 
@@ -17,10 +17,13 @@ const pair = pairedSets()
 const entry = path.join(repositoryRoot, 'dist/src/main.js')
 let folder: string
 let tokenFile: string
+let certificate: string
 beforeAll(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tandem-tls-'))
   tokenFile = path.join(folder, 'token')
   writeFileSync(tokenFile, `${'d4'.repeat(20)}\n`, { mode: 0o600 })
+  certificate = path.join(folder, 'server.pem')
+  writeFileSync(certificate, tlsPem.server, { mode: 0o600 })
 })
 afterAll(() => rm(folder, { recursive: true }))
 
@@ -33,8 +36,8 @@ it('is driven over HTTPS with its token, and by nobody else', { timeout: 180_000
     cluster0: pair.source.uri,
     cluster1: pair.destination.uri,
     port: String(claimed.ports[0]),
-    tlsCert: tlsFiles.server,
-    tlsKey: tlsFiles.server,
+    tlsCert: certificate,
+    tlsKey: certificate,
     tokenFile,
   }
   const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, value])

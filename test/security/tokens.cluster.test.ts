@@ -1,4 +1,4 @@
-import { rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -36,7 +36,7 @@ const logged = (tandem: Tandem, message: string): Record<string, unknown>[] =>
     .filter((line) => line.includes(`"message":"${message}"`))
     .map((line) => JSON.parse(line))
 
-it('one token commands and one reads; SIGHUP replaces both, and a file that cannot be read changes nothing', async () => {
+it('one token commands and one reads; SIGHUP replaces both; a file that cannot be read, or that others can read, changes nothing', async () => {
   store('control', tokens.control)
   store('read', tokens.read)
   const extraArgs = ['--tokenFile', files.control, '--readTokenFile', files.read]
@@ -76,6 +76,19 @@ it('one token commands and one reads; SIGHUP replaces both, and a file that cann
   expect(await status('GET', '/api/v1/progress', renewed.control)).toBe(401)
 
   store('read', renewed.read)
+  chmodSync(files.read, 0o644)
+  process.kill(tandem.pid, 'SIGHUP')
+  await vi.waitFor(() => {
+    expect(logged(tandem, 'tokens not read again')).toMatchObject([
+      {},
+      { level: 'error', error: expect.stringMatching(/--readTokenFile: .*every user of this machine.*chmod o-r/) },
+    ])
+  }, patience)
+  expect(await status('GET', '/api/v1/progress', tokens.read)).toBe(200)
+  expect(await status('GET', '/api/v1/progress', tokens.control)).toBe(200)
+  for (const token of Object.values(renewed)) expect(await status('GET', '/api/v1/progress', token)).toBe(401)
+
+  chmodSync(files.read, 0o640)
   process.kill(tandem.pid, 'SIGHUP')
   await vi.waitFor(() => expect(logged(tandem, 'tokens read again')).toHaveLength(1), patience)
   for (const token of Object.values(tokens)) expect(await status('GET', '/api/v1/progress', token)).toBe(401)

@@ -1,0 +1,29 @@
+import { statSync } from 'node:fs'
+import process from 'node:process'
+
+/**
+ * The bit of a file's mode that lets users read it who are neither its owner nor in its group. Those in the group may: Kubernetes
+ * gives the files of a Secret to `fsGroup` with mode 0440 (https://kubernetes.io/docs/tasks/configure-pod-container/security-context/).
+ */
+const othersMayRead = 0o004
+
+/**
+ * What is wrong with the mode of a file that holds a secret, and the remedy; null when nothing is. Windows has no such modes: Node.js
+ * reports each file there as readable by all (https://nodejs.org/api/fs.html#file-modes). Null as well for a file that cannot be
+ * found: reading it reports that.
+ */
+export function openFileProblem(path: string): string | null {
+  if (process.platform === 'win32') return null
+  const mode = modeOf(path)
+  if (mode === null || (mode & othersMayRead) === 0) return null
+  const octal = (mode & 0o777).toString(8).padStart(4, '0')
+  return `${path} holds a secret, and every user of this machine can read it (mode ${octal}); "chmod o-r ${path}" takes that away`
+}
+
+function modeOf(path: string): number | null {
+  try {
+    return statSync(path).mode
+  } catch {
+    return null
+  }
+}
