@@ -1,6 +1,6 @@
 /** `tandem verify` without the start of its process: what verify.ts measures. */
-import { audit } from '../src/audit/audit.ts'
-import { AuditCluster } from '../src/audit/audit-cluster.ts'
+import { audit } from '../src/comparison/audit.ts'
+import { AuditCluster } from '../src/comparison/audit-cluster.ts'
 import { serveParent } from './child-work.ts'
 import type { ReadInput } from './raw-reader.ts'
 

@@ -39,7 +39,7 @@ switch (commandLine.kind) {
     break
   // What speaks to clusters loads the driver, which takes longer than a question to an instance.
   case 'verify': {
-    const { runVerify } = await import('./audit/run-verify.ts')
+    const { runVerify } = await import('./comparison/run-verify.ts')
     process.exitCode = await runVerify(commandLine.options, {
       out: (text) => process.stdout.write(text),
       err: (text) => process.stderr.write(text),

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import type { Mismatch } from '../verify/difference.ts'
+import type { Mismatch } from '../domain/mismatch.ts'
 import { objectOf } from './strict-schema.ts'
 
 /** The answer of `GET /api/v1/verification/mismatches`: names, never values other than an `_id`. */

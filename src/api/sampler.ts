@@ -1,7 +1,7 @@
 import { RefusedError } from '../domain/errors.ts'
+import type { Instance } from '../domain/instance.ts'
 import { totalsOf } from '../domain/instances.ts'
 import { redactUris } from '../domain/uri-rules.ts'
-import type { Instance } from './instance.ts'
 import { renderInstances } from './instances-schema.ts'
 import { renderProgress } from './progress-schema.ts'
 import type { HistoryPoint, Sample } from './sample-schema.ts'

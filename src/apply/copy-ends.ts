@@ -1,10 +1,10 @@
+import { identityKey, unread } from '../documents/identity.ts'
+import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
 import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { Tombstone } from '../mongo/tombstone-store.ts'
-import { identityKey, unread } from './identity.ts'
-import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
 
 const tombstonesAtOnce = 500
 

@@ -1,4 +1,7 @@
 import type { ChangeTimes, Touched } from '../coordination/barriers.ts'
+import { unknownKind } from '../definitions/refuse-definitions.ts'
+import { idElementOf } from '../documents/identity.ts'
+import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
 import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
@@ -23,10 +26,7 @@ import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { CopyEnds } from './copy-ends.ts'
-import { idElementOf } from './identity.ts'
 import { Lanes } from './lanes.ts'
-import { type Identities, type ReconcileDependencies, reconcileDocuments } from './reconcile-documents.ts'
-import { unknownKind } from './refuse-definitions.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4

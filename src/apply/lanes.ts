@@ -1,9 +1,9 @@
+import { fold, identityKey } from '../documents/identity.ts'
+import type { Identities } from '../documents/reconcile-documents.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { Watermark } from '../domain/watermark.ts'
-import { fold, identityKey } from './identity.ts'
-import type { Identities } from './reconcile-documents.ts'
 
 /** Sends one lane's identities of one collection; resolves when the destination's majority has them. */
 export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime) => Promise<void>

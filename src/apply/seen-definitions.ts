@@ -1,5 +1,6 @@
-import type { SeenDatabase, Touched } from '../coordination/barriers.ts'
+import type { Touched } from '../coordination/barriers.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { SeenDatabase } from '../domain/seen-database.ts'
 
 /** Collections whose indexes are remembered to have been followed; beyond that all of them are forgotten. */
 const rememberedMax = 100_000

@@ -1,8 +1,8 @@
 import type { Coordination } from '../coordination/coordination.ts'
+import { readNames } from '../definitions/list-catalog.ts'
+import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { readNames } from '../mongo/list-catalog.ts'
-import { listCollections, readCommitted } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 

@@ -1,9 +1,9 @@
-import { refuseUnsupported } from '../apply/refuse-definitions.ts'
+import { listCollections, listDatabases } from '../definitions/listing.ts'
+import { refuseUnsupported } from '../definitions/refuse-definitions.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
-import { listCollections, listDatabases } from '../mongo/listing.ts'
-import { refuseDistributions } from '../sync/check-sharding.ts'
 import { type Check, findingsOf } from './check.ts'
+import { refuseDistributions } from './refuse-sharding.ts'
 
 /** Collections of the source that cannot be carried, each of them. */
 export const checkCollections: Check = async ({ source, selection }) => {

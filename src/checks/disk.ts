@@ -1,5 +1,5 @@
 import type { Document } from 'mongodb'
-import { listDatabases } from '../mongo/listing.ts'
+import { listDatabases } from '../definitions/listing.ts'
 import { type Check, unlessUntold } from './check.ts'
 
 /** An estimate: compression differs, and the oplog takes its share. */

@@ -1,8 +1,8 @@
+import { type Distribution, readDistributions } from '../definitions/sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { type Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
-import { type Distribution, readDistributions } from '../mongo/sharding.ts'
 import { type Check, unlessUntold } from './check.ts'
 
 /** In all: every `_id` of every sharded collection is read, from its index. What is not done by then is told as not checked. */

@@ -1,7 +1,7 @@
+import { listCollections, listDatabases, listIndexes } from '../definitions/listing.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
 import { askedShardKey, supportsShardKey } from '../domain/shard-key.ts'
-import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
 import { type Check, problem } from './check.ts'
 
 /** Of a collection, the `_id` index among them (https://www.mongodb.com/docs/manual/reference/limits/#indexes). */

@@ -1,5 +1,5 @@
+import { listDatabases } from '../definitions/listing.ts'
 import { oplogWindowMinSeconds } from '../domain/oplog-time.ts'
-import { listDatabases } from '../mongo/listing.ts'
 import { oplogWindowOf } from '../mongo/oplog-window.ts'
 import { type Check, unlessUntold } from './check.ts'
 

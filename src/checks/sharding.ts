@@ -1,8 +1,8 @@
+import { listCollections, listDatabases } from '../definitions/listing.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
-import { listCollections, listDatabases } from '../mongo/listing.ts'
-import { refuseSenselessEntries, refuseUnfitEntry } from '../sync/check-sharding.ts'
 import { type Check, findingsOf } from './check.ts'
+import { refuseSenselessEntries, refuseUnfitEntry } from './refuse-sharding.ts'
 
 /** Whether `sharding` fits the collections that the replica set has now, entry by entry. */
 export const checkShardingEntries: Check = async ({ configuration, source, selection }) => {

@@ -1,8 +1,8 @@
 import { BSON, type Document } from 'mongodb'
+import { readDistributions } from '../definitions/sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { type Cluster, RawCursor } from '../mongo/cluster.ts'
-import { readDistributions } from '../mongo/sharding.ts'
 import { type Check, unlessUntold } from './check.ts'
 
 /**

@@ -1,9 +1,9 @@
-import { refuseExpiry } from '../apply/refuse-definitions.ts'
+import { listCollections, listDatabases, listIndexes } from '../definitions/listing.ts'
+import { refuseExpiry } from '../definitions/refuse-definitions.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
-import { listCollections, listDatabases, listIndexes } from '../mongo/listing.ts'
-import { availableMemory, refuseLittleMemory } from '../verify/memory.ts'
 import { type Check, findingsOf } from './check.ts'
+import { availableMemory, refuseLittleMemory } from './memory.ts'
 
 /** What the embedded verifier cannot do here. */
 export const checkVerification: Check = async ({ configuration, source, selection }) => {

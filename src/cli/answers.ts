@@ -1,5 +1,5 @@
-import { printable } from '../audit/difference.ts'
 import { type InstanceRow, type InstancesTotals, percentOf, totalsOf } from '../domain/instances.ts'
+import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
 import { type Column, renderTable } from './table.ts'
 

@@ -1,6 +1,6 @@
 import type { CollectionsAnswer } from '../api/collections-schema.ts'
-import { printable } from '../audit/difference.ts'
 import { percentOf } from '../domain/instances.ts'
+import { printable } from '../domain/printable.ts'
 import { type Answer, inUnits, notes } from './answers.ts'
 import { type Column, renderTable } from './table.ts'
 

@@ -1,5 +1,5 @@
 import { Argument, type Command, type Option } from 'commander'
-import { logLevels } from './log-options.ts'
+import { logLevels } from '../log/log-options.ts'
 
 /** `tandem completion SHELL`: prints what makes the shell complete tandem's commands and options, made from their definitions. */
 

@@ -1,5 +1,5 @@
-import { printable } from '../audit/difference.ts'
 import type { Finding } from '../domain/finding.ts'
+import { printable } from '../domain/printable.ts'
 import type { Answer } from './answers.ts'
 
 /** What `tandem check` found, for people: a line for each finding and below it what to do. */

@@ -1,6 +1,6 @@
 import { Command, CommanderError, Option } from 'commander'
-import { printable } from '../audit/difference.ts'
-import type { VerifyOptions } from '../audit/run-verify.ts'
+import type { VerifyOptions } from '../comparison/run-verify.ts'
+import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { addAccessOptions, readAccess } from './access.ts'
 import { type ClientRequest, collectUrl, commitBody, defaultUrls, limitsBody, startBody } from './client-options.ts'

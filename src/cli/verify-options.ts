@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError } from 'commander'
-import type { VerifyOptions } from '../audit/run-verify.ts'
-import { type Namespace, parseNamespace } from '../audit/selection.ts'
+import type { VerifyOptions } from '../comparison/run-verify.ts'
+import { type Namespace, parseNamespace } from '../comparison/selection.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 
 const differencesDefault = 100

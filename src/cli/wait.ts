@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { printable } from '../audit/difference.ts'
+import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { Access } from './access.ts'
 import { type Sample, takeSample } from './samples.ts'

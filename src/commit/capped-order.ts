@@ -1,12 +1,12 @@
-import { idElementOf } from '../apply/identity.ts'
-import { type DocumentWriter, targetOf } from '../apply/write-identities.ts'
+import { idElementOf } from '../documents/identity.ts'
+import { openNatural } from '../documents/read-documents.ts'
+import { type DocumentWriter, targetOf } from '../documents/write-identities.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
-import { openNatural } from '../mongo/read-documents.ts'
 
 /**
  * The order of a capped collection is part of its content. Replays after a crash, and a document deleted and inserted

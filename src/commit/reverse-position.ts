@@ -1,8 +1,8 @@
 import type { Team } from '../coordination/team.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { appendNote } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
+import { appendNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
 export interface ReversePositionParts {

@@ -1,5 +1,6 @@
 import type { Binary, Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { SeenDatabase } from '../domain/seen-database.ts'
 import { notOfLater, type StoredDocuments } from '../mongo/stored-documents.ts'
 import { fromUuid, toUuid } from '../mongo/uuid.ts'
 
@@ -10,14 +11,6 @@ export type Touched = ReadonlyMap<string, ReadonlySet<string>>
 export interface ChangeTimes {
   first: ClusterTime
   last: ClusterTime
-}
-
-/** What a look at a database has shown: everything that had changed in it up to a time. */
-export interface SeenDatabase {
-  database: string
-  time: ClusterTime
-  /** UUIDs of the collections whose indexes were looked at, and made so on the destination. */
-  indexesOf: ReadonlySet<string>
 }
 
 export interface Barrier {

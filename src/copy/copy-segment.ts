@@ -1,7 +1,10 @@
-import { refuseDuplicate } from '../apply/duplicate-ids.ts'
-import { existingIds } from '../apply/existing-ids.ts'
-import { type IdentityKey, idElementOf, identityKey, idOf } from '../apply/identity.ts'
-import { targetOf } from '../apply/write-identities.ts'
+import { proveGone } from '../definitions/listing.ts'
+import { refuseDuplicate } from '../documents/duplicate-ids.ts'
+import { existingIds } from '../documents/existing-ids.ts'
+import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/identity.ts'
+import { openNatural, openRange, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
+import { type StatementError, writeStatements } from '../documents/write-documents.ts'
+import { targetOf } from '../documents/write-identities.ts'
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
@@ -9,19 +12,10 @@ import { StoppedError } from '../domain/errors.ts'
 import { bsonType, findSpan, typedValue } from '../domain/raw-bson.ts'
 import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
+import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
-import { proveGone } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import {
-  openNatural,
-  openRange,
-  readMaxKey,
-  renamedTo,
-  type SourceCollection,
-  scanLimitMS,
-} from '../mongo/read-documents.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
-import { type StatementError, writeStatements } from '../mongo/write-documents.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentLedger } from './segment-ledger.ts'
 

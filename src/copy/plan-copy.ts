@@ -1,9 +1,9 @@
+import { proveGone } from '../definitions/listing.ts'
 import { type CatalogueEntry, type Segment, segmentBytes } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { proveGone } from '../mongo/listing.ts'
-import { renamedTo } from '../mongo/read-documents.ts'
+import { renamedTo } from '../mongo/collection-name.ts'
 import { sampleIds, sizeOf } from '../mongo/sample.ts'
 
 const segmentsMax = 2_000

@@ -1,4 +1,4 @@
-import { printable } from '../audit/difference.ts'
+import { printable } from '../domain/printable.ts'
 
 const colours: Record<string, string> = { warn: '\u001b[33m', error: '\u001b[31m', fatal: '\u001b[31m' }
 const plain = '\u001b[0m'

@@ -1,11 +1,11 @@
 import { writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import type { LogOptions } from '../cli/log-options.ts'
 import type { Journal } from '../domain/journal.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { journalOf } from './journal.ts'
 import { prettyLine } from './log-line.ts'
+import type { LogOptions } from './log-options.ts'
 import { LineWriter, LogFile } from './log-writer.ts'
 
 /** Standard output, where there is no file for the log. */

@@ -43,6 +43,11 @@ const settleLimitMS = 28_000
 /** `$clusterTime` as replies carry it, signed by the cluster. */
 type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
 
+export interface BothClusters {
+  source: Cluster
+  destination: Cluster
+}
+
 /** One of the two clusters. Every command goes through `read` or `write`, which know what each must carry. */
 export class Cluster {
   readonly name: ClusterName

@@ -1,9 +1,9 @@
 import { type Binary, BSON, type Document } from 'mongodb'
 import type { CollectionsPage } from '../domain/collection-figures.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
+import { listedMax, type Mismatch } from '../domain/mismatch.ts'
 import { metadataDatabase, namespace } from '../domain/namespace.ts'
 import { readFields } from '../domain/raw-bson.ts'
-import { listedMax, type Mismatch } from '../verify/difference.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
 import { bytesOf } from './stored-documents.ts'
 

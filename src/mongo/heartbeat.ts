@@ -1,5 +1,5 @@
 import type { Cluster } from './cluster.ts'
-import { appendNote } from './listing.ts'
+import { appendNote } from './oplog-note.ts'
 
 /** How often a no-op is written to the source, so that a quiet cluster's position moves on and never leaves the oplog. */
 const beatMS = 10_000

@@ -1,7 +1,7 @@
 import { RefusedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
+import { listShards } from './config-database.ts'
 import { code, codeOf } from './errors.ts'
-import { listShards } from './sharding.ts'
 
 export interface ClusterFacts {
   topology: 'replicaSet' | 'sharded' | 'standalone'

@@ -1,7 +1,7 @@
 import type { TypedValue } from '../domain/raw-bson.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
-import { type SourceCollection, unlessGone } from './read-documents.ts'
+import { type SourceCollection, unlessGone } from './collection-name.ts'
 import { toUuid } from './uuid.ts'
 
 export interface CollectionSize {

@@ -2,7 +2,7 @@ import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { appendNote } from '../mongo/listing.ts'
+import { appendNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
 /** What happened on a cluster in user collections between a position and now, in batches. */

@@ -1,10 +1,11 @@
-import { identityKey } from '../apply/identity.ts'
+import { identityKey } from '../documents/identity.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
+import type { BothClusters } from '../mongo/cluster.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import { type BothClusters, findDifferent, MovedError } from './recheck-documents.ts'
+import { findDifferent, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface ComparisonParts {

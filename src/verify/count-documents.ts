@@ -1,7 +1,8 @@
 import type { Catalogue } from '../domain/catalogue.ts'
 import { inParallel } from '../domain/in-parallel.ts'
+import type { BothClusters } from '../mongo/cluster.ts'
 import { sizeOf } from '../mongo/sample.ts'
-import { type BothClusters, onDestination, onSource } from './recheck-documents.ts'
+import { onDestination, onSource } from './recheck-documents.ts'
 import type { Side } from './rechecks.ts'
 
 const atOnce = 16

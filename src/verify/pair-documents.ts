@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { idElementOf, identityKey } from '../apply/identity.ts'
+import { idElementOf, identityKey } from '../documents/identity.ts'
 import type { Side } from './rechecks.ts'
 
 /** Documents seen on one side only so far; beyond it all of them are given up as suspects, which are looked at again. */

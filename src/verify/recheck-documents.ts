@@ -1,20 +1,16 @@
-import { refuseDuplicate } from '../apply/duplicate-ids.ts'
-import { idElementOf, identityKey, idOf } from '../apply/identity.ts'
+import { refuseDuplicate } from '../documents/duplicate-ids.ts'
+import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
+import { readByIds } from '../documents/read-documents.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
-import type { Cluster } from '../mongo/cluster.ts'
+import type { Mismatch } from '../domain/mismatch.ts'
+import type { BothClusters } from '../mongo/cluster.ts'
+import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
-import { readByIds, renamedTo, type SourceCollection } from '../mongo/read-documents.ts'
-import type { Mismatch } from './difference.ts'
 import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
-
-export interface BothClusters {
-  source: Cluster
-  destination: Cluster
-}
 
 /** Neither cluster can be asked for this collection now: it is renamed or dropped, and the events that say so follow. */
 export class MovedError extends TransientReplyError {

@@ -1,4 +1,4 @@
-import { identityKey } from '../apply/identity.ts'
+import { identityKey } from '../documents/identity.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { laterOf } from '../domain/cluster-time.ts'
 import { type Identified, KnownInStore } from './known-in-store.ts'

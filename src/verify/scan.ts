@@ -1,17 +1,19 @@
+import { listCollections } from '../definitions/listing.ts'
+import { openRange, type RangeBounds } from '../documents/read-documents.ts'
 import { type Catalogue, type CatalogueEntry, segmentBytes } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import { bsonType } from '../domain/raw-bson.ts'
+import type { BothClusters } from '../mongo/cluster.ts'
+import { renamedTo } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
-import { listCollections } from '../mongo/listing.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { openRange, type RangeBounds, renamedTo } from '../mongo/read-documents.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
 import { compareRange, firstBatchDocuments } from './compare-range.ts'
-import { type BothClusters, followName, onDestination, onSource } from './recheck-documents.ts'
+import { followName, onDestination, onSource } from './recheck-documents.ts'
 
 export interface ScanParts {
   clusters: BothClusters

@@ -1,13 +1,14 @@
-import { identityKey } from '../apply/identity.ts'
+import { identityKey } from '../documents/identity.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
+import { listedMax, type Mismatch, type Verdict } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
+import type { BothClusters } from '../mongo/cluster.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
 import { comparedAtOnce, comparisonsAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
-import { listedMax, type Mismatch, type Verdict } from './difference.ts'
-import { type BothClusters, explain, MovedError } from './recheck-documents.ts'
+import { explain, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface VerdictParts {

@@ -5,7 +5,7 @@ import type { ClientRequest } from '../../src/cli/client-options.ts'
 import type { CollectionRow } from '../../src/domain/collection-figures.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const closers: (() => unknown)[] = []

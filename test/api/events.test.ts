@@ -8,7 +8,7 @@ import { type Listener, Sampler } from '../../src/api/sampler.ts'
 import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/server.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest, RecordingInstance } from './recording-instance.ts'
 
 const patience = { timeout: 10_000, interval: 5 }

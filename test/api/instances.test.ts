@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { describe, expect, test } from 'vitest'
 import { instancesAnswerSchema } from '../../src/api/instances-schema.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const leader: InstanceRow = {

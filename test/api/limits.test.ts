@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { limitsAnswerSchema } from '../../src/api/limits-schema.ts'
 import { progressSchema } from '../../src/api/progress-schema.ts'
 import type { LimitsReport } from '../../src/domain/limits.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const path = '/api/v1/limits'

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const side = {

@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { describe, expect, test } from 'vitest'
 import { progressAnswerSchema } from '../../src/api/progress-schema.ts'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const side = {

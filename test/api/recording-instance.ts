@@ -1,19 +1,19 @@
 import { type Api, createApi } from '../../src/api/app.ts'
 import type { RefusedTokens } from '../../src/api/failed-tokens.ts'
-import type { Instance } from '../../src/api/instance.ts'
 import { Sampler } from '../../src/api/sampler.ts'
 import { Tokens } from '../../src/api/tokens.ts'
 import type { AuditEntry, CommandCall, ReceivedCommand } from '../../src/domain/audit-entry.ts'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../src/domain/collection-figures.ts'
 import type { CommitRequest } from '../../src/domain/commit-request.ts'
 import type { Finding } from '../../src/domain/finding.ts'
+import type { Instance } from '../../src/domain/instance.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
+import type { Mismatch } from '../../src/domain/mismatch.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { TeamAnswer, TeamAnswers, TeamCommand } from '../../src/domain/team-command.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
-import type { Mismatch } from '../../src/verify/difference.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 
 /** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */
 export class RecordingInstance implements Instance {

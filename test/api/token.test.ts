@@ -7,7 +7,7 @@ import { runClient } from '../../src/cli/client.ts'
 import type { ClientRequest } from '../../src/cli/client-options.ts'
 import { ask } from '../../src/cli/request.ts'
 import { runWait } from '../../src/cli/wait.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { tlsPem } from '../support/tls/files.ts'
 import { apiUnderTest } from './recording-instance.ts'
 

@@ -5,7 +5,7 @@ import { widthOf } from '../../src/cli/table.ts'
 import { bar, duration, headline, ratesOf, sparkline, view } from '../../src/cli/view.ts'
 import { type InstanceRow, totalsOf } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 
 const row = (mongosyncID: string, progress: Partial<Progress>): InstanceRow => ({
   mongosyncID,

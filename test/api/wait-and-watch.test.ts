@@ -4,7 +4,7 @@ import { parseCommandLine } from '../../src/cli/options.ts'
 import { runWait, type WaitRequest } from '../../src/cli/wait.ts'
 import { runWatch } from '../../src/cli/watch.ts'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const closers: (() => unknown)[] = []

@@ -3,10 +3,10 @@ import { EventApplication } from '../../src/apply/event-application.ts'
 import { Catalogue } from '../../src/domain/catalogue.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
-import { appendNote } from '../../src/mongo/listing.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
+import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
-import { clusters, createOnBoth, database, destination, source } from './reconcile-fixture.ts'
 import { destinationName } from './two-clusters.ts'
 
 /** Events on their way from the stream to the destination: what waits for what, and what is stored when. */

@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest'
-import { DefinitionReconciler } from '../../src/apply/reconcile-definitions.ts'
+import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
+import { findDefinitionMismatches } from '../../src/definitions/read-definitions.ts'
+import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
 import { Catalogue } from '../../src/domain/catalogue.ts'
 import { neverExpires } from '../../src/domain/definition.ts'
-import { DestinationDefinitions } from '../../src/mongo/destination-definitions.ts'
 import { Selection } from '../../src/mongo/selection.ts'
-import { findDefinitionMismatches } from '../../src/verify/read-definitions.ts'
 import { emptiedClusters, type TwoClusters } from './two-clusters.ts'
 
 /** An index that becomes TTL on the source, or stops being one, within one read of the catalog. */

@@ -1,6 +1,6 @@
 /**
  * A small model of one document while its collection is copied and its changes are applied beside the copy, with every
- * interleaving and every crash tried. It mirrors src/copy/copy-segment.ts, src/apply/reconcile-documents.ts and
+ * interleaving and every crash tried. It mirrors src/copy/copy-segment.ts, src/documents/reconcile-documents.ts and
  * `copyEnded` of src/apply/event-application.ts, and can leave out each of their rules to show what it is for.
  *
  *   source   ── insert, update, delete ──▶ events

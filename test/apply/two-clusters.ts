@@ -1,14 +1,19 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
-import { fold, type Identity, identityKey, unread } from '../../src/apply/identity.ts'
-import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../../src/apply/reconcile-documents.ts'
-import { DocumentWriter } from '../../src/apply/write-identities.ts'
+import { listCollections, listIndexes } from '../../src/definitions/listing.ts'
+import { fold, type Identity, identityKey, unread } from '../../src/documents/identity.ts'
+import {
+  type Identities,
+  type ReconcileDependencies,
+  reconcileDocuments,
+} from '../../src/documents/reconcile-documents.ts'
+import { DocumentWriter } from '../../src/documents/write-identities.ts'
 import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
 import type { ChangeEvent } from '../../src/domain/change-event.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
-import { appendNote, listCollections, listIndexes } from '../../src/mongo/listing.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { compareClusters } from '../support/compare.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'

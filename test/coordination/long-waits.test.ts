@@ -7,7 +7,7 @@ import { OwnedPartitions, type OwnedPartitionsParts } from '../../src/apply/owne
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { type Deferred, deferred } from '../../src/domain/deferred.ts'
 import { LongWait } from '../../src/domain/long-wait.ts'
-import { type VerifyWhileLeadingParts, verifyWhileLeading } from '../../src/sync/verify-while-leading.ts'
+import { type VerifyWhileLeadingParts, verifyWhileLeading } from '../../src/session/verify-while-leading.ts'
 
 /** Loops that wake several times a second for days, beside something that ends once: nothing may stay of each turn. */
 

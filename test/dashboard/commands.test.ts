@@ -3,7 +3,7 @@ import { effect, obstacle } from '../../src/dashboard/commands.js'
 import { History } from '../../src/dashboard/history.js'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 
 /** What the page decides by itself, without a browser. */
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'
 import { holds, type Series, secondsOf } from './prometheus-rules.ts'
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type InstanceRow, percentOf, totalsOf } from '../../src/domain/instances.ts'
-import { idleProgress } from '../../src/sync/report-progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
 
 /** Petabytes: more than any of these figures will be, and exact as numbers. */
 const count = fc.maxSafeNat().map((value) => Math.floor(value / 8))

@@ -14,9 +14,9 @@ import {
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
-import type { LogLevel } from '../../src/cli/log-options.ts'
 import { createLog } from '../../src/log/log.ts'
 import { prettyLine } from '../../src/log/log-line.ts'
+import type { LogLevel } from '../../src/log/log-options.ts'
 import { LogFile } from '../../src/log/log-writer.ts'
 
 let folder: string

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { SimulatedClock } from 'xstate'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SyncView } from '../../machines/sync-view.ts'
-import { publicState } from '../../src/sync/report-progress.ts'
+import { publicState } from '../../src/session/report-progress.ts'
 import {
   type AnyEvent,
   begin,

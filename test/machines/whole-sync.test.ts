@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { publicState } from '../../src/sync/report-progress.ts'
+import { publicState } from '../../src/session/report-progress.ts'
 import { type Action, act, complete, memberActions, stateOfSync, type Whole, wholeOf } from './whole-sync.ts'
 
 const closed = ['committing.preparing', 'committing.verifying', 'committing.deciding']

@@ -3,7 +3,7 @@ import { instanceMachine } from '../../machines/instance.ts'
 import { syncMachine } from '../../machines/sync.ts'
 import { type CoordinatorReport, freshSync, type SyncEvent } from '../../machines/sync-context.ts'
 import { pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
-import { publicState } from '../../src/sync/report-progress.ts'
+import { publicState } from '../../src/session/report-progress.ts'
 import {
   type AnyEvent,
   begin,

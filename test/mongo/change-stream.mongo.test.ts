@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { FatalError, StoppedError } from '../../src/domain/errors.ts'
 import { readChangeStream, type StreamPosition } from '../../src/mongo/change-stream.ts'
 import { type Cluster, fromTimestamp } from '../../src/mongo/cluster.ts'
-import { appendNote } from '../../src/mongo/listing.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startProxy } from '../support/tcp-proxy.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'

@@ -1,7 +1,7 @@
 import { type ChangeEvent, parseChangeEvent } from '../../src/domain/change-event.ts'
 import { readChangeStream } from '../../src/mongo/change-stream.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
-import { appendNote } from '../../src/mongo/listing.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
 import { type RetryContext, RetryMonitor } from '../../src/mongo/retry.ts'
 
 export interface TestContext extends RetryContext {

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { parseChangeEvent } from '../../src/domain/change-event.ts'
 import { readChangeStream, type StreamBatch, type StreamPosition } from '../../src/mongo/change-stream.ts'
-import { appendNote } from '../../src/mongo/listing.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 

@@ -1,8 +1,8 @@
 import { MongoClient } from 'mongodb'
-import { audit } from '../../src/audit/audit.ts'
-import { AuditCluster } from '../../src/audit/audit-cluster.ts'
-import { differenceLine } from '../../src/audit/difference.ts'
-import type { Namespace } from '../../src/audit/selection.ts'
+import { audit } from '../../src/comparison/audit.ts'
+import { AuditCluster } from '../../src/comparison/audit-cluster.ts'
+import { differenceLine } from '../../src/comparison/difference.ts'
+import type { Namespace } from '../../src/comparison/selection.ts'
 import { type Comparison, compareClusters, type Selects } from './compare.ts'
 
 const differencesMax = 50

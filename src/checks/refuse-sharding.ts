@@ -1,0 +1,105 @@
+import { refuseUndistributable } from '../definitions/follow-sharding.ts'
+import { type ListedCollection, listIndexes } from '../definitions/listing.ts'
+import { readDistributions } from '../definitions/sharding.ts'
+import { type IndexSpecification, indexName, isCapped, isCollated, traitsOf } from '../domain/definition.ts'
+import { RefusedError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { askedShardKey, type ShardKey, showShardKey, supportsShardKey } from '../domain/shard-key.ts'
+import type { StartConfiguration } from '../domain/start-request.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+
+type Entry = NonNullable<StartConfiguration['sharding']>['shardingEntries'][number]
+
+/** What of the sharded collections of a source cannot be carried. Throws FatalError. */
+export async function refuseDistributions(
+  source: Cluster,
+  database: string,
+  listed: ListedCollection[],
+): Promise<void> {
+  const found = await readDistributions(source, database)
+  refuseUndistributable(database, listed, new Map(found.map((one) => [one.uuid, one])))
+}
+
+/** Refuses entries that say nothing the destination could do, whatever stands on the source. */
+export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
+  const named = new Set<string>()
+  for (const [at, entry] of (sharding?.shardingEntries ?? []).entries()) {
+    const field = `sharding.shardingEntries[${at}]`
+    const name = namespace(entry.database, entry.collection)
+    if (named.has(name)) throw new RefusedError('InvalidRequest', `${field} names ${name}, as an entry before it does`)
+    named.add(name)
+    const key = askedShardKey(entry.shardCollection.key)
+    const twice = key.find(({ path }, index) => key.findIndex((other) => other.path === path) !== index)
+    if (twice) {
+      throw new RefusedError('InvalidRequest', `${field}.shardCollection.key names the field ${twice.path} twice`)
+    }
+    for (const direction of entry.shardCollection.key.flatMap((part) => Object.values(part))) {
+      if (direction === 1 || direction === 'hashed') continue
+      throw new RefusedError('InvalidRequest', `${field}.shardCollection.key must have 1 or "hashed" for each field`)
+    }
+    if (key.filter(({ hashed }) => hashed).length > 1) {
+      throw new RefusedError('InvalidRequest', `${field}.shardCollection.key may have only one hashed field`)
+    }
+  }
+}
+
+/**
+ * Refuses an entry that does not fit the collection that the replica set has now. One that is created later is sharded when it
+ * comes; what does not fit then ends in a named failure.
+ */
+export async function refuseUnfitEntry(
+  source: Cluster,
+  entry: Entry,
+  one: ListedCollection,
+  creates: boolean,
+): Promise<void> {
+  const key = askedShardKey(entry.shardCollection.key)
+  const name = namespace(entry.database, entry.collection)
+  if (one.type !== 'collection')
+    throw unfit(`${name} is a ${one.type}, which cannot be sharded: leave it out of shardingEntries`)
+  if (isCapped(one.options))
+    throw unfit(`${name} is a capped collection, which cannot be sharded: leave it out of shardingEntries`)
+  const indexes = (await listIndexes(source, entry.database, one.uuid)) ?? []
+  for (const index of indexes) {
+    const { unique, prepareUnique } = traitsOf(index)
+    if ((unique || prepareUnique) && !isUniqueAcrossShards(index, key)) {
+      throw unfit(
+        `${name} has the unique index ${indexName(index)}, which does not begin with the shard key ${showShardKey(key)}: shards cannot ` +
+          'keep it unique together. Choose another shard key, or drop the index',
+      )
+    }
+  }
+  // Where the _id index has a collation no other index on _id alone can stand beside it.
+  if (isIdKey(key) ? !isCollated(one.options) : creates) return
+  const supporting = indexes.filter((index) => supportsShardKey(index, key))
+  for (const index of supporting) if (!(await isMultikey(source, entry, index))) return
+  throw unfit(
+    supporting.length > 0
+      ? `the index ${indexName(supporting[0] as IndexSpecification)} of ${name} is multikey, and fields of a shard key cannot hold arrays: choose another shard key`
+      : `${name} has no index for the shard key ${showShardKey(key)}: one that begins with its fields, is neither partial nor sparse ` +
+          'and has the simple collation. Create it on the source, or set createSupportingIndexes to true',
+  )
+}
+
+/** The index on `_id`, which every collection has, and which listIndexes leaves out here. */
+function isIdKey(key: ShardKey): boolean {
+  return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
+}
+
+/** Each shard keeps an index unique among its own documents; equal ones are on one shard when the key comes first. */
+function isUniqueAcrossShards(index: IndexSpecification, key: ShardKey): boolean {
+  const bare = index.filter(({ name }) => name !== 'partialFilterExpression' && name !== 'sparse')
+  return supportsShardKey(bare, key)
+}
+
+async function isMultikey(source: Cluster, entry: Entry, index: IndexSpecification): Promise<boolean> {
+  const reply = await source.read(entry.database, {
+    explain: { find: entry.collection, filter: {}, hint: indexName(index) },
+    verbosity: 'queryPlanner',
+  })
+  return JSON.stringify(reply['queryPlanner']?.winningPlan ?? {}).includes('"isMultiKey":true')
+}
+
+function unfit(what: string): RefusedError {
+  return new RefusedError('UnsupportedCollection', `${what}; then send start again`)
+}

@@ -1,0 +1,266 @@
+import { BSON, type Document, Long } from 'mongodb'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import {
+  type CollectionDefinition,
+  hasMaximum,
+  type IndexSpecification,
+  type IndexTraits,
+  indexName,
+  isCapped,
+  neverExpires,
+  sameNumber,
+  traitsOf,
+  widestCappedBytes,
+} from '../domain/definition.ts'
+import { assert, FatalError, StoppedError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { underPresentName } from '../mongo/collection-name.ts'
+import { code, codeOf, isTransient } from '../mongo/errors.ts'
+import { RawValue } from '../mongo/raw-values.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import { toUuid } from '../mongo/uuid.ts'
+import { readDefinitionsOf } from './list-catalog.ts'
+
+/** What exists on the destination, by UUID. A collection that is gone is missing. */
+export type ExistingDefinitions = ReadonlyMap<string, CollectionDefinition>
+
+/** A change of one index or of one collection's options. */
+interface Change {
+  entry: CatalogueEntry
+  run: () => Promise<unknown>
+}
+
+/** Changes at a time; each waits for the majority. */
+const changesAtOnce = 32
+/** Each scans its index. */
+const conversionsAtOnce = 4
+
+/**
+ * Puts back at commit what was deferred: capped sizes, TTL, hidden, prepareUnique, unique. Each step decides in memory, by one
+ * read of what exists, which of the collections it has to change, and changes those in parallel. So it may be repeated after a
+ * crash. A collection or an index that is gone needs nothing.
+ */
+export class DestinationTraits {
+  readonly #cluster: Cluster
+  readonly #context: RetryContext
+  constructor(destination: Cluster, context: RetryContext) {
+    this.#cluster = destination
+    this.#context = context
+  }
+
+  /** What exists of these collections. */
+  read(entries: CatalogueEntry[]): Promise<ExistingDefinitions> {
+    const wanted = entries.flatMap(({ database, destinationUUID: uuid }) => (uuid ? [{ database, uuid }] : []))
+    return retry('reading definitions of the destination', this.#context, () =>
+      readDefinitionsOf(this.#cluster, wanted),
+    )
+  }
+
+  /** Size and document maximum of capped collections (collMod cappedSize, cappedMax: 6.0 and later). */
+  async restoreCapped(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+    const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
+    const changes = await this.#changes(capped, known, (entry, { options }) => {
+      const size = fieldNamed(entry.wanted.options, 'size')
+      const max = fieldNamed(entry.wanted.options, 'max')
+      const change: Document = {}
+      if (size && !sameNumber(size, fieldNamed(options, 'size'))) change['cappedSize'] = new RawValue(size)
+      if (max && numberOf(max) !== 0 && !sameNumber(max, fieldNamed(options, 'max'))) {
+        change['cappedMax'] = new RawValue(max)
+      }
+      return Object.keys(change).length > 0 ? [() => this.#collMod(entry, change)] : []
+    })
+    await this.#run(changes)
+  }
+
+  /** prepareUnique, before writes are allowed: from then on duplicates are rejected. */
+  async prepareIndexes(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+    const changes = await this.#indexChanges(entries, known, isUnique, (entry, wanted, have) => {
+      if (have.unique || have.prepareUnique) return []
+      return [() => this.#modify(entry, wanted, { prepareUnique: true })]
+    })
+    await this.#run(changes)
+  }
+
+  /** TTL, when nothing is compared any more: both clusters expire documents at times of their own. */
+  async restoreExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+    const changes = await this.#indexChanges(entries, known, expires, (entry, wanted, have) => {
+      const { expireAfterSeconds } = traitsOf(wanted)
+      if (!expireAfterSeconds || sameNumber(expireAfterSeconds, have.expireAfterSeconds)) return []
+      return [() => this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })]
+    })
+    await this.#run(changes)
+  }
+
+  /**
+   * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes: for a commit that begins again, and for a cluster that
+   * a reversal makes the destination. TTL first, so that nothing expires while the rest is done.
+   */
+  async holdBack(all: CatalogueEntry[]): Promise<void> {
+    const entries = all.filter(({ destinationUUID }) => destinationUUID)
+    const known = await this.read(entries)
+    const expiring = await this.#indexChanges(entries, known, any, (entry, wanted, { expireAfterSeconds }) => {
+      if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
+      return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
+    })
+    await this.#run(expiring)
+    const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
+    const widened = await this.#changes(capped, known, (entry, { options }) => {
+      const max = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}
+      const isWidest = numberOf(fieldNamed(options, 'size')) === Number(widestCappedBytes)
+      if (isWidest && !hasMaximum(fieldNamed(options, 'max'))) return []
+      return [() => this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), ...max })]
+    })
+    const constraining = await this.#indexChanges(entries, known, any, (entry, wanted, have) => {
+      const steps: (() => Promise<unknown>)[] = []
+      if (have.hidden) steps.push(() => this.#modify(entry, wanted, { hidden: false }))
+      if (have.prepareUnique) steps.push(() => this.#modify(entry, wanted, { prepareUnique: false }))
+      if (have.unique) steps.push(() => this.#makeNonUnique(entry, wanted))
+      return steps
+    })
+    await this.#run([...widened, ...constraining])
+  }
+
+  /** Unique and hidden. Throws FatalError DuplicateKey naming the `_id`s when documents violate a unique index. */
+  async finishIndexes(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+    const isFinished = (one: IndexSpecification): boolean => traitsOf(one).unique || traitsOf(one).hidden
+    const changes = await this.#indexChanges(entries, known, isFinished, (entry, wanted, have) => {
+      const want = traitsOf(wanted)
+      const steps: (() => Promise<unknown>)[] = []
+      if (want.unique && !have.unique) steps.push(() => this.#makeUnique(entry, wanted))
+      if (want.unique && have.unique && have.prepareUnique && !want.prepareUnique) {
+        steps.push(() => this.#modify(entry, wanted, { prepareUnique: false }))
+      }
+      if (want.hidden && !have.hidden) steps.push(() => this.#modify(entry, wanted, { hidden: true }))
+      return steps
+    })
+    await this.#run(changes, conversionsAtOnce)
+  }
+
+  /**
+   * By an option of collMod that the manual does not have (measured on 6.0.27: duplicates are accepted at once, also
+   * beside a twin, and the index can become unique again). A server without it has the index dropped; it is built anew,
+   * held back, at the next look at the collection's definition.
+   */
+  async #makeNonUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
+    try {
+      await this.#modify(entry, index, { forceNonUnique: true })
+    } catch (error) {
+      if (codeOf(error) === undefined || isTransient(error)) throw error
+      await this.#dropIndex(entry, indexName(index))
+    }
+  }
+
+  async #makeUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
+    try {
+      await this.#modify(entry, index, { unique: true })
+    } catch (error) {
+      if (codeOf(error) !== code.cannotConvertIndexToUnique) throw error
+      throw new FatalError(
+        'DuplicateKey',
+        `unique index ${indexName(index)} of ${namespace(entry.database, entry.name)} has duplicates on the destination: ` +
+          `_id ${violators(error)}. Remove or change them there and send resume.`,
+        { cause: error },
+      )
+    }
+  }
+
+  /**
+   * What is to be done about the indexes that are wanted and exist, of the collections that want one that is `relevant`.
+   * An index that was not to be built does not exist.
+   */
+  #indexChanges(
+    entries: CatalogueEntry[],
+    known: ExistingDefinitions | undefined,
+    relevant: (wanted: IndexSpecification) => boolean,
+    stepsOf: (entry: CatalogueEntry, wanted: IndexSpecification, have: IndexTraits) => (() => Promise<unknown>)[],
+  ): Promise<Change[]> {
+    const concerned = entries.filter(({ wanted }) => wanted.indexes.some(relevant))
+    return this.#changes(concerned, known, (entry, { indexes }) => {
+      const byName = new Map(indexes.map((one) => [indexName(one), one]))
+      return entry.wanted.indexes.filter(relevant).flatMap((wanted) => {
+        const existing = byName.get(indexName(wanted))
+        const steps = existing ? stepsOf(entry, wanted, traitsOf(existing)) : []
+        return steps.length > 0 ? [() => this.#inOrder(steps)] : []
+      })
+    })
+  }
+
+  /** Reads what exists of these collections where it is not known, and only where there are any. */
+  async #changes(
+    entries: CatalogueEntry[],
+    known: ExistingDefinitions | undefined,
+    changesOf: (entry: CatalogueEntry, existing: CollectionDefinition) => (() => Promise<unknown>)[],
+  ): Promise<Change[]> {
+    if (entries.length === 0) return []
+    const existing = known ?? (await this.read(entries))
+    return entries.flatMap((entry) => {
+      assert(entry.destinationUUID, 'a collection without counterpart at commit')
+      const found = existing.get(entry.destinationUUID)
+      const runs = found ? changesOf(entry, found) : []
+      // A router refuses a collMod while another one of the same collection is under way.
+      if (this.#cluster.sharded && runs.length > 1) return [{ entry, run: () => this.#inOrder(runs) }]
+      return runs.map((run) => ({ entry, run }))
+    })
+  }
+
+  async #run(changes: Change[], width = changesAtOnce): Promise<void> {
+    await inParallel(width, changes, async ({ entry, run }) => {
+      await retry(`changing options of ${namespace(entry.database, entry.name)}`, this.#context, run)
+    })
+  }
+
+  async #inOrder(steps: (() => Promise<unknown>)[]): Promise<void> {
+    for (const step of steps) {
+      if (this.#context.signal.aborted) throw new StoppedError()
+      await step()
+    }
+  }
+
+  async #modify(entry: CatalogueEntry, index: IndexSpecification, change: Document): Promise<void> {
+    try {
+      await this.#collMod(entry, { index: { name: indexName(index), ...change } })
+    } catch (error) {
+      // Dropped since it was read.
+      if (codeOf(error) !== code.indexNotFound) throw error
+    }
+  }
+
+  async #dropIndex(entry: CatalogueEntry, name: string): Promise<void> {
+    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    const uuid = toUuid(entry.destinationUUID)
+    await underPresentName(entry, (present) =>
+      this.#cluster.write(entry.database, { dropIndexes: present, collectionUUID: uuid, index: name }),
+    )
+  }
+
+  async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
+    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    const uuid = toUuid(entry.destinationUUID)
+    // To become unique, an index is read from end to end; no other change takes time.
+    const limit = fields['index']?.unique === true ? { timeoutMS: 0 } : {}
+    await underPresentName(entry, (name) =>
+      this.#cluster.write(entry.database, { collMod: name, collectionUUID: uuid, ...fields }, limit),
+    )
+  }
+}
+
+const any = (): boolean => true
+
+function isUnique(wanted: IndexSpecification): boolean {
+  return traitsOf(wanted).unique || traitsOf(wanted).prepareUnique
+}
+
+function expires(wanted: IndexSpecification): boolean {
+  return traitsOf(wanted).expireAfterSeconds !== undefined
+}
+
+/** `_id`s of the first duplicates that the server names (at most ten), as canonical Extended JSON. */
+function violators(error: unknown): string {
+  const response = (error as { errorResponse?: Document }).errorResponse
+  const groups = (response?.['violations'] ?? []) as { ids: unknown[] }[]
+  const ids = groups.flatMap((group) => group.ids).slice(0, 10)
+  return ids.map((id) => BSON.EJSON.stringify(id, { relaxed: false })).join(', ')
+}

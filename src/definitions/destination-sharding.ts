@@ -1,0 +1,146 @@
+import type { Document } from 'mongodb'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { isCollated } from '../domain/definition.ts'
+import { FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { isPrefix, patternOf, type ShardKey, sameShardKey, showShardKey } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { listShards } from '../mongo/config-database.ts'
+import { codeOf, isTransient } from '../mongo/errors.ts'
+import { presplit } from './presplit.ts'
+import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
+
+const unlimited = { timeoutMS: 0 } as const
+
+/**
+ * Databases and shard keys on a sharded destination. Every method may be repeated: what is done already is recognised.
+ * Nothing here names a collection by its UUID, which these commands do not take; callers act behind a barrier.
+ */
+export class DestinationSharding {
+  readonly #destination: Cluster
+  readonly #source: Cluster
+  #shards: Promise<string[]> | null = null
+  /** One after the other: two databases must not choose the same shard, and a shard gives away one chunk at a time. */
+  #turn: Promise<void> = Promise.resolve()
+  readonly #placed = new Set<string>()
+
+  constructor(destination: Cluster, source: Cluster) {
+    this.#destination = destination
+    this.#source = source
+  }
+
+  /** Sees to it that the database has a primary shard: the one that has the fewest databases yet. */
+  async place(database: string): Promise<void> {
+    if (!this.#destination.sharded || this.#placed.has(database)) return
+    await this.#inTurn(() => this.#place(database))
+  }
+
+  async #place(database: string): Promise<void> {
+    if (this.#placed.has(database)) return
+    const placements = await readPlacements(this.#destination)
+    if (!placements.some((one) => one.database === database)) {
+      const counts = new Map((await this.#shardNames()).map((shard) => [shard, 0]))
+      for (const { primary } of placements) {
+        const count = counts.get(primary)
+        if (count !== undefined) counts.set(primary, count + 1)
+      }
+      const [fewest] = [...counts].sort(([, one], [, other]) => one - other)
+      if (!fewest) throw new FatalError('InternalError', 'the destination has no shards')
+      await this.#destination.write('admin', { enableSharding: database, primaryShard: fewest[0] })
+    }
+    this.#placed.add(database)
+  }
+
+  /**
+   * Distributes a collection that has just been created, and is empty, over all shards by `entry.shardKey`: in chunks cut at
+   * values drawn from the source, so that the copy loads every shard.
+   */
+  async distribute(entry: CatalogueEntry): Promise<void> {
+    const { shardKey } = entry
+    if (!shardKey) return
+    await this.#shard(entry, shardKey)
+    const shards = await this.#shardNames()
+    await this.#inTurn(() => presplit(this.#source, this.#destination, entry, shardKey, shards))
+  }
+
+  /**
+   * Makes the destination's key the source's; true when it changed. A collection that was not sharded becomes so with its
+   * documents where they are: the balancer spreads them after the commit.
+   */
+  async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
+    if (sameShardKey(entry.shardKey, wanted)) return false
+    if (!wanted) {
+      throw reshaped(entry, `is no longer sharded on the source, where it was by ${showShardKey(entry.shardKey ?? [])}`)
+    }
+    const standing = await this.#distribution(entry)
+    if (!standing) await this.#shard(entry, wanted)
+    else if (!sameShardKey(standing.key, wanted)) {
+      if (!isPrefix(standing.key, wanted)) {
+        throw reshaped(
+          entry,
+          `was resharded on the source, from ${showShardKey(standing.key)} to ${showShardKey(wanted)}`,
+        )
+      }
+      await this.#refine(entry, wanted)
+    }
+    entry.shardKey = wanted
+    return true
+  }
+
+  async #shard(entry: CatalogueEntry, key: ShardKey): Promise<void> {
+    const collated = isCollated(entry.wanted.options)
+    await this.#refusable(entry, key, {
+      shardCollection: namespace(entry.database, entry.name),
+      key: patternOf(key),
+      // Said where the collection has another: text is distributed by its bytes.
+      ...(collated ? { collation: { locale: 'simple' } } : {}),
+    })
+  }
+
+  async #refine(entry: CatalogueEntry, key: ShardKey): Promise<void> {
+    const command = { refineCollectionShardKey: namespace(entry.database, entry.name), key: patternOf(key) }
+    await this.#refusable(entry, key, command)
+  }
+
+  async #refusable(entry: CatalogueEntry, key: ShardKey, command: Document): Promise<void> {
+    try {
+      await this.#destination.write('admin', command, unlimited)
+    } catch (error) {
+      if (codeOf(error) === undefined || isTransient(error)) throw error
+      const standing = await this.#distribution(entry)
+      if (standing && sameShardKey(standing.key, key)) return // an earlier attempt, whose answer was lost
+      throw new FatalError(
+        'ShardingFailed',
+        `${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination (server error ` +
+          `${codeOf(error)}). Look for the index of that key there, mend the cause and send resume.`,
+        { cause: error },
+      )
+    }
+  }
+
+  async #distribution(entry: CatalogueEntry): Promise<Distribution | undefined> {
+    const found = await readDistributions(this.#destination, entry.database)
+    return found.find(({ uuid }) => uuid === entry.destinationUUID)
+  }
+
+  async #inTurn(work: () => Promise<void>): Promise<void> {
+    const run = this.#turn.then(work)
+    this.#turn = run.catch(() => {})
+    await run
+  }
+
+  #shardNames(): Promise<string[]> {
+    this.#shards ??= listShards(this.#destination).catch((error) => {
+      this.#shards = null
+      throw error
+    })
+    return this.#shards
+  }
+}
+
+function reshaped(entry: CatalogueEntry, what: string): FatalError {
+  return new FatalError(
+    'UnsupportedChange',
+    `${namespace(entry.database, entry.name)} ${what}, which cannot be followed. Start over with an emptied destination.`,
+  )
+}

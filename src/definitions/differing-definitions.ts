@@ -1,0 +1,117 @@
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { CollectionDefinition, IndexSpecification } from '../domain/definition.ts'
+import { isUserCollection } from '../domain/namespace.ts'
+import { buildDocument, fieldNamed, type RawFields } from '../domain/raw-bson.ts'
+import { sameShardKey } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { type CatalogEntry, type ClusterCatalog, listClusterCatalog } from './list-catalog.ts'
+import { readCommitted } from './listing.ts'
+import { type Distribution, type Placement, readDistributions, readPlacements } from './sharding.ts'
+
+export interface DifferingParts {
+  source: Cluster
+  destination: Cluster
+  selection: Selection
+  catalogue: Catalogue
+  /** Whether there is nothing left to change on the destination, decided in memory. */
+  isFollowed: (entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
+  /** Databases of a sharded source that live elsewhere than is known. */
+  moved: (placements: Placement[]) => Promise<string[]>
+}
+
+export interface Differing {
+  /** The databases whose definitions are not followed, with the UUIDs of the collections whose indexes are to be read. */
+  databases: Map<string, Set<string>>
+  /** What the destination has of the collections in the catalogue, by its UUIDs there. */
+  existing: Map<string, CollectionDefinition>
+}
+
+/**
+ * One committed read of the source's catalog and one read of the destination's, compared in memory with what has been
+ * followed. It decides where DefinitionReconciler has to look and changes nothing: a difference that is none costs time only.
+ */
+export async function findDiffering(parts: DifferingParts): Promise<Differing> {
+  const { source, destination, selection, catalogue } = parts
+  const [{ catalog, distributions, placements }, existing] = await Promise.all([
+    readCommitted(source, () => readSource(source, selection)),
+    listClusterCatalog(destination, (databases) => selection.databases(databases)),
+  ])
+  const moved = new Set(source.sharded ? await parts.moved(placements) : [])
+  const [selected, selectedExisting] = await Promise.all([selection.amongAll(catalog), selection.amongAll(existing)])
+  const keys = new Map(distributions.map((one) => [one.uuid, one]))
+  const found = new Map<string, CatalogEntry>()
+  for (const one of [...existing.values()].flat()) if (one.uuid !== '') found.set(one.uuid, one)
+  const known = catalogue.byDatabase()
+  const databases: Differing['databases'] = new Map()
+  for (const database of new Set([...selected.keys(), ...known.keys()])) {
+    const listed = selected.get(database) ?? []
+    const byUuid = new Map(listed.map((one) => [one.uuid, one]))
+    const isDiffering = (entry: CatalogueEntry): boolean => {
+      const wanted = byUuid.get(entry.uuid)
+      const one = found.get(entry.destinationUUID ?? '')
+      if (!wanted || !one || !isAsKnown(entry, wanted, one)) return true
+      if (source.sharded && !sameDistribution(entry, keys.get(entry.uuid))) return true
+      return !parts.isFollowed(entry, one, wanted)
+    }
+    const touched = new Set((known.get(database) ?? []).filter(isDiffering).map(({ uuid }) => uuid))
+    const hasUnknown = listed.some(({ type, uuid }) => type !== 'view' && !catalogue.get(uuid))
+    const hasOtherViews = !sameViews(listed, selectedExisting.get(database) ?? [])
+    if (touched.size > 0 || hasUnknown || hasOtherViews || moved.has(database)) databases.set(database, touched)
+  }
+  return { databases, existing: found }
+}
+
+interface SourceState {
+  catalog: ClusterCatalog
+  distributions: Distribution[]
+  placements: Placement[]
+}
+
+async function readSource(source: Cluster, selection: Selection): Promise<SourceState> {
+  const [catalog, distributions, placements] = await Promise.all([
+    listClusterCatalog(source, (databases) => selection.databases(databases)),
+    readDistributions(source),
+    readPlacements(source),
+  ])
+  return { catalog, distributions, placements }
+}
+
+function isAsKnown(entry: CatalogueEntry, wanted: CatalogEntry, existing: CatalogEntry): boolean {
+  return (
+    wanted.type === 'collection' &&
+    isUserCollection(wanted.name) &&
+    wanted.name === entry.name &&
+    wanted.name === entry.sourceName &&
+    wanted.name === existing.name &&
+    buildDocument(wanted.options).equals(buildDocument(entry.wanted.options)) &&
+    sameIndexes(wanted.indexes, entry.wanted.indexes)
+  )
+}
+
+/** The catalog's own documents have the fields of a specification in another order than listIndexes gives them. */
+function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {
+  return one.length === other.length && one.every((index, at) => sameFields(index, other[at] ?? []))
+}
+
+function sameFields(one: RawFields, other: RawFields): boolean {
+  if (one.length !== other.length) return false
+  return one.every(({ name, value }) => fieldNamed(other, name)?.equals(value) ?? false)
+}
+
+function sameDistribution(entry: CatalogueEntry, found: Distribution | undefined): boolean {
+  return !found?.resharding && sameShardKey(entry.shardKey, found?.key ?? null)
+}
+
+function sameViews(source: CatalogEntry[], destination: CatalogEntry[]): boolean {
+  const existing = new Map(destination.filter(isView).map((one) => [one.name, buildDocument(one.options)]))
+  const wanted = source.filter(isView)
+  return (
+    wanted.length === existing.size &&
+    wanted.every(({ name, options }) => existing.get(name)?.equals(buildDocument(options)) ?? false)
+  )
+}
+
+function isView({ type }: CatalogEntry): boolean {
+  return type === 'view'
+}

@@ -1,0 +1,116 @@
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import type { Mismatch } from '../domain/mismatch.ts'
+import { isUserCollection, namespace } from '../domain/namespace.ts'
+import type { BothClusters, Cluster } from '../mongo/cluster.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { compareDefinitions, type DefinitionStage, type ListedDefinition } from './compare-definitions.ts'
+import { type CatalogEntry, listClusterCatalog, listDefinitions } from './list-catalog.ts'
+import { readDistributions } from './sharding.ts'
+
+/** Databases in which differences are confirmed at a time. */
+const atOnce = 2
+
+interface Identified extends ListedDefinition {
+  /** As latin1 text; empty for views. */
+  uuid: string
+}
+
+export interface DefinitionParts {
+  clusters: BothClusters
+  selection: Selection
+  catalogue: Catalogue
+  context: RetryContext
+}
+
+/**
+ * Every difference in definitions between two clusters at rest, of what is synced. One pass over each cluster, both at a time;
+ * where they differ, that is confirmed by what listCollections and listIndexes say.
+ */
+export async function findDefinitionMismatches(
+  parts: DefinitionParts,
+  stage: DefinitionStage,
+  buildsIndexes: boolean,
+): Promise<Mismatch[]> {
+  const { clusters, selection, catalogue, context } = parts
+  const known = catalogue.byDatabase()
+  return await retry('comparing definitions', context, async () => {
+    const [wanted, existing] = await Promise.all([
+      readCatalog(clusters.source, selection),
+      readCatalog(clusters.destination, selection),
+    ])
+    const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
+      const entries = known.get(database) ?? []
+      // What a replica set has no notion of is as it was asked for when the collection was created.
+      if (!clusters.source.sharded) {
+        for (const one of source) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
+      }
+      return [
+        ...compareDefinitions(database, source, destination, stage, buildsIndexes),
+        ...findReplaced(entries, source, destination),
+      ]
+    }
+    const differing = [...new Set([...wanted.keys(), ...existing.keys()])].sort().flatMap((database) => {
+      const found = compare(database, wanted.get(database) ?? [], existing.get(database) ?? [])
+      return found.length > 0 ? [{ database, namespaces: new Set(found.map((one) => one.namespace)) }] : []
+    })
+    const confirmed = new Map<string, Mismatch[]>()
+    await inParallel(atOnce, differing, async ({ database, namespaces }) => {
+      const [source, destination] = await Promise.all([
+        readAgain(clusters.source, database, selection, namespaces),
+        readAgain(clusters.destination, database, selection, namespaces),
+      ])
+      confirmed.set(database, compare(database, source, destination))
+    })
+    return differing.flatMap(({ database }) => confirmed.get(database) ?? [])
+  })
+}
+
+/**
+ * A collection that was dropped on the destination and created again looks the same, but nothing tandem wrote is in it, and no
+ * event of a document tells of that: only its UUID does. One that is missing by name is named as such already.
+ */
+function findReplaced(entries: CatalogueEntry[], wanted: Identified[], standing: Identified[]): Mismatch[] {
+  const names = new Map(standing.map(({ uuid, name }) => [uuid, name]))
+  const standingNames = new Set(standing.map(({ name }) => name))
+  const wantedUuids = new Set(wanted.map(({ uuid }) => uuid))
+  return entries.flatMap(({ uuid, database, name, destinationUUID }) => {
+    if (!wantedUuids.has(uuid) || !standingNames.has(name)) return []
+    if (destinationUUID && names.get(destinationUUID) === name) return []
+    return [{ namespace: namespace(database, name), kind: 'collection' as const, by: 'foreignWrite' as const }]
+  })
+}
+
+async function readCatalog(cluster: Cluster, selection: Selection): Promise<Map<string, Identified[]>> {
+  const [catalog, distributions] = await Promise.all([
+    listClusterCatalog(cluster, (databases) => selection.databases(databases)),
+    readDistributions(cluster),
+  ])
+  const keys = new Map(distributions.map(({ uuid, key }) => [uuid, key]))
+  const identified = (one: CatalogEntry): Identified => ({ ...one, shardKey: keys.get(one.uuid) ?? null })
+  const users = new Map(
+    [...catalog].map(([database, listed]) => [
+      database,
+      listed.filter(({ name }) => isUserCollection(name)).map(identified),
+    ]),
+  )
+  return await selection.amongAll(users)
+}
+
+/** Of the namespaces that were found to differ, and of no others. */
+async function readAgain(
+  cluster: Cluster,
+  database: string,
+  selection: Selection,
+  namespaces: ReadonlySet<string>,
+): Promise<Identified[]> {
+  const isWanted = ({ name }: { name: string }): boolean =>
+    isUserCollection(name) && namespaces.has(namespace(database, name))
+  const [listed, distributions] = await Promise.all([
+    listDefinitions(cluster, database, isWanted).then((all) => selection.among(database, all)),
+    readDistributions(cluster, database),
+  ])
+  const keys = new Map(distributions.map(({ uuid, key }) => [uuid, key]))
+  return listed.map((one) => ({ ...one, shardKey: keys.get(one.uuid) ?? null }))
+}

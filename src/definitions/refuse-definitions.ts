@@ -1,0 +1,66 @@
+import type { ChangeEvent } from '../domain/change-event.ts'
+import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
+import { FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { decidingName, isConversion } from '../domain/namespace-filter.ts'
+import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
+import type { ListedCollection } from './listing.ts'
+
+/** Throws when a TTL index is among these: with buildIndexes never it is not built on the destination. */
+export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
+  if (!indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)) return
+  throw new FatalError(
+    'VerificationNotSupported',
+    `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +
+      'on the source only. Drop that index, or start anew with "beforeDataCopy" or with "verification": {"enabled": false}.',
+  )
+}
+
+/** What tandem cannot carry yet, by name, at start and whenever it appears later. */
+export function refuseUnsupported(database: string, listed: ListedCollection[]): void {
+  for (const { name, type, options } of listed) {
+    if (type === 'timeseries' || name.startsWith('system.buckets.')) {
+      const plain = name.replace(/^system\.buckets\./, '')
+      throw new FatalError(
+        'UnsupportedCollection',
+        `${namespace(database, plain)} is a time-series collection; change streams do not cover those. Drop it on the source to go on.`,
+      )
+    }
+    if (fieldNamed(options, 'encryptedFields')) {
+      throw new FatalError(
+        'UnsupportedCollection',
+        `${namespace(database, name)} uses Queryable Encryption, which cannot be copied. Drop it on the source to go on.`,
+      )
+    }
+    if (fieldNamed(options, 'clusteredIndex') && fieldNamed(options, 'expireAfterSeconds')) {
+      throw new FatalError(
+        'UnsupportedCollection',
+        `${namespace(database, name)} is a clustered collection with expireAfterSeconds, which cannot be held back until commit. ` +
+          'Turn it off on the source (collMod expireAfterSeconds: "off") to go on.',
+      )
+    }
+    if (isConversion(name) && isTruthy(fieldNamed(options, 'capped'))) {
+      throw unsupportedConversion(database, name)
+    }
+  }
+}
+
+/** convertToCapped writes its copy without change events. */
+export function unsupportedConversion(database: string, name: string): FatalError {
+  return new FatalError(
+    'UnsupportedChange',
+    `convertToCapped of ${namespace(database, decidingName(name))} cannot be followed: the server ` +
+      'writes the converted collection without change events. Start over with an emptied destination.',
+  )
+}
+
+/** An event of a kind that this release does not know: what it changed cannot be followed. */
+export function unknownKind({ operationType, database, collection }: ChangeEvent): FatalError {
+  const where = collection === '' ? database : namespace(database, collection)
+  return new FatalError(
+    'UnsupportedChange',
+    `the source's change stream has an event of an unknown kind, ${JSON.stringify(operationType)}` +
+      `${where === '' ? '' : ` on ${where}`}. What it changed is not followed, so the sync stops before it. Use a release of ` +
+      'tandem that knows this kind and send resume, or start over with an emptied destination.',
+  )
+}

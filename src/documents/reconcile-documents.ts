@@ -1,0 +1,272 @@
+import { proveGone } from '../definitions/listing.ts'
+import { type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
+import { FatalError } from '../domain/errors.ts'
+import { isKeyed } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { renamedTo } from '../mongo/collection-name.ts'
+import { TransientReplyError } from '../mongo/errors.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import { refuseDuplicate } from './duplicate-ids.ts'
+import {
+  type Identity,
+  type IdentityKey,
+  idElementOf,
+  identityKey,
+  idOf,
+  unread as unreadIdentity,
+} from './identity.ts'
+import { readByIds } from './read-documents.ts'
+import { type DocumentWriter, MovedError } from './write-identities.ts'
+
+export type Identities = Map<IdentityKey, Identity>
+
+export interface ReconcileDependencies {
+  source: Cluster
+  metadata: Metadata
+  writer: DocumentWriter
+  context: RetryContext
+  /** Reserves `count` ascending numbers and returns the first: the order in which identities are recorded. */
+  nextOrder: (count: number) => number
+  /**
+   * The destination has the collection elsewhere than the entry says: brings the entry up to date with what is stored, which
+   * another instance may have changed. False when the collection is gone. Without it the entry is not changed by anybody else.
+   */
+  whereabouts?: (entry: CatalogueEntry) => Promise<boolean>
+}
+
+/**
+ * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later): the one idea
+ * tandem rests on. Safe to run again from the start after any failure, and in any order between documents.
+ *
+ * Before a document is deleted while its collection is still being copied, its identity is recorded durably: the copy
+ * may have read the document earlier and insert it later, so it is reconciled again when the copy has ended. Where one
+ * `_id` may stand on several shards, that goes for every identity: what the copy read may have had another shard key, and
+ * nothing on that shard keeps it out.
+ */
+export async function reconcileDocuments(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+  notBefore: ClusterTime,
+): Promise<void> {
+  if (waitsForCopy(entry)) {
+    // Order is content here: recorded in order, and applied in that order when the copy has ended.
+    const first = dependencies.nextOrder(identities.size)
+    await dependencies.metadata.tombstones.add(
+      entry.uuid,
+      [...identities.values()].map(({ idElement, inserted }, index) => ({
+        idElement,
+        order: first + index,
+        reorder: inserted,
+      })),
+    )
+    entry.hasTombstones = true
+    return
+  }
+  if (entry.state === 'copying' && isKeyed(entry)) await recordAll(dependencies, entry, identities)
+  await retry(`applying changes to ${entry.database}.${entry.name}`, dependencies.context, async () => {
+    try {
+      if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
+      else await inBulk(dependencies, entry, identities, notBefore)
+    } catch (error) {
+      if (error instanceof MovedError && (await dependencies.whereabouts?.(entry)) === false) return
+      throw error
+    }
+  })
+}
+
+async function recordAll(
+  { metadata, nextOrder }: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+): Promise<void> {
+  const first = nextOrder(identities.size)
+  const tombstones = [...identities.values()].map(({ idElement }, index) => ({
+    idElement,
+    order: first + index,
+    reorder: false,
+  }))
+  await metadata.tombstones.add(entry.uuid, tombstones)
+  entry.hasTombstones = true
+}
+
+/** Any order between documents: deletes, what events carried and what must be read go beside each other. */
+async function inBulk(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+  notBefore: ClusterTime,
+): Promise<void> {
+  const { writer } = dependencies
+  const deleted: Buffer[] = []
+  const inserts: Buffer[] = []
+  const replacements: Buffer[] = []
+  const unread: Identity[] = []
+  // A document whose shard key changed is deleted on one shard and inserted on another at one and the same time, and the stream
+  // may tell of the insert first (met on 6.0.27): there a delete only says that something happened.
+  // And what was inserted under an `_id` that stands already may be another document, of another shard.
+  const trustsEvents = !(dependencies.source.sharded && isKeyed(entry))
+  const insert = async (): Promise<void> => {
+    if (trustsEvents) return await writer.insert(entry, inserts)
+    const standing = await writer.insertNew(entry, inserts)
+    const identities = standing.map((document) => unreadIdentity(idElementOf(document)))
+    await reconcileUnread(dependencies, entry, identities, notBefore)
+  }
+  for (const identity of identities.values()) {
+    if (identity.deleted && trustsEvents) deleted.push(identity.idElement)
+    else if (!identity.document || (identity.folded && !trustsEvents)) unread.push(identity)
+    else if (identity.fresh) inserts.push(identity.document)
+    else replacements.push(identity.document)
+  }
+  try {
+    await allSettled([
+      remove(dependencies, entry, deleted),
+      insert(),
+      writer.upsert(entry, replacements),
+      reconcileUnread(dependencies, entry, unread, notBefore),
+    ])
+  } catch (error) {
+    // An index of today may refuse a document of the past; what the source holds now is what counts.
+    if (!(error instanceof FatalError) || (inserts.length === 0 && replacements.length === 0)) throw error
+    await inBulk(dependencies, entry, withoutDocuments(identities), laterOf(notBefore, dependencies.source.latest))
+  }
+}
+
+/** Reads what no event carried, in chunks, and writes each as it comes; then deletes what the source does not have. */
+async function reconcileUnread(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  unread: Identity[],
+  notBefore: ClusterTime,
+): Promise<void> {
+  const { writer } = dependencies
+  const watched = dependencies.source.sharded && isKeyed(entry)
+  const seen = new Set<IdentityKey>()
+  const missing = new Map<IdentityKey, Identity>()
+  for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
+  for (let from = 0; from < unread.length; from += readAtOnce) {
+    const ids = unread.slice(from, from + readAtOnce).map((identity) => idOf(identity.idElement))
+    const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
+      const fresh: Buffer[] = []
+      const known: Buffer[] = []
+      for (const document of documents) {
+        const key = identityKey(idElementOf(document))
+        if (watched) await refuseSecond(dependencies, entry, seen, key, document)
+        const list = missing.get(key)?.fresh ? fresh : known
+        missing.delete(key)
+        list.push(document)
+      }
+      await allSettled([writer.insert(entry, fresh), writer.upsert(entry, known)])
+    })
+    if (gone) return
+  }
+  await remove(
+    dependencies,
+    entry,
+    [...missing.values()].map(({ idElement }) => idElement),
+  )
+}
+
+/**
+ * Capped collections, whose order is content, and collated ones, where "abc" and "ABC" are one `_id`: few at a time,
+ * deletes first, then documents in the order of their events. Deletes of collated ids are decided by reading, since
+ * another spelling may stand under the same id.
+ */
+async function inOrder(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  identities: Identities,
+  notBefore: ClusterTime,
+): Promise<void> {
+  const all = [...identities]
+  for (let from = 0; from < all.length; from += inOrderAtOnce) {
+    const part = new Map(all.slice(from, from + inOrderAtOnce))
+    const ids = [...part.values()].map((identity) => idOf(identity.idElement))
+    const found: Buffer[] = []
+    const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
+      found.push(...documents)
+    })
+    if (gone) return
+    const documents = new Map<IdentityKey, Buffer>()
+    for (const document of found) documents.set(identityKey(idElementOf(document)), document)
+    const absent = [...part].filter(([key]) => !documents.has(key)).map(([, identity]) => identity.idElement)
+    await remove(dependencies, entry, absent)
+    const ordered: Buffer[] = []
+    for (const key of [...part.keys(), ...documents.keys()]) {
+      const document = documents.get(key)
+      if (!document) continue
+      ordered.push(document)
+      documents.delete(key)
+    }
+    await dependencies.writer.insert(entry, ordered)
+  }
+}
+
+const readAtOnce = 1_000
+const inOrderAtOnce = 50
+
+/** One `_id` on two shards of the source cannot be carried: which of the documents is meant, nothing says. */
+async function refuseSecond(
+  { source }: ReconcileDependencies,
+  entry: CatalogueEntry,
+  seen: Set<IdentityKey>,
+  key: IdentityKey,
+  document: Buffer,
+): Promise<void> {
+  if (!seen.has(key)) {
+    seen.add(key)
+    return
+  }
+  await refuseDuplicate(source, entry, idElementOf(document))
+  // Gone by now: it was moving. What stands there is to be read anew.
+  throw new TransientReplyError('a document was seen on two shards while it moved')
+}
+
+/** Nothing may be sent again while anything of this attempt is still under way: the older write could come last. */
+async function allSettled(work: Promise<void>[]): Promise<void> {
+  for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason
+}
+
+function withoutDocuments(identities: Identities): Identities {
+  return new Map([...identities].map(([key, identity]) => [key, { ...identity, document: null }]))
+}
+
+/** Reads in chunks as they come; true when the collection is gone on the source, whose drop event then follows. */
+async function read(
+  dependencies: ReconcileDependencies,
+  entry: CatalogueEntry,
+  ids: Buffer[],
+  notBefore: ClusterTime,
+  take: (documents: Buffer[]) => Promise<void>,
+): Promise<boolean> {
+  for (;;) {
+    const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
+    try {
+      for await (const documents of readByIds(dependencies.source, collection, ids, notBefore)) await take(documents)
+      return false
+    } catch (error) {
+      const name = renamedTo(error)
+      if (name === undefined) throw error
+      if (name === null) {
+        await proveGone(dependencies.source, entry.database, entry.uuid)
+        return true
+      }
+      entry.sourceName = name
+    }
+  }
+}
+
+async function remove(dependencies: ReconcileDependencies, entry: CatalogueEntry, absent: Buffer[]): Promise<void> {
+  if (absent.length === 0) return
+  if (entry.state === 'copying' && !isKeyed(entry)) {
+    const first = dependencies.nextOrder(absent.length)
+    await dependencies.metadata.tombstones.add(
+      entry.uuid,
+      absent.map((idElement, index) => ({ idElement, order: first + index, reorder: false })),
+    )
+    entry.hasTombstones = true
+  }
+  await dependencies.writer.delete(entry, absent)
+}

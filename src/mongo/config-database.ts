@@ -1,0 +1,13 @@
+import type { Document } from 'mongodb'
+import { fieldNamed, readFields, stringOf } from '../domain/raw-bson.ts'
+import { type Cluster, RawCursor } from './cluster.ts'
+
+export async function listShards(cluster: Cluster): Promise<string[]> {
+  const found = await readConfig(cluster, 'shards', {})
+  return found.map((bytes) => stringOf(fieldNamed(readFields(bytes), '_id')) ?? '').sort()
+}
+
+/** The documents of a collection of the config database, as raw bytes, majority-committed. */
+export function readConfig(cluster: Cluster, collection: string, filter: Document): Promise<Buffer[]> {
+  return RawCursor.readAll(cluster, 'config', { find: collection, filter, readConcern: { level: 'majority' } })
+}

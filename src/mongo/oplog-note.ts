@@ -1,0 +1,15 @@
+import type { Document } from 'mongodb'
+import type { Cluster } from './cluster.ts'
+import { TransientReplyError } from './errors.ts'
+
+/** A no-op in the oplog, majority-acknowledged; returns its time by way of `cluster.latest`. */
+export async function appendNote(cluster: Cluster, purpose: string): Promise<Document> {
+  const reply = await cluster.read('admin', {
+    appendOplogNote: 1,
+    data: { tandem: purpose },
+    writeConcern: { w: 'majority' },
+  })
+  const concern = reply['writeConcernError'] as { errmsg: string } | undefined
+  if (concern) throw new TransientReplyError(`write concern not met: ${concern.errmsg}`)
+  return reply
+}

@@ -1,0 +1,270 @@
+import { DefinitionFollower } from '../apply/follow-definitions.ts'
+import { OwnedPartitions } from '../apply/owned-partitions.ts'
+import { SharedCatalogue } from '../apply/shared-catalogue.ts'
+import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
+import { repairDifferences } from '../commit/repair.ts'
+import { ReversePosition } from '../commit/reverse-position.ts'
+import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
+import type { Barriers } from '../coordination/barriers.ts'
+import type { Coordination } from '../coordination/coordination.ts'
+import type { SyncStore } from '../coordination/sync-store.ts'
+import type { Team } from '../coordination/team.ts'
+import { CollectionCopy } from '../copy/collection-copy.ts'
+import { DestinationTraits } from '../definitions/deferred-options.ts'
+import { DestinationDefinitions } from '../definitions/destination-definitions.ts'
+import { DestinationSharding } from '../definitions/destination-sharding.ts'
+import { listCollections, readCommitted } from '../definitions/listing.ts'
+import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
+import { DocumentWriter } from '../documents/write-identities.ts'
+import type { Catalogue } from '../domain/catalogue.ts'
+import { FatalError, StoppedError } from '../domain/errors.ts'
+import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import type { VerificationStore } from '../mongo/verification-store.ts'
+import { adaptDestination } from '../reverse/adapt.ts'
+import type { Throttle } from '../throttle/throttle.ts'
+
+export interface ReplicationParts {
+  source: Cluster
+  destination: Cluster
+  metadata: Metadata
+  record: SyncRecord
+  context: RetryContext
+  selection: Selection
+  coordination: Coordination
+  store: SyncStore
+  team: Team
+  /** Resolves when changes may be applied: nothing of a commit stands in the way. */
+  untilApplicable: () => Promise<void>
+  barriers: Barriers
+  throttle: Throttle
+  atStep: (step: string) => void
+}
+
+/** Everything that works on one sync between two pauses, built from what is stored. */
+export class Replication {
+  readonly catalogue: Catalogue
+  readonly commit: CommitParts
+  readonly #parts: ReplicationParts
+  readonly #shared: SharedCatalogue
+  readonly #definitions: DefinitionReconciler
+  readonly #writer: DocumentWriter
+  readonly #follower: DefinitionFollower
+  #highestOrder = Date.now() * 1_000
+  events: OwnedPartitions | null = null
+  copy: CollectionCopy | null = null
+
+  constructor(parts: ReplicationParts) {
+    this.#parts = parts
+    const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
+    this.#shared = new SharedCatalogue({ source, destination, metadata, coordination, context })
+    this.catalogue = this.#shared.catalogue
+    const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
+    const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
+    this.#definitions = new DefinitionReconciler({
+      source,
+      catalogue: this.catalogue,
+      metadata,
+      selection,
+      destination: destinationDefinitions,
+      context,
+      shardingEntries: record.configuration.sharding?.shardingEntries ?? [],
+      refuseExpiry: record.configuration.verification.enabled && record.configuration.buildIndexes === 'never',
+    })
+    this.#follower = new DefinitionFollower({
+      shared: this.#shared,
+      definitions: this.#definitions,
+      metadata,
+      coordination,
+      store,
+      barriers,
+      partitionCount: record.partitions,
+      context,
+      events: () => this.events,
+      atStep,
+    })
+    this.#writer = new DocumentWriter(destination, (entry) => this.#definitions.dropVanishedIndexes(entry))
+    this.commit = {
+      source,
+      destination,
+      selection,
+      catalogue: this.catalogue,
+      definitions: this.#definitions,
+      destinationDefinitions,
+      traits: new DestinationTraits(destination, context),
+      writer: this.#writer,
+      context,
+      reversePosition: record.configuration.reversible
+        ? new ReversePosition({
+            destination,
+            metadata,
+            team: parts.team,
+            context,
+            epoch: () => coordination.coordinatorEpoch,
+          })
+        : null,
+      restoreBalancer: () => restoreBalancer(destination, metadata),
+      atStep,
+    }
+  }
+
+  /** What is stored, and where the destination has each collection now. */
+  async load(): Promise<this> {
+    const { metadata } = this.#parts
+    await this.#shared.load()
+    // Ascending also when the clock was set back since the last run.
+    const highestOrder = await metadata.tombstones.highestOrder()
+    this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
+    const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
+    const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(copying.map(({ uuid }) => uuid)) : new Set()
+    for (const entry of copying) entry.hasTombstones = recorded.has(entry.uuid)
+    await this.#shared.findNames()
+    return this
+  }
+
+  /** Blocks the destination, creates every collection in its held-back form and stores the first position. */
+  async initialise(): Promise<void> {
+    const { destination, metadata, record, context } = this.#parts
+    await this.#blockDestination()
+    await metadata.createIndexes()
+    // A coordinator that has died may have begun it since this was loaded, and the source have renamed what it had created.
+    await this.#shared.lookAnew()
+    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
+    for (const database of await databasesOf(this.commit)) {
+      await this.#definitions.reconcile(database, 'all', 'copying')
+    }
+    await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
+  }
+
+  /**
+   * Takes back what a commit that is over had restored, and allowed: it may have died between the moment in which the destination
+   * was writable and the one in which that was stored.
+   */
+  async holdBack(): Promise<void> {
+    await this.#blockDestination()
+    await holdBackAgain(this.commit)
+  }
+
+  async #blockDestination(): Promise<void> {
+    const { destination, record, context } = this.#parts
+    if (!blocksDestination(record.configuration)) return
+    await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
+  }
+
+  /** Reconciles from the source what a verdict found different: documents by identity, definitions by database. */
+  async repair(store: VerificationStore): Promise<number> {
+    const { source, metadata, context } = this.#parts
+    const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
+    return await repairDifferences({ ...this.commit, store, documents })
+  }
+
+  /** After a reversal: makes the former source fit to be the destination. */
+  async adapt(): Promise<void> {
+    const { source, metadata, record, context } = this.#parts
+    await this.#shared.lookAnew()
+    await adaptDestination({
+      commit: this.commit,
+      metadata,
+      record,
+      superseded: new Metadata(source, context),
+      documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
+    })
+  }
+
+  readonly #nextOrder = (count: number): number => {
+    const first = this.#highestOrder + 1
+    this.#highestOrder += count
+    return first
+  }
+
+  /** Prepares both workers; neither runs yet. */
+  prepare(): void {
+    const { source, destination, metadata, record, context, coordination, selection } = this.#parts
+    const nextOrder = this.#nextOrder
+    const reload = (): Promise<void> => this.#shared.reload()
+    const events = new OwnedPartitions({
+      source,
+      metadata,
+      catalogue: this.catalogue,
+      documents: {
+        source,
+        metadata,
+        writer: this.#writer,
+        nextOrder,
+        whereabouts: (entry) => this.#shared.whereabouts(entry),
+      },
+      context,
+      coordination,
+      partitionCount: record.partitions,
+      selection,
+      reload: () => this.#reloadClaimed(),
+      follow: (...reached) => this.#follower.follow(...reached),
+      refuse: (event) => this.#definitions.refuseEvent(event),
+      isOnSource: async (database, uuid) => {
+        const listed = await retry(`listing ${database}`, context, () =>
+          readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
+        )
+        return listed.some((one) => one.uuid === uuid)
+      },
+    })
+    this.events = events
+    this.copy = new CollectionCopy({
+      source,
+      destination,
+      metadata,
+      catalogue: this.catalogue,
+      coordination,
+      partitionCount: record.partitions,
+      throttle: this.#parts.throttle,
+      context,
+      startTime: record.startTime,
+      nextOrder,
+      reload,
+      copyEnded: (entry) => events.copyEnded(entry),
+      countCopied: () => this.countCopied(),
+    })
+  }
+
+  /** Before partitions are applied that were another's: what it recorded must not come after what is recorded from now on. */
+  async #reloadClaimed(): Promise<void> {
+    // Whoever allows writes owns all partitions until that is recorded: seen open after the claim, it stays so while they are here.
+    await this.#parts.untilApplicable()
+    await this.#shared.reload()
+    if (this.#parts.coordination.isAlone) return
+    this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())
+  }
+
+  /** Applies events until drained, and beside that does the coordinator's part in every barrier if this is it. */
+  async applyEvents(): Promise<void> {
+    const { events } = this
+    if (!events) throw new FatalError('InternalError', 'events are to be applied before they were prepared')
+    const over = new AbortController()
+    let failure: unknown = null
+    const ended = AbortSignal.any([over.signal, this.#parts.context.signal])
+    const barriers = this.#follower.leadBarriers(ended).catch((error) => {
+      failure = error
+      events.drain()
+    })
+    try {
+      await events.run()
+    } finally {
+      over.abort()
+      await barriers
+      await this.#follower.keepingUp
+    }
+    if (failure && !(failure instanceof StoppedError)) throw failure
+  }
+
+  /** Takes what this instance has copied from what is stored. */
+  countCopied(): Promise<void> {
+    return this.#shared.countCopied()
+  }
+
+  /** Partitions that hold up a change of definitions. */
+  get barrierWaitsFor(): number[] {
+    return this.#follower.barrierWaitsFor
+  }
+}

@@ -1,0 +1,50 @@
+import fc from 'fast-check'
+import { Double, Int32, Long } from 'mongodb'
+import { describe, expect, test } from 'vitest'
+import { firstDifference } from '../../src/comparison/first-difference.ts'
+import { anyFields, documentOf } from '../domain/bson-arbitraries.ts'
+import { array, nested, type RawField, rawDocument } from '../support/bson-values.ts'
+
+const a: RawField = ['a', 1]
+const b: RawField = ['b', 2]
+
+describe('the first field that differs', () => {
+  test.each<[string, RawField[], RawField[], string]>([
+    ['a value', [a, b], [a, ['b', 3]], 'b'],
+    ['a numeric type', [['n', new Int32(1)]], [['n', Long.fromInt(1)]], 'n'],
+    ['another numeric type', [['n', new Double(1)]], [['n', Long.fromInt(1)]], 'n'],
+    ['the sign of zero', [['n', new Double(0)]], [['n', new Double(-0)]], 'n'],
+    ['the order', [a, b], [b, a], 'a'],
+    ['a field that is missing', [a, ['x', 0], b], [a, b], 'x'],
+    ['a field that is extra', [a, b], [a, ['x', 0], b], 'x'],
+    ['a field more at the end', [a], [a, b], 'b'],
+    ['a field less at the end', [a, b], [a], 'b'],
+    ['a name that is there twice', [a, b], [a, a, b], 'a'],
+    ['an embedded field', [['x', nested([a, ['y', nested([b])]])]], [['x', nested([a, ['y', nested([a])]])]], 'x.y.b'],
+    ['an element of an array', [['x', array([1, nested([a])])]], [['x', array([1, nested([b])])]], 'x.1.a'],
+    ['a length of an array', [['x', array([1, 2])]], [['x', array([1])]], 'x.1'],
+    ['a document for an array', [['x', nested([['0', 1]])]], [['x', array([1])]], 'x'],
+  ])('%s', (_, ours, theirs, path) => {
+    expect(firstDifference(rawDocument(ours), rawDocument(theirs))).toBe(path)
+  })
+
+  test('bytes that are no BSON have no path', () => {
+    const broken = rawDocument([a])
+    broken[4] = 0x55
+    expect(firstDifference(rawDocument([a]), broken)).toBe('')
+  })
+
+  test('is found whenever the bytes differ, and never when they do not', () => {
+    fc.assert(
+      fc.property(anyFields, anyFields, (one, other) => {
+        const [ours, theirs] = [documentOf(one), documentOf(other)]
+        expect(firstDifference(ours, ours)).toBe('')
+        // An empty path may also be that of a field without a name.
+        if (!ours.equals(theirs) && ![...one, ...other].some(({ name }) => name === '')) {
+          expect(firstDifference(ours, theirs)).not.toBe('')
+        }
+      }),
+      { numRuns: 1_000, seed: 3 },
+    )
+  })
+})

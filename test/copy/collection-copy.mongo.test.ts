@@ -1,0 +1,93 @@
+import { expect, it } from 'vitest'
+import type { Coordination } from '../../src/coordination/coordination.ts'
+import { CollectionCopy } from '../../src/copy/collection-copy.ts'
+import { planCopy } from '../../src/copy/plan-copy.ts'
+import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { Throttle } from '../../src/throttle/throttle.ts'
+import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+
+let clusters: TwoClusters
+emptiedClusters((two) => {
+  clusters = two
+})
+
+const partitions = 1
+
+/** The entry as another instance loads it: it does not know yet that the collection is planned. */
+async function unplanned(): Promise<CatalogueEntry> {
+  const entry = await clusters.entryOf('app', 'c', 'copying')
+  entry.planned = false
+  await clusters.metadata.collections.save([entry])
+  return entry
+}
+
+/** What the coordinator does, in its order: segments stored, the plan on record, segments claimable. */
+async function plan(entry: CatalogueEntry): Promise<void> {
+  const { segments, collections } = clusters.metadata
+  await segments.plan((await planCopy(clusters.source, entry)) ?? [])
+  await segments.open(await collections.savePlanned([entry]))
+}
+
+/** A follower's copy. `reload` reads the catalogue again; the caller decides what else happens just then. */
+function follower(
+  catalogue: Catalogue,
+  reload: () => Promise<void>,
+  copyEnded: (entry: CatalogueEntry) => Promise<void>,
+) {
+  return new CollectionCopy({
+    source: clusters.source,
+    destination: clusters.destination,
+    metadata: clusters.metadata,
+    catalogue,
+    coordination: {
+      leading: false,
+      token: 'follower#1',
+      members: ['coordinator', 'follower'],
+      coordinatorEpoch: 0,
+      isDead: () => false,
+    } as unknown as Coordination,
+    partitionCount: partitions,
+    throttle: new Throttle(3),
+    context: clusters.context,
+    startTime: clusters.source.latest,
+    nextOrder: clusters.dependencies.nextOrder,
+    reload,
+    copyEnded,
+    countCopied: async () => {},
+  })
+}
+
+// Judged by segments that were read before the plan, the collection had none open and its copy was ended at once.
+it.each(['before', 'after'] as const)(
+  'a follower ends no copy of a collection that the coordinator plans %s it reads the catalog',
+  async (moment) => {
+    for (const client of [clusters.sourceClient, clusters.destinationClient])
+      await client.db('app').createCollection('c')
+    await clusters.sourceClient
+      .db('app')
+      .collection('c')
+      .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
+    await appendNote(clusters.source, 'test')
+    const planner = await unplanned()
+    const catalogue = new Catalogue()
+    catalogue.add({ ...planner })
+    let reads = 0
+    const reload = async (): Promise<void> => {
+      reads += 1
+      if (reads === 1 && moment === 'before') await plan(planner)
+      for (const stored of await clusters.metadata.collections.load()) {
+        const known = catalogue.get(stored.uuid)
+        if (known) Object.assign(known, { planned: stored.planned || known.planned, state: stored.state })
+      }
+      if (reads === 1 && moment === 'after') await plan(planner)
+    }
+    const copiedAtEnd: number[] = []
+    const copy = follower(catalogue, reload, async ({ uuid }) => {
+      copiedAtEnd.push(await clusters.destinationClient.db('app').collection('c').countDocuments())
+      await clusters.metadata.collections.endCopy(uuid, new Map([[0, 1]]), partitions)
+    })
+    await copy.run()
+    expect(copiedAtEnd).toEqual([3])
+  },
+)

@@ -1,0 +1,153 @@
+import { Int32, Long } from 'mongodb'
+import { describe, expect, it } from 'vitest'
+import {
+  compareDefinitions,
+  type DefinitionStage,
+  type ListedDefinition,
+} from '../../src/definitions/compare-definitions.ts'
+import { heldBackIndex, heldBackOptions } from '../../src/domain/definition.ts'
+import { readFields } from '../../src/domain/raw-bson.ts'
+import { nested, type RawField, rawDocument } from '../support/bson-values.ts'
+
+const fieldsOf = (...fields: RawField[]) => readFields(rawDocument(fields))
+const index = (name: string, key: string, ...traits: RawField[]) =>
+  fieldsOf(['v', new Int32(2)], ['key', nested([[key, new Int32(1)]])], ['name', name], ...traits)
+const collection = (name: string, options: RawField[] = [], indexes: ListedDefinition['indexes'] = []) => ({
+  name,
+  type: 'collection',
+  options: fieldsOf(...options),
+  indexes,
+  shardKey: null,
+})
+const view = (name: string, on: string): ListedDefinition => ({
+  name,
+  type: 'view',
+  options: fieldsOf(['viewOn', on]),
+  indexes: [],
+  shardKey: null,
+})
+/** As it stands on the destination until the commit. */
+const heldBack = (one: ListedDefinition): ListedDefinition => ({
+  ...one,
+  options: heldBackOptions(one.options),
+  indexes: one.indexes.map((specification) => heldBackIndex(specification, one.options)),
+})
+const compare = (
+  source: ListedDefinition[],
+  destination: ListedDefinition[],
+  stage: DefinitionStage = 'heldBack',
+  buildsIndexes = true,
+) => compareDefinitions('app', source, destination, stage, buildsIndexes)
+
+const unique = ['unique', true] as const
+const prepared = ['prepareUnique', true] as const
+const hidden = ['hidden', true] as const
+const never = ['expireAfterSeconds', new Int32(2_147_483_647)] as const
+const expires = ['expireAfterSeconds', new Int32(60)] as const
+const capped: RawField[] = [
+  ['capped', true],
+  ['size', new Int32(4096)],
+  ['max', new Int32(10)],
+]
+const full = collection('things', capped, [index('u', 'u', unique), index('t', 't', expires), index('h', 'h', hidden)])
+
+describe('definitions while traits are held back', () => {
+  it('are equal in their held-back form', () => {
+    expect(compare([full, view('v', 'things')], [heldBack(full), view('v', 'things')])).toEqual([])
+  })
+
+  it.each([
+    ['unique', index('u', 'u', unique), 'u'],
+    ['prepareUnique', index('u', 'u', prepared), 'u'],
+  ])('differ by an index that is %s too early', (_, early, field) => {
+    const wanted = collection('things', [], [index('u', 'u', unique)])
+    expect(compare([wanted], [collection('things', [], [early])])).toEqual([
+      { namespace: 'app.things', kind: 'index', field },
+    ])
+  })
+
+  it('differ by a TTL that would expire documents already', () => {
+    const wanted = collection('things', [], [index('t', 't', expires)])
+    expect(compare([wanted], [wanted])).toEqual([{ namespace: 'app.things', kind: 'index', field: 't' }])
+  })
+})
+
+describe('definitions at the verdict', () => {
+  it('are equal with unique indexes prepared, sizes restored, TTL and hidden ones still held back', () => {
+    const standing = collection('things', capped, [index('u', 'u', prepared), index('t', 't', never), index('h', 'h')])
+    expect(compare([full], [standing], 'prepared')).toEqual([])
+  })
+
+  it('take numbers of another type for equal, as the server widens them', () => {
+    const wide: RawField[] = [
+      ['capped', true],
+      ['size', new Long(4096)],
+      ['max', new Long(10)],
+    ]
+    expect(compare([collection('log', capped)], [collection('log', wide)], 'prepared')).toEqual([])
+  })
+
+  it.each([[0], [-1], [2 ** 31 - 1]])('take a maximum of %i for none', (max) => {
+    const without = capped.slice(0, 2)
+    const standing = collection('log', [...without, ['max', new Int32(max)]])
+    expect(compare([collection('log', without)], [standing], 'prepared')).toEqual([])
+  })
+
+  it.each([
+    ['another size', [capped[0], ['size', new Int32(8192)], capped[2]] as RawField[], 'size'],
+    ['another maximum', [capped[0], capped[1], ['max', new Int32(11)]] as RawField[], 'max'],
+  ])('differ by %s', (_, options, field) => {
+    expect(compare([collection('log', capped)], [collection('log', options)], 'prepared')).toEqual([
+      { namespace: 'app.log', kind: 'option', field },
+    ])
+  })
+
+  it('differ by an index that is hidden on the destination alone, or not unique', () => {
+    const wanted = collection('things', [], [index('a', 'a'), index('u', 'u', unique)])
+    const standing = collection('things', [], [index('a', 'a', hidden), index('u', 'u')])
+    expect(compare([wanted], [standing], 'prepared').map(({ field }) => field)).toEqual(['a', 'u'])
+  })
+})
+
+describe('definitions at any time', () => {
+  it('differ by a collection that is missing, is a view, or is nobody’s', () => {
+    const source = [collection('a'), collection('b')]
+    const destination = [view('b', 'a'), collection('c')]
+    expect(compare(source, destination)).toEqual([
+      { namespace: 'app.a', kind: 'collection' },
+      { namespace: 'app.b', kind: 'collection' },
+      { namespace: 'app.c', kind: 'collection', by: 'foreignWrite' },
+    ])
+  })
+
+  it.each([
+    ['missing', [], ['a']],
+    ['extra', [index('a', 'a'), index('x', 'x')], ['x']],
+    ['another key', [index('a', 'b')], ['a']],
+    ['sparse', [index('a', 'a', ['sparse', true])], ['a']],
+  ])('differ by an index: %s', (_, indexes, fields) => {
+    const found = compare([collection('c', [], [index('a', 'a')])], [collection('c', [], indexes)], 'prepared')
+    expect(found.map(({ field }) => field)).toEqual(fields)
+  })
+
+  it('leave a missing index to the commit, which builds it or is refused', () => {
+    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'heldBack')).toEqual([])
+  })
+
+  it('do not ask for indexes that were never to be built', () => {
+    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'heldBack', false)).toEqual([])
+  })
+
+  it('let one of two indexes that differ in their traits alone stand for both', () => {
+    const twins = collection('c', [], [index('a', 'a'), index('b', 'a', unique)])
+    expect(compare([twins], [collection('c', [], [index('a', 'a')])])).toEqual([])
+  })
+
+  it('do not differ by what names a past, nor by what collMod makes explicit', () => {
+    const standing = collection('c', [
+      ['validationLevel', 'strict'],
+      ['validationAction', 'error'],
+    ])
+    expect(compare([collection('c', [['temp', true]])], [standing])).toEqual([])
+  })
+})

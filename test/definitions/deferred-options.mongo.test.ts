@@ -1,0 +1,108 @@
+import { Long } from 'mongodb'
+import { beforeEach, expect, it } from 'vitest'
+import { DestinationTraits } from '../../src/definitions/deferred-options.ts'
+import { listCollections, listIndexes } from '../../src/definitions/listing.ts'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { StoppedError } from '../../src/domain/errors.ts'
+import { testContext } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
+import { failPoint } from '../support/fail-point.ts'
+
+const one = oneSet()
+beforeEach(async () => {
+  await one.client.db('app').dropDatabase()
+})
+
+const capped = { capped: true, size: 4_096 }
+
+/** A capped collection with a unique index, as it stands. */
+async function entryOf(): Promise<CatalogueEntry> {
+  const app = one.client.db('app')
+  await app.createCollection('log', capped)
+  await app.collection('log').createIndex({ a: 1 }, { unique: true })
+  const [listed] = await listCollections(one.cluster, 'app', 'log')
+  if (!listed) throw new Error('it was just created')
+  const indexes = (await listIndexes(one.cluster, 'app', listed.uuid)) ?? []
+  const wanted = { options: listed.options, indexes }
+  return { database: 'app', name: 'log', destinationUUID: listed.uuid, wanted } as CatalogueEntry
+}
+
+const sizeOf = async (name: string): Promise<unknown> => {
+  const [listed] = await one.client.db('app').listCollections({ name }).toArray()
+  return (listed as { options?: { size?: unknown } })?.options?.size
+}
+
+it('are held back, and put back, under the name the collection has now', async () => {
+  const entry = await entryOf()
+  await one.client.db('app').collection('log').rename('journal')
+  const traits = new DestinationTraits(one.cluster, testContext())
+  await traits.holdBack([entry])
+  expect(Number(await sizeOf('journal'))).toBeGreaterThan(Long.fromNumber(1e9).toNumber())
+  await traits.restoreCapped([entry])
+  expect(await sizeOf('journal')).toBe(capped.size)
+})
+
+it('of a collection that is gone are nobody’s: its drop is still to be followed', async () => {
+  const entry = await entryOf()
+  await one.client.db('app').collection('log').drop()
+  const traits = new DestinationTraits(one.cluster, testContext())
+  for (const step of ['holdBack', 'restoreCapped', 'prepareIndexes', 'restoreExpiry', 'finishIndexes'] as const) {
+    await traits[step]([entry])
+  }
+})
+
+const many = 96
+const expireAfterSeconds = 3_600
+
+/** Collections that want a TTL index each, which stands on them without expiring anything yet. */
+async function expiring(): Promise<CatalogueEntry[]> {
+  const app = one.client.db('app')
+  const names = Array.from({ length: many }, (_, at) => `of${at}`)
+  for (const name of names) await app.collection(name).createIndex({ at: 1 }, { expireAfterSeconds })
+  const listed = await listCollections(one.cluster, 'app')
+  const [first] = listed
+  const indexes = first ? ((await listIndexes(one.cluster, 'app', first.uuid)) ?? []) : []
+  const entries = listed.map(({ name, uuid, options }) => {
+    return { database: 'app', name, destinationUUID: uuid, wanted: { options, indexes } } as CatalogueEntry
+  })
+  await new DestinationTraits(one.cluster, testContext()).holdBack(entries)
+  expect(await restored(entries)).toBe(0)
+  return entries
+}
+
+async function restored(entries: CatalogueEntry[]): Promise<number> {
+  const all = await Promise.all(entries.map(({ name }) => one.client.db('app').collection(name).indexes()))
+  return all.flat().filter((index) => index['expireAfterSeconds'] === expireAfterSeconds).length
+}
+
+/** The server waits before each collMod. */
+const delayed = (blockTimeMS: number) =>
+  failPoint(one.client, 'failCommand', {
+    ...{ failCommands: ['collMod'], appName: 'tandem-test', blockConnection: true, blockTimeMS },
+  })
+
+it('of many TTL indexes are put back many at a time', async () => {
+  const entries = await expiring()
+  const blockTimeMS = 500
+  await using _slow = await delayed(blockTimeMS)
+  const began = performance.now()
+  await new DestinationTraits(one.cluster, testContext()).restoreExpiry(entries)
+  // One after another it would be 48 s.
+  expect(performance.now() - began).toBeLessThan((many * blockTimeMS) / 4)
+  expect(await restored(entries)).toBe(many)
+})
+
+it('are put back no further once told to stop', async () => {
+  const entries = await expiring()
+  const context = testContext()
+  await using slow = await delayed(1_000)
+  const restoring = new DestinationTraits(one.cluster, context).restoreExpiry(entries)
+  await slow.reached()
+  context.stop()
+  await expect(restoring).rejects.toBeInstanceOf(StoppedError)
+  await slow.release()
+  expect(await restored(entries)).toBeLessThanOrEqual(32)
+  // What comes after that begins anew.
+  await new DestinationTraits(one.cluster, testContext()).restoreExpiry(entries)
+  expect(await restored(entries)).toBe(many)
+})

@@ -1,0 +1,85 @@
+import type { Db } from 'mongodb'
+import { expect, it } from 'vitest'
+import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
+import { findDiffering } from '../../src/definitions/differing-definitions.ts'
+import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
+import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+
+/** Which collections the last read of all definitions at a commit finds different, and that it names no others. */
+
+let two: TwoClusters
+emptiedClusters((clusters) => {
+  two = clusters
+})
+
+const source = (): Db => two.sourceClient.db('app')
+const destination = (): Db => two.destinationClient.db('app')
+
+async function createSource(): Promise<void> {
+  await source().createCollection('capped', { capped: true, size: 10_000, max: 5 })
+  await source().createCollection('collated', { collation: { locale: 'de', strength: 1 } })
+  await source().createCollection('view', { viewOn: 'things', pipeline: [] })
+  await source()
+    .collection('things')
+    .createIndexes([
+      { key: { u: 1 }, name: 'u', unique: true },
+      { key: { at: 1 }, name: 'at', expireAfterSeconds: 3_600 },
+      { key: { h: 1 }, name: 'h', hidden: true },
+      { key: { text: 'text' }, name: 'text' },
+      { key: { p: 1 }, name: 'p', partialFilterExpression: { p: { $gt: 5 } } },
+    ])
+  await source().command({ collMod: 'things', index: { name: 'at', expireAfterSeconds: 7_200 } })
+  await two.sourceClient.db('other').collection('things').createIndex({ a: 1 })
+}
+
+async function followed() {
+  const { metadata, context } = two
+  const catalogue = new Catalogue()
+  const selection = new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null })
+  const definitions = new DestinationDefinitions(two.destination, 'beforeDataCopy')
+  const reconciler = new DefinitionReconciler({
+    ...{ source: two.source, catalogue, metadata, selection, destination: definitions, context },
+  })
+  for (const database of ['app', 'other']) await reconciler.reconcile(database, 'all', 'copied')
+  const differing = async () => {
+    const { databases } = await findDiffering({
+      ...{ source: two.source, destination: two.destination, selection, catalogue },
+      isFollowed: (...definition) => definitions.isFollowed(...definition),
+      moved: (placements) => reconciler.moved(placements),
+    })
+    return databases
+  }
+  const named = async () =>
+    [...(await differing())].map(([database, uuids]) => [database, [...uuids].map((uuid) => catalogue.get(uuid)?.name)])
+  return { reconciler, differing, named }
+}
+
+it.each([
+  ['an option', ['capped'], () => source().command({ collMod: 'capped', validator: { a: 1 } })],
+  ['an index', ['things'], () => source().collection('things').createIndex({ more: 1 })],
+  ['an expiry', ['things'], () => source().command({ collMod: 'things', index: { name: 'p', expireAfterSeconds: 5 } })],
+  ['a name', ['collated'], () => source().collection('collated').rename('renamed')],
+  ['a drop', ['collated'], () => source().collection('collated').drop()],
+  ['a collection', [], () => source().createCollection('new')],
+  ['a view', [], () => source().command({ collMod: 'view', viewOn: 'collated', pipeline: [] })],
+  [
+    'an option of the destination',
+    ['collated'],
+    () => destination().command({ collMod: 'collated', validator: { a: 1 } }),
+  ],
+  ['an index of the destination', ['things'], () => destination().collection('things').createIndex({ foreign: 1 })],
+  ['an index dropped on the destination', ['things'], () => destination().collection('things').dropIndex('text')],
+  ['a view dropped on the destination', [], () => destination().dropCollection('view')],
+])('%s that changed is found, and nothing else before or once it is followed', async (name, names, change) => {
+  await createSource()
+  const { reconciler, differing, named } = await followed()
+  expect(await named()).toEqual([])
+  await change()
+  expect(await named()).toEqual([['app', names]])
+  // As at a commit, which refuses what is new.
+  const state = name === 'a collection' ? 'copied' : 'refused'
+  for (const [database, touched] of await differing()) await reconciler.reconcile(database, touched, state)
+  expect(await named()).toEqual([])
+})

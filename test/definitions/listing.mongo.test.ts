@@ -1,0 +1,42 @@
+import type { Binary } from 'mongodb'
+import { expect, it } from 'vitest'
+import { listIndexes } from '../../src/definitions/listing.ts'
+import { indexName } from '../../src/domain/definition.ts'
+import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { oneSet } from '../mongo/one-set.ts'
+import { failPoint } from '../support/fail-point.ts'
+
+/** What is read of a catalogue while it changes, and what a note in the oplog says of writes on their way. */
+
+const one = oneSet()
+
+it('an index that is still being built is not listed: it may yet be given up', async () => {
+  const collection = one.client.db('app').collection('built')
+  await collection.insertMany([{ n: 1 }, { n: 2 }])
+  await collection.createIndex({ ready: 1 })
+  const [info] = await one.client.db('app').listCollections({ name: 'built' }).toArray()
+  const uuid = fromUuid((info as unknown as { info: { uuid: Binary } }).info.uuid)
+  const names = async () => (await listIndexes(one.cluster, 'app', uuid))?.map(indexName)
+  await using building = await failPoint(one.client, 'hangAfterStartingIndexBuild', {})
+  const built = collection.createIndex({ n: 1 })
+  await building.reached()
+  expect(await names()).toEqual(['ready_1'])
+  await building.release()
+  await built
+  expect(await names()).toEqual(['ready_1', 'n_1'])
+})
+
+it('a note is answered when what had its time before it can be read', async () => {
+  const collection = one.client.db('app').collection<{ _id: number }>('late')
+  await collection.insertOne({ _id: 0 })
+  const name = 'sleepBetweenInsertOpTimeGenerationAndLogOp'
+  await using sleeping = await failPoint(one.client, name, { waitForMillis: 3_000 }, { times: 1 })
+  const late = collection.insertOne({ _id: 1 })
+  await sleeping.reached()
+  await appendNote(one.cluster, 'test')
+  // Not told to wait for any time: what the majority has by now.
+  const reply = await one.cluster.read('app', { find: 'late', readConcern: { level: 'majority' } })
+  expect(reply['cursor'].firstBatch).toHaveLength(2)
+  await late
+})
