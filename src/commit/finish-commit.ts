@@ -120,6 +120,11 @@ export async function restoreExpiry({ atStep, traits, catalogue }: CommitParts):
   await traits.restoreExpiry(catalogue.entries())
 }
 
+/** Documents expire on the destination no more, for a verdict that follows restoreExpiry. May be repeated. */
+export async function holdBackExpiry({ traits, catalogue }: CommitParts): Promise<void> {
+  await traits.holdBackExpiry(catalogue.entries())
+}
+
 /**
  * A commit that failed or died before `canWrite` begins again from event application, because the source may have been
  * written meanwhile. Constraints it had put back would refuse documents on their way: they are deferred again.

@@ -94,6 +94,15 @@ export class DestinationTraits {
     await this.#run(changes)
   }
 
+  /** Undoes restoreExpiry. */
+  async holdBackExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+    const changes = await this.#indexChanges(entries, known, any, (entry, wanted, { expireAfterSeconds }) => {
+      if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
+      return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
+    })
+    await this.#run(changes)
+  }
+
   /**
    * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes: for a commit that begins again, and for a cluster that
    * a reversal makes the destination. TTL first, so that nothing expires while the rest is done.
@@ -101,11 +110,7 @@ export class DestinationTraits {
   async holdBack(all: CatalogueEntry[]): Promise<void> {
     const entries = all.filter(({ destinationUUID }) => destinationUUID)
     const known = await this.read(entries)
-    const expiring = await this.#indexChanges(entries, known, any, (entry, wanted, { expireAfterSeconds }) => {
-      if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
-      return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
-    })
-    await this.#run(expiring)
+    await this.holdBackExpiry(entries, known)
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const widened = await this.#changes(capped, known, (entry, { options }) => {
       const max = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}

@@ -1,6 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
-import { type CommitParts, finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
+import {
+  type CommitParts,
+  finishIndexes,
+  holdBackExpiry,
+  prepareToWrite,
+  restoreExpiry,
+} from '../commit/finish-commit.ts'
 import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
@@ -25,6 +31,18 @@ const verifierPollMS = 50
 const lateWritesLimitMS = 30_000
 /** So many take a while to apply, and more expire meanwhile: they are looked for again before the verifier comes to them. */
 const manyExpired = 10_000
+
+/** The steps before the decision in which nothing is applied any more, and which one each follows. */
+const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', decide: 'verify' } as const
+
+interface Begun {
+  abortsBefore: number
+  /**
+   * This process has not done the step before in this term: another coordinator may have died in the middle of this one, or of what
+   * follows it.
+   */
+  takenOver: boolean
+}
 
 /** By the names of `lastRehearsal.steps`. */
 const stepNames: Record<string, string> = {
@@ -63,6 +81,8 @@ export class CommitSteps {
   /** The source is known to have done nothing between the commit point and this time but let documents expire. */
   #quietUntil: ClusterTime = 0n
   #loadedFor = ''
+  /** The step that this process has done to its end last, in which attempt and term. */
+  #done = ''
 
   constructor(parts: CommitStepsParts) {
     this.#parts = parts
@@ -111,15 +131,16 @@ export class CommitSteps {
 
   /** Every instance has applied everything up to the commit point. */
   applyAll(left: AbortSignal): Promise<CoordinatorReport> {
-    return this.#finish(left, { type: 'commit.applied' }, async () => {}, true)
+    return this.#finish('applyAll', left, { type: 'commit.applied' }, async () => {})
   }
 
   /** Restores on the destination what was deferred. */
   prepare(left: AbortSignal): Promise<CoordinatorReport> {
     const { configuration, context, verification } = this.#parts
-    return this.#finish(left, { type: 'commit.prepared' }, async () => {
+    return this.#finish('prepare', left, { type: 'commit.prepared' }, async ({ takenOver }) => {
       this.timing.next('prepare')
       const replication = await this.#loadForAttempt()
+      if (takenOver) await replication.holdBack()
       await this.#refuseUntold(replication)
       await retry('following views', context, () => replication.commit.definitions.followUntoldViews())
       await verification.checkDefinitions(configuration, 'heldBack')
@@ -129,21 +150,23 @@ export class CommitSteps {
 
   /** Both clusters hold the same, and the source is quiet. Fails with VerificationFailed or SourceWritten. */
   verify(left: AbortSignal): Promise<CoordinatorReport> {
-    return this.#finish(left, { type: 'commit.verified' }, () => this.#verify())
+    return this.#finish('verify', left, { type: 'commit.verified' }, (begun) => this.#verify(begun))
   }
 
-  async #verify(): Promise<void> {
+  async #verify({ takenOver }: Begun): Promise<void> {
     const { configuration, verification, runs } = this.#parts
     const commitPoint = this.#commitPoint
     this.timing.next('verify')
-    await this.#loadForAttempt()
+    const { commit } = await this.#loadForAttempt()
+    // `decide` may have restored it, and leads back here in another coordinator's term.
+    if (takenOver) await holdBackExpiry(commit)
     this.#parts.applied(commitPoint)
     this.#parts.atStep('verify')
     // Before the verifier reads the last changes: what changes on the destination after that belongs to a reversal.
     this.#parts.atStep('reversePosition')
-    await this.finishing.commit.reversePosition?.take()
+    await commit.reversePosition?.take()
     const applyLate = async (since: ClusterTime): Promise<number> => {
-      const { until, expired } = await applyLateDeletes(this.finishing.commit, since)
+      const { until, expired } = await applyLateDeletes(commit, since)
       this.#quietUntil = until
       // The verifier holds what expired until it may compare it, and reads no further once it holds too much.
       this.#parts.applied(until)
@@ -164,9 +187,10 @@ export class CommitSteps {
     const { configuration, context, verification, runs } = this.#parts
     let decision: CoordinatorReport | null = null
     return this.#finish(
+      'decide',
       left,
       () => decision as CoordinatorReport,
-      async (abortsBefore) => {
+      async ({ abortsBefore }) => {
         this.timing.next('lastCheck')
         await this.#loadForAttempt()
         const { commit } = this.finishing
@@ -220,10 +244,10 @@ export class CommitSteps {
    * failed with, and changes are applied again.
    */
   async #finish(
+    step: keyof typeof stepBefore,
     left: AbortSignal,
     report: CoordinatorReport | (() => CoordinatorReport),
-    work: (abortsBefore: number) => Promise<void>,
-    applied = false,
+    work: (begun: Begun) => Promise<void>,
   ): Promise<CoordinatorReport> {
     const { coordination, team, runs } = this.#parts
     const { aborts } = team.sync.context
@@ -233,11 +257,15 @@ export class CommitSteps {
       await this.#parts.lead()
       // Partitions of a coordinator that died were taken by an instance that came late: it may not apply them now, and would never
       // give them back. The attempt begins anew, and that instance takes part in it.
-      isShared = !applied && !coordination.hasEverything && coordination.otherOwners.length > 0
+      isShared = step !== 'applyAll' && !coordination.hasEverything && coordination.otherOwners.length > 0
       if (isShared) return
       await team.alone(runs.signal)
+      const { term, attempt } = team.worked
+      const takenOver = this.#done !== `${stepBefore[step]} ${attempt} ${term}`
+      this.#done = ''
       try {
-        await work(aborts)
+        await work({ abortsBefore: aborts, takenOver })
+        this.#done = `${step} ${attempt} ${term}`
       } catch (error) {
         if (!(error instanceof FatalError) || error.failure === 'LeaseLost' || !this.#isRehearsal) throw error
         await this.#endRehearsal(aborts, error.failure, error.message)

@@ -1,9 +1,9 @@
 import { afterEach, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { ended } from '../support/cutover.ts'
-import { seedForCutover } from '../support/cutover-data.ts'
+import { expireAfterSeconds, seedForCutover } from '../support/cutover-data.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { startSync } from '../support/tandem-process.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** Another instance takes over from a coordinator that died in the middle of a commit. */
@@ -17,12 +17,12 @@ afterEach(async () => {
   team = null
 })
 
-it('a verdict counts only in the term in which it was reached: what changed on the destination since is named by the successor', async () => {
+/** The coordinator of two instances dies at this step of a commit, as by kill -9. Returns the other instance. */
+async function successorOfOneThatDiesAt(step: string): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
   team = await startTeam([], clusters)
-  // Between the verdict and the decision that users may write on the destination.
-  const first = await team.start('a', { faults: { crashAt: 'restoreExpiry' } })
+  const first = await team.start('a', { faults: { crashAt: step } })
   await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
   await startSync(first)
   const successor = await team.start('b')
@@ -32,6 +32,12 @@ it('a verdict counts only in the term in which it was reached: what changed on t
   expect(coordinatorID).toBe('a')
   expectAccepted(await team.post('commit'))
   await vi.waitFor(() => expect(first.isRunning()).toBe(false), patience)
+  return successor
+}
+
+it('a verdict counts only in the term in which it was reached: what changed on the destination since is named by the successor', async () => {
+  // Between the verdict and the decision that users may write on the destination.
+  const successor = await successorOfOneThatDiesAt('restoreExpiry')
   await pair.destinationClient.db('app').command({
     update: 'things',
     updates: [{ q: { _id: 7 }, u: { $set: { by: 'a foreign write' } } }],
@@ -44,4 +50,15 @@ it('a verdict counts only in the term in which it was reached: what changed on t
     mismatches: [{ namespace: 'app.things', kind: 'content', id: { $numberInt: '7' }, by: 'foreignWrite' }],
     total: 1,
   })
+})
+
+it.each([
+  ['prepareIndexes', 'capped collections have their sizes back'],
+  ['decide', 'documents may expire on the destination again'],
+])('the coordinator dies at %s, when %s: that is no difference to the successor', async (step) => {
+  const successor = await successorOfOneThatDiesAt(step)
+  const { state, failure } = await ended(successor)
+  expect([state, failure]).toEqual(['COMMITTED', undefined])
+  const [, index] = await pair.destinationClient.db('app').collection('expiring').indexes()
+  expect(index?.['expireAfterSeconds']).toBe(expireAfterSeconds)
 })
