@@ -14,10 +14,10 @@ import type { InstancesReport } from './domain/instances.ts'
 import type { Journal } from './domain/journal.ts'
 import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
 import type { Mismatch } from './domain/mismatch.ts'
+import type { PeerAnswers, PeerCommand } from './domain/peer-command.ts'
 import type { Progress } from './domain/progress.ts'
 import type { RedisTls } from './domain/redis-url.ts'
 import type { StartConfiguration } from './domain/start-request.ts'
-import type { TeamAnswers, TeamCommand } from './domain/team-command.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
@@ -27,7 +27,7 @@ import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { CommandTrail } from './session/command-trail.ts'
 import { clusterNames, findStoredSync } from './session/find-stored.ts'
 import { idleProgress } from './session/report-progress.ts'
-import { Story } from './session/story.ts'
+import { StateLog } from './session/state-log.ts'
 import { SyncInstance } from './session/sync-instance.ts'
 
 export interface ComposeOptions {
@@ -135,7 +135,7 @@ export class ComposedInstance implements Instance {
     await (await this.#whenReady()).reverse()
   }
 
-  async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
+  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
     return await (await this.#whenReady()).sendToAll(command, request)
   }
 
@@ -227,7 +227,7 @@ export class ComposedInstance implements Instance {
     if (redis !== null) this.#redis = await openRedis(redis, redisTls, facts)
     const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context)
     const stored = await findStored()
-    const story = new Story(journal, () => context.monitor.current?.what)
+    const story = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
       clusters: this.#clusters,
       addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },

@@ -2,7 +2,7 @@ import { Hono } from 'hono'
 import * as v from 'valibot'
 import { refusalStatus } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
-import { type TeamAnswers, type TeamCommand, teamCommands } from '../domain/team-command.ts'
+import { type PeerAnswers, type PeerCommand, teamCommands } from '../domain/peer-command.ts'
 import { wrongMethod } from './answers.ts'
 import type { RefusalVariables } from './audit-commands.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
@@ -19,7 +19,7 @@ const answers = v.pipe(
 )
 const allAcceptedSchema = objectOf({ success: v.literal(true), answers })
 
-const summaries: Record<TeamCommand, string> = {
+const summaries: Record<PeerCommand, string> = {
   pause: 'Sends pause to every living instance.',
   resume: 'Sends resume to every living instance.',
   commit: 'Sends commit to every living instance.',
@@ -52,7 +52,7 @@ export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVa
 }
 
 /** The first refusal speaks for all of them; `answers` has each. */
-function renderAnswers(given: TeamAnswers) {
+function renderAnswers(given: PeerAnswers) {
   const answers = Object.fromEntries(given)
   const [refused] = [...given].flatMap(([id, answer]) => (answer.success ? [] : [{ id, ...answer }]))
   if (!refused) return { status: 200 as const, body: { success: true, answers } }

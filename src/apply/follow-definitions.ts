@@ -82,7 +82,7 @@ export class DefinitionFollower {
     await barriers.reach(time, touched, partitions)
     if (this.#cameTo !== time) journal?.('barrier reached', { clusterTime, databases, partitions })
     this.#cameTo = time
-    coordination.nudge()
+    coordination.notify()
     this.#waits = true
     let seen: SeenDatabase[] | null = null
     try {
@@ -148,7 +148,7 @@ export class DefinitionFollower {
         databases: [...barrier.touched.keys()],
         seconds: secondsSince(began),
       })
-      coordination.nudge()
+      coordination.notify()
       await barriers.forget(all.map(timeOf).reduce(earlierOf))
     }
   }
@@ -171,7 +171,7 @@ export class DefinitionFollower {
     this.#keptUpAt = now
     const { shared, definitions, coordination, store, context } = this.#parts
     if (coordination.leading) {
-      const changed = await retry('looking for changes of shard keys', context, () => definitions.changedUntold())
+      const changed = await retry('looking for changes of shard keys', context, () => definitions.silentlyChanged())
       if (changed.length === 0) return
       // It has no time that instances could agree on for a barrier: where several share the events, it is followed at commit.
       if (!coordination.ownsAll) return await shared.exclusively(() => definitions.noteMoved(changed))

@@ -93,7 +93,7 @@ export class OwnedPartitions {
   }
 
   /** A commit is about to ask for `drainTo`: what the server holds open until then would delay it. */
-  hurry(hurried: boolean): void {
+  expedite(hurried: boolean): void {
     if (this.#current) this.#current.hurried = hurried
   }
 

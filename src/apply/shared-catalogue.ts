@@ -100,7 +100,7 @@ export class SharedCatalogue {
    * An instance that got its partitions after a barrier was reached, and reads events from before it, finds the destination
    * beyond what its catalogue says; beyond what is stored, too, if a coordinator has died half-way.
    */
-  async whereabouts(entry: CatalogueEntry): Promise<boolean> {
+  async locate(entry: CatalogueEntry): Promise<boolean> {
     const { source, destination } = this.#parts
     await this.reload()
     const known = this.catalogue.get(entry.uuid)

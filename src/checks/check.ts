@@ -100,7 +100,7 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
 }
 
 /** Of a look that is good to have: what a cluster does not tell this user, or does not know, is null. */
-export async function unlessUntold<T>(look: Promise<T>): Promise<T | null> {
+export async function ifAllowed<T>(look: Promise<T>): Promise<T | null> {
   return await look.catch((error) => {
     if (codeOf(error) === undefined || isTransient(error)) throw error
     return null

@@ -1,16 +1,16 @@
 import type { Document } from 'mongodb'
 import { listDatabases } from '../definitions/listing.ts'
-import { type Check, unlessUntold } from './check.ts'
+import { type Check, ifAllowed } from './check.ts'
 
 /** An estimate: compression differs, and the oplog takes its share. */
 export const checkDisk: Check = async ({ source, destination }) => {
   let needed = 0
   for (const database of await listDatabases(source)) {
-    const stats = await unlessUntold(source.read(database, { dbStats: 1 }))
+    const stats = await ifAllowed(source.read(database, { dbStats: 1 }))
     if (!stats) return []
     needed += Number(stats['storageSize'] ?? 0) + Number(stats['indexSize'] ?? 0)
   }
-  const free = freeOf(await unlessUntold(destination.read('admin', { dbStats: 1 })))
+  const free = freeOf(await ifAllowed(destination.read('admin', { dbStats: 1 })))
   if (free === null || needed < free) return []
   return [
     {

@@ -3,7 +3,7 @@ import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { type Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
-import { type Check, unlessUntold } from './check.ts'
+import { type Check, ifAllowed } from './check.ts'
 
 /** In all: every `_id` of every sharded collection is read, from its index. What is not done by then is told as not checked. */
 const lookMS = 10_000
@@ -58,7 +58,7 @@ async function duplicatesOf(
     if (codeOf(error) === code.maxTimeMSExpired) return null
     throw error
   })
-  const found = await unlessUntold(look)
+  const found = await ifAllowed(look)
   return found && found.length > 0
 }
 

@@ -1,7 +1,7 @@
 import { listDatabases } from '../definitions/listing.ts'
 import { oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import { oplogWindowOf } from '../mongo/oplog-window.ts'
-import { type Check, unlessUntold } from './check.ts'
+import { type Check, ifAllowed } from './check.ts'
 
 /** Bytes that are copied in a second on modest machines: what a short window is measured by, no promise. */
 const copiedPerSecond = 20_000_000
@@ -10,11 +10,11 @@ const copiedPerSecond = 20_000_000
 export const checkOplogWindow: Check = async ({ source, facts }) => {
   // A router does not show the shards' oplogs.
   if (facts.source.topology !== 'replicaSet') return []
-  const seconds = await unlessUntold(oplogWindowOf(source))
+  const seconds = await ifAllowed(oplogWindowOf(source))
   if (seconds === null) return []
   let bytes = 0
   for (const database of await listDatabases(source)) {
-    bytes += Number((await unlessUntold(source.read(database, { dbStats: 1 })))?.['dataSize'] ?? 0)
+    bytes += Number((await ifAllowed(source.read(database, { dbStats: 1 })))?.['dataSize'] ?? 0)
   }
   const needed = Math.max(oplogWindowMinSeconds, 2 * Math.ceil(bytes / copiedPerSecond))
   if (seconds >= needed) return []

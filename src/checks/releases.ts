@@ -1,7 +1,7 @@
 import type { Finding } from '../domain/finding.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
-import { type Check, problem, unlessUntold } from './check.ts'
+import { type Check, ifAllowed, problem } from './check.ts'
 
 /**
  * Patch releases of the source whose change streams are known to be wrong, per series up to and with: events of collections that
@@ -42,7 +42,7 @@ async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterF
   const [series = ''] = /^\d+\.\d+/.exec(version) ?? []
   // A router has none of its own, and its users see the config servers' as little as it does.
   if (topology === 'sharded') return []
-  const reply = await unlessUntold(cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 }))
+  const reply = await ifAllowed(cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 }))
   const found = reply?.['featureCompatibilityVersion'] as
     | { version?: string; targetVersion?: string; previousVersion?: string }
     | undefined

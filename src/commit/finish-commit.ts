@@ -1,4 +1,4 @@
-import type { DestinationTraits, ExistingDefinitions } from '../definitions/deferred-options.ts'
+import type { DeferredOptions, ExistingDefinitions } from '../definitions/deferred-options.ts'
 import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { findDiffering } from '../definitions/differing-definitions.ts'
 import { listDatabases } from '../definitions/listing.ts'
@@ -22,7 +22,7 @@ export interface CommitParts {
   catalogue: Catalogue
   definitions: DefinitionReconciler
   destinationDefinitions: DestinationDefinitions
-  traits: DestinationTraits
+  deferredOptions: DeferredOptions
   writer: DocumentWriter
   context: RetryContext
   /** Where a reversed stream would begin; null in a sync that is not reversible. */
@@ -51,7 +51,7 @@ const databasesAtOnce = 4
  * prepareUnique. One pass over each cluster decides which collections a step has to touch. Every step may be repeated.
  */
 export async function prepareToWrite(parts: CommitParts): Promise<void> {
-  const { source, destination, catalogue, traits } = parts
+  const { source, destination, catalogue, deferredOptions: traits } = parts
   parts.atStep('audit')
   const found = await reconcileDiffering(parts)
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
@@ -67,7 +67,7 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   )
   await traits.restoreCapped(capped, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), (entry) =>
-    parts.destinationDefinitions.buildTwins(entry, 'unique'),
+    parts.destinationDefinitions.buildConflicting(entry, 'unique'),
   )
   parts.atStep('prepareIndexes')
   await traits.prepareIndexes(entries, existing)
@@ -115,7 +115,7 @@ async function each(
  * Documents may expire on the destination again: the last change there before the decision. Only collections with a TTL index are
  * touched. May be repeated.
  */
-export async function restoreExpiry({ atStep, traits, catalogue }: CommitParts): Promise<void> {
+export async function restoreExpiry({ atStep, deferredOptions: traits, catalogue }: CommitParts): Promise<void> {
   atStep('restoreExpiry')
   await traits.restoreExpiry(catalogue.entries())
 }
@@ -129,19 +129,19 @@ export async function holdBackExpiry({ traits, catalogue }: CommitParts): Promis
  * A commit that failed or died before `canWrite` begins again from event application, because the source may have been
  * written meanwhile. Constraints it had put back would refuse documents on their way: they are deferred again.
  */
-export async function holdBackAgain({ traits, catalogue }: CommitParts): Promise<void> {
+export async function holdBackAgain({ deferredOptions: traits, catalogue }: CommitParts): Promise<void> {
   await traits.holdBack(catalogue.entries())
 }
 
 /** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */
 export async function finishIndexes(parts: CommitParts): Promise<void> {
-  const { traits, catalogue, destinationDefinitions } = parts
+  const { deferredOptions: traits, catalogue, destinationDefinitions } = parts
   parts.atStep('finishIndexes')
   const entries = catalogue.entries().filter(({ wanted }) => wanted.indexes.length > 0)
   const existing = await traits.read(entries)
   await traits.finishIndexes(entries, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), async (entry) => {
-    await destinationDefinitions.buildTwins(entry, 'all')
+    await destinationDefinitions.buildConflicting(entry, 'all')
     // The options of an index that was built just now.
     await traits.prepareIndexes([entry])
     await traits.restoreExpiry([entry])

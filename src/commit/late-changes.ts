@@ -8,7 +8,7 @@ import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { hurriedAwaitMS, readChangeStream } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { describeId } from '../mongo/verification-store.ts'
@@ -78,10 +78,10 @@ async function readSince(
   take: (events: ChangeEvent[]) => Promise<void>,
 ): Promise<ClusterTime> {
   const { source, context } = parts
-  await retry('checking the source for late writes', context, () => appendNote(source, 'quiet'))
+  await retry('checking the source for late writes', context, () => appendOplogNote(source, 'quiet'))
   const until = source.latest
   // The stream passes `until` by this one. It is not waited for: the stream is opened meanwhile.
-  const after = retry('checking the source for late writes', context, () => appendNote(source, 'after quiet'))
+  const after = retry('checking the source for late writes', context, () => appendOplogNote(source, 'after quiet'))
   after.catch(() => {}) // rejects below
   const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => hurriedAwaitMS }
   const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)

@@ -1,14 +1,14 @@
-import type { Team } from '../coordination/team.ts'
+import type { Peers } from '../coordination/peers.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
 export interface ReversePositionParts {
   destination: Cluster
   metadata: Metadata
-  team: Pick<Team, 'load' | 'report'>
+  team: Pick<Peers, 'load' | 'report'>
   context: RetryContext
   /** The coordinator's tenure. */
   epoch: () => number
@@ -37,7 +37,7 @@ export class ReversePosition {
       // The commit was aborted meanwhile: a position that was not noted first would stay for good.
       throw new StoppedError()
     }
-    await retry('noting where a reversal would begin', context, () => appendNote(destination, 'writes allowed'))
+    await retry('noting where a reversal would begin', context, () => appendOplogNote(destination, 'writes allowed'))
     await metadata.savePosition('reverse', epoch(), { kind: 'time', time: destination.latest })
   }
 }

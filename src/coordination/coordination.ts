@@ -4,12 +4,12 @@ import { electionMachine } from '../../machines/election.ts'
 import { wantedOwners } from '../domain/assignment.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { isDead, type LeaseView, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
+import { isExpired, type LeaseView, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease, LeaseLoss } from '../mongo/lease.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import type { StoreBelief } from './belief.ts'
-import { Burials } from './burials.ts'
+import { Evictions } from './evictions.ts'
+import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
 import { type Claim, type Ownership, OwnershipStore } from './ownership-store.ts'
 
@@ -23,7 +23,7 @@ export interface CoordinationParts {
   context: RetryContext
   liveness: Liveness
   /** Null: the leases themselves tell who is alive. */
-  belief: StoreBelief | null
+  belief: StoreFailureDetector | null
   onLeaseLost: (reason: LeaseLoss) => void
 }
 
@@ -46,12 +46,12 @@ export class Coordination {
   #lastHolder: string | null = null
   #atWork = false
   #seen: Ownership = { leases: [], claims: new Map() }
-  #tenure = 0
+  #term = 0
   #held = new Map<number, number>()
   #wanted = new Set<number>()
   #change = deferred<void>()
   #wake = new AbortController()
-  readonly #burials: Burials
+  readonly #burials: Evictions
   /** Rises when partitions were given back: a look that began before shows them as owned still. */
   #releases = 0
   /** The coordinator that the log has last. */
@@ -60,14 +60,14 @@ export class Coordination {
   constructor(parts: CoordinationParts) {
     this.#parts = parts
     this.#store = new OwnershipStore(parts.destination)
-    this.#burials = new Burials({
+    this.#burials = new Evictions({
       id: parts.id,
       store: this.#store,
       confirmMS: parts.belief?.windowMS ?? 0,
       onFailed: (id, error) => parts.context.onRetry?.(`taking over from ${id}`, error),
       onEvicted: ({ id, epoch }, seconds) =>
         parts.context.journal?.('instance evicted', { instance: id, epoch, seconds }),
-      onOver: () => this.hurry(),
+      onDrained: () => this.wake(),
     })
     this.#election = createActor(
       electionMachine.provide({
@@ -107,8 +107,8 @@ export class Coordination {
   }
 
   /** Fences what only the coordinator writes: the epoch of this instance's own last tenure; 0 when it never had one. */
-  get tenure(): number {
-    return this.#tenure
+  get term(): number {
+    return this.#term
   }
 
   /** The epoch of the present tenure, whosever it is. */
@@ -167,11 +167,11 @@ export class Coordination {
 
   /** It gave its lease back, or lost it for good. */
   hasLeft(id: string): boolean {
-    return this.#seen.leases.some((lease) => lease.id === id && lease.settled > lease.epoch)
+    return this.#seen.leases.some((lease) => lease.id === id && lease.drained > lease.epoch)
   }
 
   isDead(owner: OwnerToken): boolean {
-    return isDead(owner, this.#seen.leases)
+    return isExpired(owner, this.#seen.leases)
   }
 
   /**
@@ -209,29 +209,29 @@ export class Coordination {
    */
   engage(atWork: boolean): void {
     this.#atWork = atWork
-    this.hurry()
+    this.wake()
   }
 
   /** @param takesWork gets partitions; else it keeps what it has (while paused) and gets no new ones */
   takeWork(takesWork: boolean): void {
     this.#takesWork = takesWork
     if (takesWork) this.#yields = false
-    this.hurry()
+    this.wake()
   }
 
   /** Who coordinated last, for an instance that takes no part. */
-  async look(): Promise<void> {
+  async readHolder(): Promise<void> {
     const { claims } = await this.#store.read()
     this.#lastHolder = holderOf(claims.get('coordinator'))
   }
 
   /** Asks the others to look at once. */
-  nudge(): void {
+  notify(): void {
     this.#parts.liveness.notify()
   }
 
   /** Look now, not at the next turn. */
-  hurry(): void {
+  wake(): void {
     this.#wake.abort()
   }
 
@@ -248,7 +248,7 @@ export class Coordination {
       this.#wanted.delete(partition)
     }
     this.#parts.liveness.notify()
-    this.hurry()
+    this.wake()
   }
 
   /**
@@ -273,7 +273,7 @@ export class Coordination {
 
   async #rounds(): Promise<void> {
     const { context, liveness } = this.#parts
-    liveness.onNotified = () => this.hurry()
+    liveness.onNotified = () => this.wake()
     while (!this.#stop.signal.aborted && !context.signal.aborted) {
       this.#wake = new AbortController()
       try {
@@ -307,7 +307,7 @@ export class Coordination {
     this.#seen = seen
     this.#burials.begin(seen.leases, this.#stop.signal)
     const office = seen.claims.get('coordinator')
-    if (office?.owner === token) this.#tenure = office.epoch
+    if (office?.owner === token) this.#term = office.epoch
     const eligible = this.#atWork || !seen.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
     if (office?.owner === token && !eligible) {
       // Before it is done: once it is, another may lead, and what this one began to do now would be in its old tenure.
@@ -316,7 +316,7 @@ export class Coordination {
       office.owner = null
     }
     this.#logCoordinator(office)
-    const vacant = !office?.owner || isDead(office.owner, seen.leases)
+    const vacant = !office?.owner || isExpired(office.owner, seen.leases)
     this.#election.send({
       type: 'office.seen',
       holder: holderOf(office),
@@ -333,7 +333,7 @@ export class Coordination {
     const owner = this.token
     const won = await this.#store.claim('coordinator', seen, owner)
     // Known at once: what is written in this tenure carries its epoch.
-    if (won) this.#tenure = (seen?.epoch ?? 0) + 1
+    if (won) this.#term = (seen?.epoch ?? 0) + 1
     if (won) claims.set('coordinator', { owner, epoch: (seen?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
     this.#logCoordinator(claims.get('coordinator'))
     return won
@@ -345,7 +345,7 @@ export class Coordination {
     const owners: (OwnerToken | null)[] = []
     for (let partition = 0; partition < partitions; partition++) {
       const claim = claims.get(partition)
-      const owner = claim?.owner && !isDead(claim.owner, leases) ? claim.owner : null
+      const owner = claim?.owner && !isExpired(claim.owner, leases) ? claim.owner : null
       owners.push(owner)
       if (claim && owner === token) held.set(partition, claim.epoch)
     }
@@ -411,5 +411,5 @@ function holderOf(office: Claim | undefined): string | null {
 }
 
 function isAlive(lease: LeaseView): boolean {
-  return !lease.expired && lease.settled <= lease.epoch
+  return !lease.expired && lease.drained <= lease.epoch
 }

@@ -1,7 +1,7 @@
 import type { Progress } from '../domain/progress.ts'
 
 /** What an instance says of itself with each beat. */
-export interface Beat {
+export interface InstanceHeartbeat {
   /** mongosyncID. */
   id: string
   /** One per process. */
@@ -13,7 +13,7 @@ export interface Beat {
   progress: Progress
 }
 
-export interface SeenInstance extends Beat {
+export interface SeenInstance extends InstanceHeartbeat {
   /** False once nothing has been heard for `ttlMS`, by the store's own clock. */
   alive: boolean
   /** Since its last beat, with a fraction, by the store's own clock. */
@@ -31,7 +31,7 @@ export interface Liveness {
   /** An instance that is not heard of for this long counts as lost, ms. */
   readonly ttlMS: number
   /** Stores this instance's beat in place of its last one. One row per mongosyncID: a restarted process replaces its predecessor. */
-  beat(beat: Beat): Promise<void>
+  publish(beat: InstanceHeartbeat): Promise<void>
   /** Every instance ever seen in this sync and not forgotten, in the order of their ids. */
   instances(): Promise<SeenInstance[]>
   /** Removes the row: the instance has left for good. A beat still under way may put it back, so the last one is awaited first. */

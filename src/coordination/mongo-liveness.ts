@@ -2,8 +2,8 @@ import type { Document } from 'mongodb'
 import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
-import type { Beat, Liveness, SeenInstance } from './liveness.ts'
-import { inOrderOfIds, seenInstance, storedBeat } from './stored-beat.ts'
+import type { InstanceHeartbeat, Liveness, SeenInstance } from './liveness.ts'
+import { inOrderOfIds, seenInstance, storedHeartbeat } from './stored-heartbeat.ts'
 
 const collection = 'members'
 /** Of a command, by the client's clock. */
@@ -29,8 +29,8 @@ export class MongoLiveness implements Liveness {
     this.ttlMS = ttlMS
   }
 
-  async beat(beat: Beat): Promise<void> {
-    const { id, ...fields } = storedBeat(beat)
+  async publish(beat: InstanceHeartbeat): Promise<void> {
+    const { id, ...fields } = storedHeartbeat(beat)
     // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
     const row = { $replaceWith: { $literal: { _id: id, ...fields } } }
     const update = { q: { _id: id }, u: [row, { $set: { at: '$$NOW' } }], upsert: true }

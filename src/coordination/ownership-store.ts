@@ -55,7 +55,7 @@ export class OwnershipStore {
       leases: leases.map((lease) => ({
         id: lease['owner'] as string,
         epoch: lease['epoch'] as number,
-        settled: (lease['settled'] as number | undefined) ?? 0,
+        drained: (lease['settled'] as number | undefined) ?? 0,
         expiresAt: lease['expiresAt'] as Date,
         expired: this.#watch.isUnrenewed(lease['_id'], {
           epoch: lease['epoch'] as number,
@@ -64,7 +64,7 @@ export class OwnershipStore {
         incarnation: lease['incarnation'] as string,
         predecessors: predecessorsOf(lease),
         sessions: (lease['sessions'] as LeaseSessions | null | undefined) ?? null,
-        buried: lease['buried'] === true,
+        evicted: lease['buried'] === true,
         takesWork: lease['takesWork'] === true,
         // An earlier release does not say.
         atWork: (lease['atWork'] ?? lease['takesWork']) === true,
@@ -117,10 +117,10 @@ export class OwnershipStore {
    * @returns false where it was not over, or others were quicker
    * @param confirmMS how long that instance may go on believing that it holds its lease; 0 where expiry proves that it does not
    */
-  async bury(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
+  async evict(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
     const name = OwnershipStore.leaseName(lease.id)
     let { epoch } = lease
-    if (lease.settled <= epoch && !(await this.#isBuried(name, epoch))) {
+    if (lease.drained <= epoch && !(await this.#isEvicted(name, epoch))) {
       // As it was seen to stand for so long: one that is renewed in between does not match.
       const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
       const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
@@ -135,7 +135,7 @@ export class OwnershipStore {
     return await this.#update('leases', { _id: name, epoch, buried: true }, settled)
   }
 
-  async #isBuried(name: string, epoch: number): Promise<boolean> {
+  async #isEvicted(name: string, epoch: number): Promise<boolean> {
     return (await this.#aggregate('leases', [{ $match: { _id: name, epoch, buried: true } }])).length > 0
   }
 

@@ -7,7 +7,7 @@ import { inParallel } from '../domain/in-parallel.ts'
 import { retry } from '../mongo/retry.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
-import { SegmentLedger } from './segment-ledger.ts'
+import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
 /** Between two looks at what is left, while it is others' to do. */
@@ -42,7 +42,7 @@ export class CollectionCopy {
   readonly #parts: CollectionCopyParts
   readonly #stop = new AbortController()
   readonly #signal: AbortSignal
-  readonly #ledger: SegmentLedger
+  readonly #ledger: SegmentProgress
   readonly #ends = new Map<string, Promise<void>>()
   #claims = Date.now()
   #queue: Segment[] = []
@@ -57,7 +57,7 @@ export class CollectionCopy {
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
     this.#signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
-    this.#ledger = new SegmentLedger(parts.metadata.segments, parts.coordination.token)
+    this.#ledger = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
   }
 
   /** Resolves when every collection is copied (or gone) or when drained; `true` when nothing is left to copy. */

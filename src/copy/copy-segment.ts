@@ -17,7 +17,7 @@ import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
-import type { SegmentLedger } from './segment-ledger.ts'
+import type { SegmentProgress } from './segment-progress.ts'
 
 /** Bytes per read batch and so per insert: two of them are in memory for each segment being copied. */
 const batchBytesMax = 4 * 1024 * 1024
@@ -27,7 +27,7 @@ export interface CopySegmentParts {
   source: Cluster
   destination: Cluster
   metadata: Metadata
-  ledger: SegmentLedger
+  ledger: SegmentProgress
   /** How fast it may be, and how many batches are read and written at a time. */
   throttle: Throttle
   context: RetryContext
@@ -46,7 +46,7 @@ export interface CopySegmentParts {
 export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
   await retry(`copying ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
     segment.attempts += 1
-    parts.ledger.note(segment)
+    parts.ledger.record(segment)
     try {
       await copyFrom(parts, entry, segment, progressed)
     } catch (error) {
@@ -74,7 +74,7 @@ async function copyFrom(
   if (segment.last?.[0] === bsonType.maxKey) {
     // Nothing comes after MaxKey, and the server refuses a range that begins there.
     segment.done = true
-    parts.ledger.note(segment)
+    parts.ledger.record(segment)
     return
   }
   let batchSize = batchDocumentsMax
@@ -121,7 +121,7 @@ async function copyFrom(
     await cursor.close()
   }
   segment.done = true
-  parts.ledger.note(segment)
+  parts.ledger.record(segment)
 }
 
 async function copyMaxKey(
@@ -223,5 +223,5 @@ async function writeBatch(
   segment.bytes += bytes
   entry.copiedBytes += bytes
   segment.documents += documents.length
-  parts.ledger.note(segment)
+  parts.ledger.record(segment)
 }

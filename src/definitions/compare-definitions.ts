@@ -99,7 +99,7 @@ function differingIndexes(
     byName.delete(indexName(index))
     if (!one) {
       // Before the commit's own last look one that is missing may yet be built, or refused by its own name.
-      const awaited = stage === 'heldBack' || isTwin(index, wanted.indexes)
+      const awaited = stage === 'heldBack' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !awaited) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
   }
@@ -131,6 +131,6 @@ function sameIndex(
 }
 
 /** Of two indexes that differ only in what is held back, one stands for both until the commit has ended. */
-function isTwin(index: IndexSpecification, all: IndexSpecification[]): boolean {
+function conflictsWithoutUnique(index: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(index) && sameButForName(one, index))
 }

@@ -43,7 +43,7 @@ const conversionsAtOnce = 4
  * read of what exists, which of the collections it has to change, and changes those in parallel. So it may be repeated after a
  * crash. A collection or an index that is gone needs nothing.
  */
-export class DestinationTraits {
+export class DeferredOptions {
   readonly #cluster: Cluster
   readonly #context: RetryContext
   constructor(destination: Cluster, context: RetryContext) {

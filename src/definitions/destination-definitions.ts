@@ -68,7 +68,7 @@ export class DestinationDefinitions {
       await create()
     } catch (error) {
       if (codeOf(error) !== code.namespaceExists) throw error
-      await this.dropUnborn(entry.database, entry.name)
+      await this.dropUnrecorded(entry.database, entry.name)
       await create()
     }
     const [created] = await listCollections(this.#cluster, entry.database, entry.name)
@@ -83,7 +83,7 @@ export class DestinationDefinitions {
    * Removes what a predecessor created and died before it could store its UUID: nothing has been written to it. A
    * collection with documents is somebody else's, and is not touched.
    */
-  async dropUnborn(database: string, name: string): Promise<void> {
+  async dropUnrecorded(database: string, name: string): Promise<void> {
     const [found] = await listCollections(this.#cluster, database, name)
     // One that was renamed to this name in the meantime stands there by right.
     if (!found || this.isOurs(found.uuid)) return
@@ -108,7 +108,7 @@ export class DestinationDefinitions {
    * Builds wanted indexes that were left out because they differ from another one only in `unique`: the unique one
    * before writes are allowed, the other when its twin has become unique.
    */
-  async buildTwins(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
+  async buildConflicting(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#buildIndexes === 'never') return
     for (const one of this.missingIndexes(await this.#standingIndexes(entry), entry.wanted.indexes)) {
       const { unique } = traitsOf(one)
@@ -134,7 +134,7 @@ export class DestinationDefinitions {
   }
 
   async drop(entry: CatalogueEntry): Promise<void> {
-    if (!entry.destinationUUID) return await this.dropUnborn(entry.database, entry.name)
+    if (!entry.destinationUUID) return await this.dropUnrecorded(entry.database, entry.name)
     await underPresentName(entry, (name) => this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }))
   }
 
@@ -334,7 +334,8 @@ export class DestinationDefinitions {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
     // The server's message may quote a document; only its code is passed on.
     // Twins: while `unique` is held back, two indexes on the same keys are one; buildTwins builds the second at commit.
-    if (codeOf(failure) === code.indexOptionsConflict && isTwin(specification, entry.wanted.indexes)) return
+    if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes))
+      return
     entry.refusedIndexes.push(indexName(specification))
     this.refusedIndexes.set(
       entry.uuid,
@@ -368,6 +369,6 @@ export class DestinationDefinitions {
 }
 
 /** True when the collection has another index that is the same but for `unique` and other traits held back. */
-function isTwin(specification: IndexSpecification, all: IndexSpecification[]): boolean {
+function conflictsWithoutUnique(specification: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
 }

@@ -15,7 +15,7 @@ import { listCollections, listDatabases, listIndexesOf, readCommitted } from './
  */
 
 /** Throws FatalError UnsupportedChange for any change of a definition that concerns user data. */
-export function refuseTold({ operationType, database, collection }: ChangeEvent): void {
+export function refuseEmittedChange({ operationType, database, collection }: ChangeEvent): void {
   if (collection !== '' && !isUserCollection(collection)) return
   throw new FatalError('UnsupportedChange', `${nameOf(database, collection)} met a ${operationType}${startOver}`)
 }
@@ -28,7 +28,7 @@ const undo =
   'resume, or start over with an emptied destination.'
 
 /** Throws FatalError UnsupportedChange when a definition is not what was copied. Looks twice before it says so. */
-export async function refuseUntold(
+export async function refuseSilentChanges(
   source: Cluster,
   catalogue: Catalogue,
   selection: Selection,

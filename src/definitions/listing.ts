@@ -6,7 +6,7 @@ import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
 export interface ListedCollection {
@@ -163,13 +163,13 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
 export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>): Promise<T> {
   if (cluster.sharded) {
     const seen = await read()
-    await appendNote(cluster, 'catalogue read')
+    await appendOplogNote(cluster, 'catalogue read')
     if (!isDeepStrictEqual(seen, await read())) throw new TransientReplyError('the catalogue changed while it was read')
     return seen
   }
   const before = await electionOf(cluster)
   const result = await read()
-  await appendNote(cluster, 'catalogue read')
+  await appendOplogNote(cluster, 'catalogue read')
   const after = await electionOf(cluster)
   if (before !== after) throw new TransientReplyError('the primary changed during a catalogue read')
   return result

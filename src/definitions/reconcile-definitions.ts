@@ -12,13 +12,13 @@ import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.
 import type { ShardingOptions } from '../domain/start-request.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { DestinationDefinitions } from './destination-definitions.ts'
 import { isFollowed, refuseCrossing, renamedOut } from './filter-edge.ts'
 import { refuseUndistributable, resharding, SourcePlacements } from './follow-sharding.ts'
-import { refuseTold, refuseUntold } from './frozen-definitions.ts'
+import { refuseEmittedChange, refuseSilentChanges } from './frozen-definitions.ts'
 import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from './listing.ts'
 import { moveToNames } from './move-to-names.ts'
 import { type Look, lookAtDatabase } from './read-database.ts'
@@ -90,7 +90,7 @@ export class DefinitionReconciler {
       const { latest } = this.#source
       const time = earlierOf(
         latest,
-        operationTimeOf(await appendNote(this.#source, 'before a catalogue read')) ?? latest,
+        operationTimeOf(await appendOplogNote(this.#source, 'before a catalogue read')) ?? latest,
       )
       const look = await readCommitted(this.#source, () => this.#look(database, touched, aheadMax))
       const { listed, indexes } = look
@@ -115,7 +115,7 @@ export class DefinitionReconciler {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
         // Renamed on the source between our intent to create it and its creation.
-        await this.#destination.dropUnborn(database, entry.name)
+        await this.#destination.dropUnrecorded(database, entry.name)
         entry.name = name
         entry.sourceName = name
         // Before another one takes the name it was to have: a restart would drop that as what this one had left.
@@ -174,8 +174,8 @@ export class DefinitionReconciler {
    * Databases of a sharded source whose collections have another shard key, or which have another primary shard, than is known:
    * 6.0.27 tells no event of refineCollectionShardKey, nor of a movePrimary that has nothing to clone. Throws FatalError UnsupportedChange while a collection is being resharded.
    */
-  async changedUntold(): Promise<string[]> {
-    await this.refuseUntold(false)
+  async silentlyChanged(): Promise<string[]> {
+    await this.refuseSilentChanges(false)
     if (!this.#source.sharded) return []
     const changed = new Set(await this.#placements.changed(await readPlacements(this.#source)))
     for (const { uuid, name, key, resharding: isResharding } of await readDistributions(this.#source)) {
@@ -188,12 +188,12 @@ export class DefinitionReconciler {
   }
 
   /** Throws FatalError UnsupportedChange when a source that does not tell of them has other definitions than it had. */
-  async refuseUntold(withIndexes: boolean): Promise<void> {
-    if (this.#source.before6) await refuseUntold(this.#source, this.#catalogue, this.#selection, withIndexes)
+  async refuseSilentChanges(withIndexes: boolean): Promise<void> {
+    if (this.#source.before6) await refuseSilentChanges(this.#source, this.#catalogue, this.#selection, withIndexes)
   }
 
   /** Views are told of as little, but hold no documents: they are made equal once the source is at rest. */
-  async followUntoldViews(): Promise<void> {
+  async followSilentViews(): Promise<void> {
     if (!this.#source.before6) return
     const selected = await this.#selection.databases(await listDatabases(this.#source))
     const databases = new Set([...selected, ...this.#catalogue.databases()])
@@ -208,7 +208,7 @@ export class DefinitionReconciler {
 
   /** Throws FatalError UnsupportedChange for what the server does without telling of the documents, or what is not to be followed. */
   async refuseEvent(event: ChangeEvent): Promise<void> {
-    if (this.#source.before6) refuseTold(event)
+    if (this.#source.before6) refuseEmittedChange(event)
     const { operationType, database, collection } = event
     if (operationType === 'reshardCollection') throw resharding(database, collection)
     // A filter of names may know the collection converted and not the temporary one, of which only the rename is told then.

@@ -33,7 +33,7 @@ export interface ReconcileDependencies {
    * The destination has the collection elsewhere than the entry says: brings the entry up to date with what is stored, which
    * another instance may have changed. False when the collection is gone. Without it the entry is not changed by anybody else.
    */
-  whereabouts?: (entry: CatalogueEntry) => Promise<boolean>
+  locate?: (entry: CatalogueEntry) => Promise<boolean>
 }
 
 /**
@@ -71,7 +71,7 @@ export async function reconcileDocuments(
       if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
       else await inBulk(dependencies, entry, identities, notBefore)
     } catch (error) {
-      if (error instanceof MovedError && (await dependencies.whereabouts?.(entry)) === false) return
+      if (error instanceof MovedError && (await dependencies.locate?.(entry)) === false) return
       throw error
     }
   })

@@ -1,5 +1,5 @@
 import type { RefusalName } from './errors.ts'
-import { teamCommands } from './team-command.ts'
+import { teamCommands } from './peer-command.ts'
 
 /** Commands that change what a sync does; each of them is written down with who sent it. */
 export const auditedCommands = [

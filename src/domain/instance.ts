@@ -5,9 +5,9 @@ import type { Finding } from './finding.ts'
 import type { InstancesReport } from './instances.ts'
 import type { Limits, LimitsReport } from './limits.ts'
 import type { Mismatch } from './mismatch.ts'
+import type { PeerAnswers, PeerCommand } from './peer-command.ts'
 import type { Progress } from './progress.ts'
 import type { StartConfiguration } from './start-request.ts'
-import type { TeamAnswers, TeamCommand } from './team-command.ts'
 
 /**
  * What the API knows of a sync instance. Commands resolve once they are accepted and durable, and reject with
@@ -34,7 +34,7 @@ export interface Instance {
   abort(): Promise<void>
   reverse(): Promise<void>
   /** Passes the command on to every living instance; resolves with what each answered, this one among them. */
-  sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers>
+  sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers>
   /** Who sent which command, the newest first. */
   audit(): Promise<AuditEntry[]>
   /** Writes down a command that is about to be carried out. Resolves when it is stored, within about a second at most; never rejects. */

@@ -1,5 +1,5 @@
 import type { AuditEntry } from './audit-entry.ts'
-import type { TeamCommand } from './team-command.ts'
+import type { PeerCommand } from './peer-command.ts'
 
 /**
  * What the log says of an instance and its sync: each message with its fields and its level. docs/logs.md lists them for
@@ -53,7 +53,7 @@ export interface JournalFields {
   'audit not stored': { error: string }
   'request failed': { error: string }
   /** `command` is null where this release does not know it. */
-  'command failed': { command: TeamCommand | null; error: string }
+  'command failed': { command: PeerCommand | null; error: string }
   notice: { notice: string }
   'insecure connection': { problem: string; remedy: string }
   'tokens refused': { remoteAddress: string | null; attempts: number; failuresPerMinuteMax: number }

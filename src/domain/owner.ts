@@ -19,7 +19,7 @@ export interface LeaseView {
   id: string
   epoch: number
   /** Every life before this epoch is over: its last write has ended. */
-  settled: number
+  drained: number
   /** As stored: another one after each renewal. */
   expiresAt: Date
   /** Whoever looks has seen it unrenewed for as long as a lease lasts, or it was given up. */
@@ -30,7 +30,7 @@ export interface LeaseView {
   /** With which writes of theirs, and of its own, may still be on their way; null on a sharded cluster, and of an earlier release. */
   sessions: { base: string; count: number } | null
   /** Its life was ended by others, perhaps not yet to the end: whoever began may have died. */
-  buried: boolean
+  evicted: boolean
   /** False while it is paused: it keeps what it has and gets nothing new. */
   takesWork: boolean
   /** Neither paused nor failed: it goes before the others in the coordinator's office. */
@@ -41,8 +41,8 @@ export interface LeaseView {
  * True when the owner's life is over for certain, so that what it owned may be claimed. An owner without a lease lives: leases
  * are never removed, so it is one that has come since they were looked at.
  */
-export function isDead(token: OwnerToken, leases: readonly LeaseView[]): boolean {
+export function isExpired(token: OwnerToken, leases: readonly LeaseView[]): boolean {
   const { id, epoch } = parseOwner(token)
   const lease = leases.find((one) => one.id === id)
-  return lease !== undefined && lease.settled > epoch
+  return lease !== undefined && lease.drained > epoch
 }

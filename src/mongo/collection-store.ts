@@ -23,7 +23,7 @@ interface EndedCopy {
 export class CollectionStore {
   readonly #stored: StoredDocuments
   readonly #others: { segments: SegmentStore; tombstones: TombstoneStore }
-  readonly #tenure: () => number
+  readonly #term: () => number
   readonly #endCopy = gathered(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
 
   /**
@@ -37,7 +37,7 @@ export class CollectionStore {
   ) {
     this.#stored = stored
     this.#others = others
-    this.#tenure = tenure
+    this.#term = tenure
   }
 
   async load(): Promise<CatalogueEntry[]> {
@@ -68,7 +68,7 @@ export class CollectionStore {
 
   /** Stores what the coordinator knows of collections; how far their copy is, is stored by whoever ends it. */
   async save(entries: CatalogueEntry[]): Promise<void> {
-    const tenure = this.#tenure()
+    const tenure = this.#term()
     await this.#stored.updateFenced(
       'collections',
       entries.map((entry) => ({
@@ -103,7 +103,7 @@ export class CollectionStore {
    * meanwhile. Returns the UUIDs of those that are still there, and that no later tenure has seen to.
    */
   async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
-    const tenure = this.#tenure()
+    const tenure = this.#term()
     await this.#stored.update(
       'collections',
       entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
@@ -199,10 +199,10 @@ export class CollectionStore {
 
   /** Forgets a collection that is gone on the source, with its segments and tombstones; nothing of it where a later tenure has written it. */
   async remove(uuid: string): Promise<void> {
-    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#tenure() } }
+    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#term() } }
     const projection = { schemaVersion: 1, tenure: 1 }
     const [stored] = await this.#stored.find('collections', { _id: owned._id }, { projection })
-    if (stored && (stored['tenure'] as number) > this.#tenure()) return
+    if (stored && (stored['tenure'] as number) > this.#term()) return
     await this.#others.segments.remove([uuid])
     await this.#others.tombstones.remove([uuid])
     await this.#stored.delete('collections', [{ q: owned, limit: 1 }])

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import type { CommitRequest } from '../domain/commit-request.ts'
 import { refusalNames } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
-import { type TeamAnswer, type TeamCommand, teamCommands } from '../domain/team-command.ts'
+import { type PeerCommand, type TeamAnswer, teamCommands } from '../domain/peer-command.ts'
 import type { Cluster } from './cluster.ts'
 
 const collection = 'commands'
@@ -34,7 +34,7 @@ export interface Addressee {
 
 /** A command and, where it is a commit, what that is asked for. */
 export interface GivenCommand {
-  command: TeamCommand
+  command: PeerCommand
   request?: CommitRequest
 }
 

@@ -1,5 +1,5 @@
 import type { Cluster } from './cluster.ts'
-import { appendNote } from './oplog-note.ts'
+import { appendOplogNote } from './oplog-note.ts'
 
 /** How often a no-op is written to the source, so that a quiet cluster's position moves on and never leaves the oplog. */
 const beatMS = 10_000
@@ -16,7 +16,7 @@ export class Heartbeat {
   start(): void {
     this.#timer ??= setInterval(() => {
       // A beat that fails is made up for by the next; the stream itself reports an unreachable source.
-      appendNote(this.#cluster, 'heartbeat').catch(() => {})
+      appendOplogNote(this.#cluster, 'heartbeat').catch(() => {})
     }, beatMS)
   }
 

@@ -17,7 +17,7 @@ const renewMS = 2_500
 const marginMS = 2_000
 
 /** Where a store other than the metadata database says who is alive. */
-export interface Belief {
+export interface FailureDetector {
   /** How long a confirmation counts, ms: a lease is confirmed by looking, and its successor waits this long. */
   readonly windowMS: number
   /** The store has heard of this instance lately. */
@@ -48,7 +48,7 @@ export class Lease {
   readonly #name: string
   readonly #owner: LeaseOwner
   readonly #context: RetryContext
-  readonly #belief: Belief | null
+  readonly #belief: FailureDetector | null
   #epoch = 0
   #holder: string | null = null
   /** Before the request was sent that confirmed the lease last; null when it is not this process's. */
@@ -70,7 +70,7 @@ export class Lease {
     name: string,
     owner: LeaseOwner,
     context: RetryContext,
-    belief: Belief | null = null,
+    belief: FailureDetector | null = null,
   ) {
     this.#belief = belief
     this.#cluster = destination

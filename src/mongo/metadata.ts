@@ -43,13 +43,13 @@ export class Metadata {
   readonly sharding: ShardingStore
   readonly audit: AuditStore
   /** The coordinator's tenure: what a later one has written about collections and their segments, an earlier one does not change. */
-  tenure: () => number = () => 0
+  term: () => number = () => 0
   readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
     this.#stored = new StoredDocuments(destination, context)
-    this.segments = new SegmentStore(this.#stored, () => this.tenure())
+    this.segments = new SegmentStore(this.#stored, () => this.term())
     this.tombstones = new TombstoneStore(this.#stored)
-    this.collections = new CollectionStore(this.#stored, this, () => this.tenure())
+    this.collections = new CollectionStore(this.#stored, this, () => this.term())
     this.sharding = new ShardingStore(this.#stored)
     this.audit = new AuditStore(destination)
   }

@@ -3,7 +3,7 @@ import type { Cluster } from './cluster.ts'
 import { TransientReplyError } from './errors.ts'
 
 /** A no-op in the oplog, majority-acknowledged; returns its time by way of `cluster.latest`. */
-export async function appendNote(cluster: Cluster, purpose: string): Promise<Document> {
+export async function appendOplogNote(cluster: Cluster, purpose: string): Promise<Document> {
   const reply = await cluster.read('admin', {
     appendOplogNote: 1,
     data: { tandem: purpose },

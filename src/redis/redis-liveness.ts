@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import type { Beat, Liveness, SeenInstance } from '../coordination/liveness.ts'
-import { inOrderOfIds, seenInstance, storedBeat } from '../coordination/stored-beat.ts'
+import type { InstanceHeartbeat, Liveness, SeenInstance } from '../coordination/liveness.ts'
+import { inOrderOfIds, seenInstance, storedHeartbeat } from '../coordination/stored-heartbeat.ts'
 import { parseRedisUrl, type RedisTls } from '../domain/redis-url.ts'
 import { RedisConnection } from './redis-connection.ts'
 
@@ -50,8 +50,8 @@ export class RedisLiveness implements Liveness {
     })
   }
 
-  async beat(beat: Beat): Promise<void> {
-    const row = JSON.stringify(storedBeat(beat))
+  async publish(beat: InstanceHeartbeat): Promise<void> {
+    const row = JSON.stringify(storedHeartbeat(beat))
     await this.#commands.ask((redis) => redis.eval(storeBeat, 1, this.#members, beat.id, row, keepMS))
   }
 

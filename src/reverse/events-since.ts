@@ -2,7 +2,7 @@ import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
 /** What happened on a cluster in user collections between a position and now, in batches. */
@@ -11,7 +11,7 @@ export async function* eventsSince(
   position: StreamPosition,
   context: RetryContext,
 ): AsyncGenerator<ChangeEvent[]> {
-  const note = () => appendNote(cluster, 'reverse')
+  const note = () => appendOplogNote(cluster, 'reverse')
   await retry('noting the present time', context, note)
   const now = cluster.latest
   // On a quiet cluster this is what the stream passes that time by.

@@ -3,7 +3,7 @@ import { RefusedError } from '../domain/errors.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { checkStart } from './start-checks.ts'
 
@@ -40,7 +40,7 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     if (!standing) throw error
     return standing
   }
-  await appendNote(source, 'start')
+  await appendOplogNote(source, 'start')
   const metadata = new Metadata(destination, parts.context)
   await metadata.forgetMove()
   return await metadata.createSync({

@@ -10,14 +10,14 @@ import {
 import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { Team } from '../coordination/team.ts'
+import type { Peers } from '../coordination/peers.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
 import { deferred } from '../domain/deferred.ts'
 import { FatalError, RefusedError, StoppedError, toFailure } from '../domain/errors.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { undoing } from './commit-readiness.ts'
 import { CommitTiming } from './commit-timing.ts'
@@ -59,7 +59,7 @@ export interface CommitStepsParts {
   configuration: StartConfiguration
   context: RetryContext
   coordination: Coordination
-  team: Team
+  team: Peers
   verification: Verification
   runs: WorkRuns
   replication: SharedReplication
@@ -116,10 +116,10 @@ export class CommitSteps {
       await this.#blockSource(context)
     }
     this.#parts.atStep('commitPoint')
-    await retry('taking the commit point', context, () => appendNote(source, 'commit'))
+    await retry('taking the commit point', context, () => appendOplogNote(source, 'commit'))
     const point = source.latest.toString()
     // Events are applied until the stream has passed the point; on a quiet source this is what it passes it by.
-    await retry('taking the commit point', context, () => appendNote(source, 'after commit'))
+    await retry('taking the commit point', context, () => appendOplogNote(source, 'after commit'))
     this.timing.next('applyEvents')
     return point
   }
@@ -141,8 +141,8 @@ export class CommitSteps {
       this.timing.next('prepare')
       const replication = await this.#loadForAttempt()
       if (takenOver) await replication.holdBack()
-      await this.#refuseUntold(replication)
-      await retry('following views', context, () => replication.commit.definitions.followUntoldViews())
+      await this.#refuseSilentChanges(replication)
+      await retry('following views', context, () => replication.commit.definitions.followSilentViews())
       await verification.checkDefinitions(configuration, 'heldBack')
       await prepareToWrite(replication.commit)
     })
@@ -199,7 +199,7 @@ export class CommitSteps {
         // Both are awaited also where one fails: nothing of this step may be under way when the next attempt begins.
         if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
         if (left.aborted) throw new StoppedError()
-        await this.#refuseUntold(this.finishing)
+        await this.#refuseSilentChanges(this.finishing)
         this.#parts.atStep('lastCheck')
         // Once more: a coordinator of an earlier term may have been stopped right before it unblocked the source for an abort.
         if (blocksSource(configuration)) await this.#blockSource({ ...context, signal: runs.signal })
@@ -350,8 +350,10 @@ export class CommitSteps {
   }
 
   /** Of a source older than 6.0, whose change stream does not tell of every definition. */
-  async #refuseUntold({ commit }: Replication): Promise<void> {
-    await retry('looking for changed definitions', this.#parts.context, () => commit.definitions.refuseUntold(true))
+  async #refuseSilentChanges({ commit }: Replication): Promise<void> {
+    await retry('looking for changed definitions', this.#parts.context, () =>
+      commit.definitions.refuseSilentChanges(true),
+    )
   }
 
   /** What is left once users write on the destination. */

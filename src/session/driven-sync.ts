@@ -1,7 +1,7 @@
 import { type Actor, createActor, waitFor } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
-import { TeamCommands } from '../coordination/team-commands.ts'
+import { PeerCommands } from '../coordination/peer-commands.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
 import type { InstancesReport } from '../domain/instances.ts'
@@ -16,14 +16,14 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, otherStore, refuseOther } from './begin-sync.ts'
 import { type CommitRefusal, refusalOfCommit } from './commit-readiness.ts'
+import { HeartbeatPublisher } from './heartbeat-publisher.ts'
 import { withActors } from './instance-actors.ts'
 import { LeasePatience } from './lease-patience.ts'
-import { Pulse } from './pulse.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
 import { StoredContext } from './stored-context.ts'
+import { swapDirection } from './swap-direction.ts'
 import type { CommitPart } from './sync-follower.ts'
 import { SyncWork } from './sync-work.ts'
-import { turnAround } from './turn-around.ts'
 
 export interface DrivenSyncParts extends BeginSyncParts {
   addresses: Record<ClusterName, string>
@@ -41,8 +41,8 @@ export class DrivenSync {
   readonly #parts: DrivenSyncParts
   readonly throttle: Throttle
   /** What one instance passes on to all. */
-  readonly commands: TeamCommands
-  readonly #pulse: Pulse
+  readonly commands: PeerCommands
+  readonly #pulse: HeartbeatPublisher
   readonly #stored: StoredContext
   #actor: Actor<typeof instanceMachine>
   #work: SyncWork | null = null
@@ -55,14 +55,14 @@ export class DrivenSync {
   constructor(parts: DrivenSyncParts, perform: (given: GivenCommand) => Promise<void>) {
     this.#parts = parts
     this.throttle = new Throttle(parts.loadLevel)
-    this.commands = new TeamCommands({
+    this.commands = new PeerCommands({
       id: parts.mongosyncID,
       incarnation: parts.incarnation,
       work: () => this.#work,
       perform,
       context: parts.context,
     })
-    this.#pulse = new Pulse({
+    this.#pulse = new HeartbeatPublisher({
       id: parts.mongosyncID,
       incarnation: parts.incarnation,
       work: () => this.#work,
@@ -309,13 +309,13 @@ export class DrivenSync {
     return Promise.all([this.#turning, this.#work?.ended])
   }
 
-  async #turnAround(left: AbortSignal): Promise<void> {
+  async #swapDirection(left: AbortSignal): Promise<void> {
     const [former, from] = [this.#work, this.#metadata]
     if (!former || !from) throw new FatalError('InternalError', 'a reversal without a sync')
     const { clusters, mongosyncID: id, context, atStep } = this.#parts
     const instance = this.#actor.getSnapshot().context
     const prepare = (record: SyncRecord): { work: SyncWork; metadata: Metadata } => this.#prepare(record)
-    const turned = await turnAround({ clusters, former, from, prepare, id, instance, context, atStep }, left)
+    const turned = await swapDirection({ clusters, former, from, prepare, id, instance, context, atStep }, left)
     this.#metadata = turned.metadata
     this.#work = turned.work
     this.#stored.wake()
@@ -328,9 +328,9 @@ export class DrivenSync {
       asked: () => this.#actor.getSnapshot().context,
       ended: () => this.#ended(),
       storing: () => this.#stored.storing,
-      turnAround: (left) => {
+      swapDirection: (left) => {
         // One at a time: what one that was left gives back is the lease that the next one takes.
-        const turn = this.#turning.then(() => this.#turnAround(left))
+        const turn = this.#turning.then(() => this.#swapDirection(left))
         this.#turning = turn.catch(() => {})
         return turn
       },

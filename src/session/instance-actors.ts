@@ -23,13 +23,13 @@ export interface InstanceActorsParts {
   ended: () => Promise<unknown>
   /** Resolves when what the machine has come to is stored. */
   storing: () => Promise<void>
-  turnAround: (left: AbortSignal) => Promise<void>
+  swapDirection: (left: AbortSignal) => Promise<void>
   report: (report: WorkerReport) => void
 }
 
 /** The instance machine with everything it invokes: which work each of its states is. */
 export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
-  const { work, ended, storing, turnAround, report } = parts
+  const { work, ended, storing, swapDirection: turnAround, report } = parts
   /** Once the machine has settled in the state that asks for it, which is stored a moment later. */
   const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
   /** What a state announces begins when that is stored: a restart must know what it may find done. */

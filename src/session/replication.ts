@@ -7,10 +7,10 @@ import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Barriers } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
+import type { Peers } from '../coordination/peers.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
-import type { Team } from '../coordination/team.ts'
 import { CollectionCopy } from '../copy/collection-copy.ts'
-import { DestinationTraits } from '../definitions/deferred-options.ts'
+import { DeferredOptions } from '../definitions/deferred-options.ts'
 import { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { DestinationSharding } from '../definitions/destination-sharding.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
@@ -24,7 +24,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
-import { adaptDestination } from '../reverse/adapt.ts'
+import { adaptDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 
 export interface ReplicationParts {
@@ -36,7 +36,7 @@ export interface ReplicationParts {
   selection: Selection
   coordination: Coordination
   store: SyncStore
-  team: Team
+  team: Peers
   /** Resolves when changes may be applied: nothing of a commit stands in the way. */
   untilApplicable: () => Promise<void>
   barriers: Barriers
@@ -94,7 +94,7 @@ export class Replication {
       catalogue: this.catalogue,
       definitions: this.#definitions,
       destinationDefinitions,
-      traits: new DestinationTraits(destination, context),
+      deferredOptions: new DeferredOptions(destination, context),
       writer: this.#writer,
       context,
       reversePosition: record.configuration.reversible
@@ -194,7 +194,7 @@ export class Replication {
         metadata,
         writer: this.#writer,
         nextOrder,
-        whereabouts: (entry) => this.#shared.whereabouts(entry),
+        locate: (entry) => this.#shared.locate(entry),
       },
       context,
       coordination,

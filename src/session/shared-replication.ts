@@ -1,5 +1,5 @@
 import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/write-blocking.ts'
-import type { Team } from '../coordination/team.ts'
+import type { Peers } from '../coordination/peers.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -7,7 +7,7 @@ import { Replication, type ReplicationParts } from './replication.ts'
 import type { WorkRuns } from './work-runs.ts'
 
 export interface SharedReplicationParts extends Omit<ReplicationParts, 'untilApplicable'> {
-  team: Team
+  team: Peers
   runs: WorkRuns
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   lead: () => Promise<void>

@@ -9,17 +9,17 @@ import type { Instance } from '../domain/instance.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
+import type { PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
-import type { TeamAnswers, TeamCommand } from '../domain/team-command.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 import type { GivenCommand } from '../mongo/command-store.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
 import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
 import { DrivenSync, type DrivenSyncParts } from './driven-sync.ts'
+import { rowOf } from './heartbeat-publisher.ts'
 import { LeasePatience } from './lease-patience.ts'
-import { rowOf } from './pulse.ts'
 import { publicState } from './report-progress.ts'
 import { findEverything } from './start-checks.ts'
 import type { SyncWork } from './sync-work.ts'
@@ -183,7 +183,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     try {
       await this.#untilReadyToCommit()
       if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
-      work.replication.latest?.events?.hurry(true)
+      work.replication.latest?.events?.expedite(true)
       // Stored for all instances before any of them acts on it.
       const abortsBefore = await this.#withLease(patience, (until) => work.team.request(request, until))
       if (!actor.getSnapshot().can(committed)) {
@@ -194,7 +194,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
       const commitUntil = request.maxSeconds === null ? null : Date.now() + request.maxSeconds * 1_000
       actor.send({ type: 'sync.commit', abortsBefore, commitUntil, dryRun: request.dryRun })
     } catch (error) {
-      work.replication.latest?.events?.hurry(false)
+      work.replication.latest?.events?.expedite(false)
       throw asRefusal(error, 'commit')
     } finally {
       this.#committing = false
@@ -270,7 +270,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     await new LeasePatience('reverse').bounded(this.#sync.storing, storedLater)
   }
 
-  async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
+  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
     try {
       return await this.#sync.commands.give({ command, ...(request && { request }) })
     } catch (error) {

@@ -1,12 +1,12 @@
 import type { SyncStep } from '../../machines/sync.ts'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
 import { Barriers } from '../coordination/barriers.ts'
-import { StoreBelief } from '../coordination/belief.ts'
 import { Coordination } from '../coordination/coordination.ts'
+import { StoreFailureDetector } from '../coordination/failure-detector.ts'
 import type { Liveness } from '../coordination/liveness.ts'
 import { OwnershipStore } from '../coordination/ownership-store.ts'
+import { Peers } from '../coordination/peers.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
-import { Team } from '../coordination/team.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
@@ -48,8 +48,8 @@ export interface SyncWorkParts {
 export class SyncWork {
   readonly lease: Lease
   readonly coordination: Coordination
-  readonly belief: StoreBelief | null
-  readonly team: Team
+  readonly failureDetector: StoreFailureDetector | null
+  readonly team: Peers
   /** The embedded verifier, also where it is switched off: then it has nothing to say. */
   readonly verification: Verification
   readonly replication: SharedReplication
@@ -84,12 +84,12 @@ export class SyncWork {
       },
     }
     this.#metadata = new Metadata(destination, this.#lifeContext)
-    this.#metadata.tenure = () => this.coordination.tenure
+    this.#metadata.term = () => this.coordination.term
     this.#runs = new WorkRuns(context.signal)
     this.commands = new CommandStore(destination)
     const selection = new Selection(source, record.configuration)
-    this.belief = parts.storeDecides ? new StoreBelief(liveness) : null
-    const lease = new Lease(destination, OwnershipStore.leaseName(owner.id), owner, context, this.belief)
+    this.failureDetector = parts.storeDecides ? new StoreFailureDetector(liveness) : null
+    const lease = new Lease(destination, OwnershipStore.leaseName(owner.id), owner, context, this.failureDetector)
     this.lease = lease
     destination.fence = () => lease.fence()
     destination.sessions = lease.sessions
@@ -101,7 +101,7 @@ export class SyncWork {
       partitions,
       context,
       liveness,
-      belief: this.belief,
+      belief: this.failureDetector,
       onLeaseLost: (reason) => {
         this.#dead.abort()
         onLeaseLost(reason)
@@ -109,7 +109,7 @@ export class SyncWork {
     })
     const stored = new StoredDocuments(destination, this.#lifeContext)
     const store = new SyncStore(destination, this.#lifeContext, record.generation)
-    this.team = new Team({ coordination: this.coordination, store, liveness, id: owner.id })
+    this.team = new Peers({ coordination: this.coordination, store, liveness, id: owner.id })
     this.verification = new Verification({
       source,
       destination,
@@ -131,7 +131,7 @@ export class SyncWork {
       selection,
       coordination: this.coordination,
       store,
-      barriers: new Barriers(stored, () => this.coordination.tenure),
+      barriers: new Barriers(stored, () => this.coordination.term),
       throttle: parts.throttle,
       atStep,
       team: this.team,
@@ -299,7 +299,7 @@ export class SyncWork {
     await this.replication.load(false)
     await this.figures.look()
     await this.team.load()
-    await this.coordination.look()
+    await this.coordination.readHolder()
     await this.verification.look()
   }
 

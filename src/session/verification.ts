@@ -189,7 +189,7 @@ export class Verification {
   /** Throws FatalError VerificationFailed when definitions differ already before anything is restored. */
   async checkDefinitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<void> {
     if (!configuration.verification.enabled) return
-    this.#verifier?.hurry()
+    this.#verifier?.wake()
     const mismatches = await this.#definitions(configuration, stage)
     // Where nothing differs the verdict that follows replaces what the last one found.
     if (mismatches.length > 0) await this.#conclude({ mismatches, total: mismatches.length })

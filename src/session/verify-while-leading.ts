@@ -1,5 +1,5 @@
 import type { Coordination } from '../coordination/coordination.ts'
-import type { Team } from '../coordination/team.ts'
+import type { Peers } from '../coordination/peers.ts'
 import { LongWait } from '../domain/long-wait.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Verification } from './verification.ts'
@@ -7,7 +7,7 @@ import type { Verification } from './verification.ts'
 export interface VerifyWhileLeadingParts {
   configuration: StartConfiguration
   coordination: Coordination
-  team: Team
+  team: Peers
   verification: Verification
   /** The lease is lost, and the next life has not begun. */
   isDead: () => boolean

@@ -8,7 +8,7 @@ import type { Progress, VerificationSide } from '../domain/progress.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { appendNote } from '../mongo/oplog-note.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
@@ -194,7 +194,7 @@ export class Verifier {
   }
 
   /** A verdict will be asked for soon: from here on the streams answer at once, and do not wait for more events. */
-  hurry(): void {
+  wake(): void {
     for (const follower of this.#followers.values()) follower.hurried = true
   }
 
@@ -205,7 +205,7 @@ export class Verifier {
   async settle(): Promise<Settlement> {
     // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
     while (!this.#scan?.isComplete) await this.#pause(roomMS)
-    this.hurry()
+    this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
@@ -263,7 +263,7 @@ export class Verifier {
     const stored = await this.#checkpoint.loadPosition(side)
     if (stored) return stored
     const cluster = this.#parts.clusters[side]
-    await retry('beginning verification', this.#context, () => appendNote(cluster, 'verification'))
+    await retry('beginning verification', this.#context, () => appendOplogNote(cluster, 'verification'))
     return { kind: 'time', time: cluster.latest }
   }
 
@@ -348,9 +348,9 @@ export class Verifier {
     const targets = await Promise.all(
       sides.map(async (side) => {
         const cluster = this.#parts.clusters[side]
-        await retry('verifying', this.#context, () => appendNote(cluster, 'verdict'))
+        await retry('verifying', this.#context, () => appendOplogNote(cluster, 'verdict'))
         const target = cluster.latest
-        await retry('verifying', this.#context, () => appendNote(cluster, 'after verdict'))
+        await retry('verifying', this.#context, () => appendOplogNote(cluster, 'after verdict'))
         return [side, target] as const
       }),
     )

@@ -10,9 +10,9 @@ import type { Instance } from '../../src/domain/instance.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Mismatch } from '../../src/domain/mismatch.ts'
+import type { PeerAnswers, PeerCommand, TeamAnswer } from '../../src/domain/peer-command.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
-import type { TeamAnswer, TeamAnswers, TeamCommand } from '../../src/domain/team-command.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
 /** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */
@@ -74,7 +74,7 @@ export class RecordingInstance implements Instance {
     return this.#record('reverse')
   }
   teamAnswers: [id: string, answer: TeamAnswer][] = []
-  async sendToAll(command: TeamCommand, request?: CommitRequest): Promise<TeamAnswers> {
+  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
     await this.#record(`all ${command}`, request)
     return new Map(this.teamAnswers)
   }

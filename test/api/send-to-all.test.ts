@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { plainCommit } from '../../src/domain/commit-request.ts'
-import { teamCommands } from '../../src/domain/team-command.ts'
+import { teamCommands } from '../../src/domain/peer-command.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 describe.each(teamCommands)('POST /api/v1/all/%s', (command) => {

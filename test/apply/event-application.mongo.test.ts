@@ -3,7 +3,7 @@ import { EventApplication } from '../../src/apply/event-application.ts'
 import { Catalogue } from '../../src/domain/catalogue.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
@@ -20,7 +20,7 @@ const things = () => source().collection<Row>('things')
 const applied = () => destination().collection('things').countDocuments()
 
 async function now(): Promise<ClusterTime> {
-  await appendNote(clusters.source, 'test')
+  await appendOplogNote(clusters.source, 'test')
   return clusters.source.latest
 }
 

@@ -4,7 +4,7 @@ import type { ReconcileDependencies } from '../../src/documents/reconcile-docume
 import { Catalogue } from '../../src/domain/catalogue.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
@@ -18,7 +18,7 @@ describe('partitions that are not equally far', () => {
     const context = testContext()
     const metadata = new Metadata(one.cluster, context)
     const now = async (): Promise<StreamPosition> => {
-      await appendNote(one.cluster, 'test')
+      await appendOplogNote(one.cluster, 'test')
       return { kind: 'time', time: one.cluster.latest }
     }
     const [early, late] = [await now(), await now()]

@@ -13,7 +13,7 @@ import type { ChangeEvent } from '../../src/domain/change-event.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { compareClusters } from '../support/compare.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
@@ -98,7 +98,7 @@ export class TwoClusters {
 
   /** Reconciles as of now. */
   async reconcile(entry: CatalogueEntry, identities: Identities): Promise<void> {
-    await appendNote(this.source, 'test')
+    await appendOplogNote(this.source, 'test')
     this.asOf = this.source.latest
     await reconcileDocuments(this.dependencies, entry, identities, this.asOf)
   }

@@ -281,7 +281,7 @@ describe('instances that share partitions', () => {
     const a = await join('a')
     await shared([[a, 8]])
     const looks = vi.spyOn(OwnershipStore.prototype, 'read').mockRejectedValueOnce(new Error('no primary'))
-    a.coordination.hurry()
+    a.coordination.wake()
     await vi.waitFor(() => expect(a.context.retried.map(({ what }) => what)).toContain('coordinating'), patience)
     expect(a.coordination.held.size).toBe(8)
     looks.mockRestore()

@@ -1,4 +1,4 @@
-import type { Beat, Liveness } from '../../src/coordination/liveness.ts'
+import type { InstanceHeartbeat, Liveness } from '../../src/coordination/liveness.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { RedisLiveness } from '../../src/redis/redis-liveness.ts'
@@ -67,6 +67,6 @@ export const idleProgress: Progress = {
   verification: null,
 }
 
-export function beatOf(id: string, rest: Partial<Beat> = {}): Beat {
+export function beatOf(id: string, rest: Partial<InstanceHeartbeat> = {}): InstanceHeartbeat {
   return { id, incarnation: `${id}1`, coordinator: false, partitions: [], progress: idleProgress, ...rest }
 }

@@ -30,10 +30,10 @@ describe.each([
   })
 
   it('shows every instance as it described itself last, in the order of their ids, to all', async () => {
-    await liveness.beat(beatOf('b', { coordinator: true, partitions: [2, 0, 5] }))
-    await other.beat(beatOf('a'))
-    await other.beat(beatOf('B', { partitions: [1] }))
-    await liveness.beat(beatOf('b', { partitions: [2] }))
+    await liveness.publish(beatOf('b', { coordinator: true, partitions: [2, 0, 5] }))
+    await other.publish(beatOf('a'))
+    await other.publish(beatOf('B', { partitions: [1] }))
+    await liveness.publish(beatOf('b', { partitions: [2] }))
     const seen = { alive: true, lastSeenSeconds: expect.any(Number) }
     const expected = [
       { ...beatOf('B', { partitions: [1] }), ...seen },
@@ -45,8 +45,8 @@ describe.each([
   })
 
   it('has one row for an id: a restarted process replaces its predecessor', async () => {
-    await liveness.beat(beatOf('a', { incarnation: 'first', coordinator: true, partitions: [1] }))
-    await other.beat(beatOf('a', { incarnation: 'second' }))
+    await liveness.publish(beatOf('a', { incarnation: 'first', coordinator: true, partitions: [1] }))
+    await other.publish(beatOf('a', { incarnation: 'second' }))
     expect(await liveness.instances()).toMatchObject([
       { id: 'a', incarnation: 'second', coordinator: false, partitions: [] },
     ])
@@ -54,7 +54,7 @@ describe.each([
 
   it('takes the first beats of many at once, also of the same id', async () => {
     const beats = Array.from({ length: 20 }, (_, index) => beatOf(`i${index % 10}`))
-    await Promise.all(beats.map((beat, index) => (index % 2 ? liveness : other).beat(beat)))
+    await Promise.all(beats.map((beat, index) => (index % 2 ? liveness : other).publish(beat)))
     expect(await ids()).toEqual(Array.from({ length: 10 }, (_, index) => `i${index}`))
   })
 
@@ -63,7 +63,7 @@ describe.each([
       '{"$set":{"a.b":[{"":null}]},"__proto__":{"x":1},"_id":"$$NOW","n":1e300,"t":"\\u0000ü\\ud83d\\ude00"}',
     )
     const progress = { ...idleProgress, ...odd } as Progress
-    await liveness.beat(beatOf('$a.b {}', { incarnation: '$$ROOT', progress }))
+    await liveness.publish(beatOf('$a.b {}', { incarnation: '$$ROOT', progress }))
     const [seen] = await other.instances()
     expect(seen).toMatchObject({ id: '$a.b {}', incarnation: '$$ROOT' })
     expect(JSON.stringify(seen?.progress)).toBe(JSON.stringify(progress))
@@ -72,7 +72,7 @@ describe.each([
   it('counts an instance as lost when it is not heard of for ttlMS, until its next beat', async () => {
     const impatient = store.open({ ttlMS: 700 })
     await impatient.instances() // connected
-    await impatient.beat(beatOf('a'))
+    await impatient.publish(beatOf('a'))
     const [fresh] = await impatient.instances()
     expect(fresh?.alive).toBe(true)
     expect(fresh?.lastSeenSeconds).toBeLessThan(0.7)
@@ -85,14 +85,14 @@ describe.each([
     expect(lost?.lastSeenSeconds).toBeLessThan(5)
     // Who asks with more patience sees it alive still.
     expect(await liveness.instances()).toMatchObject([{ id: 'a', alive: true }])
-    await impatient.beat(beatOf('a'))
+    await impatient.publish(beatOf('a'))
     expect(await impatient.instances()).toMatchObject([{ id: 'a', alive: true }])
   })
 
   it("goes by the store's clock, not by the host's", async () => {
     const now = Date.now()
     const clock = vi.spyOn(Date, 'now').mockReturnValue(now - 3_600_000)
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     clock.mockReturnValue(now + 3_600_000)
     const [seen] = await other.instances()
     clock.mockRestore()
@@ -101,19 +101,19 @@ describe.each([
   })
 
   it('forgets who has left, and nobody else', async () => {
-    await liveness.beat(beatOf('a'))
-    await liveness.beat(beatOf('b'))
+    await liveness.publish(beatOf('a'))
+    await liveness.publish(beatOf('b'))
     await other.forget('a')
     await other.forget('never seen')
     expect(await ids()).toEqual(['b'])
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     expect(await ids()).toEqual(['a', 'b'])
   })
 
   it('keeps two syncs apart', async () => {
     const elsewhere = store.open({ scope: 'two' })
-    await liveness.beat(beatOf('a'))
-    await elsewhere.beat(beatOf('b'))
+    await liveness.publish(beatOf('a'))
+    await elsewhere.publish(beatOf('b'))
     expect(await ids()).toEqual(['a'])
     expect(await ids(elsewhere)).toEqual(['b'])
     await elsewhere.forget('a')
@@ -124,11 +124,11 @@ describe.each([
     ['refuses connections', () => store.proxy.cut()],
     ['swallows every byte', async () => store.proxy.blackhole()],
   ])('rejects in time while the store %s, and goes on once it is back', async (_, away) => {
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     await away()
     for (let round = 0; round < 2; round++) {
       const since = performance.now()
-      const calls = [liveness.beat(beatOf('a')), liveness.instances(), liveness.forget('b')]
+      const calls = [liveness.publish(beatOf('a')), liveness.instances(), liveness.forget('b')]
       const results = await Promise.allSettled(calls)
       expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
       for (const result of results) expect((result as PromiseRejectedResult).reason).toBeInstanceOf(Error)
@@ -136,7 +136,7 @@ describe.each([
       liveness.notify()
     }
     await store.proxy.heal()
-    await vi.waitFor(() => liveness.beat(beatOf('a', { incarnation: 'back' })), 30_000)
+    await vi.waitFor(() => liveness.publish(beatOf('a', { incarnation: 'back' })), 30_000)
     await vi.waitFor(
       async () => expect(await other.instances()).toMatchObject([{ incarnation: 'back', alive: true }]),
       30_000,
@@ -145,10 +145,10 @@ describe.each([
 
   it('after its end rejects or does nothing, and leaves the others alone', async () => {
     const leaving = store.open()
-    await leaving.beat(beatOf('a'))
+    await leaving.publish(beatOf('a'))
     await leaving.close()
     leaving.notify()
-    await liveness.beat(beatOf('b'))
+    await liveness.publish(beatOf('b'))
     expect(await ids()).toEqual(['a', 'b'])
   })
 })

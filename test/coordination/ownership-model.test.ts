@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { isDead } from '../../src/domain/owner.ts'
+import { isExpired } from '../../src/domain/owner.ts'
 import { type ModelInstance, World } from './ownership-model.ts'
 
 type Step = { do: Action; who: number; whom: number; partition: number }
@@ -115,7 +115,7 @@ describe('partitions that change hands', () => {
         const shares = new Map(workers.map(({ token }) => [token, 0]))
         for (const { owner } of world.claims) {
           expect(owner).not.toBeNull()
-          expect(isDead(owner as string, leases)).toBe(false)
+          expect(isExpired(owner as string, leases)).toBe(false)
           if (shares.has(owner)) shares.set(owner, (shares.get(owner) ?? 0) + 1)
         }
         const counts = [...shares.values()]

@@ -1,5 +1,5 @@
 import { wantedOwners } from '../../src/domain/assignment.ts'
-import { isDead, type LeaseView, type OwnerToken, ownerToken } from '../../src/domain/owner.ts'
+import { isExpired, type LeaseView, type OwnerToken, ownerToken } from '../../src/domain/owner.ts'
 
 /**
  * The protocol by which partitions change hands, as a model: what stands in the metadata database, and instances that act on
@@ -8,7 +8,7 @@ import { isDead, type LeaseView, type OwnerToken, ownerToken } from '../../src/d
  * that moment its holder's fence is closed, as the fence ends before the lease does.
  */
 export interface StoredLease extends LeaseView {
-  buried: boolean
+  evicted: boolean
 }
 
 export interface StoredClaim {
@@ -75,12 +75,18 @@ export class ModelInstance {
     if (this.token !== null || this.#taking !== null) return
     const { leases } = this.#world
     const epoch = (leases.get(this.id)?.epoch ?? 0) + 1
-    const settled = leases.get(this.id)?.settled ?? 0
-    const fresh = { expired: false, buried: false, takesWork: false, atWork: false, incarnation: `${this.id} ${epoch}` }
+    const settled = leases.get(this.id)?.drained ?? 0
+    const fresh = {
+      expired: false,
+      evicted: false,
+      takesWork: false,
+      atWork: false,
+      incarnation: `${this.id} ${epoch}`,
+    }
     leases.set(this.id, {
       id: this.id,
       epoch,
-      settled,
+      drained: settled,
       expiresAt: new Date(epoch),
       predecessors: [],
       sessions: null,
@@ -96,7 +102,7 @@ export class ModelInstance {
     this.#taking = null
     const lease = this.#world.leases.get(this.id)
     if (lease?.epoch !== epoch) return
-    Object.assign(lease, { settled: epoch, expired: false, takesWork: this.takesWork })
+    Object.assign(lease, { drained: epoch, expired: false, takesWork: this.takesWork })
     this.token = ownerToken(this.id, epoch)
     this.fenceOpen = true
   }
@@ -105,7 +111,7 @@ export class ModelInstance {
   renew(): void {
     if (this.token === null) return
     const lease = this.#world.leases.get(this.id)
-    if (lease && ownerToken(this.id, lease.epoch) === this.token && !lease.buried) {
+    if (lease && ownerToken(this.id, lease.epoch) === this.token && !lease.evicted) {
       Object.assign(lease, { expired: false, takesWork: this.takesWork })
       this.fenceOpen = true
     } else this.#end()
@@ -136,10 +142,10 @@ export class ModelInstance {
     if (!this.#seen) return []
     const { leases, claims } = this.#seen
     const members = leases
-      .filter((one) => !one.expired && one.settled <= one.epoch && one.takesWork)
+      .filter((one) => !one.expired && one.drained <= one.epoch && one.takesWork)
       .map((one) => ownerToken(one.id, one.epoch))
     return wantedOwners(
-      claims.map(({ owner }) => (owner !== null && !isDead(owner, leases) ? owner : null)),
+      claims.map(({ owner }) => (owner !== null && !isExpired(owner, leases) ? owner : null)),
       members,
     )
   }
@@ -149,7 +155,7 @@ export class ModelInstance {
     const seen = this.#seen?.claims[partition]
     if (!seen || this.token === null || !this.takesWork || !this.fenceOpen) return false
     if (this.#wanted[partition] !== this.token || seen.owner === this.token) return false
-    if (seen.owner !== null && !isDead(seen.owner, this.#seen?.leases ?? [])) return false
+    if (seen.owner !== null && !isExpired(seen.owner, this.#seen?.leases ?? [])) return false
     const stored = this.#world.claims[partition] as StoredClaim
     if (stored.epoch !== seen.epoch || stored.owner !== seen.owner) return false
     Object.assign(stored, { owner: this.token, epoch: stored.epoch + 1 })
@@ -174,17 +180,17 @@ export class ModelInstance {
 
   buryFirst(id: string): void {
     const seen = this.#seen?.leases.find((one) => one.id === id)
-    if (!seen || id === this.id || !seen.expired || seen.settled > seen.epoch) return
+    if (!seen || id === this.id || !seen.expired || seen.drained > seen.epoch) return
     const stored = this.#world.leases.get(id)
-    if (!stored || stored.epoch !== seen.epoch || !stored.expired || stored.buried) return
-    Object.assign(stored, { epoch: stored.epoch + 1, buried: true, takesWork: false })
+    if (!stored || stored.epoch !== seen.epoch || !stored.expired || stored.evicted) return
+    Object.assign(stored, { epoch: stored.epoch + 1, evicted: true, takesWork: false })
   }
 
   /** By whoever has the patience: it goes by what stands there, so a burial that its beginner left is ended by another. */
   burySecond(id: string): void {
     if (this.token === null || this.#world.isWriting(id)) return
     const stored = this.#world.leases.get(id)
-    if (stored?.buried) stored.settled = stored.epoch + 1
+    if (stored?.evicted) stored.drained = stored.epoch + 1
   }
 
   startWrite(partition: number): void {

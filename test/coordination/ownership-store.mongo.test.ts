@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { historyMax, OwnershipStore } from '../../src/coordination/ownership-store.ts'
-import { isDead, type LeaseView, ownerToken } from '../../src/domain/owner.ts'
+import { isExpired, type LeaseView, ownerToken } from '../../src/domain/owner.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
@@ -146,18 +146,18 @@ describe('a lease, as others see it', () => {
     expect(await viewOf('seen')).toMatchObject({ takesWork: true, atWork: true })
     await expire('seen')
     expect(await viewOf('seen')).toMatchObject({ expired: true, settled: 1 })
-    expect(isDead(lease.token, [await viewOf('seen')])).toBe(false)
+    expect(isExpired(lease.token, [await viewOf('seen')])).toBe(false)
   })
 
   it('that was given back makes its owner dead at once, and the next life of the same process is another', async () => {
     const lease = await leaseOf('left')
     const former = lease.token
     await lease.release()
-    expect(isDead(former, [await viewOf('left')])).toBe(true)
+    expect(isExpired(former, [await viewOf('left')])).toBe(true)
     await lease.acquire()
     expect(lease.token).not.toBe(former)
     const leases = [await viewOf('left')]
-    expect([isDead(former, leases), isDead(lease.token, leases)]).toEqual([true, false])
+    expect([isExpired(former, leases), isExpired(lease.token, leases)]).toEqual([true, false])
   })
 })
 
@@ -169,7 +169,7 @@ describe('a burial', () => {
     const renewed = await viewOf('alive')
     expect(renewed.expiresAt).not.toEqual(before.expiresAt)
     // Seen expired, and renewed since.
-    await store().bury({ ...before, expired: true }, 0, noPause)
+    await store().evict({ ...before, expired: true }, 0, noPause)
     expect(await viewOf('alive')).toEqual(renewed)
     lease.fence()
   })
@@ -180,8 +180,8 @@ describe('a burial', () => {
     const lost = vi.fn()
     lease.onLost = lost
     await expire('buried')
-    await store().bury(await viewOf('buried'), 0, noPause)
-    expect(isDead(former, [await viewOf('buried')])).toBe(true)
+    await store().evict(await viewOf('buried'), 0, noPause)
+    expect(isExpired(former, [await viewOf('buried')])).toBe(true)
     await lease.verify()
     expect(lost).toHaveBeenCalledExactlyOnceWith('buried')
     expect(lease.held).toBe(false)
@@ -190,7 +190,7 @@ describe('a burial', () => {
     lease.fence()
     expect(await viewOf('buried')).toMatchObject({ epoch: lease.epoch, settled: lease.epoch, expired: false })
     const leases = [await viewOf('buried')]
-    expect([isDead(former, leases), isDead(lease.token, leases)]).toEqual([true, false])
+    expect([isExpired(former, leases), isExpired(lease.token, leases)]).toEqual([true, false])
   })
 
   it('leaves the owner undead between its steps, and whoever comes next finishes it', async () => {
@@ -201,29 +201,29 @@ describe('a burial', () => {
     const dies = async (): Promise<void> => {
       throw left
     }
-    await expect(store().bury(seen, 0, dies)).rejects.toBe(left)
+    await expect(store().evict(seen, 0, dies)).rejects.toBe(left)
     const between = await viewOf('half')
     expect(between).toMatchObject({ epoch: 2, settled: 1, expired: true })
-    expect(isDead(lease.token, [between])).toBe(false)
+    expect(isExpired(lease.token, [between])).toBe(false)
     await lease.verify()
     expect(lease.held).toBe(false)
     // By what it saw before the first step nobody can go on; by what stands there now anybody can.
-    await store().bury(seen, 0, noPause)
+    await store().evict(seen, 0, noPause)
     expect(await viewOf('half')).toEqual(between)
-    await store().bury(between, 0, noPause)
-    expect(isDead(lease.token, [await viewOf('half')])).toBe(true)
+    await store().evict(between, 0, noPause)
+    expect(isExpired(lease.token, [await viewOf('half')])).toBe(true)
   })
 
   it('may be done by two at once and again, and has one result', async () => {
     const lease = await leaseOf('twice')
     await expire('twice')
     const seen = await viewOf('twice')
-    await Promise.all([store().bury(seen, 0, noPause), store().bury(seen, 0, noPause)])
+    await Promise.all([store().evict(seen, 0, noPause), store().evict(seen, 0, noPause)])
     const after = await viewOf('twice')
     expect(after).toMatchObject({ epoch: 2, settled: 3 })
-    await store().bury(after, 0, noPause)
+    await store().evict(after, 0, noPause)
     expect(await viewOf('twice')).toEqual(after)
-    expect(isDead(lease.token, [after])).toBe(true)
+    expect(isExpired(lease.token, [after])).toBe(true)
   })
 
   it('of a life whose successor has come meanwhile leaves the successor alone', async () => {
@@ -231,7 +231,7 @@ describe('a burial', () => {
     await expire('back')
     const seen = await viewOf('back')
     await store()
-      .bury(seen, 0, async () => {
+      .evict(seen, 0, async () => {
         throw new Error('half')
       })
       .catch(() => {})
@@ -239,9 +239,9 @@ describe('a burial', () => {
     await lease.verify()
     await lease.acquire()
     const now = await viewOf('back')
-    await store().bury(between, 0, noPause)
+    await store().evict(between, 0, noPause)
     expect(await viewOf('back')).toEqual(now)
-    expect(isDead(lease.token, [now])).toBe(false)
+    expect(isExpired(lease.token, [now])).toBe(false)
     lease.fence()
   })
 
@@ -253,12 +253,12 @@ describe('a burial', () => {
     const write = cluster.write('app', { insert: 'slow', documents: [{ _id: 1 }] })
     await hang.reached()
     await expire('writing')
-    const burial = store().bury(await viewOf('writing'), 0, noPause)
+    const burial = store().evict(await viewOf('writing'), 0, noPause)
     await vi.waitFor(async () => expect((await viewOf('writing')).epoch).toBe(2), patience)
     await sleep(300) // long enough for several looks at what the server works on
-    expect(isDead(lease.token, [await viewOf('writing')])).toBe(false)
+    expect(isExpired(lease.token, [await viewOf('writing')])).toBe(false)
     await hang.release()
     await Promise.all([write, burial])
-    expect(isDead(lease.token, [await viewOf('writing')])).toBe(true)
+    expect(isExpired(lease.token, [await viewOf('writing')])).toBe(true)
   })
 })

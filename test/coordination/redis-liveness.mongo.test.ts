@@ -47,10 +47,10 @@ describe('a Redis that is lost', () => {
 
   it('by a flush has the row again after the next beat', async () => {
     const liveness = open()
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     await redis.flush()
     expect(await liveness.instances()).toEqual([])
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     expect(await liveness.instances()).toMatchObject([{ id: 'a', alive: true }])
   })
 
@@ -58,11 +58,11 @@ describe('a Redis that is lost', () => {
     const [liveness, other] = [open(), open()]
     const heard = vi.fn()
     other.onNotified = heard
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     await redis.kill()
     for (let round = 0; round < 5; round++) {
       const since = performance.now()
-      const error = await failure(liveness.beat(beatOf('a', { incarnation: 'never stored' })))
+      const error = await failure(liveness.publish(beatOf('a', { incarnation: 'never stored' })))
       expect(error.message).toMatch(/^--redis: (the connection to Redis was lost|.*ECONN)/)
       expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
       other.notify()
@@ -71,7 +71,7 @@ describe('a Redis that is lost', () => {
     await redis.restart()
     await vi.waitFor(async () => expect(await liveness.instances()).toEqual([]), 10_000)
     // Nothing that was rejected is done later.
-    await liveness.beat(beatOf('b'))
+    await liveness.publish(beatOf('b'))
     expect(await liveness.instances()).toMatchObject([{ id: 'b', alive: true }])
     await vi.waitFor(() => {
       liveness.notify()
@@ -84,7 +84,7 @@ describe('a Redis that is lost', () => {
     const [liveness, other] = [open(`redis://127.0.0.1:${proxy.port}`), open()]
     const heard = vi.fn()
     liveness.onNotified = heard
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     await vi.waitFor(() => {
       other.notify()
       expect(heard).toHaveBeenCalled()
@@ -135,7 +135,7 @@ describe('a Redis with a password', () => {
 
   it('is used with it, whatever characters it has, and with a number of a database', async () => {
     const [one, two] = [open(), open(`${redis.url}/7`)]
-    await one.beat(beatOf('a'))
+    await one.publish(beatOf('a'))
     expect(await one.instances()).toHaveLength(1)
     expect(await two.instances()).toHaveLength(0)
   })
@@ -148,7 +148,7 @@ describe('a Redis with a password', () => {
     const liveness = open(url(redis.port))
     for (let round = 0; round < 3; round++) {
       const since = performance.now()
-      const error = await failure(liveness.beat(beatOf('a')))
+      const error = await failure(liveness.publish(beatOf('a')))
       expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
       expect(error.message).toMatch(
         /^--redis: Redis refused the user name or password of the URL \((WRONGPASS|NOAUTH)\)$/,
@@ -171,25 +171,25 @@ describe('what is not for us', () => {
   it('a database that Redis does not have is not exchanged for another', async () => {
     const liveness = open(`${redis.url}/99`)
     for (let round = 0; round < 2; round++) {
-      expect((await failure(liveness.beat(beatOf('a')))).message).toMatch(/^--redis: .*DB index is out of range/)
+      expect((await failure(liveness.publish(beatOf('a')))).message).toMatch(/^--redis: .*DB index is out of range/)
     }
     expect(await open().instances()).toEqual([])
   })
 
   it('a server without TLS is not talked to without it', async () => {
     const since = performance.now()
-    const error = await failure(open(redis.url.replace('redis:', 'rediss:')).beat(beatOf('a')))
+    const error = await failure(open(redis.url.replace('redis:', 'rediss:')).publish(beatOf('a')))
     expect(error.message).toMatch(/^--redis: /)
     expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
   })
 
   it('a row of another version is refused by name', async () => {
     const liveness = open()
-    await liveness.beat(beatOf('a'))
+    await liveness.publish(beatOf('a'))
     const foreign = open(redis.url, 'sync')
     // As a later version may write it.
     const later = { ...beatOf('b'), partitions: 'all' as unknown as number[] }
-    await foreign.beat(later)
+    await foreign.publish(later)
     const error = await failure(liveness.instances())
     expect(error).toBeInstanceOf(FatalError)
     expect(error).toMatchObject({ failure: 'MetadataVersion' })

@@ -51,7 +51,7 @@ function open(port: number, tls: RedisTls): RedisLiveness {
 it('is believed by the authority of --redisTlsCAFile, for commands and notifications', async () => {
   const port = await proxied()
   const [one, other] = [open(port, { ca: tlsPem.authority }), open(port, { ca: tlsPem.authority })]
-  await one.beat(beatOf('a'))
+  await one.publish(beatOf('a'))
   expect(await other.instances()).toMatchObject([{ id: 'a', alive: true }])
   const heard = vi.fn()
   other.onNotified = heard
@@ -63,13 +63,13 @@ it('is believed by the authority of --redisTlsCAFile, for commands and notificat
 
 it('is not believed without it, and nothing is sent', async () => {
   const port = await proxied()
-  await expect(open(port, {}).beat(beatOf('a'))).rejects.toThrow(/--redis: .*(unable to verify|self.signed|issuer)/i)
+  await expect(open(port, {}).publish(beatOf('a'))).rejects.toThrow(/--redis: .*(unable to verify|self.signed|issuer)/i)
   await expect(open(port, { ca: tlsPem.client }).instances()).rejects.toThrow(/--redis: /)
 })
 
 it('that asks for a certificate is shown the one of --redisTlsCert', async () => {
   const port = await proxied({ requestCert: true, rejectUnauthorized: true, ca: tlsPem.client })
   const shown = { ca: tlsPem.authority, cert: tlsPem.client, key: tlsPem.client }
-  await open(port, shown).beat(beatOf('b'))
-  await expect(open(port, { ca: tlsPem.authority }).beat(beatOf('b'))).rejects.toThrow(/--redis: /)
+  await open(port, shown).publish(beatOf('b'))
+  await expect(open(port, { ca: tlsPem.authority }).publish(beatOf('b'))).rejects.toThrow(/--redis: /)
 })

@@ -5,7 +5,7 @@ import { plainCommit } from '../../src/domain/commit-request.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
-import { type Member, member } from './team-members.ts'
+import { type Member, member } from './peer-members.ts'
 
 const one = oneSet()
 beforeEach(async () => {

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { pathOf } from '../../machines/sync-view.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
 import { oneSet } from '../mongo/one-set.ts'
-import { syncStore } from './team-members.ts'
+import { syncStore } from './peer-members.ts'
 
 /** The sync machine's snapshot, where several processes send it events at once. */
 

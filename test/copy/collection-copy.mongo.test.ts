@@ -3,7 +3,7 @@ import type { Coordination } from '../../src/coordination/coordination.ts'
 import { CollectionCopy } from '../../src/copy/collection-copy.ts'
 import { planCopy } from '../../src/copy/plan-copy.ts'
 import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
@@ -68,7 +68,7 @@ it.each(['before', 'after'] as const)(
       .db('app')
       .collection('c')
       .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
-    await appendNote(clusters.source, 'test')
+    await appendOplogNote(clusters.source, 'test')
     const planner = await unplanned()
     const catalogue = new Catalogue()
     catalogue.add({ ...planner })

@@ -1,11 +1,11 @@
 import { Int32, Long } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { copySegment } from '../../src/copy/copy-segment.ts'
-import { SegmentLedger } from '../../src/copy/segment-ledger.ts'
+import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
 import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import { sourceName, TwoClusters } from '../apply/two-clusters.ts'
@@ -54,13 +54,13 @@ let claims = 0
 let onWritten = (): void => {}
 
 async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void> {
-  await appendNote(clusters.source, 'test')
+  await appendOplogNote(clusters.source, 'test')
   await clusters.metadata.segments.plan(segments)
   await clusters.metadata.segments.open(segments.map(({ collection }) => collection))
   const claimed = await clusters.metadata.segments.claim(owner, ++claims, segments.length, () => false)
   expect(claimed).toHaveLength(segments.length)
   for (const segment of segments) segment.claim = claims
-  const ledger = new SegmentLedger(clusters.metadata.segments, owner)
+  const ledger = new SegmentProgress(clusters.metadata.segments, owner)
   const parts = {
     source: clusters.source,
     destination: clusters.destination,

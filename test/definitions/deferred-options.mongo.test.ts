@@ -1,6 +1,6 @@
 import { Long } from 'mongodb'
 import { beforeEach, expect, it } from 'vitest'
-import { DestinationTraits } from '../../src/definitions/deferred-options.ts'
+import { DeferredOptions } from '../../src/definitions/deferred-options.ts'
 import { listCollections, listIndexes } from '../../src/definitions/listing.ts'
 import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
@@ -35,7 +35,7 @@ const sizeOf = async (name: string): Promise<unknown> => {
 it('are held back, and put back, under the name the collection has now', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').rename('journal')
-  const traits = new DestinationTraits(one.cluster, testContext())
+  const traits = new DeferredOptions(one.cluster, testContext())
   await traits.holdBack([entry])
   expect(Number(await sizeOf('journal'))).toBeGreaterThan(Long.fromNumber(1e9).toNumber())
   await traits.restoreCapped([entry])
@@ -45,7 +45,7 @@ it('are held back, and put back, under the name the collection has now', async (
 it('of a collection that is gone are nobody’s: its drop is still to be followed', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').drop()
-  const traits = new DestinationTraits(one.cluster, testContext())
+  const traits = new DeferredOptions(one.cluster, testContext())
   for (const step of ['holdBack', 'restoreCapped', 'prepareIndexes', 'restoreExpiry', 'finishIndexes'] as const) {
     await traits[step]([entry])
   }
@@ -65,7 +65,7 @@ async function expiring(): Promise<CatalogueEntry[]> {
   const entries = listed.map(({ name, uuid, options }) => {
     return { database: 'app', name, destinationUUID: uuid, wanted: { options, indexes } } as CatalogueEntry
   })
-  await new DestinationTraits(one.cluster, testContext()).holdBack(entries)
+  await new DeferredOptions(one.cluster, testContext()).holdBack(entries)
   expect(await restored(entries)).toBe(0)
   return entries
 }
@@ -86,7 +86,7 @@ it('of many TTL indexes are put back many at a time', async () => {
   const blockTimeMS = 500
   await using _slow = await delayed(blockTimeMS)
   const began = performance.now()
-  await new DestinationTraits(one.cluster, testContext()).restoreExpiry(entries)
+  await new DeferredOptions(one.cluster, testContext()).restoreExpiry(entries)
   // One after another it would be 48 s.
   expect(performance.now() - began).toBeLessThan((many * blockTimeMS) / 4)
   expect(await restored(entries)).toBe(many)
@@ -96,13 +96,13 @@ it('are put back no further once told to stop', async () => {
   const entries = await expiring()
   const context = testContext()
   await using slow = await delayed(1_000)
-  const restoring = new DestinationTraits(one.cluster, context).restoreExpiry(entries)
+  const restoring = new DeferredOptions(one.cluster, context).restoreExpiry(entries)
   await slow.reached()
   context.stop()
   await expect(restoring).rejects.toBeInstanceOf(StoppedError)
   await slow.release()
   expect(await restored(entries)).toBeLessThanOrEqual(32)
   // What comes after that begins anew.
-  await new DestinationTraits(one.cluster, testContext()).restoreExpiry(entries)
+  await new DeferredOptions(one.cluster, testContext()).restoreExpiry(entries)
   expect(await restored(entries)).toBe(many)
 })

@@ -2,7 +2,7 @@ import type { Binary } from 'mongodb'
 import { expect, it } from 'vitest'
 import { listIndexes } from '../../src/definitions/listing.ts'
 import { indexName } from '../../src/domain/definition.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
@@ -34,7 +34,7 @@ it('a note is answered when what had its time before it can be read', async () =
   await using sleeping = await failPoint(one.client, name, { waitForMillis: 3_000 }, { times: 1 })
   const late = collection.insertOne({ _id: 1 })
   await sleeping.reached()
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   // Not told to wait for any time: what the majority has by now.
   const reply = await one.cluster.read('app', { find: 'late', readConcern: { level: 'majority' } })
   expect(reply['cursor'].firstBatch).toHaveLength(2)

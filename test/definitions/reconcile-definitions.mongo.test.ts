@@ -268,7 +268,7 @@ describe('told to stop', () => {
     const [entry] = life.catalogue.entries()
     if (!entry) throw new Error('it was just created')
     await using slow = await failPoint(two.destinationClient, 'failCommand', data)
-    const built = life.destination.buildTwins(entry, 'unique')
+    const built = life.destination.buildConflicting(entry, 'unique')
     await slow.reached()
     life.context.stop()
     await expect(built).rejects.toBeInstanceOf(StoppedError)
@@ -278,7 +278,7 @@ describe('told to stop', () => {
     }
     expect(await twins()).toBe(1)
     await slow.release()
-    await (await live()).destination.buildTwins(entry, 'unique')
+    await (await live()).destination.buildConflicting(entry, 'unique')
     expect(await twins()).toBe(fields.length)
   })
 })

@@ -5,7 +5,7 @@ import { openNatural, openRange, readByIds, readMaxKey } from '../../src/documen
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import type { RawCursor } from '../../src/mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../../src/mongo/collection-name.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { sampleIds, sizeOf } from '../../src/mongo/sample.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -19,7 +19,7 @@ const one = oneSet()
 /** A collection of documents; of those whose `_id`s are one value the first stays. */
 async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
   await one.client.db('app').createCollection(name, options)
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   for (let from = 0; from < documents.length; from += 1_000) {
     const part = documents.slice(from, from + 1_000)
     await one.cluster.write('app', { insert: name, documents: rawSequence('documents', part), ordered: false })

@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { isDead, type LeaseView, ownerToken, parseOwner } from '../../src/domain/owner.ts'
+import { isExpired, type LeaseView, ownerToken, parseOwner } from '../../src/domain/owner.ts'
 
 const lease = (id: string, epoch: number, settled: number, expired = false): LeaseView => ({
   id,
   epoch,
-  settled,
+  drained: settled,
   expiresAt: new Date(epoch),
   expired,
   incarnation: 'x',
@@ -13,7 +13,7 @@ const lease = (id: string, epoch: number, settled: number, expired = false): Lea
   sessions: null,
   takesWork: true,
   atWork: true,
-  buried: false,
+  evicted: false,
 })
 
 describe('an owner', () => {
@@ -27,28 +27,28 @@ describe('an owner', () => {
   })
 
   it('lives while its lease is the one it was, also when that has expired and nobody has buried it', () => {
-    expect(isDead('a#3', [lease('a', 3, 3)])).toBe(false)
-    expect(isDead('a#3', [lease('a', 3, 3, true)])).toBe(false)
+    expect(isExpired('a#3', [lease('a', 3, 3)])).toBe(false)
+    expect(isExpired('a#3', [lease('a', 3, 3, true)])).toBe(false)
   })
 
   it('is not dead for certain before the second step of its burial, or before its next life has settled', () => {
-    expect(isDead('a#3', [lease('a', 4, 3, true)])).toBe(false)
-    expect(isDead('a#3', [lease('a', 4, 3)])).toBe(false)
-    expect(isDead('a#3', [lease('a', 4, 4)])).toBe(true)
-    expect(isDead('a#3', [lease('a', 4, 5, true)])).toBe(true)
-    expect(isDead('a#5', [lease('a', 5, 5)])).toBe(false)
+    expect(isExpired('a#3', [lease('a', 4, 3, true)])).toBe(false)
+    expect(isExpired('a#3', [lease('a', 4, 3)])).toBe(false)
+    expect(isExpired('a#3', [lease('a', 4, 4)])).toBe(true)
+    expect(isExpired('a#3', [lease('a', 4, 5, true)])).toBe(true)
+    expect(isExpired('a#5', [lease('a', 5, 5)])).toBe(false)
   })
 
   it('is dead when its lease was given back', () => {
-    expect(isDead('a#3', [lease('a', 3, 4, true)])).toBe(true)
+    expect(isExpired('a#3', [lease('a', 3, 4, true)])).toBe(true)
   })
 
   it('lives when its lease is not known yet', () => {
-    expect(isDead('a#3', [])).toBe(false)
-    expect(isDead('a#3', [lease('b', 1, 1)])).toBe(false)
+    expect(isExpired('a#3', [])).toBe(false)
+    expect(isExpired('a#3', [lease('b', 1, 1)])).toBe(false)
   })
 
   it('is not taken for another whose id begins alike', () => {
-    expect(isDead('a#3', [lease('a#3', 9, 9), lease('a', 3, 3)])).toBe(false)
+    expect(isExpired('a#3', [lease('a#3', 9, 9), lease('a', 3, 3)])).toBe(false)
   })
 })

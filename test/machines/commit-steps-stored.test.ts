@@ -61,7 +61,7 @@ function buried(instance: Partial<InstanceContext>) {
     asked: () => ({ abortsBefore: 0, dryRun: false }),
     ended: () => ended.promise,
     storing: () => lease.promise,
-    turnAround: async () => void did.push('turnAround'),
+    swapDirection: async () => void did.push('turnAround'),
     report: (event) => actor.send(event),
   })
   const actor = createActor(machine, { input: { ...begin().context, configuration, ...instance } })

@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { FatalError, StoppedError } from '../../src/domain/errors.ts'
 import { readChangeStream, type StreamPosition } from '../../src/mongo/change-stream.ts'
 import { type Cluster, fromTimestamp } from '../../src/mongo/cluster.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startProxy } from '../support/tcp-proxy.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'
@@ -47,7 +47,7 @@ interface Seen {
 }
 
 async function now(): Promise<StreamPosition> {
-  await appendNote(cluster, 'test')
+  await appendOplogNote(cluster, 'test')
   return { kind: 'time', time: cluster.latest + 1n }
 }
 
@@ -275,7 +275,7 @@ describe('a position', () => {
     const before = seen.positions.at(-1)?.time ?? 0n
     for (let beat = 0; beat < 3; beat++) {
       await client.db('tandem_internal').collection('beats').insertOne({})
-      await appendNote(cluster, 'beat')
+      await appendOplogNote(cluster, 'beat')
       const target = cluster.latest
       const deadline = Date.now() + 5_000
       while ((seen.positions.at(-1)?.time ?? 0n) < target) {
@@ -315,7 +315,7 @@ describe('a lost history', () => {
     await using writer = new MongoClient(small.uri)
     const source = testCluster(small.uri)
     try {
-      await appendNote(source, 'test')
+      await appendOplogNote(source, 'test')
       const positions: StreamPosition[] = [{ kind: 'time', time: source.latest }]
       for await (const { position } of readChangeStream(source, positions[0] as StreamPosition, testContext())) {
         positions.push(position)

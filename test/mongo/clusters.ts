@@ -1,7 +1,7 @@
 import { type ChangeEvent, parseChangeEvent } from '../../src/domain/change-event.ts'
 import { readChangeStream } from '../../src/mongo/change-stream.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { type RetryContext, RetryMonitor } from '../../src/mongo/retry.ts'
 
 export interface TestContext extends RetryContext {
@@ -29,10 +29,10 @@ export function testCluster(uri: string, appName = 'tandem-test'): Cluster {
 
 /** The events of what `work` does, as tandem reads them. */
 export async function changesDuring(cluster: Cluster, work: () => Promise<unknown>): Promise<ChangeEvent[]> {
-  await appendNote(cluster, 'test')
+  await appendOplogNote(cluster, 'test')
   const start = cluster.latest + 1n
   await work()
-  await appendNote(cluster, 'test')
+  await appendOplogNote(cluster, 'test')
   const end = cluster.latest
   const context = testContext()
   const events: ChangeEvent[] = []

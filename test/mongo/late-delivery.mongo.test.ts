@@ -82,7 +82,7 @@ const proveDead = (id: string) =>
 
 async function bury(id: string): Promise<void> {
   await leases().updateOne({ _id: OwnershipStore.leaseName(id) }, { $set: { expiresAt: givenUp } })
-  expect(await store().bury(await viewOf(id), 0, async () => {})).toBe(true)
+  expect(await store().evict(await viewOf(id), 0, async () => {})).toBe(true)
 }
 
 describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form) => {
@@ -201,7 +201,7 @@ it('the lease of an earlier release has no sessions that are to be closed', asyn
   await leases().updateOne({ _id: OwnershipStore.leaseName('earlier') }, { $unset: { sessions: '' } })
   const before = await fences()
   expect(await viewOf('earlier')).toMatchObject({ sessions: null, expired: true })
-  expect(await store().bury(await viewOf('earlier'), 0, async () => {})).toBe(true)
+  expect(await store().evict(await viewOf('earlier'), 0, async () => {})).toBe(true)
   expect(await fences()).toEqual(before)
   const second = await writer('earlier', 'second')
   await second.lease.acquire()

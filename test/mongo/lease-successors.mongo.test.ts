@@ -99,7 +99,7 @@ async function expectToWait(id: string, late: LateWrite): Promise<void> {
   const acquiring = next.lease.acquire()
   await vi.waitFor(async () => expect(await stored(id)).toMatchObject({ incarnation: 'next' }), patience)
   await sleep(severalLooksMS)
-  expect((await viewOf(id)).settled).toBe(1)
+  expect((await viewOf(id)).drained).toBe(1)
   await late.end()
   await acquiring
   next.lease.fence()
@@ -125,10 +125,10 @@ describe('the write of a dead process is waited for', () => {
     await using late = await lateWriteOf('buried')
     await dieTaking('buried')
     await leases().updateOne({ _id: nameOf('buried') }, { $set: { expiresAt: givenUp } })
-    const burial = store().bury(await viewOf('buried'), 0, async () => {})
+    const burial = store().evict(await viewOf('buried'), 0, async () => {})
     await vi.waitFor(async () => expect(await viewOf('buried')).toMatchObject({ epoch: 3, buried: true }), patience)
     await sleep(severalLooksMS)
-    expect((await viewOf('buried')).settled).toBe(1)
+    expect((await viewOf('buried')).drained).toBe(1)
     await late.end()
     await burial
     expect(await viewOf('buried')).toMatchObject({ settled: 4, predecessors: [] })

@@ -2,7 +2,7 @@ import { BSON, Decimal128, type Document, Double, Int32, Long, ObjectId, UUID } 
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type PartitionedEvents, readChangeStream, type StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import type { Tombstone } from '../../src/mongo/tombstone-store.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testContext } from './clusters.ts'
@@ -50,7 +50,7 @@ beforeAll(async () => {
   await app.createCollection('whole', { capped: true, size: 1_000_000 })
   const [info] = await app.listCollections({ name: 'whole' }).toArray()
   whole = fromUuid((info as unknown as { info: { uuid: UUID } }).info.uuid)
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   start = { kind: 'time', time: one.cluster.latest + 1n }
   const things = app.collection<Row>('things')
   await things.insertMany(ids.map((_id) => ({ _id })))
@@ -69,7 +69,7 @@ beforeAll(async () => {
   await app.createCollection('made')
   await app.renameCollection('made', 'renamed')
   await app.dropCollection('renamed')
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   end = one.cluster.latest
 })
 

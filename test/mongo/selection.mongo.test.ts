@@ -5,7 +5,7 @@ import { RefusedError } from '../../src/domain/errors.ts'
 import type { NamespaceFilters } from '../../src/domain/namespace-filter.ts'
 import type { NamespaceFilter } from '../../src/domain/start-request.ts'
 import { readChangeStream, type StreamPosition } from '../../src/mongo/change-stream.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { createWorkload } from '../support/workload.ts'
 import { workloadCollections, workloadDatabases } from '../support/workload-world.ts'
@@ -57,7 +57,7 @@ async function expectedOf(filters: NamespaceFilters): Promise<ChangeEvent[]> {
 }
 
 beforeAll(async () => {
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   start = { kind: 'time', time: one.cluster.latest + 1n }
   const workload = createWorkload({ uri: one.set.uri, seed: 'selection', ddl: true, transactions: true })
   await workload.runSteps(150)
@@ -72,9 +72,9 @@ beforeAll(async () => {
     await db.renameCollection('out', 'gamma.one', { dropTarget: true })
     await db.dropDatabase()
   }
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   end = one.cluster.latest
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   everything = await eventsOf({ includeNamespaces: null, excludeNamespaces: null })
 })
 

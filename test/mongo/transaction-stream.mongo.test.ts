@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { parseChangeEvent } from '../../src/domain/change-event.ts'
 import { readChangeStream, type StreamBatch, type StreamPosition } from '../../src/mongo/change-stream.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
@@ -11,7 +11,7 @@ const one = oneSet()
 const count = 7_000
 
 async function now(): Promise<bigint> {
-  await appendNote(one.cluster, 'test')
+  await appendOplogNote(one.cluster, 'test')
   return one.cluster.latest
 }
 

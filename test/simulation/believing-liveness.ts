@@ -1,9 +1,9 @@
-import type { Beat, Liveness, SeenInstance } from '../../src/coordination/liveness.ts'
+import type { InstanceHeartbeat, Liveness, SeenInstance } from '../../src/coordination/liveness.ts'
 import type { Clock } from './clock.ts'
 
 /** What a Redis would hold of all instances: it may be away, and it may forget everybody. */
 export class BelievingStore {
-  readonly rows = new Map<string, { beat: Beat; at: number }>()
+  readonly rows = new Map<string, { beat: InstanceHeartbeat; at: number }>()
   awayUntil = 0
   readonly clock: Clock
 
@@ -20,7 +20,7 @@ export class BelievingStore {
     return {
       ttlMS,
       onNotified: null,
-      beat: async (beat) => {
+      publish: async (beat) => {
         await answer()
         rows.set(beat.id, { beat: structuredClone(beat), at: clock.now })
       },

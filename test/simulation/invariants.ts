@@ -213,9 +213,9 @@ export class Invariants implements Witness {
   acted(process: Process): void {
     const { coordination } = process.work
     if (!coordination.leading || !process.mayWrite) return
-    const owner = this.#owners.get(`coordinator:${coordination.tenure}`)
+    const owner = this.#owners.get(`coordinator:${coordination.term}`)
     if (owner !== process.token)
-      this.#violated(`${process.token} leads in tenure ${coordination.tenure}, which is ${owner}'s`)
+      this.#violated(`${process.token} leads in tenure ${coordination.term}, which is ${owner}'s`)
     const other = this.#leader
     this.#leader = process
     if (!other || other === process || other.host.state === 'gone' || !other.work.coordination.leading) return

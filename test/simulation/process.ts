@@ -6,7 +6,7 @@ import type { Progress } from '../../src/domain/progress.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
-import { Pulse } from '../../src/session/pulse.ts'
+import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
 import { superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
 import { SyncWork } from '../../src/session/sync-work.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
@@ -39,7 +39,7 @@ export class Process {
   /** What it met and tried again, counted by what it was doing. */
   readonly retries = new Map<string, number>()
   readonly #parts: ProcessParts
-  readonly #pulse: Pulse
+  readonly #pulse: HeartbeatPublisher
   #leave: (() => void)[] = []
 
   constructor(parts: ProcessParts) {
@@ -84,7 +84,7 @@ export class Process {
       },
     })
     const progress = { ...running, mongosyncID: id }
-    this.#pulse = new Pulse({
+    this.#pulse = new HeartbeatPublisher({
       id,
       incarnation,
       work: () => this.work,

@@ -2,7 +2,7 @@ import { BSON } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { Catalogue } from '../../src/domain/catalogue.ts'
 import { deferred } from '../../src/domain/deferred.ts'
-import { appendNote } from '../../src/mongo/oplog-note.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
@@ -22,7 +22,7 @@ emptiedClusters((clusters) => {
 
 /** One that runs over these collections; `hashed` resolves when all of them have been compared once. */
 async function verifierOf(names: string[]) {
-  for (const cluster of [two.source, two.destination]) await appendNote(cluster, 'test')
+  for (const cluster of [two.source, two.destination]) await appendOplogNote(cluster, 'test')
   const catalogue = new Catalogue()
   for (const name of names) catalogue.add(await two.entryOf('app', name))
   const hashed = deferred<void>()

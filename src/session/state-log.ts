@@ -8,7 +8,7 @@ import { type InstanceSnapshot, publicState } from './report-progress.ts'
 const reportMS = 60_000
 
 /** What the log tells of an instance as a whole: the states it comes to, what ended a sync, and every minute how far it is. */
-export class Story {
+export class StateLog {
   readonly #journal: Journal
   readonly #retrying: () => string | undefined
   #state: PublicState | null = null

@@ -6,7 +6,7 @@ import type { SegmentStore } from '../mongo/segment-store.ts'
 const flushMS = 250
 
 /** Stores the progress of all segments together, a few times a second, instead of once per batch. */
-export class SegmentLedger {
+export class SegmentProgress {
   readonly #store: SegmentStore
   readonly #owner: OwnerToken
   #dirty = new Set<Segment>()
@@ -20,7 +20,7 @@ export class SegmentLedger {
   }
 
   /** The segment's progress, already acknowledged by the destination, is to be stored. */
-  note(segment: Segment): void {
+  record(segment: Segment): void {
     if (this.#failure) throw this.#failure
     this.#dirty.add(segment)
     this.#timer ??= setTimeout(() => {

@@ -6,7 +6,7 @@ import { hostClocks } from '../mongo/host-clocks.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { SyncWork } from './sync-work.ts'
 
-export interface PulseParts {
+export interface HeartbeatPublisherParts {
   /** mongosyncID. */
   id: string
   incarnation: string
@@ -25,8 +25,8 @@ const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
 const withLag: PublicState[] = ['RUNNING', 'COMMITTING']
 
 /** Tells the others how this instance is, and knows how they are: all that `progress` and `instances` show of the team. */
-export class Pulse {
-  readonly #parts: PulseParts
+export class HeartbeatPublisher {
+  readonly #parts: HeartbeatPublisherParts
   #timer: NodeJS.Timeout | null = null
   #state: PublicState = 'IDLE'
   #seen: SeenInstance[] = []
@@ -37,7 +37,7 @@ export class Pulse {
   /** Bytes copied by instances that are lost: they count with the coordinator. */
   strandedBytes = 0
 
-  constructor(parts: PulseParts) {
+  constructor(parts: HeartbeatPublisherParts) {
     this.#parts = parts
   }
 
@@ -72,7 +72,7 @@ export class Pulse {
     else work.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#beatSoon()
-    this.#beating.then(() => work.coordination.nudge()).catch(() => {})
+    this.#beating.then(() => work.coordination.notify()).catch(() => {})
   }
 
   /**
@@ -90,8 +90,8 @@ export class Pulse {
     const isTold = state === 'PAUSED' || commitRequested || reversing !== null
     const verified = isTold ? work.verification.ended : work.verification.stop()
     void Promise.allSettled([told, work.ended, verified]).then(() => {
-      const keepsOffice = state === 'FAILED' && commitRequested && work.coordination.leading
-      if (this.#state === state && !keepsOffice) work.coordination.engage(false)
+      const keepsCoordinatorRole = state === 'FAILED' && commitRequested && work.coordination.leading
+      if (this.#state === state && !keepsCoordinatorRole) work.coordination.engage(false)
     })
   }
 
@@ -167,7 +167,7 @@ export class Pulse {
         await this.#beat()
         monitor.end(this.#key)
       } catch (error) {
-        const what = this.#parts.work()?.belief ? 'reaching Redis' : 'telling the others how this instance is'
+        const what = this.#parts.work()?.failureDetector ? 'reaching Redis' : 'telling the others how this instance is'
         monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
         onRetry?.(what, error)
       }
@@ -180,22 +180,22 @@ export class Pulse {
     const { coordinator, partitions, progress } = this.#own(work)
     const { id, incarnation } = this.#parts
     const sentAt = hostClocks.now()
-    await work.liveness.beat({ id, incarnation, coordinator, partitions, progress })
-    work.belief?.heard(sentAt)
+    await work.liveness.publish({ id, incarnation, coordinator, partitions, progress })
+    work.failureDetector?.heard(sentAt)
     await this.#look()
     // Not awaited: while the destination is away these wait for it, and this instance must go on being heard of.
-    this.#aside ??= this.#lookAside(work)
+    this.#aside ??= this.#reportOthers(work)
       .catch((error) => this.#parts.context.onRetry?.('looking how far the others are', error))
       .finally(() => {
         this.#aside = null
       })
   }
 
-  async #lookAside(work: SyncWork): Promise<void> {
+  async #reportOthers(work: SyncWork): Promise<void> {
     await work.figures.lookAround()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
     if (rests && this.#seen.length > 1) await work.figures.countCopied()
-    await this.#countStranded(work)
+    await this.#countOrphaned(work)
   }
 
   async #look(): Promise<void> {
@@ -203,7 +203,7 @@ export class Pulse {
     if (work) this.#seen = await work.liveness.instances()
   }
 
-  async #countStranded(work: SyncWork): Promise<void> {
+  async #countOrphaned(work: SyncWork): Promise<void> {
     const alive = new Set(this.#seen.filter((one) => one.alive).map(({ id }) => id))
     if (!work.coordination.leading || this.#seen.length === alive.size) {
       this.strandedBytes = 0

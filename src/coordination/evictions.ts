@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type LeaseView, ownerToken } from '../domain/owner.ts'
 import type { OwnershipStore } from './ownership-store.ts'
 
-export interface BurialsParts {
+export interface EvictionsParts {
   /** mongosyncID. */
   id: string
   store: OwnershipStore
@@ -12,27 +12,27 @@ export interface BurialsParts {
   /** None of its writes is under way any more. */
   onEvicted: (lease: LeaseView, seconds: number) => void
   /** What the buried instance owned may be claimed by now. */
-  onOver: () => void
+  onDrained: () => void
 }
 
 /** Ends the lives of instances whose leases have expired, each in the background: it may take as long as that instance's last write. */
-export class Burials {
-  readonly #parts: BurialsParts
+export class Evictions {
+  readonly #parts: EvictionsParts
   readonly #underWay = new Set<string>()
 
-  constructor(parts: BurialsParts) {
+  constructor(parts: EvictionsParts) {
     this.#parts = parts
   }
 
   /** Of those leases that have expired; not of this instance's own. */
   begin(leases: readonly LeaseView[], stopped: AbortSignal): void {
     for (const lease of leases) {
-      if (lease.expired && lease.settled <= lease.epoch && lease.id !== this.#parts.id) this.#bury(lease, stopped)
+      if (lease.expired && lease.drained <= lease.epoch && lease.id !== this.#parts.id) this.#evict(lease, stopped)
     }
   }
 
-  #bury(lease: LeaseView, signal: AbortSignal): void {
-    const { store, confirmMS, onFailed, onEvicted, onOver } = this.#parts
+  #evict(lease: LeaseView, signal: AbortSignal): void {
+    const { store, confirmMS, onFailed, onEvicted, onDrained: onOver } = this.#parts
     const key = ownerToken(lease.id, lease.epoch)
     if (this.#underWay.has(key)) return
     this.#underWay.add(key)
@@ -41,7 +41,7 @@ export class Burials {
       await sleep(milliseconds, undefined, { signal })
     }
     store
-      .bury(lease, confirmMS, pause)
+      .evict(lease, confirmMS, pause)
       .then((evicted) => {
         if (evicted) onEvicted(lease, (performance.now() - began) / 1_000)
       })

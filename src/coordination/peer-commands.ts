@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errorStack, errorText } from '../domain/error-text.ts'
 import { RefusedError } from '../domain/errors.ts'
-import type { TeamAnswer, TeamAnswers, TeamCommand } from '../domain/team-command.ts'
+import type { PeerAnswers, PeerCommand, TeamAnswer } from '../domain/peer-command.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { Addressee, CommandRecord, CommandStore, GivenCommand } from '../mongo/command-store.ts'
 import { isTransient } from '../mongo/errors.ts'
@@ -33,7 +33,7 @@ const pollMS = 200
  * once a second. A command is for the processes that were alive when it was given, and each performs it at most once: one
  * that was started later, or comes back after it was answered for, does not.
  */
-export class TeamCommands {
+export class PeerCommands {
   readonly #parts: TeamCommandsParts
   readonly #patienceMS: number
   #looking: Promise<void> | null = null
@@ -53,7 +53,7 @@ export class TeamCommands {
   }
 
   /** Resolves when all who are alive have answered, and after the patience at the latest. */
-  async give(given: GivenCommand): Promise<TeamAnswers> {
+  async give(given: GivenCommand): Promise<PeerAnswers> {
     const work = this.#parts.work()
     if (!work) {
       throw new RefusedError('WrongState', 'this instance takes no part in a sync; send the command to one that does')
@@ -146,7 +146,7 @@ export class TeamCommands {
   }
 
   /** @param command null: one that this release does not know */
-  #refusal(error: unknown, command: TeamCommand | null): TeamAnswer {
+  #refusal(error: unknown, command: PeerCommand | null): TeamAnswer {
     if (error instanceof RefusedError) {
       return { success: false, error: error.refusal, errorDescription: redactUris(error.message) }
     }

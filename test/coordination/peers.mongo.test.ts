@@ -4,8 +4,8 @@ import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import { oneSet } from '../mongo/one-set.ts'
-import * as members from './team-members.ts'
-import { isPending, type Member, never, syncStore } from './team-members.ts'
+import * as members from './peer-members.ts'
+import { isPending, type Member, never, syncStore } from './peer-members.ts'
 
 /** What instances wait for, and what they ask of each other. */
 

@@ -1,10 +1,10 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
-import { TeamCommands } from '../../src/coordination/team-commands.ts'
+import { PeerCommands } from '../../src/coordination/peer-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
-import type { TeamCommand } from '../../src/domain/team-command.ts'
+import type { PeerCommand } from '../../src/domain/peer-command.ts'
 import { CommandStore } from '../../src/mongo/command-store.ts'
 import { type TestContext, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
@@ -28,10 +28,10 @@ afterEach(() => {
 })
 
 interface Member {
-  performed: TeamCommand[]
+  performed: PeerCommand[]
   /** Lines of its log. */
   logged: { message: string; fields: unknown }[]
-  commands: TeamCommands
+  commands: PeerCommands
   context: TestContext
   looking: NodeJS.Timeout | undefined
 }
@@ -40,7 +40,7 @@ interface MemberOptions {
   incarnation?: string
   generation?: number
   patienceMS?: number
-  perform?: (command: TeamCommand) => Promise<void>
+  perform?: (command: PeerCommand) => Promise<void>
   /** Asks for what is new, as an instance does once a second. */
   looks?: boolean
 }
@@ -50,12 +50,12 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   const { incarnation = `${Buffer.from(id).toString('hex')}1`, generation = 0, patienceMS = 20_000 } = options
   const { perform = async () => {}, looks = true } = options
   const liveness = new MongoLiveness(one.cluster)
-  await liveness.beat(beatOf(id, { incarnation }))
-  const performed: TeamCommand[] = []
+  await liveness.publish(beatOf(id, { incarnation }))
+  const performed: PeerCommand[] = []
   const work = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
   const logged: Member['logged'] = []
   const context = { ...testContext(), journal: (message: string, fields: unknown) => logged.push({ message, fields }) }
-  const commands = new TeamCommands({
+  const commands = new PeerCommands({
     id,
     incarnation,
     work: () => work,

@@ -8,7 +8,7 @@ import type { Coordination } from './coordination.ts'
 import type { Liveness } from './liveness.ts'
 import type { SyncStore } from './sync-store.ts'
 
-export interface TeamParts {
+export interface PeersParts {
   coordination: Coordination
   store: SyncStore
   liveness: Liveness
@@ -21,12 +21,12 @@ const waitMS = 250
 const requestPatienceMS = 10_000
 
 /** What all instances of a sync have in common: its state, as stored, and who has come how far with it. */
-export class Team {
-  readonly #parts: TeamParts
+export class Peers {
+  readonly #parts: PeersParts
   /** The instances that the sync waits for, for whoever wonders. */
   waitingFor: string[] = []
 
-  constructor(parts: TeamParts) {
+  constructor(parts: PeersParts) {
     this.#parts = parts
   }
 
@@ -46,7 +46,7 @@ export class Team {
 
   /** What this instance would report as the coordinator now. */
   get worked(): Worked {
-    return { term: this.#parts.coordination.tenure, attempt: this.sync.context.attempt }
+    return { term: this.#parts.coordination.term, attempt: this.sync.context.attempt }
   }
 
   /** Before the coordinator does anything for all: from here on reports of earlier terms count no more. Returns what is stored then. */

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { Peers } from '../../src/coordination/peers.ts'
 import { SyncStore } from '../../src/coordination/sync-store.ts'
-import { Team } from '../../src/coordination/team.ts'
 import type { PublicState } from '../../src/domain/progress.ts'
 import { testContext } from '../mongo/clusters.ts'
 import type { OneSet } from '../mongo/one-set.ts'
@@ -17,7 +17,7 @@ export const syncStore = (one: OneSet) => new SyncStore(one.cluster, testContext
 let terms = 0
 
 export interface Member {
-  team: Team
+  team: Peers
   leads: (leading: boolean) => void
   /** Its term as the coordinator. */
   term: () => number
@@ -37,7 +37,7 @@ export function member(one: OneSet, id: string, leading = false): Member {
   const liveness = new MongoLiveness(one.cluster)
   const coordination = office as unknown as Coordination
   return {
-    team: new Team({ coordination, store: syncStore(one), liveness, id }),
+    team: new Peers({ coordination, store: syncStore(one), liveness, id }),
     leads: (leading) => {
       office.leading = leading
       if (leading) office.tenure = ++terms
@@ -46,7 +46,7 @@ export function member(one: OneSet, id: string, leading = false): Member {
     sees: (members) => {
       office.members = members
     },
-    beat: (state) => liveness.beat(beatOf(id, { progress: { ...idleProgress, state } })),
+    beat: (state) => liveness.publish(beatOf(id, { progress: { ...idleProgress, state } })),
   }
 }
 

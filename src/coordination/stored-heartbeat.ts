@@ -1,13 +1,13 @@
 import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
-import type { Beat, SeenInstance } from './liveness.ts'
+import type { InstanceHeartbeat, SeenInstance } from './liveness.ts'
 
 /** Version of a beat as stored. Instances of different versions do not guess at each other's. */
 const beatVersion = 1
 
 /** A beat as both stores keep it. Progress is text: its keys are anybody's, and databases treat some of them specially. */
-export type StoredBeat = Omit<Beat, 'progress'> & { schemaVersion: number; progress: string }
+export type StoredHeartbeat = Omit<InstanceHeartbeat, 'progress'> & { schemaVersion: number; progress: string }
 
 const schema = v.object({
   schemaVersion: v.literal(beatVersion),
@@ -18,7 +18,13 @@ const schema = v.object({
   progress: v.pipe(v.string(), v.parseJson(), v.custom<Progress>(isObject)),
 })
 
-export function storedBeat({ id, incarnation, coordinator, partitions, progress }: Beat): StoredBeat {
+export function storedHeartbeat({
+  id,
+  incarnation,
+  coordinator,
+  partitions,
+  progress,
+}: InstanceHeartbeat): StoredHeartbeat {
   return {
     schemaVersion: beatVersion,
     id,

@@ -11,7 +11,7 @@ import type { SyncWork } from './sync-work.ts'
 
 const turnPollMS = 200
 
-export interface TurnAroundParts {
+export interface SwapDirectionParts {
   clusters: Record<ClusterName, Cluster>
   /** The work in the direction that ends here, and where it is stored. */
   former: SyncWork
@@ -28,8 +28,8 @@ export interface TurnAroundParts {
  * Both leases are held while what is stored moves; from then on the new direction's work is this instance's. The former
  * direction's is closed then.
  */
-export async function turnAround(
-  parts: TurnAroundParts,
+export async function swapDirection(
+  parts: SwapDirectionParts,
   left: AbortSignal,
 ): Promise<{ work: SyncWork; metadata: Metadata }> {
   const { former, from, instance, id, atStep } = parts

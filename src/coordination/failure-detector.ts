@@ -1,7 +1,7 @@
 import type { LeaseView } from '../domain/owner.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import { type HostMoment, hostClocks } from '../mongo/host-clocks.ts'
-import type { Belief } from '../mongo/lease.ts'
+import type { FailureDetector } from '../mongo/lease.ts'
 import type { Liveness } from './liveness.ts'
 
 /** How long a look at the metadata database confirms a lease; its successor waits as long before it writes. */
@@ -14,7 +14,7 @@ const silenceMS = 1_500
  * writing: an instance that is heard of looks whether its lease is still its own. When the store forgets or lies, the worst it
  * can do is to have an instance replaced, and then the metadata database keeps the two apart.
  */
-export class StoreBelief implements Belief {
+export class StoreFailureDetector implements FailureDetector {
   readonly windowMS = windowMS
   readonly #liveness: Liveness
   #heardAt: HostMoment | null = null
@@ -50,7 +50,7 @@ export class StoreBelief implements Belief {
       const silentSince = this.#silentSince.get(key)
       const silent = silentSince !== undefined && now - silentSince > silenceMS
       // One that is heard of again takes a lease of its next life; until then somebody has to settle this one.
-      return { ...lease, expired: silent || lease.buried }
+      return { ...lease, expired: silent || lease.evicted }
     })
   }
 
