@@ -44,7 +44,7 @@ function introduction(endpoints: Endpoint[]): string {
 
 Generated from the app's OpenAPI document by \`npm run docs:api\`; a test fails when this page is older than the app. Do not edit it.
 A running instance answers the same as JSON at \`GET /openapi.json\`. \`GET /metrics\` is text for Prometheus, see
-[metrics.md](metrics.md). What the commands do stands in the [README](../README.md#api).
+[metrics.md](metrics.md). What the commands do is described in [control.md](control.md).
 
 Every answer has \`success\`. A failure has \`error\` and \`errorDescription\` besides, see [Failures](#failures). Fields that are not
 listed here are refused in a request and are never in an answer. A path such as \`mismatches[].id\` is the field \`id\` of each element.

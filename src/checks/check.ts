@@ -64,7 +64,7 @@ const remedies: Partial<Record<RefusalName, string>> = {
   InsufficientMemory: 'give tandem more memory, or switch verification off',
   DestinationNotEmpty: "drop the destination's user databases",
   AuthenticationFailed: 'mend the user name or password in the connection string',
-  MissingPrivileges: 'grant the roles that README lists',
+  MissingPrivileges: 'grant the roles that docs/privileges.md lists',
   InvalidRequest: 'mend the field that the message names',
 }
 

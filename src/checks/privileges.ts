@@ -4,7 +4,7 @@ import type { ClusterFacts, Privilege } from '../mongo/identity.ts'
 import { type Check, problem } from './check.ts'
 
 /**
- * What the users of both connection strings must be allowed to do for exactly what is asked for. README's roles are these lists
+ * What the users of both connection strings must be allowed to do for exactly what is asked for. The roles of docs/privileges.md are these lists
  * (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
  */
 interface Needed {
@@ -29,14 +29,14 @@ export const checkPrivileges: Check = ({ configuration, facts }) => {
       problem(
         'MissingPrivileges',
         `the user on the ${role} lacks privileges: ${missing.join(', ')}`,
-        'grant the role that README has for it, or these actions, and send start again',
+        'grant the role that docs/privileges.md has for it, or these actions, and send start again',
       ),
     )
   }
   return findings
 }
 
-/** Exported for the test that compares README's roles with it. */
+/** Exported for the test that compares the roles of docs/privileges.md with it. */
 export function neededOn(
   role: 'source' | 'destination',
   configuration: Pick<StartConfiguration, 'enableUserWriteBlocking' | 'reversible' | 'verification'>,

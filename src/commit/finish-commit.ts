@@ -51,7 +51,7 @@ const databasesAtOnce = 4
  * prepareUnique. One pass over each cluster decides which collections a step has to touch. Every step may be repeated.
  */
 export async function prepareToWrite(parts: CommitParts): Promise<void> {
-  const { source, destination, catalogue, deferredOptions: traits } = parts
+  const { source, destination, catalogue, deferredOptions } = parts
   parts.atStep('audit')
   const found = await reconcileDiffering(parts)
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
@@ -59,18 +59,18 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
     throw new FatalError('IndexBuildFailed', `the destination cannot build ${refused}. Fix the cause and send resume.`)
   }
   const entries = catalogue.entries()
-  const existing = found ?? (await traits.read(entries))
+  const existing = found ?? (await deferredOptions.read(entries))
   parts.atStep('capped')
   const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
   await each(parts, capped, (entry) =>
     restoreCappedOrder(source, destination, parts.writer, entry, parts.context.signal),
   )
-  await traits.restoreCapped(capped, existing)
+  await deferredOptions.restoreCapped(capped, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), (entry) =>
     parts.destinationDefinitions.buildConflicting(entry, 'unique'),
   )
   parts.atStep('prepareIndexes')
-  await traits.prepareIndexes(entries, existing)
+  await deferredOptions.prepareIndexes(entries, existing)
 }
 
 /** Makes what differs equal. Returns what the destination has where nothing differed and so nothing was changed, else null. */
@@ -115,37 +115,37 @@ async function each(
  * Documents may expire on the destination again: the last change there before the decision. Only collections with a TTL index are
  * touched. May be repeated.
  */
-export async function restoreExpiry({ atStep, deferredOptions: traits, catalogue }: CommitParts): Promise<void> {
+export async function restoreExpiry({ atStep, deferredOptions, catalogue }: CommitParts): Promise<void> {
   atStep('restoreExpiry')
-  await traits.restoreExpiry(catalogue.entries())
+  await deferredOptions.restoreExpiry(catalogue.entries())
 }
 
 /** Documents expire on the destination no more, for a verdict that follows restoreExpiry. May be repeated. */
-export async function holdBackExpiry({ traits, catalogue }: CommitParts): Promise<void> {
-  await traits.holdBackExpiry(catalogue.entries())
+export async function holdBackExpiry({ deferredOptions, catalogue }: CommitParts): Promise<void> {
+  await deferredOptions.holdBackExpiry(catalogue.entries())
 }
 
 /**
  * A commit that failed or died before `canWrite` begins again from event application, because the source may have been
  * written meanwhile. Constraints it had put back would refuse documents on their way: they are deferred again.
  */
-export async function holdBackAgain({ deferredOptions: traits, catalogue }: CommitParts): Promise<void> {
-  await traits.holdBack(catalogue.entries())
+export async function holdBackAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
+  await deferredOptions.holdBack(catalogue.entries())
 }
 
 /** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */
 export async function finishIndexes(parts: CommitParts): Promise<void> {
-  const { deferredOptions: traits, catalogue, destinationDefinitions } = parts
+  const { deferredOptions, catalogue, destinationDefinitions } = parts
   parts.atStep('finishIndexes')
   const entries = catalogue.entries().filter(({ wanted }) => wanted.indexes.length > 0)
-  const existing = await traits.read(entries)
-  await traits.finishIndexes(entries, existing)
+  const existing = await deferredOptions.read(entries)
+  await deferredOptions.finishIndexes(entries, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), async (entry) => {
     await destinationDefinitions.buildConflicting(entry, 'all')
     // The options of an index that was built just now.
-    await traits.prepareIndexes([entry])
-    await traits.restoreExpiry([entry])
-    await traits.finishIndexes([entry])
+    await deferredOptions.prepareIndexes([entry])
+    await deferredOptions.restoreExpiry([entry])
+    await deferredOptions.finishIndexes([entry])
   })
   parts.atStep('restoreBalancer')
   await retry('starting the balancer again', parts.context, parts.restoreBalancer)

@@ -9,16 +9,16 @@ import type { CustomRole } from '../support/replica-set-members.ts'
 import { commit, connected, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** README's roles: enough for a whole sync, and without any one action `check` names exactly that one. */
+/** The roles of docs/privileges.md: enough for a whole sync, and without any one action `check` names exactly that one. */
 
-const readme = readFileSync(path.join(repositoryRoot, 'README.md'), 'utf8')
+const page = readFileSync(path.join(repositoryRoot, 'docs/privileges.md'), 'utf8')
 
 function roleOf(name: string): CustomRole {
-  for (const [, text] of readme.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)) {
+  for (const [, text] of page.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)) {
     const { createRole: role, privileges } = JSON.parse(text as string)
     if (role === name) return { role, privileges }
   }
-  throw new Error(`README has no role ${name}`)
+  throw new Error(`docs/privileges.md has no role ${name}`)
 }
 
 const pair = new ReversiblePair({ auth: true })
@@ -75,7 +75,7 @@ async function change(client: MongoClient, round: number): Promise<void> {
   await db.collection(`view ${round}`).drop()
 }
 
-describe("README's roles", () => {
+describe('the roles of docs/privileges.md', () => {
   it('are the lists that check goes by', () => {
     expect(actionsOf(roleOf('tandemSource'))).toEqual(expected(neededOn('source', plain, topology)))
     expect(actionsOf(roleOf('tandemDestination'))).toEqual(expected(neededOn('destination', plain, topology)))

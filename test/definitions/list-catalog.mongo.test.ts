@@ -142,9 +142,9 @@ it('a user who may not use the stage is answered by listing', async () => {
   expect(shown(read)).toEqual(shown(await listClusterCatalog(one.cluster)))
 })
 
-it('README’s optional role, beside the others, lets the stage be used', async () => {
-  const readme = readFileSync(path.join(repositoryRoot, 'README.md'), 'utf8')
-  const roles = [...readme.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)].map(([, text]) =>
+it('the optional role of docs/privileges.md, beside the others, lets the stage be used', async () => {
+  const page = readFileSync(path.join(repositoryRoot, 'docs/privileges.md'), 'utf8')
+  const roles = [...page.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)].map(([, text]) =>
     JSON.parse(text ?? ''),
   )
   const granted = ['tandemSource', 'tandemCatalog'].map((name) => {

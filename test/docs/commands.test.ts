@@ -7,8 +7,8 @@ import { parseCommandLine } from '../../src/cli/options.ts'
 /** Commands in the pages' shell blocks are ones that the command line knows, with options that it takes. */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
-const pages = ['README.md', ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter((name) =>
-  name.endsWith('.md'),
+const pages = [...readdirSync(root), ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter(
+  (name) => name.endsWith('.md'),
 )
 
 function commandsOf(page: string): string[] {
@@ -36,7 +36,10 @@ test.each(all)('%s: %s', (_, command) => {
   const env = { TANDEM_CLUSTER0: 'mongodb://a/', TANDEM_CLUSTER1: 'mongodb://b/' }
   const parsed = parseCommandLine(wordsOf(command), env, '1.2.3')
   // Files of the reader's, which are looked at when every option is known.
-  if (parsed.kind === 'print' && /cannot read (key|server|authority|read)?[.-]?(pem|token): ENOENT/.test(parsed.text))
+  if (
+    parsed.kind === 'print' &&
+    /cannot read ((key|server|authority|read|tandem)[.-])?(pem|token|yaml): ENOENT/.test(parsed.text)
+  )
     return
   expect(parsed).not.toMatchObject({ stream: 'stderr' })
 })

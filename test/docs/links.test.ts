@@ -6,8 +6,8 @@ import { expect, test } from 'vitest'
 /** Links between the pages lead to pages and headings that are there. */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
-const pages = ['README.md', ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter((name) =>
-  name.endsWith('.md'),
+const pages = [...readdirSync(root), ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter(
+  (name) => name.endsWith('.md'),
 )
 
 /** As GitHub makes them of headings. */

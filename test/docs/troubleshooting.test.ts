@@ -35,7 +35,7 @@ test.each(names)('%s says where it is shown, and what an operator wants to know'
   expect(shown.includes('Failure.')).toBe((failureNames as readonly string[]).includes(name))
   expect(/Finding \((warning|info)\)\./.test(shown)).toBe((adviceNames as readonly string[]).includes(name))
   expect(shown.includes('Command line.')).toBe((clientErrors as readonly string[]).includes(name))
-  for (const part of ['Means', 'Comes about', 'Do', 'Lost'])
+  for (const part of ['What happened', 'Under way', 'Likely cause', 'What to do', 'Not lost'])
     expect(entry).toMatch(new RegExp(`^- \\*\\*${part}:\\*\\* .{5}`, 'm'))
 })
 

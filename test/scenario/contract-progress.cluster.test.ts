@@ -5,7 +5,7 @@ import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Every field of progress as control-api.md has it, seen over HTTP. See test/contract.md. */
+/** Every field of progress as docs/contract.md has it, seen over HTTP. See test/contract.md. */
 
 const pair = pairedSets()
 

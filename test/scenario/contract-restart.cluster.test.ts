@@ -7,7 +7,7 @@ import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { slowness } from '../support/slowness.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** What the contract's README says about instances that are started again. See test/contract.md. */
+/** What part II of docs/contract.md says about instances that are started again. See test/contract.md. */
 
 const pair = pairedSets()
 

@@ -6,7 +6,7 @@ import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** Commands and states as control-api.md has them, seen over HTTP. See test/contract.md. */
+/** Commands and states as docs/contract.md has them, seen over HTTP. See test/contract.md. */
 
 const pair = pairedSets()
 

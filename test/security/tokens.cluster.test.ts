@@ -7,7 +7,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { patience } from '../support/reversible-pair.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** README, Security: the token of --readTokenFile reads and does nothing else, and SIGHUP reads both files again. */
+/** docs/security.md: the token of --readTokenFile reads and does nothing else, and SIGHUP reads both files again. */
 
 const pair = pairedSets()
 const tokens = { control: 'c1'.repeat(20), read: 'd2'.repeat(20) }
