@@ -5,6 +5,7 @@ import { startReplicaSet } from '../test/support/replica-set.ts'
 import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } from '../test/support/scenario.ts'
 import { type KillCase, killCases, runVerifierKill } from '../test/support/verifier-kill.ts'
 import { runCommitKills } from './chaos-commits.ts'
+import { fencingFaultKinds, runFencing } from './chaos-fencing.ts'
 import { runFilters } from './chaos-filters.ts'
 import { runTeams, teamFaultKinds } from './chaos-teams.ts'
 
@@ -22,6 +23,9 @@ import { runTeams, teamFaultKinds } from './chaos-teams.ts'
  *     --instances 2                    default: 2 to 4 by the seed
  *     --faults none,kill,stop,join,cut,coordinator,pause   default: all
  *     --away 60                        seconds that a stopped or cut-off instance is away
+ *   npm run chaos -- --fencing 200     verification off: late delivery of writes, steps of the destination's clock, a suspended instance,
+ *                                      a pod that is replaced while it lives; one or two instances (--instances)
+ *     --faults late,clock,suspension,replacement   default: all
  * --from N sets the first seed. A failing seed is printed and replays by `--from N --seeds 1` (or --kills 4, …).
  */
 const { values } = parseArgs({
@@ -33,6 +37,7 @@ const { values } = parseArgs({
     verifierKills: { type: 'string', default: '0' },
     commitKills: { type: 'string', default: '0' },
     filters: { type: 'string', default: '0' },
+    fencing: { type: 'string', default: '0' },
     teams: { type: 'string', default: '0' },
     instances: { type: 'string', default: '0' },
     faults: { type: 'string', default: 'all' },
@@ -150,6 +155,19 @@ if (Number(values.teams) > 0) {
     passed += outcome.passed
     failed.push(...outcome.failed)
   })
+}
+
+if (Number(values.fencing) > 0) {
+  const outcome = await runFencing({
+    count: Number(values.fencing),
+    instances: Number(values.instances),
+    kinds: values.faults === 'all' ? fencingFaultKinds : values.faults.split(','),
+    from,
+    steps: Math.min(steps, 60),
+    bulk: Math.min(Number(values.bulk), 20_000),
+  })
+  passed += outcome.passed
+  failed.push(...outcome.failed)
 }
 
 console.log(`${passed} passed, ${failed.length} failed`)

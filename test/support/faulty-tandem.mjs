@@ -1,5 +1,5 @@
 // @ts-check
-import { readFileSync } from 'node:fs'
+import { openSync, readFileSync, readSync } from 'node:fs'
 import process from 'node:process'
 
 /**
@@ -7,6 +7,7 @@ import process from 'node:process'
  *
  *   FAULT_CRASH_AT=step               it dies at this step of a commit or a reversal (docs/logs.md, `commit step`), as by kill -9
  *   FAULT_DROP_EVENTS_OF=db.coll      it loses the document events of this namespace before they are applied, as a bug might
+ *   FAULT_STOOD_STILL=file            its monotonic clock is behind by the milliseconds in that file, as after a suspension of its machine
  *
  * The product knows neither, and holds nothing that does such things.
  */
@@ -14,9 +15,19 @@ import process from 'node:process'
 /** @param {string} file of the build */
 const built = async (file) => await import(new URL(`../../dist/src/${file}`, import.meta.url).href)
 
-const { FAULT_CRASH_AT: crashAt, FAULT_DROP_EVENTS_OF: dropEventsOf } = process.env
-if (!crashAt && !dropEventsOf) throw new Error('faulty-tandem without a fault: start the product instead')
-process.stderr.write(`fault injected: ${JSON.stringify({ crashAt, dropEventsOf })}\n`)
+const { FAULT_CRASH_AT: crashAt, FAULT_DROP_EVENTS_OF: dropEventsOf, FAULT_STOOD_STILL: stoodStill } = process.env
+if (!crashAt && !dropEventsOf && !stoodStill) {
+  throw new Error('faulty-tandem without a fault: start the product instead')
+}
+process.stderr.write(`fault injected: ${JSON.stringify({ crashAt, dropEventsOf, stoodStill })}\n`)
+
+if (stoodStill) {
+  const file = openSync(stoodStill, 'r')
+  const text = Buffer.alloc(16)
+  const goesOn = performance.now.bind(performance)
+  // Read each time: it is written while this process is stopped, and counts from its first instruction after that.
+  performance.now = () => goesOn() - Number(text.toString('latin1', 0, readSync(file, text, 0, text.length, 0)))
+}
 
 if (dropEventsOf) {
   const { Lanes } = await built('apply/lanes.js')

@@ -4,6 +4,7 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { type GuardedProcess, spawnGuarded } from './guarded-process.ts'
 import { type MongodVersion, repositoryRoot, resolveMongod } from './mongo-binaries.ts'
+import type { SteppedClock } from './stepped-clock.ts'
 
 /** Starting takes about a second; recovery after SIGKILL on a busy machine is the slow case. */
 const startTimeoutMs = 180_000
@@ -14,11 +15,14 @@ export interface MongodOptions {
   folder: string
   version?: MongodVersion | undefined
   args: string[]
+  /** Its wall clock; default: the host's. */
+  clock?: SteppedClock | undefined
 }
 
 /** Starts a throwaway mongod on 127.0.0.1 and resolves when it accepts connections. */
-export async function startMongod({ port, folder, version, args }: MongodOptions): Promise<GuardedProcess> {
-  const { mongod, env } = await resolveMongod({ version })
+export async function startMongod({ port, folder, version, args, clock }: MongodOptions): Promise<GuardedProcess> {
+  const { mongod, env: libraries } = await resolveMongod({ version })
+  const env = { ...libraries, ...clock?.env }
   const data = path.join(folder, 'data')
   const log = path.join(folder, 'mongod.log')
   mkdirSync(data, { recursive: true })

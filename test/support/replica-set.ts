@@ -20,6 +20,7 @@ import {
   stepDown,
   withMember,
 } from './replica-set-members.ts'
+import type { SteppedClock } from './stepped-clock.ts'
 import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 
 export interface ReplicaSetOptions {
@@ -44,6 +45,8 @@ export interface ReplicaSetOptions {
    * the set go through them. Members then reach each other through them too: start and restart need them healed.
    */
   proxied?: boolean
+  /** The wall clock of all members; default: the host's. */
+  clock?: SteppedClock
 }
 
 export interface ReplicaSet extends AsyncDisposable {
@@ -93,7 +96,8 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
     const started = await Promise.allSettled(
       ports.map(async (port, index) => {
         const memberFolder = path.join(folder, String(port))
-        const server = await startMongod({ port, folder: memberFolder, version: options.version, args })
+        const { version, clock } = options
+        const server = await startMongod({ port, folder: memberFolder, version, args, clock })
         members[index] = { port, host: hosts[index] as string, folder: memberFolder, server }
       }),
     )

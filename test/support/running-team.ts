@@ -24,7 +24,7 @@ export class RunningTeam {
   committing = false
   readonly #body: Record<string, unknown>
   readonly #ran: { id: string; tandem: Tandem }[] = []
-  readonly #proxies: TcpProxy[] = []
+  readonly #kept: { close(): Promise<unknown> }[] = []
   readonly #notes: string[] = []
   /** What each was started with last. */
   readonly #overrides = new Map<string, Partial<TandemOptions>>()
@@ -64,6 +64,35 @@ export class RunningTeam {
     await until(`connected: ${id}`, () => tandem.progress())
   }
 
+  /** What a fault has opened, to be closed when the team is stopped. */
+  keep(...closable: { close(): Promise<unknown> }[]): void {
+    this.#kept.push(...closable)
+  }
+
+  /**
+   * Starts a second process of that id while the first is alive and goes on. Returns the first, which the team does not ask any more; the
+   * second is asked from `connected` on.
+   */
+  async replace(id: string, overrides: Partial<TandemOptions>): Promise<Tandem> {
+    this.note(`${id} is replaced`)
+    const first = this.get(id)
+    this.keep({ close: () => first.stop() })
+    this.unreachable.add(id)
+    const tandem = await this.#team?.start(id, overrides)
+    if (tandem) this.#ran.push({ id, tandem })
+    return first
+  }
+
+  /** The process of that id goes on with what its predecessor had. */
+  async connected(id: string): Promise<void> {
+    await until(`going on: ${id}`, async () => {
+      const { state } = await this.get(id).progress()
+      if (state === 'IDLE') throw new Error('IDLE')
+    })
+    this.unreachable.delete(id)
+    this.note(`${id} goes on`)
+  }
+
   /** `start` to those given. */
   async begin(...ids: string[]): Promise<void> {
     await Promise.all(ids.map((id) => this.command(id, 'start', this.#body)))
@@ -99,10 +128,7 @@ export class RunningTeam {
       ...(cluster0 && cluster1 ? { cluster0, cluster1 } : {}),
       ...(extraArgs ? { extraArgs } : {}),
     })
-    await until(`going on: ${id}`, async () => {
-      const { state } = await this.get(id).progress()
-      if (state === 'IDLE') throw new Error('IDLE')
-    })
+    await this.connected(id)
   }
 
   /** As on SIGTERM: what it has is given back. */
@@ -125,7 +151,7 @@ export class RunningTeam {
   async ownProxies(): Promise<{ proxies: TcpProxy[]; uris: { cluster0: string; cluster1: string } }> {
     const ports = [this.pair.source, this.pair.destination].map((set) => Number(set.hosts[0]?.split(':')[1]))
     const proxies = await Promise.all(ports.map((port) => startProxy('127.0.0.1', port)))
-    this.#proxies.push(...proxies)
+    this.keep(...proxies)
     const [cluster0 = '', cluster1 = ''] = proxies.map(
       ({ port }) => `mongodb://127.0.0.1:${port}/?directConnection=true`,
     )
@@ -194,6 +220,6 @@ export class RunningTeam {
   async stop(): Promise<void> {
     for (const id of this.unreachable) if (this.#members.has(id)) process.kill(this.get(id).pid, 'SIGCONT')
     await this.#team?.stop()
-    await Promise.all(this.#proxies.map((proxy) => proxy.close()))
+    await Promise.all(this.#kept.map((one) => one.close()))
   }
 }

@@ -5,6 +5,7 @@ import type { Progress } from '../../src/domain/progress.ts'
 import { claimPorts } from './free-ports.ts'
 import { spawnGuarded } from './guarded-process.ts'
 import { repositoryRoot } from './mongo-binaries.ts'
+import { inPod, pidOutside } from './pod.ts'
 
 const listenTimeoutMs = 60_000
 const stopTimeoutMs = 20_000
@@ -26,6 +27,8 @@ export interface TandemOptions {
   entry?: string
   /** What goes wrong in it on purpose, where it is the program that is built. */
   faults?: Faults
+  /** Host name of the pod in which it is pid 1; left out, it is a process like any other. */
+  pod?: string
 }
 
 /** Of `faulty-tandem.mjs`, which runs instead where there are any. */
@@ -34,6 +37,8 @@ export interface Faults {
   crashAt?: string
   /** A namespace whose document events are lost before they are applied. */
   dropEventsOf?: string
+  /** File with the milliseconds by which its monotonic clock is behind, as after a suspension of its machine. */
+  stoodStill?: string
 }
 
 export interface CommandAnswer {
@@ -68,10 +73,11 @@ export function environment(): NodeJS.ProcessEnv {
 
 /** The command line program as its users run it, in a process that ends with this one. */
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
-  const { crashAt, dropEventsOf } = options.faults ?? {}
+  const { crashAt, dropEventsOf, stoodStill } = options.faults ?? {}
   const faults = {
     ...(crashAt && { FAULT_CRASH_AT: crashAt }),
     ...(dropEventsOf && { FAULT_DROP_EVENTS_OF: dropEventsOf }),
+    ...(stoodStill && { FAULT_STOOD_STILL: stoodStill }),
   }
   const isFaulty = Object.keys(faults).length > 0
   const built = path.resolve(repositoryRoot, options.entry ?? 'dist/src/main.js')
@@ -85,11 +91,20 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     ...(options.id ? ['--id', options.id] : []),
     ...(options.extraArgs ?? []),
   ]
-  const { pid, child, ended, isRunning, kill } = spawnGuarded(process.execPath, [entry, ...args], {
+  const commandLine = [process.execPath, entry, ...args]
+  const [command, commandArgs] = options.pod ? inPod(options.pod, commandLine) : [process.execPath, [entry, ...args]]
+  const spawned = spawnGuarded(command, commandArgs, {
     cwd: repositoryRoot,
     env: { ...environment(), ...faults, ...options.env },
     output: 'pipe',
   })
+  const { child, ended, isRunning } = spawned
+  const pid = options.pod ? await pidOutside(spawned.pid) : spawned.pid
+  const kill = async (signal: NodeJS.Signals = 'SIGKILL'): Promise<void> => {
+    if (isRunning() && pid !== spawned.pid) process.kill(pid, signal)
+    else await spawned.kill(signal)
+    await ended
+  }
   void ended.then(() => claimed?.release())
 
   const lines: string[] = []
