@@ -8,6 +8,7 @@ import { type SimulationResult, simulate } from '../test/simulation/run.ts'
  *   npm run simulate -- --seeds 1000 --from 1                               small ones
  *   npm run simulate -- --seeds 1 --shards 1000 --instances 100 --steps 1000000 --costs   a large one, and what it cost its metadata store
  *   npm run simulate -- --seeds 200 --definitions 8 --rate 100 --faults 1.5    many changes of definitions at a time
+ *   npm run simulate -- --seeds 200 --copies all                            collections begin uncopied in all of them: in `half`, or in `none`
  *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which some seed must find
  * A seed that fails fails again with the same options, step by step.
  */
@@ -22,6 +23,7 @@ const { values } = parseArgs({
     rate: { type: 'string', default: String(smallWorld.rate) },
     definitions: { type: 'string', default: String(smallWorld.definitionRate) },
     faults: { type: 'string', default: String(smallWorld.faultRate) },
+    copies: { type: 'string', default: 'half' },
     break: { type: 'string' },
     costs: { type: 'boolean', default: false },
   },
@@ -62,7 +64,8 @@ function showCosts({ costs, seconds }: SimulationResult): void {
 
 let [passed, failed] = [0, 0]
 for (let seed = from; seed < from + seeds; seed++) {
-  const options: WorldOptions = { ...world, seed, breaks: mutation }
+  const copies = values.copies === 'half' ? seed % 2 === 0 : values.copies === 'all'
+  const options: WorldOptions = { ...world, seed, copies, breaks: mutation }
   const begun = process.cpuUsage()
   const result = await simulate(options)
   const { user, system } = process.cpuUsage(begun)

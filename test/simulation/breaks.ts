@@ -6,17 +6,11 @@ import { hostClocks } from '../../src/mongo/host-clocks.ts'
 import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.ts'
 import { LeaseWatch } from '../../src/mongo/lease-watch.ts'
 import { Rechecks } from '../../src/verify/rechecks.ts'
+import { copyMutations } from './copy-breaks.ts'
+import { type Mutation, swap } from './mutation.ts'
 import type { Network } from './network.ts'
 import { partitionsMin } from './options.ts'
 import type { Process } from './process.ts'
-
-interface Mutation {
-  what: string
-  /** Changes the product's code; returns what changes it back. */
-  code?: () => () => void
-  world?: (destination: Network) => void
-  process?: (process: Process) => void
-}
 
 let destinationNow = (): number => 0
 
@@ -162,6 +156,7 @@ const mutations = {
           },
       ),
   },
+  ...copyMutations,
   'verifier-blind': {
     what: 'the verifier does not look at what changes on the destination',
     code: () =>
@@ -177,20 +172,10 @@ const mutations = {
 } satisfies Record<string, Mutation>
 
 export type Break = keyof typeof mutations
+/** Only worlds whose collections begin uncopied can find these. */
+export const breaksOfTheCopy = Object.keys(copyMutations) as Break[]
 export const breaks = Object.keys(mutations) as Break[]
 
 export function mutationOf(name: Break): Mutation {
   return mutations[name]
-}
-
-type Method = (this: unknown, ...given: unknown[]) => unknown
-
-function swap(owner: object, name: string, made: (former: Method) => Method): () => void {
-  const methods = owner as Record<string, Method>
-  const former = methods[name]
-  if (!former) throw new Error(`there is no method ${name} to be replaced`)
-  methods[name] = made(former)
-  return () => {
-    methods[name] = former
-  }
 }

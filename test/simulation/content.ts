@@ -83,10 +83,10 @@ export class Content {
     return (Math.imul(document, 0x9e3779b1) >>> 8) % this.partitions
   }
 
-  /** It stands on both clusters before the sync begins. */
-  plant(document: number): void {
+  /** It stands on the source before the sync begins, and where it is copied already on the destination. */
+  plant(document: number, isCopied: boolean): void {
     this.newest[document] = 1
-    this.standing[document] = 1
+    if (isCopied) this.standing[document] = 1
     this.published[document]?.push(before)
   }
 

@@ -1,4 +1,5 @@
 import type { Random } from '../support/random.ts'
+import type { Host } from './clock.ts'
 import type { Instance } from './instance.ts'
 import type { Network } from './network.ts'
 import type { World } from './world.ts'
@@ -18,6 +19,7 @@ export class Faults {
   begin(): void {
     const { clock, options } = this.#world
     if (options.faultRate <= 0) return
+    this.#world.destination.onCopyWrite = (host) => this.#loseCopyWrite(host)
     const untilNextMS = (-Math.log(1 - this.#random.fraction()) * 1_000) / options.faultRate
     clock.after(untilNextMS, null, () => {
       if (this.#over) return
@@ -100,6 +102,18 @@ export class Faults {
     destination.hold(instance.host, milliseconds)
     if (this.#random.chance(0.5))
       clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
+  }
+
+  /** What is written of a plan, or of the end of a copy, may arrive late, mostly when another instance has taken over. */
+  #loseCopyWrite(host: Host): void {
+    const { destination, clock } = this.#world
+    if (this.#over || !this.#random.chance(0.3)) return
+    this.counts.set('copy held back', (this.counts.get('copy held back') ?? 0) + 1)
+    destination.hold(host, this.#random.int(100, 6_000))
+    clock.after(this.#random.int(1, 1_000), null, () => {
+      const sender = this.#world.instances.find(({ process }) => process?.host === host)
+      if (!this.#over && this.#random.chance(0.8)) sender?.crash(this.#random.int(300, 6_000), true)
+    })
   }
 
   #away(milliseconds: number): void {

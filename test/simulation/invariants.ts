@@ -2,6 +2,7 @@ import { type Document, Timestamp } from 'mongodb'
 import { type OwnerToken, parseOwner } from '../../src/domain/owner.ts'
 import type { Clock } from './clock.ts'
 import type { Content } from './content.ts'
+import { CopyInvariants } from './copy-invariants.ts'
 import type { Network, Sender } from './network.ts'
 import type { Process } from './process.ts'
 import type { Server, Witness } from './server.ts'
@@ -39,12 +40,15 @@ export class Invariants implements Witness {
   readonly #definitions: Definition[] = []
   readonly #owners = new Map<string, string>()
   readonly #parts: InvariantParts
+  readonly #copy: CopyInvariants
   #leader: Process | null = null
 
   constructor(parts: InvariantParts) {
     this.#parts = parts
-    const { partitions, newest } = parts.content
-    this.#furthest = Int32Array.from(newest)
+    const { content, destination } = parts
+    const { partitions, standing } = content
+    this.#copy = new CopyInvariants({ content, destination, violated: (what) => this.#violated(what) })
+    this.#furthest = Int32Array.from(standing)
     this.#events = Array.from({ length: partitions }, () => [])
     this.#passed = new Array(partitions).fill(0)
     this.positions = new Array(partitions).fill(0)
@@ -68,12 +72,16 @@ export class Invariants implements Witness {
     this.#definitions.push({ at, collection, name, creates })
   }
 
-  /** A document was written: by its partition's owner, and nothing that a stored position has passed is undone. */
-  wrote(sender: Sender, document: number): void {
+  /**
+   * A document was written: by its partition's owner, or by the instance that copies its segment, and nothing that a stored position has
+   * passed is undone for good.
+   */
+  wrote(sender: Sender, document: number, inserts: boolean): void {
     const { content, destination } = this.#parts
     const partition = content.partitionOf(document)
     const owner = destination.server.collection('ownership').get(partition)?.['owner']
-    if (owner !== sender.token) {
+    const isOwn = owner === sender.token
+    if (!isOwn && !(inserts && this.#copy.isCopiedBy(sender, document))) {
       this.#violated(
         `${sender.token} of ${sender.host.name} wrote a document of partition ${partition}, which is ${owner}'s`,
       )
@@ -82,7 +90,8 @@ export class Invariants implements Witness {
     const reached = content.reached(document)
     if (reached > (this.#furthest[document] as number)) this.#furthest[document] = reached
     const next = content.published[document]?.[reached + 1]
-    if (next !== undefined && next < (this.positions[partition] as number)) {
+    const isBehind = next !== undefined && next < (this.positions[partition] as number)
+    if (isBehind && !this.#copy.isToBeReconciled(document)) {
       this.#violated(
         `document ${document} went back to version ${reached}, behind the position stored for partition ${partition}`,
       )
@@ -92,6 +101,11 @@ export class Invariants implements Witness {
   stored(sender: Sender, collection: string, before: Document | undefined, after: Document): void {
     if (collection === 'ownership') this.#claimed(sender, before, after)
     else if (collection === 'positions' && after['_id'] >= 0) this.#moved(sender, before, after)
+    else this.#copy.stored(sender, collection, before, after)
+  }
+
+  removed(sender: Sender, collection: string, documents: Document[]): void {
+    this.#copy.removed(sender, collection, documents)
   }
 
   #claimed(sender: Sender, before: Document | undefined, after: Document): void {
@@ -148,7 +162,8 @@ export class Invariants implements Witness {
     while (passed > 0 && (events[passed - 1] as number) >= next) passed -= 1
     while (passed < events.length && (events[passed] as number) < next) {
       const event = source.log.events[events[passed] as number] as { document: number; version: number }
-      if (content.reached(event.document) < event.version && !content.foreign.has(event.document)) {
+      const isApplied = content.reached(event.document) >= event.version || content.foreign.has(event.document)
+      if (!isApplied && !this.#copy.isToBeReconciled(event.document)) {
         this.#violated(
           `the position of partition ${partition} passed version ${event.version} of document ${event.document}, which has reached ${content.reached(event.document)}`,
         )
@@ -211,6 +226,7 @@ export class Invariants implements Witness {
 
   /** After a process has done something. */
   acted(process: Process): void {
+    this.#copy.acted(process)
     const { coordination } = process.work
     if (!coordination.leading || !process.mayWrite) return
     const owner = this.#owners.get(`coordinator:${coordination.term}`)

@@ -92,10 +92,20 @@ export class Network {
   readonly #holds = new Map<Host, number>()
   readonly #sessions = new Map<string, Session>()
   readonly #shown = new StoredCollection(() => 0)
+  /** Plans and ranges are read for seconds, as where documents are large. */
+  readsSlowly = false
   /** For a mutation of the world: what is under way is never shown. */
   showsOperations = true
   /** The same: what a server makes of a number in a session. */
   alterNumber = (number: bigint): bigint => number
+
+  /** Called when a host sends a plan of the copy, or the end of one. */
+  onCopyWrite: (host: Host) => void = () => {}
+  /**
+   * How a write arrives that is held back: `unnumbered` as all that go through mongos, and `not yet` where it waits for the moment
+   * at which it does most harm.
+   */
+  lateForm: (sender: Sender, command: Document) => 'numbered' | 'unnumbered' | 'not yet' = () => 'numbered'
 
   constructor(server: Server, clock: Clock, random: Random) {
     this.server = server
@@ -161,6 +171,16 @@ export class Network {
     return (session !== null || !isFenced) && this.#random.chance(0.5)
   }
 
+  #arriveLate(message: Message, delayMS: number, until: number): void {
+    const { sender, command } = message
+    const arrive = (): void => {
+      const form = this.lateForm(sender, command)
+      if (form === 'not yet' && this.#clock.now < until) this.#arriveLate(message, this.#random.int(1, 50), until)
+      else this.#arrive(form === 'unnumbered' ? withoutNumber(message) : message, toNobody)
+    }
+    this.#clock.after(delayMS, null, arrive, false)
+  }
+
   #latency(): number {
     return this.#random.chance(0.02) ? this.#random.int(5, 80) : 0.2 + this.#random.fraction()
   }
@@ -212,9 +232,10 @@ export class Network {
           raw: fieldsAsRaw !== undefined,
           limitMS,
         }
+        if (isOfCopy(command)) this.onCopyWrite(host)
         if (this.#isHeld(message)) {
           tell(this.#random.int(50, 2_000), () => reject(new MongoNetworkError('connection reset')))
-          this.#clock.after(this.#random.int(500, lateMaxMS), null, () => this.#arrive(message, toNobody), false)
+          this.#arriveLate(message, this.#random.int(500, lateMaxMS), this.#clock.now + lateMaxMS)
           return
         }
         const arrive = (): void =>
@@ -262,7 +283,9 @@ export class Network {
         return
       }
       if ('cursor' in reply && 'patienceMS' in reply) this.#await(reply as Awaiting, { answer, resolve, reject })
-      else answer(() => resolve(reply))
+      else if (this.readsSlowly && isBulkRead(command) && this.#random.chance(0.3)) {
+        this.#clock.after(this.#random.int(50, 2_000), null, () => answer(() => resolve(reply)), false)
+      } else answer(() => resolve(reply))
     }
     const operation: Operation = {
       sender,
@@ -369,6 +392,23 @@ export class Network {
 
 function isWrite(command: Document): boolean {
   return command['writeConcern'] !== undefined || command['startTransaction'] === true
+}
+
+function isOfCopy(command: Document): boolean {
+  const isEnd = (): boolean => (command['updates'] as Document[]).some(({ u }) => u.$addToSet)
+  return command['delete'] === 'segments' || (command['update'] === 'collections' && isEnd())
+}
+
+function withoutNumber(message: Message): Message {
+  const { startTransaction, autocommit, txnNumber, ...plain } = message.command
+  return { ...message, session: null, command: { ...plain, writeConcern: { w: 'majority' } } }
+}
+
+/** Of a plan, or of a range of documents. */
+function isBulkRead(command: Document): boolean {
+  const [stage] = (command['pipeline'] ?? []) as Document[]
+  const isOfPlan = stage?.['$sample'] !== undefined || stage?.['$collStats'] !== undefined
+  return isOfPlan || command['hint'] !== undefined || String(command['collection'] ?? '').startsWith('things')
 }
 
 /** Whoever sent it has given it up. */

@@ -22,6 +22,8 @@ export interface WorldOptions {
   driftMax: number
   /** Faults a second, on average. */
   faultRate: number
+  /** The collections begin uncopied: segments are planned and copied while changes are applied. */
+  copies: boolean
   /** A mutation of the product or of the world, which must be found. */
   breaks: Break | null
 }
@@ -37,5 +39,6 @@ export const smallWorld: Omit<WorldOptions, 'seed'> = {
   skewMaxMS: 300_000,
   driftMax: 1e-3,
   faultRate: 0.4,
+  copies: false,
   breaks: null,
 }

@@ -2,12 +2,13 @@ import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { Liveness } from '../../src/coordination/liveness.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { noLimits } from '../../src/domain/limits.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
-import { superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
+import { superviseCopy, superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
 import { SyncWork } from '../../src/session/sync-work.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import type { Host } from './clock.ts'
@@ -20,6 +21,10 @@ export interface ProcessParts {
   source: Network
   destination: Network
   record: SyncRecord
+  /** What is copied in a second; null for no limit. */
+  bytesPerSecond: number | null
+  /** False where everything is copied when the world begins. */
+  copies: boolean
   /** Null: the metadata database tells who is alive. */
   liveness: (() => Liveness) | null
   /** Its lease is in another process's hands, or what it does has failed: somebody has to start it again. */
@@ -36,6 +41,7 @@ export class Process {
   readonly host: Host
   readonly work: SyncWork
   readonly destination: Cluster
+  readonly throttle = new Throttle(3)
   /** What it met and tried again, counted by what it was doing. */
   readonly retries = new Map<string, number>()
   readonly #parts: ProcessParts
@@ -44,7 +50,8 @@ export class Process {
 
   constructor(parts: ProcessParts) {
     this.#parts = parts
-    const { id, host, incarnation, record } = parts
+    const { id, host, incarnation, record, bytesPerSecond } = parts
+    this.throttle.set({ ...noLimits, bytesPerSecond })
     this.id = id
     this.host = host
     const appName = `tandem:${id}:${incarnation}`
@@ -74,7 +81,7 @@ export class Process {
       context,
       liveness,
       storeDecides: parts.liveness !== null,
-      throttle: new Throttle(3),
+      throttle: this.throttle,
       atStep: () => {},
       dryRun: () => false,
       onLeaseLost: (reason) => {
@@ -128,12 +135,19 @@ export class Process {
       this.#parts.onFailed(this, `${what.failure.error}: ${what.failure.errorDescription}`)
       setTimeout(() => this.#enter(), operatorMS)
     }
-    // What is simulated begins when all is copied.
+    this.#leave = [
+      this.#parts.copies ? superviseCopy(this.work, report, () => {}) : this.#copied(),
+      superviseEvents(this.work, report, () => {}),
+      superviseVerification(this.work, report),
+    ]
+  }
+
+  #copied(): () => void {
     this.work.replication
       .open()
       .then(() => this.work.verification.copied())
       .catch(() => {})
-    this.#leave = [superviseEvents(this.work, report, () => {}), superviseVerification(this.work, report)]
+    return () => {}
   }
 
   #left(): void {

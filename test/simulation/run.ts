@@ -118,7 +118,9 @@ function isAtRest(world: World): boolean {
   return whyNot(world) === ''
 }
 
-function whyNot({ content, source, destination, invariants, processes, instances, workload }: World): string {
+function whyNot(world: World): string {
+  const { content, source, destination, invariants, processes, instances, workload } = world
+  if (!world.isCopied) return 'not everything is copied'
   if (workload.defined.length > 0) return 'a change of definitions is not published'
   const end = source.server.log.events.length
   const behind = invariants.positions.filter((position) => position < end).length

@@ -7,12 +7,14 @@ import { listCollections, listIndexes } from './listing.ts'
 import type { Sender } from './network.ts'
 import { StoredCollection } from './stored-collection.ts'
 import { hasMore, nextBatch, openStream, type StreamCursor } from './streams.ts'
+import { Walks } from './walks.ts'
 import { finished, int32At, int32Of, numberOf, serverError, spanOf } from './wire.ts'
 
 /** Told of everything that a server does, as it does it. */
 export interface Witness {
-  wrote: (sender: Sender, document: number) => void
+  wrote: (sender: Sender, document: number, inserts: boolean) => void
   stored: (sender: Sender, collection: string, before: Document | undefined, after: Document) => void
+  removed: (sender: Sender, collection: string, documents: Document[]) => void
   defined: (sender: Sender, collection: number) => void
 }
 
@@ -21,11 +23,6 @@ export interface Awaiting {
   cursor: StreamCursor
   id: Long
   patienceMS: number
-}
-
-interface Walk {
-  collection: number
-  next: number
 }
 
 /** How often commands of a kind came, and how many documents they read or wrote. */
@@ -57,7 +54,7 @@ export class Server {
   alter: (collection: string, statement: Document) => Document = (_, statement) => statement
   readonly #content: Content
   readonly #streams = new Map<string, StreamCursor>()
-  readonly #walks = new Map<string, Walk>()
+  readonly walks: Walks
   #cursors = 0
   #ordinal = 0
 
@@ -65,6 +62,7 @@ export class Server {
     this.side = side
     this.#content = content
     this.log = new EventLog(side, content)
+    this.walks = new Walks(content, (document) => this.#read(document))
     this.indexes = Array.from({ length: content.collections }, () => new Map())
     this.now = () => Math.floor(epochMS + clock.now + this.skewMS)
     this.latest = () => ({ second: someSecond + Math.floor(clock.now / 1_000), ordinal: this.#ordinal })
@@ -74,7 +72,10 @@ export class Server {
   collection(name: string): StoredCollection {
     let found = this.metadata.get(name)
     if (!found) {
-      found = new StoredCollection(() => this.now())
+      found = new StoredCollection(
+        () => this.now(),
+        (document) => this.#content.partitionOf(document),
+      )
       this.metadata.set(name, found)
     }
     return found
@@ -84,7 +85,7 @@ export class Server {
   forgetCursors(): void {
     for (const { awaiting } of this.#streams.values()) awaiting?.()
     this.#streams.clear()
-    this.#walks.clear()
+    this.walks.clear()
   }
 
   execute(sender: Sender, where: string, command: Document, raw: boolean): Document | Awaiting {
@@ -94,6 +95,8 @@ export class Server {
         return this.#reply(this.#find(where, command, raw))
       case 'aggregate':
         return this.#reply(this.#aggregate(command, raw))
+      case 'distinct':
+        return this.#reply({ values: this.#distinct(command) })
       case 'getMore':
         return this.#getMore(command)
       case 'killCursors':
@@ -118,6 +121,7 @@ export class Server {
         this.#advance()
         this.onNote()
         return this.#reply({})
+      case 'serverStatus':
       case 'hello':
       case 'ping':
         return this.#reply({})
@@ -177,7 +181,7 @@ export class Server {
   #kill(id: string): void {
     this.#streams.get(id)?.awaiting?.()
     this.#streams.delete(id)
-    this.#walks.delete(id)
+    this.walks.end(id)
   }
 
   #aggregate(command: Document, raw: boolean): Document {
@@ -194,18 +198,16 @@ export class Server {
         },
       }
     }
-    if (
-      typeof aggregate === 'number' ||
-      pipeline[0]?.['$collStats'] ||
-      pipeline[0]?.['$group'] ||
-      aggregate === 'segments'
-    ) {
+    if (pipeline[1]?.['$project']?.s) return finished([this.walks.size(numberOf(command))], `${database}.none`)
+    if (pipeline[0]?.['$sample']) return finished(this.walks.sample(numberOf(command)), `${database}.none`)
+    if (typeof aggregate === 'number' || pipeline[0]?.['$collStats'] || pipeline[0]?.['$group']) {
       return finished([], `${database}.none`)
     }
     const collection = this.collection(aggregate)
     let found = collection.documents()
     for (const stage of pipeline) {
-      const { $match: match, $set: fields } = stage
+      const { $match: match, $set: fields, $group: groups } = stage
+      if (groups) found = collection.group(found, groups)
       if (match) found = found.filter((document) => collection.matches(document, match))
       if (fields) {
         found = found.map((document) => {
@@ -245,7 +247,11 @@ export class Server {
       | { serializeInto: (target: Uint8Array, at: number) => number }[]
       | undefined
     const ns = `${where}.${collectionName(number)}`
-    if (!ids) return this.#walk(number, command['batchSize'] ?? 101, ns)
+    if (!ids) {
+      const id = this.#open()
+      this.walks.begin(String(id), number, command)
+      return { cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns } }
+    }
     const found = ids.map(int32Of).flatMap((document) => this.#read(document))
     if (!raw) throw new Error('documents are read as bytes')
     this.#count('read documents', found.length)
@@ -259,29 +265,24 @@ export class Server {
     return version === 0 ? [] : [encodeDocument(document, version)]
   }
 
-  #walk(collection: number, size: number, ns: string): Document {
-    const id = this.#open()
-    this.#walks.set(String(id), { collection, next: collection })
-    return { cursor: { ...this.#stride(id, size), ns } }
-  }
-
   #stride(id: Long, size: number): Document {
-    const walk = this.#walks.get(String(id)) as Walk
-    const batch: Buffer[] = []
-    for (; walk.next < this.#content.count && batch.length < size; walk.next += this.#content.collections) {
-      batch.push(...this.#read(walk.next))
-    }
-    const over = walk.next >= this.#content.count
-    if (over) this.#walks.delete(String(id))
+    const { batch, over } = this.walks.next(String(id), size)
     this.#count('read documents', batch.length)
     return { id: over ? Long.ZERO : id, firstBatch: batch, nextBatch: batch }
+  }
+
+  #distinct({ distinct: name, key, query }: Document): unknown[] {
+    const collection = this.collection(name)
+    const found = collection.find(query)
+    this.#count(`read ${name}`, found.length)
+    return collection.group(found, { _id: `$${key}` }).map(({ _id }) => _id)
   }
 
   #getMore(command: Document): Document | Awaiting {
     const id = command['getMore'] as Long
     const cursor = this.#streams.get(String(id))
     if (!cursor) {
-      if (!this.#walks.has(String(id))) throw serverError(43, 'cursor not found')
+      if (!this.walks.has(String(id))) throw serverError(43, 'cursor not found')
       return this.#reply({
         cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` },
       })
@@ -308,7 +309,7 @@ export class Server {
       }
       const version = verb === 'delete' ? 0 : versionOf(verb === 'insert' ? statement : spanOf(statement, 'u'))
       this.put(document, version)
-      this.witness?.wrote(sender, document)
+      this.witness?.wrote(sender, document, verb === 'insert')
     }
     this.#count('write documents', statements.length)
     return { n: statements.length - writeErrors.length, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
@@ -335,7 +336,9 @@ export class Server {
     for (const [index, sent] of statements.entries()) {
       const statement = this.alter(name, sent)
       if (verb === 'delete') {
-        collection.delete(statement)
+        const removed = collection.delete(statement)
+        n += removed.length
+        this.witness?.removed(sender, name, removed)
         continue
       }
       const touched = this.witness ? collection.find(statement['q']) : []

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest'
-import { type Break, breaks } from './breaks.ts'
+import { type Break, breaks, breaksOfTheCopy } from './breaks.ts'
 import { smallWorld } from './options.ts'
 import { type SimulationResult, simulate } from './run.ts'
 
@@ -25,10 +25,19 @@ const finders: Record<Break, number> = {
   'barrier-early': 7,
   'seen-too-much': 15,
   'barrier-for-all': 3,
+  'copy-judged-late': 14,
+  'plan-unfenced': 14,
+  'copy-end-unfenced': 17,
+  'tombstones-removed-early': 1,
+  'no-tombstones': 1,
+  'tombstones-unread': 1,
   'verifier-blind': 3,
 }
 
 const worldsMax = 12
+
+/** The end of a copy comes late only when a lease has expired since, which takes as long as a small world lasts. */
+const stepsOf: Partial<Record<Break, number>> = { 'copy-end-unfenced': 25_000 }
 
 function outcome({ violation, steps, seconds, events, faults }: SimulationResult): object {
   return { violation, steps, seconds, events, faults: [...faults] }
@@ -50,6 +59,12 @@ describe('a simulated world', () => {
     expect((await simulate(world)).violation).toBeNull()
   })
 
+  it.each([1, 6, 14])('keeps them while collections are planned and copied, seed %i', async (seed) => {
+    const { violation, faults } = await simulate({ ...smallWorld, seed, copies: true })
+    expect(violation).toBeNull()
+    expect(faults.size).toBeGreaterThan(0)
+  })
+
   it('is the same world again from the same seed', async () => {
     const options = { ...smallWorld, seed: 9, steps: 4_000 }
     expect(outcome(await simulate(options))).toEqual(outcome(await simulate(options)))
@@ -57,11 +72,13 @@ describe('a simulated world', () => {
 
   it.each(breaks)('finds what is wrong: %s', async (mutation) => {
     const first = finders[mutation]
-    expect((await simulate({ ...smallWorld, seed: first })).violation).toBeNull()
+    const steps = stepsOf[mutation] ?? smallWorld.steps
+    const world = { ...smallWorld, steps, copies: breaksOfTheCopy.includes(mutation) }
+    expect((await simulate({ ...world, seed: first })).violation).toBeNull()
     const worlds = Array.from({ length: worldsMax }, (_, at) => first + at)
     let found: string | null = null
     for (const seed of worlds) {
-      found ??= (await simulate({ ...smallWorld, seed, breaks: mutation })).violation
+      found ??= (await simulate({ ...world, seed, breaks: mutation })).violation
       if (found) break
     }
     expect(found).not.toBeNull()

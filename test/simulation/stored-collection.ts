@@ -1,4 +1,6 @@
 import { Binary, BSON, type Document, Long } from 'mongodb'
+import { RawValue } from '../../src/mongo/raw-values.ts'
+import { int32Of } from './wire.ts'
 
 /** What a statement of a write command came to. */
 export type Outcome = { matched: boolean; upserted: boolean; duplicate: boolean }
@@ -18,9 +20,11 @@ interface Row {
 export class StoredCollection {
   readonly #rows = new Map<string, Row>()
   readonly #now: Now
+  readonly #partitionOf: (id: number) => number
 
-  constructor(now: Now) {
+  constructor(now: Now, partitionOf: (id: number) => number = () => 0) {
     this.#now = now
+    this.#partitionOf = partitionOf
   }
 
   /** Returns what brings the present documents back. */
@@ -95,9 +99,24 @@ export class StoredCollection {
     return { matched: true, upserted: true, duplicate: false }
   }
 
-  delete({ q, limit }: Document): void {
-    const found = this.#find(q)
-    for (const { document } of limit === 1 ? found.slice(0, 1) : found) this.#rows.delete(keyOf(document['_id']))
+  /** One document for each value that `_id` names, with the sums of fields. */
+  group(documents: Document[], { _id: by, ...sums }: Document): Document[] {
+    const groups = new Map<string, Document>()
+    for (const document of documents) {
+      const value = this.evaluate(document, by)
+      const group = groups.get(keyOf(value)) ?? { _id: value }
+      groups.set(keyOf(value), group)
+      for (const [name, { $sum: field }] of Object.entries(sums))
+        group[name] = (group[name] ?? 0) + Number(this.evaluate(document, field) ?? 0)
+    }
+    return [...groups.values()]
+  }
+
+  /** Returns what there was. */
+  delete({ q, limit }: Document): Document[] {
+    const found = this.find(q, undefined, limit)
+    for (const document of found) this.#rows.delete(keyOf(document['_id']))
+    return found
   }
 
   matches(document: Document, filter: Document): boolean {
@@ -112,6 +131,8 @@ export class StoredCollection {
 
   #isTrue(document: Document, expression: Document): boolean {
     const [operator, [left, right]] = Object.entries(expression)[0] as [string, [unknown, unknown]]
+    // Of a document's partition: the absolute value of its hash modulo their number.
+    if (operator === '$in') return (right as number[]).includes(this.#partitionOf(document['id']))
     if (operator !== '$lt') throw new Error(`unknown expression ${operator}`)
     return Number(this.evaluate(document, left)) < Number(this.evaluate(document, right))
   }
@@ -147,7 +168,9 @@ export class StoredCollection {
     for (const [operator, fields] of Object.entries(update)) {
       if (operator === '$setOnInsert' && !inserted) continue
       for (const [path, value] of Object.entries(fields as Document)) {
-        if (operator === '$set' || operator === '$setOnInsert') after[path] = value
+        // A field within a document is stored under its whole path, which only filters read.
+        if (operator === '$set' || operator === '$setOnInsert') after[path] = plain(value)
+        else if (operator === '$max') after[path] = Math.max(after[path] ?? value, value)
         else if (operator === '$inc') after[path] = (after[path] ?? 0) + value
         else if (operator === '$addToSet') after[path] = union(after[path] ?? [], value['$each'])
         else throw new Error(`unknown update ${operator}`)
@@ -164,6 +187,11 @@ export class StoredCollection {
     for (const [path, expression] of Object.entries(fields)) after[path] = this.evaluate(document, expression)
     return after
   }
+}
+
+/** A value that is sent as bytes is the `_id` of a document. */
+function plain(value: unknown): unknown {
+  return value instanceof RawValue ? int32Of(value) : value
 }
 
 function isOperators(value: unknown): boolean {

@@ -2,6 +2,7 @@ import { freshSync } from '../../machines/sync-context.ts'
 import { SyncStore } from '../../src/coordination/sync-store.ts'
 import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { noLimits } from '../../src/domain/limits.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
@@ -40,6 +41,7 @@ export class World {
   readonly #processes = new Set<Process>()
   readonly #hosts = new Map<Host, Process>()
   #record: SyncRecord | null = null
+  #bytesPerSecond: number | null = null
 
   constructor(options: WorldOptions) {
     this.options = options
@@ -47,7 +49,7 @@ export class World {
     const partitions = Math.max(partitionsMin, options.shards)
     this.content = new Content(options.documents, options.collections, partitions)
     for (let document = 0; document < options.documents; document++)
-      if (random.chance(0.5)) this.content.plant(document)
+      if (random.chance(0.5)) this.content.plant(document, !options.copies)
     const source = new Server('source', this.clock, this.content)
     this.source = new Network(source, this.clock, random.fork('source'))
     this.destination = new Network(
@@ -87,10 +89,11 @@ export class World {
     for (let at = 0; at < options.instances; at++) {
       this.instances.push(new Instance(this, `i${at}`, random.fork(`instance ${at}`)))
     }
+    if (options.copies) this.#copySlowly(new Random(`copy ${options.seed}`))
     if (options.breaks) mutationOf(options.breaks).world?.(this.destination)
   }
 
-  /** The sync as it is when all is copied: nobody has applied a change yet. */
+  /** The sync as it is when all is copied, or nothing planned yet: nobody has applied a change yet. */
   initialise(): void {
     this.clock.after(0, null, () => void this.#initialise())
   }
@@ -118,11 +121,38 @@ export class World {
       generation: 0,
     }
     await metadata.createSync(record)
-    await metadata.collections.save(Array.from({ length: this.options.collections }, (_, at) => entryOf(at)))
+    await metadata.collections.save(
+      Array.from({ length: this.options.collections }, (_, at) => entryOf(at, this.options.copies)),
+    )
     await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
     await new SyncStore(destination, context, 0).begin({ revision: 0, value: 'replicating', context: freshSync })
     this.destination.server.witness = this.invariants
     this.#record = record
+  }
+
+  /** Every collection is copied, and stored so. */
+  get isCopied(): boolean {
+    const catalogued = this.destination.server.collection('collections').documents()
+    return catalogued.every(({ state }) => state === 'copied')
+  }
+
+  /** So that changes, and faults, come between a plan and its end, and between the read of a range and its write. */
+  #copySlowly(random: Random): void {
+    this.#bytesPerSecond = random.int(40, 400)
+    this.source.server.walks.batchMax = random.int(1, 8)
+    this.source.readsSlowly = true
+    const look = (): void => {
+      if (!this.calm && !(this.initialised && this.isCopied)) {
+        this.clock.after(200, null, look, false)
+        return
+      }
+      this.#bytesPerSecond = null
+      this.source.server.walks.batchMax = Number.POSITIVE_INFINITY
+      this.source.readsSlowly = false
+      // Whoever waits goes on in its own process, by its own clock.
+      for (const { host, throttle } of this.#processes) this.clock.after(0, host, () => throttle.set(noLimits))
+    }
+    look()
   }
 
   process(id: string, host: Host, incarnation: string): Process {
@@ -133,6 +163,8 @@ export class World {
       source: this.source,
       destination: this.destination,
       record: this.#record as SyncRecord,
+      copies: this.options.copies,
+      bytesPerSecond: this.#bytesPerSecond,
       liveness: this.believing ? () => (this.believing as BelievingStore).liveness() : null,
       onFailed: (process, what) => this.#failed(process, what),
       alter: (process) => this.options.breaks && mutationOf(this.options.breaks).process?.(process),
@@ -183,23 +215,23 @@ export class World {
 /** No version that the source ever has. */
 const foreignVersion = 1_000_000_000
 
-function entryOf(at: number): CatalogueEntry {
+function entryOf(at: number, copies: boolean): CatalogueEntry {
   return {
     uuid: collectionUuid('source', at),
     database,
     name: collectionName(at),
     sourceName: collectionName(at),
     destinationUUID: collectionUuid('destination', at),
-    state: 'copied',
+    state: copies ? 'copying' : 'copied',
     wanted: { options: [], indexes: [] },
     refusedIndexes: [],
     shardKey: null,
     estimatedBytes: 0,
     estimatedDocuments: 0,
     copiedBytes: 0,
-    totalCopied: 0,
+    totalCopied: copies ? null : 0,
     endedPartitions: new Set(),
-    planned: true,
+    planned: !copies,
     hasTombstones: false,
   }
 }

@@ -1,0 +1,116 @@
+import type { Document } from 'mongodb'
+import { CopyEnds } from '../../src/apply/copy-ends.ts'
+import { SharedCatalogue } from '../../src/apply/shared-catalogue.ts'
+import { CollectionStore } from '../../src/mongo/collection-store.ts'
+import { hostProcess } from '../../src/mongo/host-process.ts'
+import { SegmentStore } from '../../src/mongo/segment-store.ts'
+import { TombstoneStore } from '../../src/mongo/tombstone-store.ts'
+import { type Mutation, swap } from './mutation.ts'
+import type { Network } from './network.ts'
+
+/**
+ * Writes to a sharded cluster carry no numbers, so there the term alone refuses what a former coordinator had written of plans, and
+ * the epoch what a former owner says of the end of a copy. Each comes when its sender has been replaced.
+ */
+function lateWithoutNumber({ server }: Network, collection: 'segments' | 'collections'): Network['lateForm'] {
+  return (sender, command) => {
+    if ((command['update'] ?? command['delete']) !== collection) return 'numbered'
+    const statements = (command['updates'] ?? command['deletes']) as Document[]
+    const isFenced = ({ q }: Document): boolean => q.term !== undefined || epochFields(q).length > 0
+    const isReplaced = ({ q }: Document): boolean => {
+      if (q.term) return server.collection('ownership').get('coordinator')?.['owner'] !== sender.token
+      const stored = server.collection('collections').get(q._id)
+      return epochFields(q).some((field) => stored?.[field] > q[field].$not.$gt)
+    }
+    if (!statements.every(isFenced)) return 'numbered'
+    return statements.some(isReplaced) ? 'unnumbered' : 'not yet'
+  }
+}
+
+function epochFields(filter: Document): string[] {
+  return Object.keys(filter).filter((field) => field.startsWith('epochs.'))
+}
+
+/** Faults of the copy. Only worlds find them whose collections begin uncopied. */
+export const copyMutations = {
+  'copy-judged-late': {
+    what: 'whether a planned collection has open segments is judged by a read of them that was made before the plan was read',
+    code: () => {
+      const stores = new Map<string, SegmentStore>()
+      const older = new Map<string, Promise<unknown>>()
+      const self = (): string => JSON.stringify(hostProcess.identity())
+      const read = SegmentStore.prototype.openCollections
+      const reverts = [
+        swap(
+          SegmentStore.prototype,
+          'openCollections',
+          (former) =>
+            function (this: unknown) {
+              stores.set(self(), this as SegmentStore)
+              const found = older.get(self()) ?? former.call(this)
+              older.delete(self())
+              return found
+            },
+        ),
+        swap(
+          SharedCatalogue.prototype,
+          'reload',
+          (reload) =>
+            async function (this: unknown) {
+              const process = self()
+              const store = stores.get(process)
+              const open = store && read.call(store)
+              await open?.catch(() => {})
+              if (open) older.set(process, open)
+              await reload.call(this)
+            },
+        ),
+      ]
+      return () => {
+        for (const revert of reverts) revert()
+      }
+    },
+  },
+  'plan-unfenced': {
+    what: 'the coordinator plans, and removes plans, without its term',
+    world: (destination) => {
+      destination.lateForm = lateWithoutNumber(destination, 'segments')
+      destination.server.alter = (collection, { q: { term, ...q }, ...statement }) => ({
+        ...statement,
+        q: collection === 'segments' ? q : { ...q, ...(term === undefined ? {} : { term }) },
+      })
+    },
+  },
+  'copy-end-unfenced': {
+    what: 'a partition ends the copy of a collection without its epoch',
+    world: (destination) => {
+      destination.lateForm = lateWithoutNumber(destination, 'collections')
+      destination.server.alter = (collection, statement) => {
+        if (collection !== 'collections') return statement
+        const fenced = new Set(epochFields(statement['q']))
+        const q = Object.entries(statement['q']).filter(([field]) => !fenced.has(field))
+        return { ...statement, q: Object.fromEntries(q) }
+      }
+    },
+  },
+  'tombstones-removed-early': {
+    what: 'tombstones are removed when the partitions of one instance have reconciled them',
+    code: () =>
+      swap(
+        CollectionStore.prototype,
+        'endCopy',
+        (endCopy) =>
+          function (this: unknown, uuid, partitions, count) {
+            return endCopy.call(this, uuid, partitions, (partitions as ReadonlyMap<number, number>).size || count)
+          },
+      ),
+  },
+  'no-tombstones': {
+    what: 'a delete leaves no tombstone while its collection is copied',
+    code: () => swap(TombstoneStore.prototype, 'add', () => async () => {}),
+  },
+  'tombstones-unread': {
+    what: 'a copy ends without a look at its tombstones',
+    code: () => swap(CopyEnds.prototype, 'isRecorded', () => async () => false),
+  },
+} satisfies Record<string, Mutation>

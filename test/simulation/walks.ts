@@ -1,0 +1,80 @@
+import type { Document } from 'mongodb'
+import type { Content } from './content.ts'
+import { int32Of } from './wire.ts'
+
+interface Walk {
+  collection: number
+  next: number
+  /** Exclusive. */
+  end: number
+}
+
+/** Bytes that `$collStats` tells of a document: so many that a collection of a hundred is copied in several segments. */
+const toldBytes = 3 * 1024 * 1024
+const toldDocuments = 10
+
+/** Reads of whole collections, or of ranges of `_id`s, in the order of the `_id` index. */
+export class Walks {
+  /** Documents in one batch, whatever the client asks for. */
+  batchMax = Number.POSITIVE_INFINITY
+  readonly #content: Content
+  readonly #read: (document: number) => Buffer[]
+  readonly #open = new Map<string, Walk>()
+  #samples = 0
+
+  constructor(content: Content, read: (document: number) => Buffer[]) {
+    this.#content = content
+    this.#read = read
+  }
+
+  begin(id: string, collection: number, { min, max }: Document): void {
+    const bound = (value: Document | undefined, otherwise: number): number =>
+      value ? int32Of(value['_id']) : otherwise
+    this.#open.set(id, { collection, next: bound(min, collection), end: bound(max, this.#content.count) })
+  }
+
+  has(id: string): boolean {
+    return this.#open.has(id)
+  }
+
+  end(id: string): void {
+    this.#open.delete(id)
+  }
+
+  clear(): void {
+    this.#open.clear()
+  }
+
+  /** As the documents are now, not as they were when the walk began. */
+  next(id: string, size: number): { batch: Buffer[]; over: boolean } {
+    const walk = this.#open.get(id) as Walk
+    const limit = Math.min(size, this.batchMax)
+    const batch: Buffer[] = []
+    for (; walk.next < walk.end && batch.length < limit; walk.next += this.#content.collections) {
+      batch.push(...this.#read(walk.next))
+    }
+    const over = walk.next >= walk.end
+    if (over) this.end(id)
+    return { batch, over }
+  }
+
+  size(collection: number): { s: number; c: number } {
+    const documents = this.#all(collection).length
+    return { s: documents * toldBytes, c: documents * toldDocuments }
+  }
+
+  /** Other ones each time: two plans of a collection are not the same. */
+  sample(collection: number): Buffer[] {
+    const all = this.#all(collection)
+    const from = this.#samples++ % 3
+    return all.slice(from).filter((_, at) => at % 2 === 0)
+  }
+
+  #all(collection: number): Buffer[] {
+    const found: Buffer[] = []
+    for (let document = collection; document < this.#content.count; document += this.#content.collections) {
+      found.push(...this.#read(document))
+    }
+    return found
+  }
+}
