@@ -129,23 +129,23 @@ describe('a lease, as others see it', () => {
     const fresh = {
       id: 'seen',
       epoch: 1,
-      settled: 1,
+      drained: 1,
       expiresAt,
       expired: false,
       incarnation: 'of seen',
       predecessors: [],
       sessions: { base: expect.any(String), count: 32 },
     }
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: false, buried: false })
+    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: false, evicted: false })
     await lease.announce({ takesWork: false, atWork: true })
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: true, buried: false })
+    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: true, evicted: false })
     await lease.announce({ takesWork: true, atWork: true })
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: true, atWork: true, buried: false })
+    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: true, atWork: true, evicted: false })
     // As an earlier release stores it.
     await rows('leases').updateOne({}, { $unset: { atWork: '' } })
     expect(await viewOf('seen')).toMatchObject({ takesWork: true, atWork: true })
     await expire('seen')
-    expect(await viewOf('seen')).toMatchObject({ expired: true, settled: 1 })
+    expect(await viewOf('seen')).toMatchObject({ expired: true, drained: 1 })
     expect(isExpired(lease.token, [await viewOf('seen')])).toBe(false)
   })
 
@@ -188,7 +188,7 @@ describe('a burial', () => {
     expect(() => lease.fence()).toThrow()
     await lease.acquire()
     lease.fence()
-    expect(await viewOf('buried')).toMatchObject({ epoch: lease.epoch, settled: lease.epoch, expired: false })
+    expect(await viewOf('buried')).toMatchObject({ epoch: lease.epoch, drained: lease.epoch, expired: false })
     const leases = [await viewOf('buried')]
     expect([isExpired(former, leases), isExpired(lease.token, leases)]).toEqual([true, false])
   })
@@ -203,7 +203,7 @@ describe('a burial', () => {
     }
     await expect(store().evict(seen, 0, dies)).rejects.toBe(left)
     const between = await viewOf('half')
-    expect(between).toMatchObject({ epoch: 2, settled: 1, expired: true })
+    expect(between).toMatchObject({ epoch: 2, drained: 1, expired: true })
     expect(isExpired(lease.token, [between])).toBe(false)
     await lease.verify()
     expect(lease.held).toBe(false)
@@ -220,7 +220,7 @@ describe('a burial', () => {
     const seen = await viewOf('twice')
     await Promise.all([store().evict(seen, 0, noPause), store().evict(seen, 0, noPause)])
     const after = await viewOf('twice')
-    expect(after).toMatchObject({ epoch: 2, settled: 3 })
+    expect(after).toMatchObject({ epoch: 2, drained: 3 })
     await store().evict(after, 0, noPause)
     expect(await viewOf('twice')).toEqual(after)
     expect(isExpired(lease.token, [after])).toBe(true)

@@ -104,7 +104,7 @@ async function expectToWait(id: string, late: LateWrite): Promise<void> {
   await acquiring
   next.lease.fence()
   const { epoch } = next.lease
-  expect(await viewOf(id)).toMatchObject({ epoch, settled: epoch, predecessors: [] })
+  expect(await viewOf(id)).toMatchObject({ epoch, drained: epoch, predecessors: [] })
 }
 
 describe('the write of a dead process is waited for', () => {
@@ -126,12 +126,12 @@ describe('the write of a dead process is waited for', () => {
     await dieTaking('buried')
     await leases().updateOne({ _id: nameOf('buried') }, { $set: { expiresAt: givenUp } })
     const burial = store().evict(await viewOf('buried'), 0, async () => {})
-    await vi.waitFor(async () => expect(await viewOf('buried')).toMatchObject({ epoch: 3, buried: true }), patience)
+    await vi.waitFor(async () => expect(await viewOf('buried')).toMatchObject({ epoch: 3, evicted: true }), patience)
     await sleep(severalLooksMS)
     expect((await viewOf('buried')).drained).toBe(1)
     await late.end()
     await burial
-    expect(await viewOf('buried')).toMatchObject({ settled: 4, predecessors: [] })
+    expect(await viewOf('buried')).toMatchObject({ drained: 4, predecessors: [] })
   })
 
   it('by the successor of one that gave the lease back while it waited', async () => {
@@ -140,7 +140,7 @@ describe('the write of a dead process is waited for', () => {
     const acquiring = second.lease.acquire().catch((error: unknown) => error)
     await vi.waitFor(async () => expect(await stored('given back')).toMatchObject({ incarnation: 'second' }), patience)
     await second.lease.release()
-    expect(await viewOf('given back')).toMatchObject({ epoch: 2, settled: 1, expired: true })
+    expect(await viewOf('given back')).toMatchObject({ epoch: 2, drained: 1, expired: true })
     second.context.stop()
     await acquiring
     await expectToWait('given back', late)
@@ -155,7 +155,7 @@ describe('the write of a dead process is waited for', () => {
     second.context.stop()
     await refused
     await second.lease.release()
-    expect(await viewOf('stopped')).toMatchObject({ epoch: 2, settled: 1 })
+    expect(await viewOf('stopped')).toMatchObject({ epoch: 2, drained: 1 })
     await expectToWait('stopped', late)
   })
 
