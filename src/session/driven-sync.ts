@@ -67,7 +67,7 @@ export class DrivenSync {
       incarnation: parts.incarnation,
       work: () => this.#work,
       progress: () => this.progress(),
-      look: () => this.commands.look(),
+      look: () => this.commands.poll(),
       context: parts.context,
     })
     this.#stored = new StoredContext({

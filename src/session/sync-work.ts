@@ -101,7 +101,7 @@ export class SyncWork {
       partitions,
       context,
       liveness,
-      belief: this.failureDetector,
+      failureDetector: this.failureDetector,
       onLeaseLost: (reason) => {
         this.#dead.abort()
         onLeaseLost(reason)
