@@ -108,8 +108,8 @@ export class PeerCommands {
   }
 
   /**
-   * Tells which instances have died or restarted since. An instance that the store has no row of is waited for, because
-   * the store may have been flushed.
+   * Returns a test for instances that have died or restarted since. An instance that the store has no row of is waited
+   * for, because the store may have been flushed.
    */
   async #gone(work: CommandedWork): Promise<(one: Addressee) => boolean> {
     const seen = new Map((await work.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
