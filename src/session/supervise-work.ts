@@ -30,7 +30,7 @@ export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive
     if (drainRequested) sendBack({ type: 'copy.drained' })
   })
   work.replication.joined(run)
-  run.catch((error) => tell(work, error, sendBack))
+  run.catch((error) => reportFailure(work, error, sendBack))
   receive(() => {
     drainRequested = true
     if (completed || !begun) sendBack({ type: 'copy.drained' })
@@ -54,7 +54,7 @@ export function superviseEvents(work: SyncWork, sendBack: Report, receive: Recei
     sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
   })
   work.replication.joined(run)
-  run.catch((error) => tell(work, error, sendBack))
+  run.catch((error) => reportFailure(work, error, sendBack))
   receive((order) => {
     if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
     else if (!begun) {
@@ -81,7 +81,7 @@ export function superviseDeadline(work: SyncWork, input: DeadlineInput, sendBack
       ? `it had failed with ${failure.error}: ${failure.errorDescription}`
       : `it waited for ${work.commit.waitingFor}`
     const reason = `the commit was aborted by its maxSeconds: ${why}`
-    work.team.abort(abortsBefore, { reason }).catch((error) => tell(work, error, sendBack))
+    work.team.abort(abortsBefore, { reason }).catch((error) => reportFailure(work, error, sendBack))
   }
   const timer = setTimeout(expire, Math.max(0, commitUntil - Date.now()))
   return () => clearTimeout(timer)
@@ -94,7 +94,7 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
   const report: Report = (what) => {
     if (!left.signal.aborted) parts.report(what)
   }
-  const onFault = (error: unknown): void => void tell(work, error, report)
+  const onFault = (error: unknown): void => void reportFailure(work, error, report)
   const follower = new SyncFollower({ ...parts, report, onFault }, left.signal)
   const run = watching ? again(() => follower.watch(), left.signal) : follower.run()
   run.catch((error) => {
@@ -143,7 +143,7 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
 export function superviseVerification(work: SyncWork, sendBack: Report): () => void {
   const stopped = new AbortController()
   const run = work.verify((what) => sendBack({ type: `verification.${what}` }), stopped.signal)
-  run.catch((error) => tell(work, error, sendBack))
+  run.catch((error) => reportFailure(work, error, sendBack))
   return () => stopped.abort()
 }
 
@@ -151,7 +151,7 @@ export function superviseVerification(work: SyncWork, sendBack: Report): () => v
  * Reports a failure. A failure that only shows that this instance was replaced is not reported, because the loss of the
  * lease, which requires another reaction, is reported separately.
  */
-async function tell(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
+async function reportFailure(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
   if (error instanceof StoppedError) return
   if (error instanceof FatalError && error.failure === 'LeaseLost') {
     await work.lease.verify()

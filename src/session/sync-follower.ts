@@ -82,7 +82,7 @@ export class SyncFollower {
       this.#wake = deferred()
       const sync = await work.team.load()
       if (this.#left.aborted) return
-      this.#tell()
+      this.#reportState()
       await this.#coordinate(sync)
       await Promise.race([work.team.wait(this.#left), this.#wake.promise])
     }
@@ -94,7 +94,7 @@ export class SyncFollower {
     while (!this.#left.aborted) {
       await team.load()
       if (this.#left.aborted) return
-      this.#tell()
+      this.#reportState()
       await team.wait(this.#left)
     }
   }
@@ -117,7 +117,7 @@ export class SyncFollower {
     }
   }
 
-  #tell(): void {
+  #reportState(): void {
     const { work, report, part } = this.#parts
     const { view } = work.team
     report({ type: 'sync.seen', sync: view })

@@ -25,7 +25,7 @@ export async function verifyWhileLeading(
   if (!configuration.verification.enabled) return
   let hashed = false
   const working = new LongWait(aborted(stopped))
-  const tell = (now: boolean): void => {
+  const reportChange = (now: boolean): void => {
     if (now !== hashed) report(now ? 'hashed' : 'restarted')
     hashed = now
   }
@@ -44,11 +44,11 @@ export async function verifyWhileLeading(
       stopped.addEventListener('abort', stop, { once: true })
       const publish = (what: 'hashed' | 'restarted'): void => {
         team.reportLeading({ type: `verification.${what}` }).catch(() => {}) // the next change reports it again
-        tell(what === 'hashed')
+        reportChange(what === 'hashed')
       }
       return await verification.run(configuration, publish)
     }
-    if (coordination.coordinatorID !== null) tell((await team.load()).context.hashed)
+    if (coordination.coordinatorID !== null) reportChange((await team.load()).context.hashed)
     await working.until(changed)
   }
 }
