@@ -7,16 +7,18 @@ export interface CampaignInput {
 }
 
 /**
- * Who coordinates: one holder of one office, which the metadata database keeps, each tenure under an epoch of its own.
+ * The election of the coordinator. The metadata database stores the coordinator role, which one instance holds at a
+ * time. Each term has its own epoch.
  *
- * unknown      Nothing has been seen of the office yet. `coordinatorID` is null.
- * following    Another instance holds it.
- * campaigning  It is vacant: claimed by compare-and-set, which one of several candidates wins.
- * leading      Held, for as long as every look finds it held and the instance's lease lasts, or until it begins to give it up
- *              (`lease.lost` stands for both: what it does from then on would be in a tenure that is over).
+ * unknown      The role has not been read yet. `coordinatorID` is null.
+ * following    Another instance holds the role.
+ * campaigning  The role is vacant, and this instance claims it by compare-and-set. Of several candidates one wins.
+ * leading      This instance holds the role. It leads while every read confirms this and its lease lasts, or until it
+ *              begins to give the role up. `lease.lost` reports both the loss of the lease and the giving up, since the
+ *              term ends with either.
  *
- * The machine believes only what a look at the office showed. It never leads by its own judgement: a campaign whose answer was
- * lost ends in `unknown`, and the next look tells who won.
+ * The machine relies only on what was read from the metadata database and never assumes that it leads. A campaign whose
+ * reply was lost ends in `unknown`, and the next read shows which instance won.
  */
 export const electionMachine = setup({
   types: {
@@ -25,7 +27,7 @@ export const electionMachine = setup({
     input: {} as { self: string },
   },
   actors: {
-    /** Resolves with true when the office is won, false when somebody else was faster. */
+    /** Resolves with true when this instance has won the role, and with false when another instance was faster. */
     campaign: fromPromise<boolean, CampaignInput>(() => {
       throw new Error('actor campaign is not provided')
     }),
@@ -82,7 +84,7 @@ export const electionMachine = setup({
         'office.seen': [
           { guard: 'isMine' },
           { guard: 'isOthers', target: 'following' },
-          // Held no more, and not given up by this instance: its lease must be gone.
+          // The role is no longer held, and this instance did not give it up: its lease must be lost.
           { target: 'unknown' },
         ],
       },

@@ -4,41 +4,46 @@ import { type Limits, noLimits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
 import type { SyncView } from './sync-view.ts'
 
-/** What is stored of an instance, and so survives a crash; `sync` excepted. */
+/** The state of an instance. It is stored and survives a crash, except for `sync`. */
 export interface InstanceContext {
   configuration: StartConfiguration | null
-  /** It has seen that the collections are created. */
+  /** This instance has observed that the collections are created. */
   initialised: boolean
   copyCompleted: boolean
-  /** The verifier has compared everything once (or is switched off); from then on it keeps up with changes. */
+  /** The verifier has compared everything once, or is switched off. From then on it compares only what changes. */
   hashed: boolean
   commitRequested: boolean
-  /** How many commits of this sync had been aborted when the present one was asked for. */
+  /** How many commits of this sync had been aborted when the current commit was requested. */
   abortsBefore: number
-  /** The wall clock of this host, in milliseconds, at which the present commit is aborted unless it is decided; null for no limit. */
+  /**
+   * The time by this host's wall clock, in milliseconds, at which the current commit is aborted unless it is decided;
+   * null for no limit.
+   */
   commitUntil: number | null
-  /** The present commit is a rehearsal: it is never decided. */
+  /** The current commit is a rehearsal: it is never decided. */
   dryRun: boolean
-  /** The last commit was aborted, and none was asked for since. */
+  /** The last commit was aborted, and none was requested since. */
   commitAborted: boolean
-  /** The attempt to commit that this instance takes part in; 0 before it knows of one. */
+  /** Number of the commit attempt that this instance takes part in; 0 before it knows of one. */
   attempt: number
-  /** Cluster time of the source, as decimal digits: what is written there later has no place in this migration. */
+  /**
+   * The commit timestamp: a cluster time of the source, as decimal digits. Later writes on the source are not migrated.
+   */
   commitPoint: string | null
-  /** Every event up to the commit point is applied here. */
+  /** This instance has applied every event of its partitions up to the commit timestamp. */
   reached: boolean
-  /** The commit is stored as decided: from here on it only goes forward. */
+  /** The decision of the commit is stored: from then on the commit can only be completed. */
   decided: boolean
   canWrite: boolean
   failure: Failure | null
   copyDrained: boolean
   eventsDrained: boolean
   pauseRequested: boolean
-  /** Which step of a reversal is under way. */
+  /** The step of a reversal that is under way. */
   reversing: 'moving' | 'adapting' | null
-  /** What the operator has set for this instance. */
+  /** The limits that the operator has set for this instance. */
   limits: Limits
-  /** The sync as a whole, as this process has seen it last; null before it has. */
+  /** The state of the sync as a whole, as this process last read it; null before the first read. */
   sync: SyncView | null
 }
 
@@ -67,47 +72,47 @@ export const freshContext: InstanceContext = {
 }
 
 export type WithConfiguration = { configuration: StartConfiguration }
-/** `watching`: only to hear of an abort, for an instance that has failed. */
+/** `watching`: the instance has failed and follows the sync only to learn of an abort. */
 export type FollowInput = WithConfiguration & { watching: boolean }
 export type DeadlineInput = { abortsBefore: number; commitUntil: number | null; failure: Failure | null }
 
-/** Contexts that an earlier version has stored lack what was added since; what was seen of the sync is seen again. */
+/** Adds the fields that a context stored by an earlier release lacks. The state of the sync is read again. */
 export function completed(context: Partial<InstanceContext>): InstanceContext {
   return { ...freshContext, ...context, sync: null }
 }
 
-/** What is stored of a context. */
+/** The fields of a context that are stored. */
 export function storable({ sync: _sync, ...context }: InstanceContext): Omit<InstanceContext, 'sync'> {
   return context
 }
 
-/** What a commit had reached counts no more, unless it is decided. */
-export function commitAnew(context: InstanceContext): InstanceContext {
-  const anew = context.decided || context.canWrite ? {} : { attempt: 0, commitPoint: null, reached: false }
-  return { ...context, ...anew, sync: null }
+/** Resets the progress of a commit attempt, unless the commit is decided. */
+export function commitReset(context: InstanceContext): InstanceContext {
+  const reset = context.decided || context.canWrite ? {} : { attempt: 0, commitPoint: null, reached: false }
+  return { ...context, ...reset, sync: null }
 }
 
-/** The commit is given up: changes are applied again. */
+/** The commit is aborted: changes are applied again. */
 export function commitAborted(context: InstanceContext): InstanceContext {
-  const given = { commitRequested: false, commitUntil: null, dryRun: false, commitAborted: true }
-  return { ...context, ...given, attempt: 0, commitPoint: null, reached: false }
+  const aborted = { commitRequested: false, commitUntil: null, dryRun: false, commitAborted: true }
+  return { ...context, ...aborted, attempt: 0, commitPoint: null, reached: false }
 }
 
-/** The instance takes part in the commit that the others are at. */
+/** The instance joins the commit that the other instances carry out. */
 export function commitJoined(context: InstanceContext): Partial<InstanceContext> {
   const { aborts = 0, dryRun = false } = context.sync ?? {}
   return { commitRequested: true, commitAborted: false, abortsBefore: aborts, commitUntil: null, dryRun }
 }
 
-/** What the others, or this instance as the coordinator, have come to with the commit: it is decided. */
+/** The commit is decided, by this instance as the coordinator or by another one. */
 export function commitDecided(context: InstanceContext): InstanceContext {
   const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, decided: true }
   const canWrite = context.canWrite || (context.sync?.canWrite ?? false)
   return { ...context, ...done, canWrite, commitRequested: true, pauseRequested: false }
 }
 
-/** What is stored of a committed sync, the other way round: everything is copied, nothing is committed. */
-export function turnedContext(context: InstanceContext): InstanceContext {
+/** The context of a committed sync after its direction was swapped: everything is copied, nothing is committed. */
+export function reversedContext(context: InstanceContext): InstanceContext {
   const { configuration } = withConfiguration(context)
   return {
     ...freshContext,

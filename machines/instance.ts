@@ -3,34 +3,37 @@ import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import {
   commitAborted,
-  commitAnew,
   commitDecided,
   commitJoined,
+  commitReset,
   completed,
   type DeadlineInput,
   type FollowInput,
   freshContext,
   type InstanceContext,
-  turnedContext,
+  reversedContext,
   type WithConfiguration,
   withConfiguration,
 } from './instance-context.ts'
 import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
 
-/** Work that machines only name: compose.ts provides the real thing. */
+/** Stands in for work that the machine only names. src/session/instance-actors.ts provides the real actors. */
 const placeholder = (name: string) => (): never => {
   throw new Error(`actor ${name} is not provided`)
 }
 
 /**
- * An attempt to take the lease is itself made of many, longer and longer apart, for 30 minutes; it ends at once only by an error that
- * does not pass by itself. As long as a lease lasts.
+ * Delay before the next attempt to take the lease, ms: as long as a lease lasts. One attempt already retries for 30
+ * minutes with increasing delays, and ends at once only with an error that does not pass by itself.
  */
 const holdAgainMS = 10_000
 
 const failing = { target: '#instance.failed', actions: 'rememberFailure' } as const
 
-/** Beside every part of a commit that can still be aborted: aborts it for all when its time is over. */
+/**
+ * Runs in every part of a commit that can still be aborted, and aborts the commit for all instances when its time is
+ * over.
+ */
 const commitDeadline = {
   id: 'commitDeadline',
   src: 'commitDeadline',
@@ -38,7 +41,7 @@ const commitDeadline = {
   onError: failing,
 } as const
 
-/** Reports the state of the sync as a whole and does the coordinator's part in it. */
+/** Reports the state of the sync as a whole and does the coordinator's work in it. */
 const syncFollower = {
   id: 'syncFollower',
   src: 'syncFollower',
@@ -46,7 +49,9 @@ const syncFollower = {
   onError: failing,
 } as const
 
-/** Users wait for the source until an aborted commit is undone, also where all instances rest. */
+/**
+ * Undoes an aborted commit even when all instances rest, because users cannot write on the source until it is undone.
+ */
 const undo = {
   id: 'undo',
   src: 'undo',
@@ -54,37 +59,42 @@ const undo = {
 } as const
 
 /**
- * One instance, and its part in the sync (machines/sync.ts), which it follows (`sync.seen`).
+ * One instance. It follows the state of the sync as a whole (machines/sync.ts), which `sync.seen` reports.
  *
- * idle          Connected, nothing stored. `sync.start` (validated before it is sent) begins.
- * syncing       The follower of the sync and the verification run for as long as this lasts:
- *   joining       until the coordinator has initialised the sync
- *   replicating   collection copy and event application run beside each other for as long as this state lasts, so that
- *                 nothing below it stops them by accident:
- *     copying       segments are being copied, events applied meanwhile
- *     hashing       every document has been copied once; a commit would have to wait for the verifier's first pass
- *     applying      a commit would succeed, and soon. A commit that the others are at is joined
- *     draining      a pause: both workers finish what is under way, store their position and say so. Leaving
- *                   `replicating` before that would abandon them half-way (an invoked actor that is stopped is not awaited)
- *     committing    this instance has got the commit. Once there is a commit point, events are applied up to it
- *   finishing     every event up to the commit point is applied here, and the partitions are given back: the coordinator does
- *                 the rest (`awaiting`); once the commit is decided it only goes forward (`handedOver`)
- * paused        Until `sync.resume`. Survives restarts. Nothing is under way that could fail but the undoing of an aborted commit,
- *               which is tried again; another process with the same id may take the lease: then nothing can be resumed here
- * committed     The end of this direction: what the instance has come to is stored, then its lease is given back.
- * reversing     Source and destination change places:
- *   moving        what is stored moves to the new destination; the old one counts until that is acknowledged
- *   adapting      until the coordinator has made the new destination fit for it
- * failed        Needs the operator. Metadata is kept; `sync.resume` goes back to where it was. A commit that failed before it was
- *               decided may be aborted (`watching`), by any instance, and leads back to RUNNING then
+ * idle          The clusters are connected and nothing is stored. `sync.start` (validated before it is sent) begins a
+ *               sync.
+ * syncing       The follower of the sync and the verification run as long as this state lasts.
+ *   joining       The instance waits until the coordinator has initialised the sync.
+ *   replicating   Collection copy and event application run in parallel as long as this state lasts, so that no
+ *                 transition between its substates can stop them:
+ *     copying       Segments are copied, and events are applied in parallel.
+ *     hashing       Every document has been copied once. A commit would have to wait for the verifier's first pass.
+ *     applying      A commit would succeed soon. The instance joins a commit that the other instances carry out.
+ *     draining      A pause was requested: both workers finish what is under way, store their position and report it.
+ *                   Leaving `replicating` earlier would abandon their work, because a stopped invoked actor is not
+ *                   awaited.
+ *     committing    This instance takes part in the commit. Once the commit timestamp is known, events are applied up
+ *                   to it.
+ *   finishing     This instance has applied every event up to the commit timestamp and gives its partitions back. The
+ *                 coordinator does the rest (`awaiting`). Once the commit is decided, it can only be completed
+ *                 (`handedOver`).
+ * paused        Lasts until `sync.resume`, also across restarts. Only the undoing of an aborted commit may be under
+ *               way, which is retried when it fails. If another process with the same id takes the lease, this one
+ *               cannot resume.
+ * committed     The end of this direction: the instance stores its final state, then gives its lease back.
+ * reversing     Source and destination swap roles.
+ *   moving        The metadata moves to the new destination. The old metadata is valid until that is acknowledged.
+ *   adapting      The coordinator prepares the new destination.
+ * failed        The operator must act. Metadata is kept, and `sync.resume` returns to the previous state. A commit that
+ *               failed before it was decided may be aborted by any instance (`watching`), which leads back to RUNNING.
  *
- * An instance whose lease was buried (`lease.buried`) begins anew from what is stored, and so does one whose attempt to commit is
- * over while the sync is at another. Where nothing is under way it only makes itself known again (`holding`), and tries until it has its
- * lease (`waiting` lies between two attempts): it may be the only one that is left to undo an aborted commit. A pause that was asked for
- * outlasts both.
+ * An instance that was evicted (`lease.buried`) starts again from what is stored. So does an instance whose commit
+ * attempt is over when the sync is in another attempt. When nothing is under way, an evicted instance only takes a
+ * lease again (`holding`) and retries until it has one (`waiting` lies between two attempts), because it may be the
+ * only instance left to undo an aborted commit. A requested pause survives both.
  *
- * What survives a crash is the context: `booting` and the `choosing` states find from it where to go on, and every
- * step there can be repeated.
+ * The context survives a crash: `booting` and the `choosing` states derive from it where to continue, and every step
+ * after them can be repeated.
  */
 export const instanceMachine = setup({
   types: {
@@ -100,9 +110,9 @@ export const instanceMachine = setup({
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
     commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
-    /** Undoes an aborted commit where no instance is at work. */
+    /** Undoes an aborted commit when no instance is at work. */
     undo: fromCallback<WorkerOrder, WithConfiguration>(placeholder('undo')),
-    /** Takes the lease again where nothing else would. */
+    /** Takes the lease again in states in which nothing else does. */
     hold: fromPromise<void, WithConfiguration>(placeholder('hold')),
     /** Gives the lease back once the end is stored. */
     leave: fromPromise<void, WithConfiguration>(placeholder('leave')),
@@ -160,15 +170,15 @@ export const instanceMachine = setup({
       type: 'worker.drainTo',
       commitPoint: context.commitPoint ?? '',
     })),
-    /** What was read earlier may arrive later. */
-    see: assign({
+    /** An earlier read may return later, so only a newer revision replaces the known one. */
+    observe: assign({
       sync: ({ context: { sync }, event }) =>
         event.type === 'sync.seen' && event.sync.revision >= (sync?.revision ?? 0) ? event.sync : sync,
     }),
-    /** It is not followed where nothing is under way. */
+    /** The state of the sync is not followed while nothing is under way. */
     forgetSync: assign({ sync: null }),
-    beginAnew: assign(({ context }) => commitAnew(context)),
-    giveUpCommit: assign(({ context }) => commitAborted(context)),
+    resetCommit: assign(({ context }) => commitReset(context)),
+    abortCommit: assign(({ context }) => commitAborted(context)),
     goForward: assign(({ context }) => commitDecided(context)),
     joinCommit: assign(({ context }) => commitJoined(context)),
     takePoint: assign(({ context: { sync } }) => ({
@@ -178,9 +188,9 @@ export const instanceMachine = setup({
   },
 }).createMachine({
   id: 'instance',
-  context: ({ input }) => (input ? commitAnew(completed(input)) : freshContext),
+  context: ({ input }) => (input ? commitReset(completed(input)) : freshContext),
   initial: 'booting',
-  // In every state: it changes how fast the workers are, not what they do.
+  // Accepted in every state: limits change how fast the workers are, not what they do.
   on: { 'sync.limit': { actions: assign({ limits: ({ event }) => event.limits }) } },
   states: {
     booting: {
@@ -215,11 +225,12 @@ export const instanceMachine = setup({
       ],
       on: {
         'worker.failed': failing,
-        'sync.seen': { actions: 'see' },
-        // Of an instance that joins later than the first pass ended, or was cut off, others may have told before its own copy ends.
+        'sync.seen': { actions: 'observe' },
+        // If an instance joins after the first pass has ended, or was cut off, this report may arrive before its own
+        // copy ends.
         'verification.hashed': { actions: assign({ hashed: true }) },
         'verification.restarted': { actions: assign({ hashed: false }) },
-        'lease.buried': { target: 'syncing', reenter: true, actions: 'beginAnew' },
+        'lease.buried': { target: 'syncing', reenter: true, actions: 'resetCommit' },
       },
       always: [
         {
@@ -228,8 +239,8 @@ export const instanceMachine = setup({
           actions: ['goForward', assign({ commitRequested: false })],
         },
         { guard: 'isSyncAhead', target: '.finishing', actions: 'goForward' },
-        { guard: 'isSyncAborted', target: 'syncing', reenter: true, actions: 'giveUpCommit' },
-        { guard: 'isSyncAtAnother', target: 'syncing', reenter: true, actions: 'beginAnew' },
+        { guard: 'isSyncAborted', target: 'syncing', reenter: true, actions: 'abortCommit' },
+        { guard: 'isSyncAtAnother', target: 'syncing', reenter: true, actions: 'resetCommit' },
       ],
       states: {
         choosing: {
@@ -267,7 +278,7 @@ export const instanceMachine = setup({
           states: {
             choosing: {
               always: [
-                // Of an instance that begins anew while it drains: both workers are others now.
+                // An instance that starts again while it drains has two new workers, which must drain too.
                 { guard: 'isPauseRequested', target: 'draining' },
                 { guard: 'isCommitRequested', target: 'committing' },
                 { guard: 'isReadyToCommit', target: 'applying' },
@@ -385,7 +396,7 @@ export const instanceMachine = setup({
           },
           on: { 'lease.buried': 'holding' },
         },
-        // It may have to store yet what it has come to.
+        // The instance may still have to store its final state, which requires the lease.
         holding: {
           invoke: {
             id: 'hold',
@@ -404,7 +415,7 @@ export const instanceMachine = setup({
       initial: 'choosing',
       on: {
         'worker.failed': failing,
-        'sync.seen': { actions: 'see' },
+        'sync.seen': { actions: 'observe' },
         'lease.buried': { target: 'reversing', reenter: true, actions: 'forgetSync' },
       },
       states: {
@@ -416,7 +427,7 @@ export const instanceMachine = setup({
             id: 'metadataMove',
             src: 'metadataMove',
             input: ({ context }) => withConfiguration(context),
-            onDone: { target: 'adapting', actions: assign(({ context }) => turnedContext(context)) },
+            onDone: { target: 'adapting', actions: assign(({ context }) => reversedContext(context)) },
             onError: failing,
           },
         },
@@ -439,11 +450,11 @@ export const instanceMachine = setup({
             commitDeadline,
             undo,
           ],
-          on: { 'sync.seen': { actions: 'see' }, 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
+          on: { 'sync.seen': { actions: 'observe' }, 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
           always: {
             guard: 'isSyncAborted',
             target: '#instance.syncing',
-            actions: ['giveUpCommit', 'clearFailure', 'clearPause'],
+            actions: ['abortCommit', 'clearFailure', 'clearPause'],
           },
         },
         holding: {
@@ -462,7 +473,7 @@ export const instanceMachine = setup({
         },
       },
       on: {
-        // Whatever it failed with before: that is the other process's to mend.
+        // This failure replaces an earlier one, which the other process has to handle.
         'worker.failed': { guard: 'isTakenOver', target: '.resting', actions: 'rememberFailure' },
         'lease.buried': '.holding',
         'sync.resume': [
@@ -471,7 +482,7 @@ export const instanceMachine = setup({
             target: 'reversing',
             actions: ['clearFailure', 'clearPause'],
           },
-          { target: 'syncing', actions: ['beginAnew', 'clearFailure', 'clearPause'] },
+          { target: 'syncing', actions: ['resetCommit', 'clearFailure', 'clearPause'] },
         ],
       },
     },

@@ -3,19 +3,19 @@ import type { Limits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
 import type { SyncView } from './sync-view.ts'
 
-/** Commands of the operator, in the imperative. */
+/** Commands of the operator, named in the imperative. */
 export type SyncCommand =
   | { type: 'sync.start'; configuration: StartConfiguration }
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
-  /** Accepted before the decision; what it asks for is stored for all instances, and followed from there. */
+  /** Accepted before the decision. The abort is stored for all instances, which then follow the stored state. */
   | { type: 'sync.abort' }
-  /** Accepted once what it asks for is stored for all instances; its fields are explained in `InstanceContext`. */
+  /** Accepted once the request is stored for all instances. `InstanceContext` explains the fields. */
   | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null; dryRun: boolean }
   | { type: 'sync.reverse' }
   | { type: 'sync.limit'; limits: Limits }
 
-/** What workers report, in the past tense. */
+/** Reports of the workers, named in the past tense. */
 export type WorkerReport =
   | { type: 'copy.completed' }
   | { type: 'copy.drained' }
@@ -24,25 +24,28 @@ export type WorkerReport =
   | { type: 'verification.restarted' }
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
-  /** The lease expired and the others have taken over what this instance had; it comes back as a new one. */
+  /**
+   * This instance was evicted: its lease expired, and the others have taken over its work. It continues in a new lease
+   * term.
+   */
   | { type: 'lease.buried' }
-  /** How the sync as a whole is now. */
+  /** The state of the sync as a whole, as it was read. */
   | { type: 'sync.seen'; sync: SyncView }
 
-/** What the instance tells its workers. */
+/** Orders of the instance to its workers. */
 export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitPoint: string }
 
-/** What an instance sees of the coordinator's office and of its own lease. */
+/** What an instance observes about the coordinator role and its own lease. */
 export type ElectionEvent =
   | {
       type: 'office.seen'
-      /** mongosyncID of who holds it, or held it last; null before anybody did. */
+      /** mongosyncID of the current or last coordinator; null before the first. */
       holder: string | null
-      /** Held by this instance, in its present life. */
+      /** This instance holds the role in its current lease term. */
       mine: boolean
-      /** Never held, given back, or held by a life that is over. */
+      /** The role was never held, was given back, or is held under a lease term that has expired. */
       vacant: boolean
-      /** This instance may hold it: it is at work, or no other one is. */
+      /** This instance may hold the role: it is at work, or no other instance is. */
       eligible: boolean
     }
   | { type: 'lease.lost' }

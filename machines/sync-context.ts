@@ -1,37 +1,43 @@
 import type { CommitRequest, LateWrites, Rehearsal } from '../src/domain/commit-request.ts'
 import type { Failure } from '../src/domain/errors.ts'
 
-/** A commit that was asked for, and when: ms of the asked instance's clock. */
+/** A requested commit. `at`: when it was requested, ms by the clock of the instance that received the request. */
 export type StoredRequest = CommitRequest & { at: number }
 
-/** What is stored of the sync as a whole, beside the state it is in. */
+/** What is stored about the sync as a whole, in addition to its state. */
 export interface SyncContext {
-  /** The coordinator's term in which the present step was begun; 0 before the first. */
+  /** The coordinator's term in which the current step was begun; 0 before the first. */
   term: number
   /** The verifier has compared everything once. */
   hashed: boolean
-  /** Number of the present attempt to commit; 0 before the first. */
+  /** Number of the current commit attempt; 0 before the first. */
   attempt: number
-  /** Of the present attempt, as decimal digits. */
+  /** Commit timestamp of the current attempt, as decimal digits; null before it is taken. */
   commitPoint: string | null
-  /** What the commit that is under way was asked for; null while there is none. */
+  /** The request of the commit that is under way; null while none is. */
   request: StoredRequest | null
   /** How many commits have been aborted, rehearsals included. */
   aborts: number
-  /** Why the last commit was aborted, for the operator; null where the operator asked for it, or there was none. */
+  /** Why the last commit was aborted, for the operator; null when the operator aborted it, or no commit was aborted. */
   abortReason: string | null
   lastRehearsal: Rehearsal | null
   /** How often an attempt has failed so far. */
   failures: number
-  /** What the present attempt has failed with; null while it has not. */
+  /** The failure of the current attempt; null while it has not failed. */
   failure: Failure | null
-  /** Stored by a release that allowed users' writes before it stored anything of it, in an attempt that may have come so far. */
+  /**
+   * Users may be able to write on the destination although no decision is stored: an earlier release, which enabled
+   * writes before it stored the decision, may have got that far in this attempt.
+   */
   mayBeOpen: boolean
-  /** No attempt has come to its decision since it was first noted where a reversal would begin. */
+  /** No attempt has been decided since the starting position of a reversal was first stored. */
   writesHeld: boolean
-  /** Cluster time of the source, as decimal digits, up to which the last check before the decision had seen it quiet. */
+  /**
+   * Cluster time of the source, as decimal digits, up to which the last check before the decision found no writes
+   * there.
+   */
   quietUntil: string | null
-  /** What the check after unblocking found; null before it. */
+  /** What the check after enabling writes found; null before it. */
   lateWrites: LateWrites | null
 }
 
@@ -52,13 +58,13 @@ export const freshSync: SyncContext = {
   lateWrites: null,
 }
 
-/** Whose work a report is about: the coordinator of this term, in this attempt. */
+/** The coordinator term and the commit attempt that a report belongs to. */
 export interface Worked {
   term: number
   attempt: number
 }
 
-/** What the coordinator reports of its term's work, in the past tense. */
+/** Reports of the coordinator about the work of its term, named in the past tense. */
 export type CoordinatorReport =
   | { type: 'initialised' }
   | { type: 'commit.gathered' }
@@ -69,9 +75,12 @@ export type CoordinatorReport =
   | { type: 'commit.decided'; quietUntil: string }
   | { type: 'commit.opened' }
   | { type: 'commit.converted' }
-  /** `aborts`: how many commits had been aborted when it was begun. */
+  /** `aborts`: how many commits had been aborted when the undoing began. */
   | { type: 'commit.undone'; aborts: number }
-  /** The coordinator begins anew and is about to apply changes: what the attempt under way had prepared is held back again. */
+  /**
+   * The coordinator starts the commit again and is about to apply changes: the options that the attempt restored are
+   * deferred.
+   */
   | { type: 'commit.renewed' }
   | { type: 'commit.failed'; failure: Failure }
   | { type: 'reversal.begun' }
@@ -80,15 +89,18 @@ export type CoordinatorReport =
   | { type: 'verification.hashed' }
   | { type: 'verification.restarted' }
   | { type: 'lateWrites.found'; lateWrites: LateWrites }
-  /** Where `mayBeOpen`: users can write on the destination. */
+  /** Sent when `mayBeOpen`: the coordinator found that users can write on the destination. */
   | { type: 'commit.foundOpen' }
 
-/** What happens to the sync as a whole. */
+/** Events of the sync as a whole. */
 export type SyncEvent =
   | (CoordinatorReport & Worked)
   /** A coordinator's term begins. */
   | { type: 'coordinator.elected'; term: number }
-  /** Any instance, which knows of so many aborted commits. `replaces`: a request at this time is known to bind nobody any more. */
+  /**
+   * Sent by any instance. `abortsBefore`: how many aborted commits it knows of. `replaces`: the time of a stored
+   * request that no instance follows any more, or null.
+   */
   | { type: 'commit.requested'; request: StoredRequest; replaces: number | null; abortsBefore: number }
-  /** Any instance: aborts the commit before which `abortsBefore` had been aborted. */
+  /** Sent by any instance: aborts the commit that `abortsBefore` aborted commits preceded. */
   | { type: 'commit.aborted'; abortsBefore: number; reason: string | null; rehearsal: Rehearsal | null }

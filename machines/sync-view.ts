@@ -4,19 +4,22 @@ import type { SyncStep, syncMachine } from './sync.ts'
 
 export type SyncSnapshot = SnapshotFrom<typeof syncMachine>
 
-/** What an instance goes by of the sync's state. */
+/** The parts of the sync's state that instances act on. */
 export interface SyncView {
-  /** Of the stored snapshot: what was read later has a higher one. */
+  /** Revision of the stored snapshot. It increases with every stored event. */
   revision: number
   /** The innermost state as a path, such as `committing.verifying`. */
   state: string
-  /** Collections are created, after a reversal: adapted. */
+  /** The collections are created; after a reversal, the destination is prepared. */
   initialised: boolean
   attempt: number
   aborts: number
-  /** A commit is past the moment until which it waits for instances to get it. */
+  /** A commit no longer waits for instances to receive it. */
   underWay: boolean
-  /** Up to where every instance applies changes, also one that comes late; null where there is no such point. */
+  /**
+   * The commit timestamp, up to which every instance applies changes, also one that joins late; null while there is
+   * none.
+   */
   commitPoint: string | null
   dryRun: boolean
   decided: boolean
@@ -45,7 +48,7 @@ export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
   }
 }
 
-/** What the coordinator does in this state; null where it has nothing to do. */
+/** The coordinator's step in this state; null when it has nothing to do. */
 export function stepOf(sync: SyncSnapshot): SyncStep | null {
   for (const meta of Object.values(sync.getMeta())) if (meta) return meta.step
   return null

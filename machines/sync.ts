@@ -1,7 +1,9 @@
 import { assign, setup } from 'xstate'
 import { freshSync, type SyncContext, type SyncEvent } from './sync-context.ts'
 
-/** What the coordinator does in a state, until the machine leaves it; each may be repeated from its beginning. */
+/**
+ * The coordinator's work in a state, until the machine leaves the state. Every step may be repeated from its beginning.
+ */
 export type SyncStep =
   | 'initialise'
   | 'gather'
@@ -16,30 +18,35 @@ export type SyncStep =
   | 'adapt'
 
 /**
- * One sync, whichever instances take part in it. Its snapshot is stored on the destination; each event is one conditional write of
- * it, so of events that compete exactly one takes effect. The coordinator does what the state names (`meta.step`) and reports;
- * every instance follows the state.
+ * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one
+ * conditional write of the snapshot, so exactly one of several competing events takes effect. The coordinator does the
+ * step of the current state (`meta.step`) and reports; every instance follows the state.
  *
- * initialising  The coordinator blocks the destination, creates the collections and stores the first positions.
+ * initialising  The coordinator blocks writes on the destination, creates the collections and stores the first
+ *               positions.
  * replicating   All instances copy and apply changes.
- * committing    A commit is under way that can still fail or be aborted:
- *   gathering     until every instance has got the commit; changes are applied
- *   takingPoint   the source is blocked if asked for, the commit point taken; changes are applied
- *   applying      until every instance has applied all changes up to the commit point and gives back its partitions
- *   preparing     deferred options are restored on the destination
- *   verifying     both clusters are proved equal
- *   deciding      the source is checked once more; the next event is the decision. In another coordinator's term the verdict
- *                 counts no more
- * undoing       The commit was aborted: the source is unblocked, and what was prepared is deferred again.
- * restoring     The coordinator begins anew, or the commit that failed is tried again: the same, but the source stays blocked.
- * failed        The commit has failed before it was decided; nothing is done until it is tried again or aborted.
- * decided       Only forward from here on, in whichever term:
- *   opening       users' writes are allowed on the destination
- *   converting    users write there; the indexes are given their final form
+ * committing    A commit is under way that can still fail or be aborted.
+ *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
+ *   takingPoint   Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
+ *                 applied.
+ *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
+ *   preparing     The coordinator restores deferred options on the destination.
+ *   verifying     The coordinator verifies that both clusters are equal.
+ *   deciding      The coordinator checks the source once more; its next report is the decision. A new coordinator has
+ *                 to verify again, because the verdict is valid only in the term in which it was issued.
+ * undoing       The commit was aborted: the source is unblocked, and the restored options are deferred again.
+ * restoring     The coordinator starts the commit again, or a failed commit is retried: the options are deferred again,
+ *               but the source stays blocked.
+ * failed        The commit failed before it was decided. Nothing is done until it is retried or aborted.
+ * decided       The commit can only be completed, in this term or a later one.
+ *   opening       The coordinator enables user writes on the destination.
+ *   converting    Users write on the destination, and the indexes are converted to their final form.
  * committed     The end of this direction.
- * reversing     Source and destination change places. `moving` is stored on the former destination, `adapting` on the new one.
+ * reversing     Source and destination swap roles. `moving` is stored on the former destination, `adapting` on the new
+ *               one.
  *
- * Tags: `applicable` where changes may be applied, `decided` from the decision on, `canWrite` where users can write on the destination.
+ * Tags: `applicable` when changes may be applied, `decided` from the decision on, `canWrite` when users can write on
+ * the destination.
  */
 export const syncMachine = setup({
   types: {
@@ -60,11 +67,11 @@ export const syncMachine = setup({
       event.attempt === context.attempt &&
       context.request?.dryRun !== true,
     isThisCommit: ({ context, event }) => event.type === 'commit.aborted' && event.abortsBefore === context.aborts,
-    /** A commit may be asked for while the last one is undone. */
+    /** A commit may be requested while the last one is still being undone. */
     isNotAsked: ({ context, event }) =>
       event.type === 'commit.requested' && event.abortsBefore === context.aborts && context.request === null,
     isAsked: ({ context, event }) => event.type === 'commit.requested' && event.abortsBefore === context.aborts,
-    /** What was undone for an attempt that failed is not all that an abort wants undone. */
+    /** Compares `aborts`, because an abort requires more to be undone than a failed attempt does. */
     isUndone: ({ context, event }) =>
       event.type === 'commit.undone' &&
       event.term === context.term &&
@@ -81,7 +88,7 @@ export const syncMachine = setup({
     isReplaced: ({ context, event }) =>
       event.type === 'commit.requested' &&
       event.abortsBefore === context.aborts &&
-      // A release that stored no request had begun the commit.
+      // Without a request, a release that did not store requests began the commit.
       (context.request === null || event.replaces === context.request.at),
     mayBeOpen: ({ context }) => context.mayBeOpen,
   },
@@ -146,7 +153,7 @@ export const syncMachine = setup({
           on: {
             'commit.requested': { guard: 'isReplaced', actions: 'takeRequest' },
             'commit.gathered': { guard: 'isAttempts', target: 'takingPoint' },
-            // Nothing of it is begun.
+            // Ignored: the attempt has not begun anything that would have to be undone.
             'commit.renewed': {},
           },
         },

@@ -4,10 +4,13 @@ import type { SeenDatabase } from '../domain/seen-database.ts'
 import { notOfLater, type StoredDocuments } from '../mongo/stored-documents.ts'
 import { fromUuid, toUuid } from '../mongo/uuid.ts'
 
-/** What definitions changed at one cluster time: by database, the UUIDs of collections whose indexes may have changed. */
+/**
+ * The definitions that changed at one cluster time: for each database, the UUIDs of collections whose indexes may have
+ * changed.
+ */
 export type Touched = ReadonlyMap<string, ReadonlySet<string>>
 
-/** When definitions changed that are followed together: at one time, unless one instance has all partitions. */
+/** Times of definition changes that are applied together. They are equal unless one instance owns all partitions. */
 export interface ChangeTimes {
   first: ClusterTime
   last: ClusterTime
@@ -16,29 +19,30 @@ export interface ChangeTimes {
 export interface Barrier {
   time: ClusterTime
   touched: Touched
-  /** Partitions that have applied everything before `time`, and wait, here or at a later one. */
+  /** Partitions that have applied everything before `time` and wait at this barrier or at a later one. */
   reached: Set<number>
 }
 
 /**
- * Points in the source's total order where definitions changed. Every partition stops there; when all have, the
- * coordinator makes the destination's definitions equal, once, and all go on. Stored, so that a coordinator's death in the
- * middle leaves its successor the same work: definitions are reconciled by what the source has now, so doing it again is
- * harmless.
+ * Points in the source's total order where definitions changed. Every partition stops at a barrier. When all partitions
+ * have stopped, the coordinator makes the destination's definitions equal, once, and all partitions continue. Barriers
+ * are stored, so that a new coordinator finds the work that its predecessor left unfinished. It may repeat the work
+ * safely, because definitions are reconciled with what the source has now.
  */
 export class Barriers {
   readonly #stored: StoredDocuments
   readonly #term: () => number
 
-  /** @param term the coordinator's: one of an earlier term ends no barrier that a later one has taken over */
+  /** @param term the coordinator's term; a coordinator cannot end a barrier that one of a later term has taken over */
   constructor(stored: StoredDocuments, term: () => number = () => 0) {
     this.#stored = stored
     this.#term = term
   }
 
   /**
-   * First in each term: what a coordinator of an earlier one has still under way changes none of these any more. Barriers that come
-   * to be later need it not, for what it has under way is about those that it had seen.
+   * Call first in each term: from then on, delayed writes of earlier coordinators cannot change the existing barriers.
+   * Barriers that are created later need no protection, because such writes concern only barriers that existed when
+   * they were sent.
    */
   async takeOver(): Promise<void> {
     const term = this.#term()
@@ -46,8 +50,9 @@ export class Barriers {
   }
 
   /**
-   * These partitions have come to the barrier. Events of one transaction share their time, and partitions see different
-   * ones of its documents in between: what comes to light of a barrier that is done already opens it again.
+   * Records that these partitions have reached the barrier. Events of one transaction share a cluster time, and each
+   * partition sees only some of its documents, so definition changes may be found after the barrier is done. They open
+   * it again.
    */
   async reach(time: ClusterTime, touched: Touched, partitions: number[]): Promise<void> {
     const _id = keyOf(time)
@@ -60,17 +65,18 @@ export class Barriers {
     ])
   }
 
-  /** What was seen when it was done; null while it is not. */
+  /** What the coordinator read from the catalog when it finished the barrier; null while the barrier is not done. */
   async whenDone(time: ClusterTime, touched: Touched): Promise<SeenDatabase[] | null> {
     const covered = { $all: toStored(touched) }
     const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
-    // An earlier version stored nothing of it.
+    // An earlier release did not store it.
     return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromSeen)
   }
 
   /**
-   * The first that is not done. Who has come to a later one has come to this one, too: it may have gone by here, knowing what was
-   * to be followed as followed, and its stored position is not beyond as long as it waits there within what it read at once.
+   * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one: it
+   * may have passed it because the changes it knew of were applied. Its stored position is still before this barrier
+   * while it waits at the later one within the same batch.
    */
   async next(): Promise<Barrier | null> {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
@@ -84,7 +90,7 @@ export class Barriers {
     }
   }
 
-  /** Unless more has come to light since: then it is not done, and comes again. */
+  /** Marks the barrier as done, unless more changes were recorded since it was read: then `next` returns it again. */
   async done({ time, touched }: Barrier, seen: readonly SeenDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, seen: seen.map(toSeen) } }
@@ -92,14 +98,20 @@ export class Barriers {
     await this.#stored.update('barriers', [{ q, u }])
   }
 
-  /** One that somebody had come to before he got all partitions, and did what it asks for by himself. Without one, nothing. */
+  /**
+   * Marks a barrier as done if it exists. An instance calls this when it has applied the changes alone, because it owns
+   * all partitions; the barrier may have been recorded before it did.
+   */
   async settle(time: ClusterTime, touched: Touched): Promise<void> {
     const u = { $set: { done: true, covered: toStored(touched) } }
     const q = { _id: keyOf(time), done: false, term: notOfLater(this.#term()) }
     await this.#stored.update('barriers', [{ q, u }])
   }
 
-  /** Those that are done and that no partition will come to again, whoever gets it: all stored positions are beyond. */
+  /**
+   * Removes the barriers that are done and that no partition can reach again, because all stored positions are after
+   * them.
+   */
   async forget(before: ClusterTime): Promise<void> {
     const q = { _id: { $lt: keyOf(before) }, done: true, term: notOfLater(this.#term()) }
     await this.#stored.delete('barriers', [{ q, limit: 0 }])
@@ -119,12 +131,15 @@ function timeOf(key: string): ClusterTime {
   return BigInt(`0x${key}`)
 }
 
-/** In the order of the times. */
+/** Keys sort in the order of their times. */
 function keyOf(time: ClusterTime): string {
   return time.toString(16).padStart(16, '0')
 }
 
-/** One item for each database and for each collection of it, in the same order of fields: compared as a whole. */
+/**
+ * One item for each database and one for each of its collections. Field order is fixed, since items are compared as a
+ * whole.
+ */
 function toStored(touched: Touched): Document[] {
   return [...touched].flatMap(([database, uuids]) => [
     { database, uuid: null },

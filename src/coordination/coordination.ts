@@ -18,21 +18,21 @@ export interface CoordinationParts {
   lease: Lease
   /** mongosyncID. */
   id: string
-  /** How many partitions the sync has. */
+  /** Number of partitions of the sync. */
   partitions: number
   context: RetryContext
   liveness: Liveness
-  /** Null: the leases themselves tell who is alive. */
-  belief: StoreFailureDetector | null
+  /** Null when the expiry of the leases decides which instances are alive. */
+  failureDetector: StoreFailureDetector | null
   onLeaseLost: (reason: LeaseLoss) => void
 }
 
 const roundMS = 400
 
 /**
- * This instance's part in the team: looks at who owns what a few times a second, buries those whose lease has expired,
- * stands for the coordinator's office when it is vacant, and claims or gives back partitions until everybody has a share.
- * It decides ownership only; whoever applies events asks `held` and waits for `changed`.
+ * This instance's part in the cluster of instances. A few times a second it reads who owns what, evicts instances whose
+ * lease has expired, claims the coordinator role when it is vacant, and claims or releases partitions until every
+ * instance has its share. It decides ownership only; event application reads `held` and waits for `changed`.
  */
 export class Coordination {
   readonly #parts: CoordinationParts
@@ -45,25 +45,25 @@ export class Coordination {
   #yields = false
   #lastHolder: string | null = null
   #atWork = false
-  #seen: Ownership = { leases: [], claims: new Map() }
+  #observed: Ownership = { leases: [], claims: new Map() }
   #term = 0
   #held = new Map<number, number>()
   #wanted = new Set<number>()
   #change = deferred<void>()
   #wake = new AbortController()
-  readonly #burials: Evictions
-  /** Rises when partitions were given back: a look that began before shows them as owned still. */
+  readonly #evictions: Evictions
+  /** Increases when partitions are given back: a read that began earlier still shows them as owned. */
   #releases = 0
-  /** The coordinator that the log has last. */
+  /** The coordinator that was logged last. */
   #logged: Pick<Claim, 'owner' | 'epoch'> = { owner: null, epoch: 0 }
 
   constructor(parts: CoordinationParts) {
     this.#parts = parts
     this.#store = new OwnershipStore(parts.destination)
-    this.#burials = new Evictions({
+    this.#evictions = new Evictions({
       id: parts.id,
       store: this.#store,
-      confirmMS: parts.belief?.windowMS ?? 0,
+      confirmMS: parts.failureDetector?.windowMS ?? 0,
       onFailed: (id, error) => parts.context.onRetry?.(`taking over from ${id}`, error),
       onEvicted: ({ id, epoch }, seconds) =>
         parts.context.journal?.('instance evicted', { instance: id, epoch, seconds }),
@@ -92,7 +92,7 @@ export class Coordination {
     return this.#parts.id
   }
 
-  /** Who this instance is to the others in its present life. */
+  /** The token under which this instance owns claims in its current lease term. */
   get token(): OwnerToken {
     return this.#parts.lease.token
   }
@@ -106,22 +106,27 @@ export class Coordination {
     return this.#election.getSnapshot().context.holder ?? this.#lastHolder
   }
 
-  /** Fences what only the coordinator writes: the epoch of this instance's own last tenure; 0 when it never had one. */
+  /**
+   * Epoch of this instance's last term as coordinator, which fences the coordinator's writes; 0 when it has had none.
+   */
   get term(): number {
     return this.#term
   }
 
-  /** The epoch of the present tenure, whosever it is. */
+  /** Epoch of the current coordinator term, which may be another instance's. */
   get coordinatorEpoch(): number {
-    return this.#seen.claims.get('coordinator')?.epoch ?? 0
+    return this.#observed.claims.get('coordinator')?.epoch ?? 0
   }
 
-  /** Partitions owned, each with the epoch of its ownership. */
+  /** The partitions that this instance owns, each with the epoch of its ownership. */
   get held(): ReadonlyMap<number, number> {
     return this.#held
   }
 
-  /** Those of `held` that stay: the others are wanted elsewhere and should be given back soon. */
+  /**
+   * The partitions of `held` that this instance keeps. The others are assigned to other instances and are to be given
+   * back.
+   */
   get staying(): ReadonlySet<number> {
     return this.#wanted
   }
@@ -130,53 +135,54 @@ export class Coordination {
     return this.#held.size === this.#parts.partitions && this.#wanted.size === this.#held.size
   }
 
-  /** It owns every partition, so nobody else applies anything, or can begin to. */
+  /** True when this instance owns every partition, so that no other instance applies events or can begin to. */
   get hasEverything(): boolean {
     return this.#parts.lease.held && this.#held.size === this.#parts.partitions
   }
 
-  /** Every partition is owned by another instance, one that is not dead. */
+  /** True when every partition is owned by another instance whose lease term has not expired. */
   get othersHaveAll(): boolean {
     const own = this.#parts.id
     const isOthers = (partition: number): boolean => {
-      const owner = this.#seen.claims.get(partition)?.owner
-      return !!owner && !this.isDead(owner) && parseOwner(owner).id !== own
+      const owner = this.#observed.claims.get(partition)?.owner
+      return !!owner && !this.isExpired(owner) && parseOwner(owner).id !== own
     }
     return Array.from({ length: this.#parts.partitions }, (_, partition) => partition).every(isOthers)
   }
 
-  /** mongosyncIDs of the others that own partitions. */
+  /** mongosyncIDs of the other instances that own partitions. */
   get otherOwners(): string[] {
-    const owners = [...this.#seen.claims].flatMap(([key, { owner }]) =>
+    const owners = [...this.#observed.claims].flatMap(([key, { owner }]) =>
       key === 'coordinator' || !owner ? [] : [owner],
     )
-    const ids = new Set(owners.filter((owner) => !this.isDead(owner)).map((owner) => parseOwner(owner).id))
+    const ids = new Set(owners.filter((owner) => !this.isExpired(owner)).map((owner) => parseOwner(owner).id))
     ids.delete(this.#parts.id)
     return [...ids].sort()
   }
 
-  /** mongosyncIDs of the instances whose leases hold, this one included. */
+  /** mongosyncIDs of the instances that hold a lease, this one included. */
   get members(): string[] {
-    return this.#seen.leases.filter((lease) => isAlive(lease)).map((lease) => lease.id)
+    return this.#observed.leases.filter((lease) => isAlive(lease)).map((lease) => lease.id)
   }
 
-  /** No other instance is known. */
+  /** True when no other instance is known. */
   get isAlone(): boolean {
-    return this.#seen.leases.every((lease) => lease.id === this.#parts.id)
+    return this.#observed.leases.every((lease) => lease.id === this.#parts.id)
   }
 
-  /** It gave its lease back, or lost it for good. */
+  /** True when the instance gave its lease back or was evicted. */
   hasLeft(id: string): boolean {
-    return this.#seen.leases.some((lease) => lease.id === id && lease.drained > lease.epoch)
+    return this.#observed.leases.some((lease) => lease.id === id && lease.drained > lease.epoch)
   }
 
-  isDead(owner: OwnerToken): boolean {
-    return isExpired(owner, this.#seen.leases)
+  isExpired(owner: OwnerToken): boolean {
+    return isExpired(owner, this.#observed.leases)
   }
 
   /**
-   * Begins to look; resolves when the first look has shown who coordinates. Call with the lease held. Rejects with StoppedError when
-   * that is lost before: nobody looks without it, and it is not taken again before everything that was begun under it has ended.
+   * Starts the rounds; resolves when the first of them has shown who coordinates. Call it while the lease is held.
+   * Rejects with StoppedError when the lease is lost first: no round runs without it, and the lease is not taken again
+   * before everything that was begun under it has ended.
    */
   async start(): Promise<void> {
     if (!this.#running) {
@@ -198,44 +204,45 @@ export class Coordination {
     this.#running = false
     this.#held = new Map()
     this.#wanted = new Set()
-    // Who begins again leads by what it sees then, not by what it was.
+    // After the next start, the instance leads only if it then reads that it holds the role.
     this.#election.send({ type: 'lease.lost' })
     this.#changed()
   }
 
   /**
-   * @param atWork neither paused nor failed. One that is not holds the coordinator's office only while no other instance is at work:
-   * it gives it up to whoever is, and takes it where it is vacant, for an aborted commit is undone also then
+   * @param atWork true when this instance is neither paused nor failed. Otherwise it holds the coordinator role only
+   * while no other instance is at work, and gives the role up to one that is. It still takes a vacant role, because an
+   * aborted commit must be undone even when no instance is at work
    */
   engage(atWork: boolean): void {
     this.#atWork = atWork
     this.wake()
   }
 
-  /** @param takesWork gets partitions; else it keeps what it has (while paused) and gets no new ones */
+  /** @param takesWork true: it gets partitions; false: it keeps what it has (while paused) and gets no new ones */
   takeWork(takesWork: boolean): void {
     this.#takesWork = takesWork
     if (takesWork) this.#yields = false
     this.wake()
   }
 
-  /** Who coordinated last, for an instance that takes no part. */
+  /** Reads which instance coordinated last, for an instance that takes no part. */
   async readHolder(): Promise<void> {
     const { claims } = await this.#store.read()
     this.#lastHolder = holderOf(claims.get('coordinator'))
   }
 
-  /** Asks the others to look at once. */
+  /** Asks the other instances to begin a round at once. */
   notify(): void {
     this.#parts.liveness.notify()
   }
 
-  /** Look now, not at the next turn. */
+  /** Begins the next round now. */
   wake(): void {
     this.#wake.abort()
   }
 
-  /** Gives partitions back, whose events this instance no longer applies and whose positions are stored. */
+  /** Gives partitions back. The caller has stopped applying their events and has stored their positions. */
   async release(partitions: number[]): Promise<void> {
     if (partitions.length === 0) return
     const { token } = this
@@ -252,15 +259,15 @@ export class Coordination {
   }
 
   /**
-   * Gives everything back, until work is taken again: also what a claim that is under way now will bring. Nobody applies that
-   * here any more, and whoever finishes a commit waits for it.
+   * Gives all partitions back until work is taken again, including those that a claim now under way obtains. This
+   * instance no longer applies their events, and the coordinator that finishes a commit waits for them.
    */
   async yieldAll(): Promise<void> {
     this.#yields = true
     await this.release([...this.#held.keys()])
   }
 
-  /** Resolves at the next change of anything this tells, and with every look. */
+  /** Resolves at the next change of anything that this class reports, and after every round. */
   changed(): Promise<void> {
     return this.#change.promise
   }
@@ -278,10 +285,10 @@ export class Coordination {
       this.#wake = new AbortController()
       try {
         if (this.#parts.lease.held) {
-          // By what was seen, not by what was sent: a lease begins without work in every life, and an earlier word that was
-          // given up as lost may have come after a later one.
+          // Compare with what was read, not with what was sent: each lease term begins without work, and a delayed
+          // write that was given up as lost may have been applied after a later one.
           const { token } = this
-          const shown = this.#seen.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
+          const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
           const [takesWork, atWork] = [this.#takesWork, this.#atWork]
           if (shown?.takesWork !== takesWork || shown.atWork !== atWork) {
             await this.#parts.lease.announce({ takesWork, atWork })
@@ -289,7 +296,7 @@ export class Coordination {
           await this.#round()
         }
       } catch (error) {
-        // Looked again at the next turn; meanwhile the fence ends what this instance may write.
+        // The next round tries again. In the meantime the fence limits what this instance may write.
         context.onRetry?.('coordinating', error)
       }
       this.#changed()
@@ -301,26 +308,27 @@ export class Coordination {
     const token = this.token
     const releases = this.#releases
     const seen = await this.#store.read()
-    const { belief, id } = this.#parts
-    if (belief) seen.leases = await belief.judge(seen.leases, id)
+    const { failureDetector, id } = this.#parts
+    if (failureDetector) seen.leases = await failureDetector.judge(seen.leases, id)
     if (token !== this.token || !this.#parts.lease.held) return
-    this.#seen = seen
-    this.#burials.begin(seen.leases, this.#stop.signal)
-    const office = seen.claims.get('coordinator')
-    if (office?.owner === token) this.#term = office.epoch
+    this.#observed = seen
+    this.#evictions.begin(seen.leases, this.#stop.signal)
+    const role = seen.claims.get('coordinator')
+    if (role?.owner === token) this.#term = role.epoch
     const eligible = this.#atWork || !seen.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
-    if (office?.owner === token && !eligible) {
-      // Before it is done: once it is, another may lead, and what this one began to do now would be in its old tenure.
+    if (role?.owner === token && !eligible) {
+      // Stop leading before the release: after it another instance may lead, and this one would act in a term that is
+      // over.
       this.#election.send({ type: 'lease.lost' })
-      await this.#store.release([['coordinator', office.epoch]], token)
-      office.owner = null
+      await this.#store.release([['coordinator', role.epoch]], token)
+      role.owner = null
     }
-    this.#logCoordinator(office)
-    const vacant = !office?.owner || isExpired(office.owner, seen.leases)
+    this.#logCoordinator(role)
+    const vacant = !role?.owner || isExpired(role.owner, seen.leases)
     this.#election.send({
       type: 'office.seen',
-      holder: holderOf(office),
-      mine: office?.owner === token,
+      holder: holderOf(role),
+      mine: role?.owner === token,
       vacant,
       eligible,
     })
@@ -328,11 +336,11 @@ export class Coordination {
   }
 
   async #campaign(): Promise<boolean> {
-    const { claims } = this.#seen
+    const { claims } = this.#observed
     const seen = claims.get('coordinator')
     const owner = this.token
     const won = await this.#store.claim('coordinator', seen, owner)
-    // Known at once: what is written in this tenure carries its epoch.
+    // Set at once, because writes of this term carry its epoch.
     if (won) this.#term = (seen?.epoch ?? 0) + 1
     if (won) claims.set('coordinator', { owner, epoch: (seen?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
     this.#logCoordinator(claims.get('coordinator'))
@@ -380,12 +388,12 @@ export class Coordination {
     this.#wanted = stay
   }
 
-  #logCoordinator(office: Claim | undefined): void {
-    const { owner = null, epoch = 0 } = office ?? {}
+  #logCoordinator(role: Claim | undefined): void {
+    const { owner = null, epoch = 0 } = role ?? {}
     if (owner === this.#logged.owner && epoch === this.#logged.epoch) return
     this.#logged = { owner, epoch }
     const isThisInstance = owner === this.token
-    this.#parts.context.journal?.('coordinator', { coordinatorID: holderOf(office), term: epoch, isThisInstance })
+    this.#parts.context.journal?.('coordinator', { coordinatorID: holderOf(role), term: epoch, isThisInstance })
   }
 
   #logClaimed(partitions: number[], claims: Ownership['claims']): void {
@@ -406,8 +414,8 @@ function inOrder(partitions: number[]): number[] {
   return partitions.sort((one, other) => one - other)
 }
 
-function holderOf(office: Claim | undefined): string | null {
-  return office?.owner ? parseOwner(office.owner).id : null
+function holderOf(role: Claim | undefined): string | null {
+  return role?.owner ? parseOwner(role.owner).id : null
 }
 
 function isAlive(lease: LeaseView): boolean {

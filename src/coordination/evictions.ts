@@ -6,16 +6,19 @@ export interface EvictionsParts {
   /** mongosyncID. */
   id: string
   store: OwnershipStore
-  /** How long an instance may go on believing that it holds its lease, ms. */
+  /** How long an instance may continue to believe that it holds its lease, ms. */
   confirmMS: number
   onFailed: (id: string, error: unknown) => void
-  /** None of its writes is under way any more. */
+  /** Called when none of the evicted instance's writes is under way any more. */
   onEvicted: (lease: LeaseView, seconds: number) => void
-  /** What the buried instance owned may be claimed by now. */
+  /** Called when an attempt ends: what the evicted instance owned may be free to claim. */
   onDrained: () => void
 }
 
-/** Ends the lives of instances whose leases have expired, each in the background: it may take as long as that instance's last write. */
+/**
+ * Evicts instances whose leases have expired. Each eviction runs in the background, because it may take as long as that
+ * instance's last write.
+ */
 export class Evictions {
   readonly #parts: EvictionsParts
   readonly #underWay = new Set<string>()
@@ -24,7 +27,7 @@ export class Evictions {
     this.#parts = parts
   }
 
-  /** Of those leases that have expired; not of this instance's own. */
+  /** Begins an eviction for each expired lease other than this instance's own. */
   begin(leases: readonly LeaseView[], stopped: AbortSignal): void {
     for (const lease of leases) {
       if (lease.expired && lease.drained <= lease.epoch && lease.id !== this.#parts.id) this.#evict(lease, stopped)
@@ -32,7 +35,7 @@ export class Evictions {
   }
 
   #evict(lease: LeaseView, signal: AbortSignal): void {
-    const { store, confirmMS, onFailed, onEvicted, onDrained: onOver } = this.#parts
+    const { store, confirmMS, onFailed, onEvicted, onDrained } = this.#parts
     const key = ownerToken(lease.id, lease.epoch)
     if (this.#underWay.has(key)) return
     this.#underWay.add(key)
@@ -48,7 +51,7 @@ export class Evictions {
       .catch((error) => onFailed(lease.id, error))
       .finally(() => {
         this.#underWay.delete(key)
-        onOver()
+        onDrained()
       })
   }
 }

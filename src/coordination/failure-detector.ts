@@ -4,15 +4,16 @@ import { type HostMoment, hostClocks } from '../mongo/host-clocks.ts'
 import type { FailureDetector } from '../mongo/lease.ts'
 import type { Liveness } from './liveness.ts'
 
-/** How long a look at the metadata database confirms a lease; its successor waits as long before it writes. */
+/** How long a read of the metadata database confirms a lease, ms. A successor waits as long before it writes. */
 const windowMS = 3_000
-/** An instance that has just taken its lease is not heard of yet. */
+/** Time that an instance which has just taken its lease has to send its first heartbeat, ms. */
 const silenceMS = 1_500
 
 /**
- * Who is alive, where a liveness store other than the metadata database decides it (Redis). Leases are then not renewed by
- * writing: an instance that is heard of looks whether its lease is still its own. When the store forgets or lies, the worst it
- * can do is to have an instance replaced, and then the metadata database keeps the two apart.
+ * Decides which instances are alive when a liveness store other than the metadata database (Redis) is configured.
+ * Leases are then not renewed by writes: an instance whose heartbeats arrive reads whether it still holds its lease. A
+ * store that loses data or answers wrongly can at worst cause an instance to be replaced, and then the metadata
+ * database fences the old one.
  */
 export class StoreFailureDetector implements FailureDetector {
   readonly windowMS = windowMS
@@ -24,7 +25,9 @@ export class StoreFailureDetector implements FailureDetector {
     this.#liveness = liveness
   }
 
-  /** A beat of this instance, sent at this moment, has been acknowledged; beats come in the order in which they were sent. */
+  /**
+   * A heartbeat that this instance sent at `sentAt` was acknowledged. Heartbeats are reported in the order of sending.
+   */
   heard(sentAt: HostMoment): void {
     this.#heardAt = sentAt
   }
@@ -38,7 +41,7 @@ export class StoreFailureDetector implements FailureDetector {
     return rows.some((row) => row.alive && row.id === id && row.incarnation === incarnation)
   }
 
-  /** The leases with `expired` as the store has it, rather than by the time they were last written. */
+  /** Returns the leases with `expired` set from the heartbeats in the store instead of the last renewal. */
   async judge(leases: LeaseView[], self: string): Promise<LeaseView[]> {
     const rows = await this.#rows()
     const now = performance.now()
@@ -49,7 +52,8 @@ export class StoreFailureDetector implements FailureDetector {
       else if (!this.#silentSince.has(key)) this.#silentSince.set(key, now)
       const silentSince = this.#silentSince.get(key)
       const silent = silentSince !== undefined && now - silentSince > silenceMS
-      // One that is heard of again takes a lease of its next life; until then somebody has to settle this one.
+      // An evicted instance that sends heartbeats again takes a new lease term. Until then the eviction must be
+      // completed.
       return { ...lease, expired: silent || lease.evicted }
     })
   }

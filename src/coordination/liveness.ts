@@ -1,44 +1,50 @@
 import type { Progress } from '../domain/progress.ts'
 
-/** What an instance says of itself with each beat. */
+/** What an instance reports about itself with each heartbeat. */
 export interface InstanceHeartbeat {
   /** mongosyncID. */
   id: string
-  /** One per process. */
+  /** Identifies the process. */
   incarnation: string
-  /** Whether it leads, as it believes itself. */
+  /** Whether the instance believes that it is the coordinator. */
   coordinator: boolean
-  /** The partitions it applies events of. */
+  /** The partitions whose events it applies. */
   partitions: number[]
   progress: Progress
 }
 
 export interface SeenInstance extends InstanceHeartbeat {
-  /** False once nothing has been heard for `ttlMS`, by the store's own clock. */
+  /** False when the last heartbeat is older than `ttlMS` by the store's clock. */
   alive: boolean
-  /** Since its last beat, with a fraction, by the store's own clock. */
+  /** Seconds since the last heartbeat, with a fraction, by the store's clock. */
   lastSeenSeconds: number
 }
 
 /**
- * Who is there, and how far each has come: the one thing that instances tell each other often, and that may be lost at
- * any time. It decides who is *believed* to be alive; what is true (who owns what, under which epoch) is decided in the
- * metadata database alone, so a store that lies, is flushed or goes away can delay a sync but never corrupt it.
+ * Heartbeats: which instances exist, and the progress of each. They are written often and may be lost at any time. They
+ * decide only which instances are *believed* to be alive. Ownership and its epochs are decided in the metadata database
+ * alone, so a store that answers wrongly, is flushed or goes away can delay a sync but never corrupt it.
  *
  * All methods reject with an error when the store does not answer within a few seconds; a later call may succeed again.
  */
 export interface Liveness {
-  /** An instance that is not heard of for this long counts as lost, ms. */
+  /** An instance that sends no heartbeat for this long counts as lost, ms. */
   readonly ttlMS: number
-  /** Stores this instance's beat in place of its last one. One row per mongosyncID: a restarted process replaces its predecessor. */
-  publish(beat: InstanceHeartbeat): Promise<void>
-  /** Every instance ever seen in this sync and not forgotten, in the order of their ids. */
+  /**
+   * Replaces this instance's last heartbeat. There is one row per mongosyncID, so a restarted process replaces its
+   * predecessor.
+   */
+  publish(heartbeat: InstanceHeartbeat): Promise<void>
+  /** Every instance that has sent a heartbeat in this sync and was not removed by `forget`, ordered by id. */
   instances(): Promise<SeenInstance[]>
-  /** Removes the row: the instance has left for good. A beat still under way may put it back, so the last one is awaited first. */
+  /**
+   * Removes the row of an instance that has left for good. A heartbeat that is still under way could insert it again,
+   * so the caller awaits the last one first.
+   */
   forget(id: string): Promise<void>
-  /** Asks the others to look at once; best effort, never rejects. */
+  /** Wakes the other instances, so that they read at once. Best effort; never rejects. */
   notify(): void
-  /** Called when another instance notified. Without pub/sub never: who waits for something polls as well. */
+  /** Called when another instance notifies. A store without pub/sub never calls it, so callers must also poll. */
   onNotified: (() => void) | null
   close(): Promise<void>
 }

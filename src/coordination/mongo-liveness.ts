@@ -6,38 +6,39 @@ import type { InstanceHeartbeat, Liveness, SeenInstance } from './liveness.ts'
 import { inOrderOfIds, seenInstance, storedHeartbeat } from './stored-heartbeat.ts'
 
 const collection = 'members'
-/** Of a command, by the client's clock. */
+/** Time limit of a command by the client's clock, ms. */
 const timeoutMS = 5_000
-/** All rows come in one batch, so that there is no cursor to lose: far more than instances make sense. */
+/** All rows must fit in one batch, so that no cursor can be lost. No sync runs nearly as many instances. */
 const instancesMax = 1_000
 
 /**
- * Liveness in the metadata database, where every sync has it without another service. The time of a beat and "now" are
- * the server's, so hosts with skewed clocks agree. Through mongos they are the router's: routers must agree to well
- * within `ttlMS`. There is no notification: others find out when they look next.
+ * Stores heartbeats in the metadata database, so that a sync needs no other service. The time of a heartbeat and "now"
+ * are the server's, so hosts with skewed clocks agree. Through mongos they are the router's, and the clocks of the
+ * routers must agree to well within `ttlMS`. There are no notifications: the other instances see a change at their next
+ * read.
  *
- * Beats are not fenced: an instance without any lease is alive too.
+ * Heartbeats are not fenced, because an instance without a lease is alive too.
  */
 export class MongoLiveness implements Liveness {
   readonly ttlMS: number
   onNotified: (() => void) | null = null
   readonly #cluster: Cluster
 
-  /** The cluster stays its owner's to close. `ttlMS`: ms. */
+  /** The caller closes the cluster. `ttlMS`: ms. */
   constructor(destination: Cluster, { ttlMS = 10_000 }: { ttlMS?: number } = {}) {
     this.#cluster = destination
     this.ttlMS = ttlMS
   }
 
-  async publish(beat: InstanceHeartbeat): Promise<void> {
-    const { id, ...fields } = storedHeartbeat(beat)
-    // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
+  async publish(heartbeat: InstanceHeartbeat): Promise<void> {
+    const { id, ...fields } = storedHeartbeat(heartbeat)
+    // $literal, because a pipeline takes a string that begins with `$` for a field path.
     const row = { $replaceWith: { $literal: { _id: id, ...fields } } }
     const update = { q: { _id: id }, u: [row, { $set: { at: '$$NOW' } }], upsert: true }
     const failed = await this.#write({ update: collection, updates: [update] })
-    // Two processes brought the same new id at once. The row is there now, so the next attempt replaces it.
+    // Two processes inserted the same new id at once. The row exists now, so the next attempt replaces it.
     if (failed?.code === code.duplicateKey) await this.#writeOrThrow({ update: collection, updates: [update] })
-    else if (failed) throw new Error(`beat not stored: ${failed.errmsg}`)
+    else if (failed) throw new Error(`heartbeat not stored: ${failed.errmsg}`)
   }
 
   async instances(): Promise<SeenInstance[]> {
@@ -68,7 +69,7 @@ export class MongoLiveness implements Liveness {
     if (failed) throw new Error(`${collection} not written: ${failed.errmsg}`)
   }
 
-  /** What the statement failed with, if it did. */
+  /** Returns the statement's write error, or undefined when it succeeded. */
   async #write(command: Document): Promise<{ code: number; errmsg: string } | undefined> {
     const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, timeoutMS })
     return (reply['writeErrors'] as { code: number; errmsg: string }[] | undefined)?.[0]

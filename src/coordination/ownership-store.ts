@@ -7,14 +7,14 @@ import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
 
-/** The coordinator's office, or a partition by its number. */
+/** The coordinator role, or a partition by its number. */
 export type ClaimKey = 'coordinator' | number
 
 export interface Claim {
   owner: OwnerToken | null
-  /** Rises with every owner. */
+  /** Increases with every new owner. */
   epoch: number
-  /** Who owned it last, and since when, also when it was given back. */
+  /** The last owner and since when, kept after the claim is given back. */
   last: { owner: OwnerToken; since: Date }
 }
 
@@ -24,17 +24,23 @@ export interface Ownership {
 }
 
 const timeoutMS = 5_000
-/** Lines of `ownershipHistory` kept for each claim: enough to tell what went on for days, and no more however long a sync runs. */
+/**
+ * Documents of `ownershipHistory` kept for each claim. They cover days, and their number does not grow with the sync's
+ * duration.
+ */
 export const historyMax = 1_000
-/** Lines before those that are forgotten with every claim: whoever died before he could has left his to a successor. */
+/**
+ * How many older history documents each claim deletes: an owner that died before deleting leaves its share to its
+ * successor.
+ */
 const forgottenAtOnce = 10
 const instancePrefix = 'instance:'
 
 /**
- * What is true about who owns what, in the metadata database, whatever the liveness store believes. Every change of an
- * owner is a compare-and-set on the claim's epoch and leaves a line in `ownershipHistory`, whose `_id` (claim and epoch)
- * two owners could not both have written. Who dies before he has written his leaves that to his successor. Of each claim the
- * last `historyMax` lines are kept.
+ * The authoritative ownership of the coordinator role and the partitions, in the metadata database; the liveness store
+ * cannot change it. Every change of an owner is a compare-and-set on the claim's epoch and adds a document to
+ * `ownershipHistory`, whose `_id` (claim and epoch) only one owner can have written. If an owner dies before it writes
+ * its document, its successor writes it. The last `historyMax` documents of each claim are kept.
  */
 export class OwnershipStore {
   readonly #cluster: Cluster
@@ -47,7 +53,7 @@ export class OwnershipStore {
     return `${instancePrefix}${id}`
   }
 
-  /** Leases first: an owner seen dead is dead, whatever has been claimed since. */
+  /** Reads the leases first: an owner whose lease term has expired stays expired, whatever was claimed since. */
   async read(): Promise<Ownership> {
     const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
     const claims = await this.#aggregate('ownership', [])
@@ -66,7 +72,7 @@ export class OwnershipStore {
         sessions: (lease['sessions'] as LeaseSessions | null | undefined) ?? null,
         evicted: lease['buried'] === true,
         takesWork: lease['takesWork'] === true,
-        // An earlier release does not say.
+        // An earlier release did not store `atWork`.
         atWork: (lease['atWork'] ?? lease['takesWork']) === true,
       })),
       claims: new Map(
@@ -82,7 +88,7 @@ export class OwnershipStore {
     }
   }
 
-  /** True when the claim is this owner's now. `seen`: the claim as read, undefined when there was none. */
+  /** True when `owner` now owns the claim. `seen`: the claim as read; undefined when none was stored. */
   async claim(key: ClaimKey, seen: Claim | undefined, owner: OwnerToken): Promise<boolean> {
     const epoch = (seen?.epoch ?? 0) + 1
     const last = { owner, since: new Date() }
@@ -102,8 +108,8 @@ export class OwnershipStore {
   }
 
   /**
-   * Gives claims back, each with the epoch it was claimed in; those that are no longer this owner's are left alone, and what it has
-   * claimed again since: a release that was given up as lost may come then.
+   * Gives claims back, each with the epoch in which it was claimed. Claims that this owner has lost or has claimed
+   * again since do not match: a release that was given up as lost may arrive after that.
    */
   async release(claims: Iterable<readonly [key: ClaimKey, epoch: number]>, owner: OwnerToken): Promise<void> {
     const updates = [...claims].map(([_id, epoch]) => ({ q: { _id, owner, epoch }, u: { $set: { owner: null } } }))
@@ -112,27 +118,29 @@ export class OwnershipStore {
   }
 
   /**
-   * Ends the life of an instance whose lease has expired, so that what it owned may be claimed: from the first step on it
-   * cannot renew, and after the second none of its writes is still under way, or is carried out when it comes. May be repeated, and by several at once.
-   * @returns false where it was not over, or others were quicker
-   * @param confirmMS how long that instance may go on believing that it holds its lease; 0 where expiry proves that it does not
+   * Evicts an instance whose lease has expired, so that what it owned may be claimed. After the first step the instance
+   * cannot renew its lease. After the second none of its writes is under way, and delayed ones are rejected. It may be
+   * repeated, also by several instances at once.
+   * @returns false when the lease was renewed or another instance completed the eviction first
+   * @param confirmMS how long that instance may continue to believe that it holds its lease, ms; 0 where expiry proves
+   * otherwise
    */
   async evict(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
     const name = OwnershipStore.leaseName(lease.id)
     let { epoch } = lease
     if (lease.drained <= epoch && !(await this.#isEvicted(name, epoch))) {
-      // As it was seen to stand for so long: one that is renewed in between does not match.
+      // Match the expiry that was observed unrenewed: a lease that is renewed in between does not match.
       const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
-      const dead = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
-      if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, dead))) return false
+      const evicted = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
+      if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, evicted))) return false
       epoch += 1
     }
     await pause(confirmMS)
     const incarnations = [...lease.predecessors, lease.incarnation]
     if (lease.sessions) await closeSessions(this.#cluster, lease.sessions, incarnations, epoch)
     await writesEnded(this.#cluster, incarnations)
-    const settled = { $set: { settled: epoch + 1, predecessors: [] } }
-    return await this.#update('leases', { _id: name, epoch, buried: true }, settled)
+    const drained = { $set: { settled: epoch + 1, predecessors: [] } }
+    return await this.#update('leases', { _id: name, epoch, buried: true }, drained)
   }
 
   async #isEvicted(name: string, epoch: number): Promise<boolean> {
@@ -148,7 +156,7 @@ export class OwnershipStore {
     return reply['cursor'].firstBatch as Document[]
   }
 
-  /** True when the filter matched (or, with upsert, nothing stood there). */
+  /** True when the filter matched or, with upsert, the document did not exist. */
   async #update(collection: string, q: Document, u: Document, upsert = false): Promise<boolean> {
     const reply = await this.#write({ update: collection, updates: [{ q, u, upsert }] })
     return reply !== null && (reply['n'] as number) > 0

@@ -9,50 +9,54 @@ import { isTransient } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Liveness } from './liveness.ts'
 
-/** What is needed of the sync that an instance takes part in. */
+/** What this class needs from the sync that the instance takes part in. */
 export interface CommandedWork {
   commands: CommandStore
   liveness: Pick<Liveness, 'instances'>
   record: { generation: number }
 }
 
-export interface TeamCommandsParts extends Addressee {
-  /** Null before there is a sync. */
+export interface PeerCommandsParts extends Addressee {
+  /** Null before the sync exists. */
   work: () => CommandedWork | null
-  /** As if the command had come by this instance's own API. */
+  /** Performs the command as if it had arrived through this instance's own API. */
   perform: (given: GivenCommand) => Promise<void>
   context: RetryContext
-  /** For how long a command may be taken, and is waited for; ms. */
+  /** How long instances may take a command and the sender waits for answers, ms. */
   patienceMS?: number
 }
 
 const pollMS = 200
 
 /**
- * Passes commands on to all instances, which do not reach each other: through the metadata database, where each looks
- * once a second. A command is for the processes that were alive when it was given, and each performs it at most once: one
- * that was started later, or comes back after it was answered for, does not.
+ * Passes commands on to all instances. Instances do not connect to each other, so commands go through the metadata
+ * database, which each instance polls once a second. A command is for the processes that were alive when it was given,
+ * and each of them performs it at most once. A process that starts later, or returns after the command was closed, does
+ * not perform it.
  */
 export class PeerCommands {
-  readonly #parts: TeamCommandsParts
+  readonly #parts: PeerCommandsParts
   readonly #patienceMS: number
-  #looking: Promise<void> | null = null
+  #polling: Promise<void> | null = null
 
-  constructor(parts: TeamCommandsParts) {
+  constructor(parts: PeerCommandsParts) {
     this.#parts = parts
     this.#patienceMS = parts.patienceMS ?? 30_000
   }
 
-  /** Begins what was given to this instance since it looked last. One look at a time. */
-  look(): void {
-    this.#looking ??= this.#look()
-      .catch((error) => this.#parts.context.onRetry?.('looking for commands', error))
+  /** Begins the commands that were given to this instance since the last poll. Only one poll runs at a time. */
+  poll(): void {
+    this.#polling ??= this.#poll()
+      .catch((error) => this.#parts.context.onRetry?.('polling for commands', error))
       .finally(() => {
-        this.#looking = null
+        this.#polling = null
       })
   }
 
-  /** Resolves when all who are alive have answered, and after the patience at the latest. */
+  /**
+   * Resolves when all live instances have answered, and after `patienceMS` at the latest. Throws RefusedError
+   * WrongState when this instance takes no part in a sync, and ClusterUnreachable when the destination does not answer.
+   */
   async give(given: GivenCommand): Promise<PeerAnswers> {
     const work = this.#parts.work()
     if (!work) {
@@ -64,7 +68,7 @@ export class PeerCommands {
       return new Map(to.map((one) => [one.id, record.answers.get(one.incarnation) ?? this.#silent(one, record)]))
     } catch (cause) {
       if (!isTransient(cause)) throw cause
-      const description = `the destination does not answer: some instances may have got the ${given.command}, see their states`
+      const description = `the destination does not answer: some instances may have received the ${given.command}; see their states`
       throw new RefusedError('ClusterUnreachable', description, { cause })
     }
   }
@@ -76,7 +80,8 @@ export class PeerCommands {
       await commands.give(id, given, record.generation, to)
       await this.#answered(work, id, to)
     } finally {
-      // Whoever has not taken it by now never does: what is answered of them here stays true.
+      // An instance that has not taken the command by now can no longer take it, so the answer given for it here stays
+      // true.
       await commands.close(id)
     }
     const answered = await commands.read(id)
@@ -94,15 +99,18 @@ export class PeerCommands {
   async #answered(work: CommandedWork, id: string, to: readonly Addressee[]): Promise<void> {
     const deadline = performance.now() + this.#patienceMS
     while (performance.now() < deadline && !this.#parts.context.signal.aborted) {
-      this.look()
-      const record = await work.commands.read(id).catch(() => null) // as while a primary is elected
+      this.poll()
+      const record = await work.commands.read(id).catch(() => null) // fails while a primary is elected, for example
       const silent = to.filter(({ incarnation }) => !record?.answers.has(incarnation))
       if (silent.length === 0 || silent.every(await this.#gone(work))) return
       await sleep(pollMS)
     }
   }
 
-  /** Who has died since, or was started anew. Whoever the store has never heard of is waited for: it may have been emptied. */
+  /**
+   * Returns a test for instances that have died or restarted since. An instance that the store has no row of is waited
+   * for, because the store may have been flushed.
+   */
   async #gone(work: CommandedWork): Promise<(one: Addressee) => boolean> {
     const seen = new Map((await work.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
     return ({ id, incarnation }) => {
@@ -114,20 +122,20 @@ export class PeerCommands {
   #silent({ incarnation }: Addressee, { taken }: CommandRecord): TeamAnswer {
     const seconds = Math.round(this.#patienceMS / 1_000)
     const errorDescription = taken.has(incarnation)
-      ? `has taken the command and was not done with it within ${seconds} seconds; see its progress`
-      : 'has not taken the command, and will not any more; see whether it is alive, then send it again'
+      ? `took the command and did not finish it within ${seconds} seconds; see its progress`
+      : 'did not pick up the command in time and will not perform it; see whether it is alive, then send it again'
     return { success: false, error: 'NoAnswer', errorDescription }
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const work = this.#parts.work()
     const { incarnation, context } = this.#parts
     if (!work || context.signal.aborted) return
     for (const { id, given } of await work.commands.waiting(incarnation, work.record.generation)) {
       if (!(await work.commands.take(id, incarnation, this.#patienceMS))) continue
-      // Another sync by now, where it means something else.
+      // The instance has begun another sync, where the command means something else.
       if (this.#parts.work() !== work) return
-      // Not awaited: a pause may take long, and what is given meanwhile is not for after it. It never rejects.
+      // Not awaited: a pause may take long, and commands given in the meantime must not wait for it. It never rejects.
       void this.#perform(work.commands, id, given)
     }
   }
@@ -145,12 +153,12 @@ export class PeerCommands {
     )
   }
 
-  /** @param command null: one that this release does not know */
+  /** @param command null for a command that this release does not know */
   #refusal(error: unknown, command: PeerCommand | null): TeamAnswer {
     if (error instanceof RefusedError) {
       return { success: false, error: error.refusal, errorDescription: redactUris(error.message) }
     }
-    // Nothing tries it again. What a process that stops leaves off is no failure.
+    // The command is not tried again. A command that is interrupted because this process stops has not failed.
     const { context } = this.#parts
     if (!context.signal.aborted) {
       context.journal?.('command failed', { command, error: errorStack(error) ?? errorText(error) })
@@ -158,13 +166,13 @@ export class PeerCommands {
     if (error instanceof UnknownCommandError) {
       return { success: false, error: 'InvalidRequest', errorDescription: error.message }
     }
-    // Its message may hold anything, so it is for the log only.
+    // The message may contain any text, so it goes to the log only.
     const errorDescription = 'met an unexpected error; its log tells which'
     return { success: false, error: 'InternalError', errorDescription }
   }
 }
 
-/** Never by its name: the record may have been stored by anybody who may write to the metadata database. */
+/** It does not quote the command: anybody with write access to the metadata database may have stored the record. */
 class UnknownCommandError extends Error {
   constructor(id: string) {
     super(

@@ -17,25 +17,25 @@ export interface PeersParts {
 }
 
 const waitMS = 250
-/** For so long a request binds the other instances though none is COMMITTING yet. */
+/** How long a request binds the other instances although none of them is COMMITTING yet, ms. */
 const requestPatienceMS = 10_000
 
-/** What all instances of a sync have in common: its state, as stored, and who has come how far with it. */
+/** What all instances of a sync share: its stored state, and how far each instance has followed it. */
 export class Peers {
   readonly #parts: PeersParts
-  /** The instances that the sync waits for, for whoever wonders. */
+  /** mongosyncIDs of the instances that the sync waits for, as shown to the operator. */
   waitingFor: string[] = []
 
   constructor(parts: PeersParts) {
     this.#parts = parts
   }
 
-  /** The sync's state, as this instance loaded it last. */
+  /** The sync's state as this instance last loaded it. */
   get sync(): SyncSnapshot {
     return this.#parts.store.latest
   }
 
-  /** The same, for the instance machine. */
+  /** The same state in the form that the instance machine takes. */
   get view(): SyncView {
     return this.#parts.store.view
   }
@@ -44,19 +44,24 @@ export class Peers {
     return this.#parts.store.load()
   }
 
-  /** What this instance would report as the coordinator now. */
+  /** The term and commit attempt that this instance's reports as coordinator carry now. */
   get worked(): Worked {
     return { term: this.#parts.coordination.term, attempt: this.sync.context.attempt }
   }
 
-  /** Before the coordinator does anything for all: from here on reports of earlier terms count no more. Returns what is stored then. */
+  /**
+   * Stores the coordinator's term. Call it before any other work of the term: from then on reports of earlier terms
+   * have no effect. Returns the state that is stored afterwards.
+   */
   async elected(): Promise<SyncSnapshot> {
     const { term } = this.worked
     if (this.sync.context.term >= term) return this.sync
     return await this.#parts.store.send({ type: 'coordinator.elected', term })
   }
 
-  /** The coordinator's report. Returns what is stored then, whether or not the report counted. */
+  /**
+   * Sends the coordinator's report. Returns the state that is stored afterwards, whether or not the report took effect.
+   */
   async report(report: CoordinatorReport, worked: Worked = this.worked): Promise<SyncSnapshot> {
     await this.elected()
     const sync = await this.#parts.store.send({ ...report, ...worked })
@@ -64,29 +69,30 @@ export class Peers {
     return sync
   }
 
-  /** What any instance may report, if it coordinates now. */
+  /** Sends the report if this instance is the coordinator, and does nothing otherwise. */
   async reportLeading(report: CoordinatorReport): Promise<void> {
     if (this.#parts.coordination.leading) await this.report(report)
   }
 
-  /** The coordinator's commit has failed: so has everybody's. */
+  /** Reports that the coordinator's commit has failed, which fails the commit of every instance. */
   failed(failure: Failure): Promise<void> {
     return this.reportLeading({ type: 'commit.failed', failure })
   }
 
   /**
-   * Stores what the commit is asked for, before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
-   * instance was asked for a different commit.
-   * @param until gives it up: StoppedError then
-   * @returns how many commits have been aborted so far: an abort that follows is of this one
+   * Stores the commit request before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
+   * instance was asked for a different commit, and WrongState when a commit cannot begin now.
+   * @param until aborts the attempt, which then rejects with StoppedError
+   * @returns how many commits were aborted before this one; `abort` takes it to identify this commit
    */
   async request(request: CommitRequest, until?: AbortSignal): Promise<number> {
     const { store, liveness, id } = this.#parts
     const [seen, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
     const known = sync.context.request
     const others = seen?.filter((one) => one.alive && one.id !== id)
-    // An instance may have stored it and died, or been refused, before it began the commit. Where there are others it may also just
-    // be beginning: a rehearsal that another instance takes for a commit would open the destination.
+    // An instance may have stored the known request and then died, or been refused, before it began the commit. When
+    // others exist, one may also be about to begin, so a recent request is not replaced: an instance that took a
+    // rehearsal for a commit would open the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
@@ -97,7 +103,7 @@ export class Peers {
       until,
     )
     const { context } = after
-    // A release that stored no request had begun the commit that is under way.
+    // A release that did not store requests began the commit that is under way.
     const stored = context.request ?? (after.matches('committing') ? plainCommit : null)
     if (!stored && !after.hasTag('decided')) {
       throw new RefusedError(
@@ -115,9 +121,9 @@ export class Peers {
   }
 
   /**
-   * Aborts the commit before which so many had been aborted. May be repeated.
-   * @param why and, for a command, what gives it up: StoppedError then
-   * @returns false when it is too late: the commit is decided
+   * Aborts the commit that `abortsBefore` aborted commits preceded. It may be repeated.
+   * @param why the reason and, for a command, the signal that cancels it (StoppedError then)
+   * @returns false when it is too late because the commit is decided
    */
   async abort(
     abortsBefore: number,
@@ -129,7 +135,10 @@ export class Peers {
     return context.aborts > abortsBefore
   }
 
-  /** Resolves when changes may be applied. Throws StoppedError when none ever may again in this direction: the commit is decided. */
+  /**
+   * Resolves when changes may be applied. Throws StoppedError once the commit is decided: this direction applies none
+   * after it.
+   */
   async untilApplicable(signal: AbortSignal): Promise<void> {
     for (;;) {
       const sync = await this.#parts.store.load()
@@ -139,14 +148,15 @@ export class Peers {
     }
   }
 
-  /** Resolves when every instance that is there is COMMITTING; for the coordinator, which is. */
+  /** Resolves when every live instance is COMMITTING. The coordinator calls it while it is COMMITTING itself. */
   async gathered(signal: AbortSignal): Promise<void> {
     while (!(await this.allAre('COMMITTING'))) await this.wait(signal)
   }
 
   /**
-   * Before the coordinator finishes a commit: all others have given back what they apply, and nobody can begin anew, for whoever
-   * finishes owns every partition. One that comes only now is waited for: it gets the commit too.
+   * Resolves when the coordinator owns every partition, so that it can finish a commit: all others have given their
+   * partitions back, and none can apply events again. It also waits for an instance that joins only now, which gets the
+   * commit too.
    */
   async alone(signal: AbortSignal): Promise<void> {
     const { coordination } = this.#parts
@@ -162,35 +172,42 @@ export class Peers {
     }
   }
 
-  /** Every instance that is there has got the command that leads to this state. */
+  /** True when every live instance has received the command that leads to this state. */
   async allAre(state: PublicState): Promise<boolean> {
     const { coordination, liveness, id } = this.#parts
     const seen = await liveness.instances().catch((error) => {
       if (error instanceof FatalError) throw error
-      return null // it does not answer now; a commit can wait
+      return null // the store does not answer now; a commit can wait
     })
     if (!seen) return false
-    // Who is not heard of but has a lease still works on what it owns.
-    const there = new Set(coordination.members)
-    // One that was stopped is heard of for a while; a commit does not wait for it. (After one nobody has a lease any more.)
+    // An instance without heartbeats that holds a lease still works on what it owns.
+    const missing = new Set(coordination.members)
+    // The heartbeat of a stopped instance lasts for a while; a commit does not wait for it. (After a commit no instance
+    // holds a lease, so the lease shows nothing then.)
     const hasLeft = (one: string): boolean => state === 'COMMITTING' && coordination.hasLeft(one)
-    for (const one of seen) if (one.alive && !hasLeft(one.id)) there.add(one.id)
-    for (const one of seen) if (one.alive && one.progress.state === state) there.delete(one.id)
-    there.delete(id)
-    this.waitingFor = [...there].sort()
+    for (const one of seen) if (one.alive && !hasLeft(one.id)) missing.add(one.id)
+    for (const one of seen) if (one.alive && one.progress.state === state) missing.delete(one.id)
+    missing.delete(id)
+    this.waitingFor = [...missing].sort()
     return this.waitingFor.length === 0
   }
 
-  /** The instances at a commit know of it, and the stored sync does not, which a release that stored no request had begun. */
+  /**
+   * Stores a request for a commit that the instances follow but the stored sync lacks: an earlier release began it
+   * without one.
+   */
   async requestAgain(abortsBefore: number, dryRun: boolean): Promise<void> {
     const request = { dryRun, maxSeconds: null, at: Date.now() }
     await this.#parts.store.send({ type: 'commit.requested', request, replaces: null, abortsBefore })
   }
 
-  /** Resolves at the next change of who does what, and soon in any case. Throws StoppedError when told to stop. */
+  /**
+   * Resolves at the next change of ownership, or after `waitMS` at the latest. Throws StoppedError when `signal` is
+   * aborted.
+   */
   async wait(signal: AbortSignal): Promise<void> {
     if (signal.aborted) throw new StoppedError()
-    // Not by AbortSignal.any: the signal lives as long as the sync, and would keep what hangs on it.
+    // AbortSignal.any would leak: `signal` lives as long as the sync and would retain every dependent signal.
     const waking = new AbortController()
     const wake = (): void => waking.abort()
     signal.addEventListener('abort', wake, { once: true })

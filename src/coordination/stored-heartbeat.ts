@@ -3,14 +3,17 @@ import { FatalError } from '../domain/errors.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { InstanceHeartbeat, SeenInstance } from './liveness.ts'
 
-/** Version of a beat as stored. Instances of different versions do not guess at each other's. */
-const beatVersion = 1
+/** Version of a stored heartbeat. An instance rejects heartbeats of any other version. */
+const heartbeatVersion = 1
 
-/** A beat as both stores keep it. Progress is text: its keys are anybody's, and databases treat some of them specially. */
+/**
+ * A heartbeat as both stores keep it. Progress is JSON text, because databases treat some keys specially and users name
+ * its keys.
+ */
 export type StoredHeartbeat = Omit<InstanceHeartbeat, 'progress'> & { schemaVersion: number; progress: string }
 
 const schema = v.object({
-  schemaVersion: v.literal(beatVersion),
+  schemaVersion: v.literal(heartbeatVersion),
   id: v.string(),
   incarnation: v.string(),
   coordinator: v.boolean(),
@@ -26,7 +29,7 @@ export function storedHeartbeat({
   progress,
 }: InstanceHeartbeat): StoredHeartbeat {
   return {
-    schemaVersion: beatVersion,
+    schemaVersion: heartbeatVersion,
     id,
     incarnation,
     coordinator,
@@ -35,7 +38,10 @@ export function storedHeartbeat({
   }
 }
 
-/** `ageMS`: since the beat was stored, by the store's clock. Throws FatalError MetadataVersion for what this version did not write. */
+/**
+ * @param ageMS time since the heartbeat was stored, by the store's clock
+ * Throws FatalError MetadataVersion for a heartbeat that this version did not write.
+ */
 export function seenInstance(stored: unknown, ageMS: number, ttlMS: number): SeenInstance {
   const parsed = v.safeParse(schema, stored)
   if (!parsed.success) {
@@ -43,15 +49,15 @@ export function seenInstance(stored: unknown, ageMS: number, ttlMS: number): See
     throw new FatalError(
       'MetadataVersion',
       `another instance of this sync was written by another version of tandem (schema ${version}, this one reads ` +
-        `${beatVersion}). Use the same version for all instances.`,
+        `${heartbeatVersion}). Use the same version for all instances.`,
     )
   }
-  const { schemaVersion: _, ...beat } = parsed.output
-  // A clock set back, or another server's after a failover, must not make anybody younger than new.
-  return { ...beat, alive: ageMS < ttlMS, lastSeenSeconds: Math.max(0, ageMS) / 1_000 }
+  const { schemaVersion: _, ...heartbeat } = parsed.output
+  // The age is negative when a clock was set back, or when a failover moved to a server whose clock is behind.
+  return { ...heartbeat, alive: ageMS < ttlMS, lastSeenSeconds: Math.max(0, ageMS) / 1_000 }
 }
 
-/** The same order from every store. */
+/** Sorts by id, so that every store returns the same order. */
 export function inOrderOfIds(instances: SeenInstance[]): SeenInstance[] {
   return instances.sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0))
 }

@@ -3,17 +3,17 @@ import { syncMachine } from '../../machines/sync.ts'
 import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 
-/** The document of the sync's state in `tandem_internal.stages`. */
+/** The document in `tandem_internal.stages` that holds the sync's state. */
 export interface StoredSync {
-  /** Rises with every event. */
+  /** Increases with every event. */
   revision: number
   value: StateValue
   context: SyncContext
 }
 
 /**
- * The snapshot that a stored document stands for, in this release's form (schema version 2) or in the one before (1), whose
- * fields lay side by side. None is the beginning of a sync.
+ * Returns the snapshot of a stored document, which has this release's form (schema version 2) or the earlier one (1)
+ * with its flat fields. No document means the beginning of a sync.
  * @param generation how often the sync was reversed
  */
 export function syncFrom(
@@ -24,11 +24,11 @@ export function syncFrom(
     const { value, context, revision } = stored as StoredSync
     return { snapshot: resolve(value, context), revision }
   }
-  return { snapshot: fromStages((stored ?? {}) as Partial<Stages>, generation), revision: null }
+  return { snapshot: fromVersion1((stored ?? {}) as Partial<SyncVersion1>, generation), revision: null }
 }
 
-/** The sync that begins on the new destination of a reversal. */
-export function turnedSync(): StoredSync {
+/** The initial state of the sync on the new destination of a reversal. */
+export function reversedSync(): StoredSync {
   return { revision: 0, value: { reversing: 'adapting' }, context: freshSync }
 }
 
@@ -36,8 +36,8 @@ function resolve(value: StateValue, context: Partial<SyncContext>): SyncSnapshot
   return syncMachine.resolveState({ value, context: { ...freshSync, ...context } })
 }
 
-/** What schema version 1 stored of the sync: a step, and flags beside it. */
-interface Stages extends SyncContext {
+/** The fields that schema version 1 stored for the sync: a step and flags. */
+interface SyncVersion1 extends SyncContext {
   initialised: boolean
   adapted: boolean
   step: 'none' | 'point' | 'prepared' | 'verified' | 'decided' | 'canWrite' | 'committed'
@@ -46,30 +46,31 @@ interface Stages extends SyncContext {
   abortsUndone: number
 }
 
-function fromStages(stages: Partial<Stages>, generation: number): SyncSnapshot {
+function fromVersion1(stages: Partial<SyncVersion1>, generation: number): SyncSnapshot {
   const { initialised, adapted, step, abandoned, heldBack, abortsUndone, ...rest } = stages
   const known = Object.keys(freshSync) as (keyof SyncContext)[]
   const stored = Object.fromEntries(known.flatMap((key) => (key in rest ? [[key, rest[key]]] : [])))
   const context: SyncContext = { ...freshSync, ...stored }
   const value = stateOf(stages, generation)
-  // An attempt was stored with its commit point; one that waits for instances has its number before that. Instances go by it.
+  // Version 1 stored an attempt only with its commit timestamp. An attempt that waits for instances already has its
+  // number now, and the instances compare it.
   if (value === gathering) {
     Object.assign(context, { attempt: context.attempt + 1, commitPoint: null, failure: null })
   }
-  // An aborted commit, and an attempt that was given up, left theirs on record.
+  // Version 1 kept the failure of an aborted commit and of an abandoned attempt.
   if (value !== 'failed' && !hasDecided(step)) context.failure = null
-  // Nothing was stored of a term before there was a decision; then users may write since what is stored as verified.
+  // Version 1 stored no term before the decision. Users may therefore be able to write from the step `verified` on.
   context.mayBeOpen = step === 'verified' && !rest.term && !abandoned && !rest.failure
   return resolve(value, context)
 }
 
 const gathering: StateValue = { committing: 'gathering' }
 
-function hasDecided(step: Stages['step'] = 'none'): boolean {
+function hasDecided(step: SyncVersion1['step'] = 'none'): boolean {
   return step === 'decided' || step === 'canWrite' || step === 'committed'
 }
 
-function stateOf(stages: Partial<Stages>, generation: number): StateValue {
+function stateOf(stages: Partial<SyncVersion1>, generation: number): StateValue {
   const { step = 'none', aborts = 0, abortsUndone = 0, abandoned = false, heldBack = false, attempt = 0 } = stages
   if (step === 'committed') return 'committed'
   if (step === 'canWrite') return { decided: 'converting' }
@@ -77,7 +78,7 @@ function stateOf(stages: Partial<Stages>, generation: number): StateValue {
   if (!stages.initialised) return 'initialising'
   if (generation > 0 && !stages.adapted) return { reversing: 'adapting' }
   if (aborts > abortsUndone) return 'undoing'
-  // An abort took the request of its commit with it; a release that stored no request had no abort.
+  // An abort removed the request of its commit; a release that did not store requests had no abort.
   const mayBeAsked = Boolean(stages.request) || aborts === 0
   if (stages.failure && !abandoned && mayBeAsked) return 'failed'
   const isPrepared = attempt > 0 && step !== 'none' && !(abandoned && heldBack)

@@ -12,8 +12,8 @@ const id = { _id: 'sync' }
 const version = { writes: 2, reads: [1, 2] }
 
 /**
- * The sync machine's snapshot, as stored on the destination for all instances. An event is one write on the condition that nothing
- * was stored since the snapshot was read, so a late or repeated write changes nothing.
+ * The sync machine's snapshot, stored on the destination for all instances. Each event is one write, on the condition
+ * that nothing was stored since the snapshot was read, so a delayed or repeated write changes nothing.
  */
 export class SyncStore {
   readonly #stored: StoredDocuments
@@ -27,25 +27,25 @@ export class SyncStore {
     this.#latest = syncFrom(null, generation)
   }
 
-  /** As loaded last, for what is shown without asking. */
+  /** The snapshot that was loaded last, for reports that do not read the database. */
   get latest(): SyncSnapshot {
     return this.#latest.snapshot
   }
 
-  /** The same, for the instance machine. */
+  /** The same snapshot in the form that the instance machine takes. */
   get view(): SyncView {
     return viewOf(this.#latest.snapshot, this.#latest.revision ?? 0)
   }
 
-  /** @param until gives it up: rejects with StoppedError then */
+  /** @param until cancels the read, which then rejects with StoppedError */
   async load(until?: AbortSignal): Promise<SyncSnapshot> {
     return (await this.#load(until && this.#stored.until(until))).snapshot
   }
 
   /**
-   * Stores what the machine comes to by this event, where it accepts it.
-   * @param until gives it up: rejects with StoppedError then
-   * @returns what is stored then. It tells whether the event took effect: an answer that was lost cannot
+   * Stores the state that this event leads to, if the machine accepts the event.
+   * @param until cancels the write, which then rejects with StoppedError
+   * @returns the snapshot that is stored afterwards; it shows whether the event took effect, also when a reply was lost
    */
   async send(event: SyncEvent, until?: AbortSignal): Promise<SyncSnapshot> {
     const stored = until ? this.#stored.until(until) : this.#stored
@@ -56,7 +56,7 @@ export class SyncStore {
       const { value, context } = after
       const found = await stored.findAndUpdate(
         collection,
-        // Of a document in an earlier form, or none.
+        // A null revision matches a document in the earlier form, or none.
         revision === null ? { ...id, revision: null } : { ...id, revision },
         { $set: { revision: (revision ?? 0) + 1, value, context } },
         revision === null,
@@ -65,12 +65,12 @@ export class SyncStore {
     }
   }
 
-  /** The sync begins here, in the state that it was moved in. */
+  /** Begins the sync on this destination, in the state in which it was moved here. */
   async begin(moved: StoredSync): Promise<void> {
     await this.#stored.replace(collection, id._id, moved)
   }
 
-  /** How often the catalogue of collections was changed: it rises whenever the coordinator changes it. */
+  /** Number of changes to the catalog of collections. It increases whenever the coordinator changes the catalog. */
   async catalogueChanges(): Promise<number> {
     return ((await this.#stored.findOne(collection, id))?.['catalogue'] as number | undefined) ?? 0
   }
@@ -85,7 +85,7 @@ export class SyncStore {
 
   #take(stored: object | null): { snapshot: SyncSnapshot; revision: number | null } {
     const taken = syncFrom(stored, this.#generation)
-    // What was read earlier may arrive later.
+    // An earlier read may return later.
     if ((taken.revision ?? 0) >= (this.#latest.revision ?? 0)) this.#latest = taken
     return taken
   }

@@ -181,7 +181,7 @@ export class CollectionCopy {
   async #claim(): Promise<boolean> {
     const { coordination, metadata } = this.#parts
     const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
-    const isDead = (owner: string): boolean => coordination.isDead(owner)
+    const isDead = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
       this.#claims += 1
       const claimed = await metadata.segments.claim(coordination.token, this.#claims, limit, isDead)

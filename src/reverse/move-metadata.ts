@@ -1,5 +1,5 @@
-import { type InstanceContext, storable, turnedContext } from '../../machines/instance-context.ts'
-import { turnedSync } from '../coordination/stored-sync.ts'
+import { type InstanceContext, reversedContext, storable } from '../../machines/instance-context.ts'
+import { reversedSync } from '../coordination/stored-sync.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import { turnConfiguration, turnEntry } from '../domain/direction.ts'
 import { assert, FatalError } from '../domain/errors.ts'
@@ -62,8 +62,8 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.savePosition('former', firstEpoch, former)
   // Also of those who are away: whoever comes back goes on with the reversed sync.
   const instances = new Set([id, ...(await from.loadInstances()).keys()])
-  for (const instance of instances) await to.saveInstance(instance, storable(turnedContext(parts.context)))
-  await parts.sync.begin(turnedSync())
+  for (const instance of instances) await to.saveInstance(instance, storable(reversedContext(parts.context)))
+  await parts.sync.begin(reversedSync())
   await to.createIndexes()
   // Of earlier processes and of others; each adds what it knows itself. Not worth a reversal.
   await from.audit

@@ -6,12 +6,12 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { oplogBegin } from '../mongo/oplog-window.ts'
 
 /**
- * What alerts need and no work asks for: looked up once a minute and at each change of state, also while nothing is applied, for that is
- * when an oplog runs out. Estimates for people: without them everything works.
+ * Figures that only alerts need. They are read once a minute and at each change of state, also while no events are
+ * applied, because that is when an oplog runs out. They are estimates for people, and no work depends on them.
  */
 
 const refreshMS = 60_000
-/** Before COMMITTED, and not on the way into the other direction. */
+/** States in which the figures are read: all from the start to the commit, without reversals. */
 const watched: PublicState[] = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED']
 
 export interface AlertFiguresParts {
@@ -21,19 +21,25 @@ export interface AlertFiguresParts {
 }
 
 export class AlertFigures {
-  /** How long the sync could stand still before the source's oplog has overtaken it; infinite while no oplog was ever full, null while not known. */
+  /**
+   * Seconds for which event application could pause before the source's oplog overtakes it; infinite while no oplog was
+   * ever full, null while not known.
+   */
   oplogSeconds: number | null = null
-  /** Whether the source's oplog, of each shard, could be read; null before it was tried. */
+  /** Whether the source's oplog (of each shard) could be read; null before the first attempt. */
   oplogVisible: boolean | null = null
-  /** What the last verdict found different; null before there was one. */
+  /** Number of differences in the last verdict; null before the first. */
   mismatches: number | null = null
-  /** Documents that stayed different over several comparisons and are compared again. */
+  /** Number of documents that differed in several comparisons and are compared again. */
   differingDocuments: number | null = null
   readonly #parts: AlertFiguresParts
-  /** Everything up to this time, in seconds, is applied, whichever instance had to; what was known last while the destination is away. */
+  /**
+   * All changes up to this time, in seconds, are applied by all instances. It keeps its value while the destination is
+   * unreachable.
+   */
   #appliedSeconds: number
   #timer: NodeJS.Timeout | null = null
-  #looking: Promise<unknown> | null = null
+  #refreshing: Promise<unknown> | null = null
   #again = false
 
   constructor(parts: AlertFiguresParts) {
@@ -41,14 +47,14 @@ export class AlertFigures {
     this.#appliedSeconds = secondsOf(parts.startTime)
   }
 
-  /** The instance has come to this state. */
+  /** Called when the instance has entered this state. */
   entered(state: PublicState): void {
     if (!watched.includes(state)) {
       this.stop()
       return
     }
-    this.#timer ??= setInterval(() => this.#look(), refreshMS).unref()
-    this.#look()
+    this.#timer ??= setInterval(() => this.#refresh(), refreshMS).unref()
+    this.#refresh()
   }
 
   stop(): void {
@@ -56,18 +62,18 @@ export class AlertFigures {
     this.#timer = null
   }
 
-  /** One look at a time; what changes during one is seen by the next. */
-  #look(): void {
-    this.#again = this.#looking !== null
-    this.#looking ??= Promise.allSettled([this.#lookAtOplog(), this.#lookAtVerification()]).finally(() => {
-      this.#looking = null
-      if (this.#again && this.#timer) this.#look()
+  /** Runs one refresh at a time. A refresh that is requested during another one follows it. */
+  #refresh(): void {
+    this.#again = this.#refreshing !== null
+    this.#refreshing ??= Promise.allSettled([this.#readOplog(), this.#readVerification()]).finally(() => {
+      this.#refreshing = null
+      if (this.#again && this.#timer) this.#refresh()
     })
   }
 
-  async #lookAtOplog(): Promise<void> {
-    // Positions first: those that are older than the look at the oplog make the estimate smaller, not larger.
-    await this.#lookAtPositions().catch(() => {})
+  async #readOplog(): Promise<void> {
+    // Positions are read first: positions older than the read of the oplog make the estimate smaller, not larger.
+    await this.#readPositions().catch(() => {})
     try {
       this.oplogSeconds = Math.max(0, this.#appliedSeconds - (await oplogBegin(this.#parts.source)))
       this.oplogVisible = true
@@ -77,13 +83,13 @@ export class AlertFigures {
     }
   }
 
-  /** Of all partitions the earliest stored position. */
-  async #lookAtPositions(): Promise<void> {
+  /** Reads the earliest stored position of all partitions. */
+  async #readPositions(): Promise<void> {
     const [earliest] = await this.#find('positions', { _id: { $gte: 0 } }, { sort: { time: 1 }, limit: 1 })
     if (earliest) this.#appliedSeconds = (earliest['time'] as Timestamp).getHighBitsUnsigned()
   }
 
-  async #lookAtVerification(): Promise<void> {
+  async #readVerification(): Promise<void> {
     const [verdict] = await this.#find('verification', { _id: 'verdict' }, { limit: 1 })
     this.mismatches = (verdict?.['total'] as number | undefined) ?? null
     this.differingDocuments = (await this.#parts.destination.read(metadataDatabase, { count: 'rechecks' }))[
@@ -91,7 +97,7 @@ export class AlertFigures {
     ] as number
   }
 
-  /** Tried once: the next look is soon. */
+  /** Reads once without retries, because the next refresh comes soon. */
   async #find(collection: string, filter: Document, extra: Document): Promise<Document[]> {
     const command = { find: collection, filter, ...extra, singleBatch: true }
     return (await this.#parts.destination.read(metadataDatabase, command))['cursor'].firstBatch as Document[]

@@ -1,14 +1,17 @@
-/** How fast the application of changes moves on: seconds of the source's time in a second, over the last few. */
+/** The speed of event application: seconds of source time per second, over the last few samples. */
 export class AppliedPace {
   readonly #samples: { at: number; applied: number }[] = []
 
-  /** @param at milliseconds of a monotonic clock @param applied seconds of cluster time up to which all is applied */
+  /**
+   * @param at milliseconds of a monotonic clock
+   * @param applied cluster time, in seconds, up to which all changes are applied
+   */
   add(at: number, applied: number): void {
     this.#samples.push({ at, applied })
     while (this.#samples.length > samplesMax) this.#samples.shift()
   }
 
-  /** Null before there are two samples, and when it went backwards, as after a takeover. */
+  /** Null before the second sample, and when the applied time went backwards, as after a takeover. */
   get perSecond(): number | null {
     const [first, last] = [this.#samples[0], this.#samples.at(-1)]
     if (!first || !last || last.at <= first.at || last.applied < first.applied) return null

@@ -7,26 +7,29 @@ import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { checkStart } from './start-checks.ts'
 
-/** More than instances make sense, so that every one of them gets some. */
+/** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
 const partitionsMin = 16
 
 export interface BeginSyncParts {
   clusters: Record<ClusterName, Cluster>
   context: RetryContext
-  /** Of the sync between these clusters, in either direction. */
+  /** The liveness store of the sync between these clusters, in either direction. */
   liveness: (destination: Cluster) => Liveness
-  /** `liveness` is a Redis. */
+  /** True when `liveness` is a Redis. */
   redis: boolean
-  /** The sync between these two clusters that another instance, or a predecessor, has begun. */
+  /** Finds the sync between these two clusters that another instance or a predecessor has begun. */
   findStored: () => Promise<SyncRecord | null>
 }
 
-/** Looking for what is stored is repeated for half an hour; that a cluster does not answer is to be said at once. */
+/** Fails at once when a cluster does not answer. The search for a stored sync would retry for half an hour. */
 export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Cluster>): Promise<void> {
   await Promise.all([cluster0, cluster1].map((cluster) => cluster.read('admin', { hello: 1 })))
 }
 
-/** Puts a sync on record, once all checks allow it; returns the record of another instance that was quicker. */
+/**
+ * Stores the record of a new sync once all checks have passed. If another instance was faster, returns that instance's
+ * record.
+ */
 export async function beginSync(configuration: StartConfiguration, parts: BeginSyncParts): Promise<SyncRecord> {
   await reachLiveness(configuration, parts)
   const source = parts.clusters[configuration.source]
@@ -35,10 +38,10 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   try {
     facts = await checkStart(configuration, source, destination)
   } catch (error) {
-    // Another instance may have begun between the look for a sync and this check, and filled the destination.
-    const standing = await parts.findStored()
-    if (!standing) throw error
-    return standing
+    // Another instance may have begun the sync and filled the destination between the search for a sync and this check.
+    const stored = await parts.findStored()
+    if (!stored) throw error
+    return stored
   }
   await appendOplogNote(source, 'start')
   const metadata = new Metadata(destination, parts.context)
@@ -54,7 +57,10 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   })
 }
 
-/** Without it nothing would go on; said before anything is changed. */
+/**
+ * Throws RefusedError ClusterUnreachable before anything is changed, because a sync cannot continue without its
+ * liveness store.
+ */
 async function reachLiveness(configuration: StartConfiguration, parts: BeginSyncParts): Promise<void> {
   if (!parts.redis) return
   await parts
@@ -65,7 +71,7 @@ async function reachLiveness(configuration: StartConfiguration, parts: BeginSync
     })
 }
 
-/** Throws RefusedError where the sync on record is not the one that this start asks for. */
+/** Throws RefusedError ConfigurationMismatch when the stored sync is not the one that this start requests. */
 export function refuseOther(record: SyncRecord, configuration: StartConfiguration, redis: boolean): void {
   if (!sameConfiguration(record.configuration, configuration)) {
     throw new RefusedError(
@@ -77,7 +83,10 @@ export function refuseOther(record: SyncRecord, configuration: StartConfiguratio
   if (problem) throw new RefusedError('ConfigurationMismatch', problem)
 }
 
-/** Instances that look for each other in different places would replace each other without end. */
+/**
+ * Describes the problem when the sync uses another liveness store than this instance; null when it uses the same.
+ * Instances that write heartbeats to different stores would replace each other endlessly.
+ */
 export function otherStore(record: SyncRecord, redis: boolean): string | null {
   if (record.redis === redis) return null
   return record.redis
@@ -85,7 +94,7 @@ export function otherStore(record: SyncRecord, redis: boolean): string | null {
     : 'this sync was begun by an instance without --redis; start every instance without it'
 }
 
-/** Whether a default was spelled out makes no difference. */
+/** Compares two configurations. It makes no difference whether a default value was given explicitly. */
 export function sameConfiguration(one: StartConfiguration, other: StartConfiguration): boolean {
   return JSON.stringify({ ...one, writeBlockingGiven: true }) === JSON.stringify({ ...other, writeBlockingGiven: true })
 }

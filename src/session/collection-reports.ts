@@ -3,25 +3,25 @@ import { countIndexes } from '../domain/count-indexes.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { CollectionFigures, StoredFigures } from '../mongo/collection-figures.ts'
 
-/** A report answers everybody for so long; ms. */
+/** How long a report is reused for all requests, ms. */
 const keptMS = 1_000
-/** Looking takes at most this share of the time, whoever asks and however often. */
+/** Reading takes at most this share of the time, however often reports are requested. */
 const shareOfTime = 1 / 20
-/** Pages that are remembered at a time. */
+/** Number of pages that are cached. */
 const pagesMax = 8
 
 interface Kept {
   report: Promise<CollectionsReport>
-  /** By performance.now(); infinite while it is being made. */
+  /** Expiry by performance.now(); infinite while the report is being made. */
   until: number
 }
 
-/** Every collection of the sync and how far it is. Made for whoever looks on, at little cost to the sync. */
+/** Reports the progress of every collection of the sync, at little cost to the sync. */
 export class CollectionReports {
   readonly #figures: CollectionFigures
   readonly #configuration: StartConfiguration
   readonly #kept = new Map<string, Kept>()
-  #looking: Promise<unknown> = Promise.resolve()
+  #reading: Promise<unknown> = Promise.resolve()
 
   constructor(figures: CollectionFigures, configuration: StartConfiguration) {
     this.#figures = figures
@@ -29,17 +29,18 @@ export class CollectionReports {
   }
 
   /**
-   * As it is, or was a moment ago. Rejects when the destination does not answer.
-   * @param restored what was held back until the commit is there
+   * Returns the current report, or a cached one that is at most a moment old. Rejects when the destination does not
+   * answer.
+   * @param restored true when the commit has restored the deferred options
    */
   async report(page: CollectionsPage, restored: boolean): Promise<CollectionsReport> {
     const key = `${page.limit} ${page.after} ${restored}`
     const known = this.#kept.get(key)
     if (known && performance.now() < known.until) return await known.report
     this.#kept.delete(key)
-    // One look at a time, of whichever page.
-    const report = this.#looking.then(() => this.#look(page, restored, made))
-    this.#looking = report.catch(() => {})
+    // Only one page is read at a time.
+    const report = this.#reading.then(() => this.#read(page, restored, made))
+    this.#reading = report.catch(() => {})
     const made: Kept = { report, until: Number.POSITIVE_INFINITY }
     this.#kept.set(key, made)
     const [oldest = key] = this.#kept.keys()
@@ -47,7 +48,7 @@ export class CollectionReports {
     return await report
   }
 
-  async #look(page: CollectionsPage, restored: boolean, made: Kept): Promise<CollectionsReport> {
+  async #read(page: CollectionsPage, restored: boolean, made: Kept): Promise<CollectionsReport> {
     const began = performance.now()
     try {
       const [mismatches, total] = await Promise.all([this.#figures.mismatches(), this.#figures.count()])
@@ -55,7 +56,7 @@ export class CollectionReports {
       const rows = await this.#figures.read(page, enabled, [...mismatches.keys()])
       return { collections: rows.map((one) => this.#row(one, mismatches, restored)), total }
     } finally {
-      // A failure as well: a look that took too long is not to be tried again at once.
+      // Failures are cached too: a read that took too long must not be repeated at once.
       const now = performance.now()
       made.until = now + Math.max(keptMS, (now - began) / shareOfTime)
     }

@@ -2,29 +2,37 @@ import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
 import { deferred } from '../domain/deferred.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 
-/** How often what could not be stored is tried again, and a reversal is noticed. */
+/** How often entries that could not be stored are retried and a reversal is noticed, ms. */
 const saveAgainMS = 5_000
-/** A command waits this long for its entry: a destination that does not answer must not keep a pause or an abort back. */
+/**
+ * How long a command waits for its entry, ms. A destination that does not answer must not delay a pause or an abort.
+ */
 const receiptPatienceMS = 1_000
 
 /**
- * The commands that this instance received. They are kept in memory until there is a sync, and from then on stored with it on the
- * destination: first that a command was received, then its outcome.
+ * The commands that this instance received. They are kept in memory until the sync exists, and are then stored with it
+ * on the destination: first that a command was received, then its outcome.
  */
 export class CommandTrail {
   readonly #store: () => AuditStore | null
   readonly #onTrouble: (error: unknown) => void
-  /** Of this process, oldest first: a reversal moves what is stored while commands go on coming. */
+  /**
+   * Entries of this process, oldest first. They are kept because a reversal moves the stored ones while new commands
+   * arrive.
+   */
   #kept: AuditEntry[] = []
   #unsaved: AuditEntry[] = []
-  /** Where all of `#kept` but `#unsaved` is. */
+  /** The store that holds all of `#kept` except `#unsaved`. */
   #savedIn: AuditStore | null = null
   #saving: Promise<void> | null = null
-  /** `onTrouble` was called, and nothing was stored since. */
+  /** True when `onTrouble` was called and nothing was stored since. */
   #troubled = false
   readonly #timer: NodeJS.Timeout
 
-  /** `onTrouble` is called once when entries cannot be stored, and again after they could be. */
+  /**
+   * `onTrouble` is called once when entries cannot be stored, and again only if storing fails after it had succeeded in
+   * between.
+   */
   constructor(store: () => AuditStore | null, onTrouble: (error: unknown) => void) {
     this.#store = store
     this.#onTrouble = onTrouble
@@ -32,8 +40,8 @@ export class CommandTrail {
   }
 
   /**
-   * Adds an entry, or replaces the one with its id. Resolves when it is stored; when there is no sync yet, or it cannot be stored
-   * within a second, it is stored later. Never rejects.
+   * Adds an entry, or replaces the one with its id. Resolves when it is stored. If no sync exists yet, or the entry
+   * cannot be stored within a second, it resolves anyway, and the entry is stored later. Never rejects.
    */
   async add(entry: AuditEntry): Promise<void> {
     const without = (entries: readonly AuditEntry[]) => entries.filter(({ id }) => id !== entry.id)
@@ -46,7 +54,10 @@ export class CommandTrail {
     clearTimeout(timer)
   }
 
-  /** The newest first: of all instances, when there is a sync and its destination answers. */
+  /**
+   * The newest entries first: those of all instances once the sync exists. Rejects when its destination does not
+   * answer.
+   */
   async read(): Promise<AuditEntry[]> {
     const stored = (await this.#store()?.read()) ?? []
     const all = new Map([...stored, ...this.#kept].map((entry) => [entry.id, entry]))
@@ -58,14 +69,17 @@ export class CommandTrail {
     clearInterval(this.#timer)
   }
 
-  /** Resolves when nothing is left to store, or storing has failed. The round under way also takes what was added meanwhile. */
+  /**
+   * Resolves when nothing is left to store, or storing has failed. A save that is under way includes entries added
+   * during it.
+   */
   #save(): Promise<void> {
     this.#saving ??= this.#saveAll()
     return this.#saving
   }
 
   async #saveAll(): Promise<void> {
-    // `#saving` is assigned before the end of this clears it.
+    // Yields once, so that `#saving` is assigned before `finally` clears it.
     await null
     try {
       for (;;) {

@@ -2,7 +2,7 @@ import type { CommitFigures } from '../domain/commit-estimate.ts'
 import { isCapped, traitsOf } from '../domain/definition.ts'
 import type { SyncWork } from './sync-work.ts'
 
-/** What a commit would still have to do, as the coordinator knows it without asking anybody. */
+/** The work that a commit still has to do, as far as the coordinator knows it without reading from the clusters. */
 export function commitFigures(work: SyncWork, lagSeconds: number | null): CommitFigures {
   const { catalogue } = work.replication.latest ?? {}
   const entries = catalogue?.entries() ?? []
@@ -18,7 +18,7 @@ export function commitFigures(work: SyncWork, lagSeconds: number | null): Commit
     lagSeconds: step === null || step === 'commitPoint' || step === 'applyEvents' ? lagSeconds : null,
     appliedPerSecond: work.figures.appliedPerSecond,
     verification: work.verification.backlog,
-    // Before and at the verdict.
+    // Definitions of all collections are compared before preparation and again at the verdict.
     collections: entries.length + unprepared.length,
     uniqueIndexes,
     cappedDocuments,

@@ -7,19 +7,19 @@ export interface ReadinessSources {
 }
 
 export interface CommitRefusal {
-  /** Why, and what to do. */
+  /** Why the commit is refused, and what to do. */
   reason: string
-  /** It is over by itself within moments: when the servers have answered. */
+  /** True when the reason passes by itself within moments, once the servers have answered. */
   passesSoon: boolean
 }
 
-/** Said with every progress while it lasts: a coordinator that fails with it tries it again. */
+/** Warning shown in progress while an aborted commit is being undone. A coordinator that fails to undo it retries. */
 export const undoing = 'the last commit was aborted, and what it had changed is still being taken back'
 const untilReady = 'wait until progress shows canCommit true'
 
 /**
- * Why a commit is refused by an instance that has copied and verified everything once; null where it begins at once. `canCommit` and
- * the command go by the same.
+ * Why an instance that has copied and verified everything once refuses a commit; null when the commit can begin at
+ * once. Both `canCommit` and the command use this.
  */
 export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): CommitRefusal | null {
   if (work.team.sync.matches('undoing')) return { reason: `${undoing}; ${untilReady}`, passesSoon: false }
@@ -34,7 +34,7 @@ export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): Com
   if (lagTimeSeconds !== null && lagTimeSeconds > commitLagMaxSeconds) {
     const reason =
       `the application of changes is ${lagTimeSeconds} seconds behind, and a commit is accepted up to ${commitLagMaxSeconds}; ` +
-      `${untilReady}, or lessen the load on the source. Nothing is lost, and the sync goes on`
+      `${untilReady}, or reduce the load on the source. Nothing is lost, and the sync goes on`
     return { reason, passesSoon: false }
   }
   return null
@@ -44,7 +44,10 @@ function soon(what: string): CommitRefusal {
   return { reason: `${what}; ${untilReady}`, passesSoon: true }
 }
 
-/** An oplog that no longer reaches back to a stored position is FAILED, or compared from the beginning, as soon as that is known. */
+/**
+ * True when the change streams continue from the stored positions. If an oplog no longer reaches back to one, the sync
+ * is about to fail or to verify everything again.
+ */
 function streamsContinue({ coordination, record, replication, verification }: SyncWork): boolean {
   if (!replication.present?.events?.continues) return false
   return !coordination.leading || !record.configuration.verification.enabled || verification.continues

@@ -27,24 +27,29 @@ import type { Verification } from './verification.ts'
 import type { WorkRuns } from './work-runs.ts'
 
 const verifierPollMS = 50
-/** For so long the source is asked what came too late; applications write on the destination meanwhile. */
+/**
+ * Time limit of the search for late writes on the source, ms. Applications already write on the destination during it.
+ */
 const lateWritesLimitMS = 30_000
-/** So many take a while to apply, and more expire meanwhile: they are looked for again before the verifier comes to them. */
+/**
+ * Applying this many expired documents takes a while, in which more expire. The search then repeats before the verifier
+ * runs.
+ */
 const manyExpired = 10_000
 
-/** The steps before the decision in which nothing is applied any more, and which one each follows. */
+/** The steps before the decision in which changes are no longer applied, each with the step before it. */
 const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', decide: 'verify' } as const
 
 interface Begun {
   abortsBefore: number
   /**
-   * This process has not done the step before in this term: another coordinator may have died in the middle of this one, or of what
-   * follows it.
+   * This process did not do the previous step in this term. Another coordinator may have died during this step or a
+   * later one.
    */
   takenOver: boolean
 }
 
-/** By the names of `lastRehearsal.steps`. */
+/** What a commit waits for in each step. The keys are the step names of `lastRehearsal.steps`. */
 const stepNames: Record<string, string> = {
   commitPoint: 'the commit point on the source',
   applyEvents: 'changes to be applied',
@@ -63,41 +68,44 @@ export interface CommitStepsParts {
   verification: Verification
   runs: WorkRuns
   replication: SharedReplication
-  /** This instance was asked for a rehearsal. */
+  /** True when this instance was asked for a rehearsal. */
   dryRun: () => boolean
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   lead: () => Promise<void>
-  /** Resolves when this process holds its instance's lease; the instance is at work no more than it was. */
+  /**
+   * Resolves when this process holds its instance's lease. It does not change whether the instance counts as at work.
+   */
   hold: () => Promise<void>
-  /** Everything up to this time is on the destination. */
+  /** Called when every change up to this time is on the destination. */
   applied: (time: ClusterTime) => void
   atStep: (step: string) => void
 }
 
-/** What the coordinator does at each step of a commit, and the repair between two attempts. */
+/** The coordinator's work in each step of a commit, and the repair between two attempts. */
 export class CommitSteps {
   readonly #parts: CommitStepsParts
   readonly timing = new CommitTiming()
-  /** The source is known to have done nothing between the commit point and this time but let documents expire. */
+  /** Between the commit timestamp and this time, the only changes on the source were documents that expired. */
   #quietUntil: ClusterTime = 0n
   #loadedFor = ''
-  /** The step that this process has done to its end last, in which attempt and term. */
+  /** The step that this process completed last, with its attempt and term. */
   #done = ''
 
   constructor(parts: CommitStepsParts) {
     this.#parts = parts
   }
 
-  /** Every instance has got the commit. */
+  /** Waits until every instance has received the commit. */
   async gather(left: AbortSignal): Promise<CoordinatorReport> {
     const { replication, team, runs } = this.#parts
-    // Its own workers have to be there first: before they are, they ask for what the last attempt had prepared to be undone.
+    // This instance's own workers must run first: until then they ask that the preparation of the last attempt is
+    // undone.
     await unlessLeft(left, replication.whenOpen())
     await team.gathered(AbortSignal.any([left, runs.signal]))
     return { type: 'commit.gathered' }
   }
 
-  /** Blocks the source if asked for and fixes the time up to which events are applied. */
+  /** Blocks writes on the source if requested, and takes the commit timestamp, up to which events are applied. */
   async takePoint(left: AbortSignal): Promise<CoordinatorReport> {
     const { replication, runs } = this.#parts
     await unlessLeft(left, replication.whenOpen())
@@ -118,7 +126,8 @@ export class CommitSteps {
     this.#parts.atStep('commitPoint')
     await retry('taking the commit point', context, () => appendOplogNote(source, 'commit'))
     const point = source.latest.toString()
-    // Events are applied until the stream has passed the point; on a quiet source this is what it passes it by.
+    // Events are applied until the stream has passed the commit timestamp. On a quiet source, this no-op is the next
+    // event.
     await retry('taking the commit point', context, () => appendOplogNote(source, 'after commit'))
     this.timing.next('applyEvents')
     return point
@@ -129,12 +138,12 @@ export class CommitSteps {
     await retry('blocking writes on the source', context, () => setWriteBlocking(source, true, destination))
   }
 
-  /** Every instance has applied everything up to the commit point. */
+  /** Waits until every instance has applied all changes up to the commit timestamp. */
   applyAll(left: AbortSignal): Promise<CoordinatorReport> {
     return this.#finish('applyAll', left, { type: 'commit.applied' }, async () => {})
   }
 
-  /** Restores on the destination what was deferred. */
+  /** Restores the deferred options on the destination. */
   prepare(left: AbortSignal): Promise<CoordinatorReport> {
     const { configuration, context, verification } = this.#parts
     return this.#finish('prepare', left, { type: 'commit.prepared' }, async ({ takenOver }) => {
@@ -148,7 +157,7 @@ export class CommitSteps {
     })
   }
 
-  /** Both clusters hold the same, and the source is quiet. Fails with VerificationFailed or SourceWritten. */
+  /** Verifies that both clusters are equal and the source is quiet. Fails with VerificationFailed or SourceWritten. */
   verify(left: AbortSignal): Promise<CoordinatorReport> {
     return this.#finish('verify', left, { type: 'commit.verified' }, (begun) => this.#verify(begun))
   }
@@ -158,23 +167,23 @@ export class CommitSteps {
     const commitPoint = this.#commitPoint
     this.timing.next('verify')
     const { commit } = await this.#loadForAttempt()
-    // `decide` may have restored it, and leads back here in another coordinator's term.
+    // `decide` may have restored the expiry, and a new coordinator's term leads back from `decide` to this step.
     if (takenOver) await holdBackExpiry(commit)
     this.#parts.applied(commitPoint)
     this.#parts.atStep('verify')
-    // Before the verifier reads the last changes: what changes on the destination after that belongs to a reversal.
+    // Taken before the verifier reads the last changes: later changes on the destination belong to a reversal.
     this.#parts.atStep('reversePosition')
     await commit.reversePosition?.take()
     const applyLate = async (since: ClusterTime): Promise<number> => {
       const { until, expired } = await applyLateDeletes(commit, since)
       this.#quietUntil = until
-      // The verifier holds what expired until it may compare it, and reads no further once it holds too much.
+      // The verifier keeps expired documents until it may compare them, and stops reading when it keeps too many.
       this.#parts.applied(until)
       return expired
     }
     let since = commitPoint
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
-    // An instance that has just been elected starts its verifier beside this.
+    // An instance that was just elected starts its verifier in parallel to this step.
     while (configuration.verification.enabled && !verification.running) {
       if (runs.signal.aborted) throw new StoppedError()
       await sleep(verifierPollMS)
@@ -182,7 +191,7 @@ export class CommitSteps {
     await verification.settle(configuration, () => applyLate(this.#quietUntil))
   }
 
-  /** The last check of the source, before the decision is stored. A rehearsal ends here. */
+  /** Checks the source once more before the decision is stored. A rehearsal ends here. */
   decide(left: AbortSignal): Promise<CoordinatorReport> {
     const { configuration, context, verification, runs } = this.#parts
     let decision: CoordinatorReport | null = null
@@ -195,13 +204,13 @@ export class CommitSteps {
         await this.#loadForAttempt()
         const { commit } = this.finishing
         const rehearsed = this.#isRehearsal
-        // From the decision on users write on the destination, which is no difference any more.
-        // Both are awaited also where one fails: nothing of this step may be under way when the next attempt begins.
+        // The verifier ends here, because from the decision on users write on the destination. Both are awaited even
+        // when one fails: nothing of this step may be under way when the next attempt begins.
         if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
         if (left.aborted) throw new StoppedError()
         await this.#refuseSilentChanges(this.finishing)
         this.#parts.atStep('lastCheck')
-        // Once more: a coordinator of an earlier term may have been stopped right before it unblocked the source for an abort.
+        // Block again: a delayed write of an earlier coordinator may have unblocked the source for an abort.
         if (blocksSource(configuration)) await this.#blockSource({ ...context, signal: runs.signal })
         const { until } = await applyLateDeletes(commit, laterOf(this.#commitPoint, this.#quietUntil))
         this.#quietUntil = until
@@ -212,7 +221,10 @@ export class CommitSteps {
     )
   }
 
-  /** As this instance was asked, or any other: none of them may open the destination then. */
+  /**
+   * True when this or any other instance was asked for a rehearsal: then none of them may enable writes on the
+   * destination.
+   */
   get #isRehearsal(): boolean {
     return this.#parts.dryRun() || (this.#parts.team.sync.context.request?.dryRun ?? false)
   }
@@ -225,7 +237,7 @@ export class CommitSteps {
     return BigInt(this.#parts.team.sync.context.commitPoint ?? 0)
   }
 
-  /** The decision is stored: users may write on the destination. */
+  /** Enables user writes on the destination. The decision is already stored. */
   async open(left: AbortSignal): Promise<CoordinatorReport> {
     const { configuration, context, destination, runs } = this.#parts
     const opened = await this.#afterDecision(left, { type: 'commit.opened' }, async () => {
@@ -240,8 +252,8 @@ export class CommitSteps {
   }
 
   /**
-   * A step before the decision, after everything before it has ended. A rehearsal does not fail: it says what a commit would have
-   * failed with, and changes are applied again.
+   * Runs a step before the decision, after all earlier work has ended. When the step of a rehearsal fails, the
+   * rehearsal ends with the failure as its verdict, and changes are applied again.
    */
   async #finish(
     step: keyof typeof stepBefore,
@@ -255,8 +267,8 @@ export class CommitSteps {
     await runs.finish(left, async () => {
       runs.renew()
       await this.#parts.lead()
-      // Partitions of a coordinator that died were taken by an instance that came late: it may not apply them now, and would never
-      // give them back. The attempt begins anew, and that instance takes part in it.
+      // An instance that joined late has taken the partitions of a coordinator that died. It may not apply their events
+      // now and would never give them back, so a new attempt begins, in which that instance takes part.
       isShared = step !== 'applyAll' && !coordination.hasEverything && coordination.otherOwners.length > 0
       if (isShared) return
       await team.alone(runs.signal)
@@ -298,8 +310,8 @@ export class CommitSteps {
   }
 
   /**
-   * Takes back what a commit had changed. The source first, where the commit was aborted, for users wait; what is left of the
-   * commit may take a while to end, and may have blocked it once more by then.
+   * Undoes what a commit changed. After an abort it unblocks the source first, because users wait for it. The rest of
+   * the commit may take a while to end and may block the source again, so the source is unblocked once more afterwards.
    */
   async undo(left: AbortSignal): Promise<CoordinatorReport> {
     const { replication, runs, team } = this.#parts
@@ -311,7 +323,7 @@ export class CommitSteps {
       if (isAborted) await replication.unblockSource(left)
       await ended
       if (left.aborted) throw new StoppedError()
-      // Before anything else that may fail.
+      // Unblock before any other step that may fail.
       if (isAborted) await replication.unblockSource(left)
       const current = await replication.read(left)
       await current.holdBack()
@@ -322,14 +334,14 @@ export class CommitSteps {
     return { type: 'commit.undone', aborts }
   }
 
-  /** What the commit waits for now, in words. */
+  /** Describes what the commit waits for now. */
   get waitingFor(): string {
     const { waitingFor } = this.#parts.team
     if (waitingFor.length > 0) return `these instances to get the commit too: ${waitingFor.join(', ')}`
     return stepNames[this.timing.step ?? ''] ?? 'the coordinator'
   }
 
-  /** What the operator should know of the last commit, or of the one that is under way. */
+  /** Warnings about the last commit or the one that is under way. */
   get warnings(): string[] {
     const { abortReason, lateWrites } = this.#parts.team.sync.context
     const warnings = abortReason === null ? [] : [abortReason]
@@ -349,14 +361,16 @@ export class CommitSteps {
     return warnings
   }
 
-  /** Of a source older than 6.0, whose change stream does not tell of every definition. */
+  /**
+   * A change stream of a source older than 6.0 does not emit every definition change; this fails when it missed one.
+   */
   async #refuseSilentChanges({ commit }: Replication): Promise<void> {
     await retry('looking for changed definitions', this.#parts.context, () =>
       commit.definitions.refuseSilentChanges(true),
     )
   }
 
-  /** What is left once users write on the destination. */
+  /** Does the work that remains once users write on the destination. */
   convert(left: AbortSignal): Promise<CoordinatorReport> {
     return this.#afterDecision(left, { type: 'commit.converted' }, async () => {
       const { commit } = await this.#parts.replication.load()
@@ -364,7 +378,10 @@ export class CommitSteps {
     })
   }
 
-  /** The source may be shut down by now: what cannot be checked is said, and keeps nothing from being finished. */
+  /**
+   * Searches for late writes. The source may be shut down by now: a failed check is reported and does not stop the
+   * commit.
+   */
   async #findLateWrites(commit: CommitParts): Promise<void> {
     const { team, runs } = this.#parts
     const { quietUntil, lateWrites } = (await team.load()).context
@@ -379,13 +396,13 @@ export class CommitSteps {
   }
 
   /**
-   * Makes what the last verdict named equal again, from the source. Returns how many documents were reconciled. Throws RefusedError
-   * WrongState where another instance coordinates.
+   * Reconciles from the source what the last verdict named. Returns how many documents were reconciled. Throws
+   * RefusedError WrongState when another instance coordinates or the commit is decided.
    */
   async repair(): Promise<number> {
     const { coordination, team, verification, runs } = this.#parts
     let repaired = 0
-    // Whatever follows it (a resume, an abort) waits until it has ended.
+    // The command that follows (a resume or an abort) waits until the repair has ended.
     await runs.finish(new AbortController().signal, async () => {
       runs.renew()
       await this.#parts.hold()
@@ -398,14 +415,17 @@ export class CommitSteps {
     return repaired
   }
 
-  /** What a commit works on: loaded when it began to finish. */
+  /** The replication that a commit works on. It was loaded when the commit began to finish. */
   get finishing(): Replication {
     const { latest } = this.#parts.replication
     if (!latest) throw new FatalError('InternalError', 'a commit that finishes before it began')
     return latest
   }
 
-  /** Loads once for each attempt to commit in each term: another coordinator may have changed what this instance saw last. */
+  /**
+   * Loads once for each commit attempt in each term, because another coordinator may have changed what this instance
+   * last read.
+   */
   async #loadForAttempt(): Promise<Replication> {
     const { team, runs, replication } = this.#parts
     const { term, attempt } = team.worked
@@ -416,7 +436,9 @@ export class CommitSteps {
   }
 }
 
-/** A success would say that the difference is gone, and the operator would send resume. */
+/**
+ * The repair is refused, because after a success the operator would expect the difference to be gone and send resume.
+ */
 function coordinatedElsewhere({ id, coordinatorID }: Coordination): RefusedError {
   const there = coordinatorID === null || coordinatorID === id ? 'the coordinator' : `the coordinator, ${coordinatorID}`
   return new RefusedError(
@@ -432,7 +454,7 @@ function decidedElsewhere(): RefusedError {
   )
 }
 
-/** Rejects with StoppedError as soon as the step is left. */
+/** Resolves with `awaited`; rejects with StoppedError as soon as the step is left. */
 async function unlessLeft(left: AbortSignal, awaited: Promise<void>): Promise<void> {
   const leaving = deferred<void>()
   const leave = (): void => leaving.resolve()
@@ -442,7 +464,7 @@ async function unlessLeft(left: AbortSignal, awaited: Promise<void>): Promise<vo
   if (left.aborted) throw new StoppedError()
 }
 
-/** Resolves when both have, and rejects, once both have ended, as the first that failed. */
+/** Resolves when both promises have. If one fails, rejects with the first failure once both have ended. */
 async function both(...two: [Promise<unknown>, Promise<unknown>]): Promise<void> {
   const failed = (await Promise.allSettled(two)).find(({ status }) => status === 'rejected')
   if (failed) throw (failed as PromiseRejectedResult).reason

@@ -1,18 +1,18 @@
 import type { Rehearsal } from '../domain/commit-request.ts'
 
-/** How long each step of the present attempt to commit takes here, in seconds of a monotonic clock. */
+/** How long each step of the current commit attempt takes in this process, in seconds of a monotonic clock. */
 export class CommitTiming {
   #began = 0
   #stepBegan = 0
   #step: string | null = null
   #steps: Rehearsal['steps'] = []
 
-  /** The present step; null while no attempt is under way here. */
+  /** The current step; null while no attempt is under way in this process. */
   get step(): string | null {
     return this.#step
   }
 
-  /** An attempt begins, with this step: from here on applications have to stand still. */
+  /** An attempt begins with this step. From here on applications must not write. */
   begin(step: string): void {
     this.#began = performance.now()
     this.#steps = []
@@ -20,7 +20,7 @@ export class CommitTiming {
     this.next(step)
   }
 
-  /** The present step has ended, and this one begins. An instance that takes over an attempt knows of none before. */
+  /** Ends the current step and begins this one. An instance that takes over an attempt has no earlier steps. */
   next(step: string): void {
     if (this.#step === step) return
     if (this.#step === null && this.#steps.length === 0 && this.#began === 0) this.#began = performance.now()
@@ -29,7 +29,7 @@ export class CommitTiming {
     this.#stepBegan = performance.now()
   }
 
-  /** The attempt has come to its end. */
+  /** The attempt has ended. */
   over(): void {
     this.#end()
     this.#step = null
@@ -41,7 +41,7 @@ export class CommitTiming {
     this.#steps.push({ step: this.#step, seconds: rounded((performance.now() - this.#stepBegan) / 1000) })
   }
 
-  /** What the attempt came to, as a rehearsal. Ends it. */
+  /** Ends the attempt and returns its result as a rehearsal. */
   rehearsal(verdict: string): Rehearsal {
     const outageSeconds = rounded((performance.now() - this.#began) / 1000)
     this.over()
@@ -49,7 +49,7 @@ export class CommitTiming {
   }
 }
 
-/** To milliseconds. */
+/** Rounds seconds to milliseconds. */
 function rounded(seconds: number): number {
   return Math.round(seconds * 1000) / 1000
 }

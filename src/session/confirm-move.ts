@@ -18,12 +18,13 @@ export interface MoveToConfirm {
 }
 
 /**
- * Throws `StoredStateConflict` unless the cluster that a reversed sync was moved from confirms it. That was the destination until then,
- * which only tandem writes to: what it holds is believed.
+ * Throws FatalError `StoredStateConflict` unless the cluster that a reversed sync was moved from confirms the move.
+ * Until the move that cluster was the destination, which only tandem writes to, so its metadata is trusted.
  *
- * It announces the record word for word (`Metadata.announceMove`) before anything is written on the other cluster. Earlier releases
- * announced nothing. Of a move of theirs it shows that it is under way, in the older record's state; or, once that is cleared, leases,
- * which no cluster has that never was a destination.
+ * A release that announces moves stores an identical copy of the record there (`Metadata.announceMove`) before it
+ * writes anything on the other cluster. Earlier releases announced nothing. A move by an earlier release is confirmed
+ * by the state of the older record while the move is under way. Once that record is removed, the leases there confirm
+ * it, because only a cluster that was a destination has leases.
  */
 export async function confirmMove(move: MoveToConfirm): Promise<void> {
   const { name, record, older, from, cluster, context } = move
@@ -38,17 +39,17 @@ export async function confirmMove(move: MoveToConfirm): Promise<void> {
     'StoredStateConflict',
     `${name} holds a record of this sync (reversed ${times(record.generation)}), and ${from} ` +
       `${older ? `one of its own (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved from there to ` +
-      `${name}. One of them was not written by tandem: see which cluster applications read and write, which is the source, remove the document ` +
-      'of tandem_internal.sync there, find out who wrote it, and start again',
+      `${name}. One of them was not written by tandem. Find out which cluster applications write to: that is the source. Remove ` +
+      'the document of tandem_internal.sync there, find out who wrote it, and start again',
   )
 }
 
-/** By what an earlier release stored of a reversal on the cluster that it moved the sync from. */
+/** True when the state that an earlier release stored on the former destination shows that a reversal is under way. */
 async function isMoving({ generation }: SyncRecord, { cluster, context }: MoveToConfirm): Promise<boolean> {
   const store = new SyncStore(cluster, context, generation)
   const sync = await store.load()
   if (sync.matches({ reversing: 'moving' })) return true
-  // Before the sync's state was one machine, its instances alone told of a reversal.
+  // Before the sync's state was a machine of its own, only the stored instances showed a reversal.
   if (!sync.matches('committed') || store.view.revision > 0) return false
   const instances = [...(await new Metadata(cluster, context).loadInstances()).values()]
   return instances.some((one) => (one as Partial<InstanceContext>).reversing === 'moving')
@@ -62,7 +63,7 @@ function sameRecord(one: SyncRecord, other: SyncRecord): boolean {
   return textOf(one) === textOf(other)
 }
 
-/** Stored by one process from one object, so that the order of the fields is the same. */
+/** Compared as text: one process stored both records from one object, so the order of the fields is the same. */
 function textOf(record: SyncRecord): string {
   const { configuration, sourceIdentity, destinationIdentity, startTime, partitions, redis, generation } = record
   const parts = [

@@ -32,26 +32,29 @@ export interface DrivenSyncParts extends BeginSyncParts {
   loadLevel: LoadLevel
   atStep: (step: string) => void
   onTransition: (snapshot: InstanceSnapshot) => void
-  /** Connections that others on the way could read or change, as far as is known now. */
+  /** Findings about connections that others on the network could read or change, as far as is known now. */
   transportRisks: () => Finding[]
 }
 
-/** The sync that this instance takes part in: the machine says when, SyncWork does the work, what must survive is stored. */
+/**
+ * The sync that this instance takes part in. The instance machine decides when work begins and ends, SyncWork does the
+ * work, and StoredContext stores what must survive a restart.
+ */
 export class DrivenSync {
   readonly #parts: DrivenSyncParts
   readonly throttle: Throttle
-  /** What one instance passes on to all. */
+  /** Commands that one instance passes on to all. */
   readonly commands: PeerCommands
-  readonly #pulse: HeartbeatPublisher
+  readonly #heartbeats: HeartbeatPublisher
   readonly #stored: StoredContext
   #actor: Actor<typeof instanceMachine>
   #work: SyncWork | null = null
   #metadata: Metadata | null = null
-  #turning: Promise<unknown> = Promise.resolve()
+  #swapping: Promise<unknown> = Promise.resolve()
   #inherited: StartConfiguration | null = null
   #inheritedIn: PublicState | null = null
 
-  /** @param perform what was passed on to this instance, as if it had come by its own API */
+  /** @param perform performs a command from another instance as if it had arrived through this instance's own API */
   constructor(parts: DrivenSyncParts, perform: (given: GivenCommand) => Promise<void>) {
     this.#parts = parts
     this.throttle = new Throttle(parts.loadLevel)
@@ -62,18 +65,18 @@ export class DrivenSync {
       perform,
       context: parts.context,
     })
-    this.#pulse = new HeartbeatPublisher({
+    this.#heartbeats = new HeartbeatPublisher({
       id: parts.mongosyncID,
       incarnation: parts.incarnation,
       work: () => this.#work,
       progress: () => this.progress(),
-      look: () => this.commands.look(),
+      poll: () => this.commands.poll(),
       context: parts.context,
     })
     this.#stored = new StoredContext({
       id: parts.mongosyncID,
       metadata: () => this.#metadata,
-      life: () => this.#work?.lease.life ?? null,
+      leaseTerm: () => this.#work?.lease.life ?? null,
       stopped: parts.context.signal,
       onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
     })
@@ -89,24 +92,24 @@ export class DrivenSync {
     return publicState(this.#actor.getSnapshot())
   }
 
-  /** Null before there is a sync. */
+  /** Null before the sync exists. */
   get work(): SyncWork | null {
     return this.#work
   }
 
-  /** Where the commands of the present direction are written down; null before there is a sync. */
+  /** Stores the commands of the current direction; null before the sync exists. */
   get audit(): AuditStore | null {
     return this.#metadata?.audit ?? null
   }
 
-  /** Resolves when what the machine has come to is stored, or never will be. */
+  /** Resolves when the machine's current context is stored, or never will be. */
   get storing(): Promise<void> {
     return this.#stored.storing
   }
 
   /**
-   * The configuration of a sync that a predecessor of this process began: an identical start is answered success, for whoever restarts
-   * an instance may send it again. Null once this instance has come to another state.
+   * The configuration of a sync that a predecessor of this process began. An identical start succeeds, because scripts
+   * that restart an instance may send it again. Null once the state of this instance has changed.
    */
   get inherited(): StartConfiguration | null {
     return this.#inherited
@@ -128,15 +131,15 @@ export class DrivenSync {
       addresses: this.#parts.addresses,
       mongosyncID: this.#parts.mongosyncID,
       retrying: this.#parts.context.monitor.current,
-      warnings: [...this.#pulse.warnings, ...this.#transportWarnings],
-      instances: this.#pulse.instances,
-      strandedBytes: this.#pulse.strandedBytes,
+      warnings: [...this.#heartbeats.warnings, ...this.#transportWarnings],
+      instances: this.#heartbeats.instances,
+      orphanedBytes: this.#heartbeats.orphanedBytes,
       throttle: this.throttle,
-      coordinator: this.#pulse.coordinator,
+      coordinator: this.#heartbeats.coordinator,
     })
   }
 
-  /** Why a commit is refused though everything is copied and verified once; null where one begins at once. */
+  /** Why a commit is refused although everything is copied and verified once; null when a commit can begin at once. */
   get refusalOfCommit(): CommitRefusal | null {
     if (!this.#work) return null
     return refusalOfCommit({ work: this.#work, lagTimeSeconds: this.progress().lagTimeSeconds })
@@ -147,19 +150,20 @@ export class DrivenSync {
   }
 
   instances(): Promise<InstancesReport> {
-    return this.#pulse.report()
+    return this.#heartbeats.report()
   }
 
   /**
-   * Goes on with the sync that a predecessor of this instance began. What it stored counts only once this process holds
-   * its lease: until then the predecessor may still be at work and store more. A sync of other instances is joined by `start`.
+   * Continues the sync that a predecessor of this instance began. Its stored context is read again once this process
+   * holds the lease, because until then the predecessor may still be at work and store more. `start` joins a sync of
+   * other instances.
    */
   async restore(record: SyncRecord): Promise<void> {
-    let standing: SyncRecord | null = record
-    while (standing && !(await this.#restore(standing))) standing = await this.#parts.findStored()
+    let existing: SyncRecord | null = record
+    while (existing && !(await this.#restore(existing))) existing = await this.#parts.findStored()
   }
 
-  /** False when others have reversed the sync while this instance waited for its lease: then another record counts. */
+  /** False when others reversed the sync while this instance waited for its lease: then another record is valid. */
   async #restore(record: SyncRecord): Promise<boolean> {
     const metadata = new Metadata(this.#parts.clusters[record.configuration.destination], this.#parts.context)
     const stored = await metadata.loadInstances()
@@ -171,33 +175,33 @@ export class DrivenSync {
     if (!context?.canWrite || context.commitRequested || context.reversing) {
       await work.leadAtLast()
       context = await this.#stored.load()
-      if (!(await this.#stands(work))) {
+      if (!(await this.#isCurrent(work))) {
         await this.#abandon()
         return false
       }
     }
-    await work.look()
+    await work.loadFigures()
     this.#stored.restored(context)
     this.#actor.stop()
     this.#actor = this.#createActor(context ?? startedContext(record.configuration))
     this.#actor.start()
     this.#inherited = record.configuration
     this.#inheritedIn = this.state
-    void this.#pulse.start()
+    void this.#heartbeats.start()
     return true
   }
 
-  /** Takes part in a sync that is on record, whoever began it. */
+  /** Takes part in a sync that is on record, no matter which instance began it. */
   async join(record: SyncRecord, configuration: StartConfiguration): Promise<void> {
     refuseOther(record, configuration, this.#parts.redis)
     const patience = new LeasePatience('start')
     try {
       const work = this.#begin(record)
       await patience.bounded(work.leadAtLast(patience.signal), 'this instance takes no part in the sync')
-      if (!(await this.#stands(work))) {
+      if (!(await this.#isCurrent(work))) {
         throw new RefusedError(
           'WrongState',
-          'another instance has reversed this sync meanwhile; start this one as it is now',
+          'another instance has reversed this sync in the meantime; send start with the new direction',
         )
       }
     } catch (error) {
@@ -206,10 +210,13 @@ export class DrivenSync {
     }
     this.#actor.send({ type: 'sync.start', configuration: record.configuration })
     await this.#stored.storing
-    await this.#pulse.start()
+    await this.#heartbeats.start()
   }
 
-  /** After the lease was given back at COMMITTED. Throws RefusedError when another instance has reversed the sync meanwhile. */
+  /**
+   * Takes the lease again after it was given back at COMMITTED. Throws RefusedError WrongState when another instance
+   * has reversed the sync in the meantime.
+   */
   async leadAgain(work: SyncWork): Promise<void> {
     const patience = new LeasePatience('reverse')
     const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
@@ -220,13 +227,16 @@ export class DrivenSync {
       await work.resign()
       throw error
     }
-    if (!(await this.#stands(work))) {
+    if (!(await this.#isCurrent(work))) {
       await work.resign()
       throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')
     }
   }
 
-  /** Resolves when this process may write by its lease now; a command is refused by name when that takes too long, or cannot be. */
+  /**
+   * Resolves when this process may write under its lease. Rejects with the command's refusal when that takes too long
+   * or is impossible.
+   */
   async held(patience: LeasePatience): Promise<void> {
     await patience.held({
       work: () => this.#work,
@@ -235,23 +245,23 @@ export class DrivenSync {
     })
   }
 
-  /** Throws RefusedError WrongState where another process has taken over. */
+  /** Throws RefusedError WrongState when another process has taken over. */
   refuseTakenOver(): void {
     if (this.#actor.getSnapshot().context.failure?.error !== 'LeaseLost') return
     throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
   }
 
-  /** Others may reverse the sync while this instance waits for its lease. */
-  async #stands(work: SyncWork): Promise<boolean> {
-    const standing = await this.#metadata?.loadSync()
-    return standing?.generation === work.record.generation
+  /** False when other instances reversed the sync while this one waited for its lease. */
+  async #isCurrent(work: SyncWork): Promise<boolean> {
+    const stored = await this.#metadata?.loadSync()
+    return stored?.generation === work.record.generation
   }
 
   async #abandon(): Promise<void> {
     await this.#work?.close()
-    // The next attempt is this process's too, and would be taken for the same.
+    // The next attempt has this process's incarnation too, so the server could not distinguish their writes.
     await this.#work?.lease.settled()
-    // What comes next may have this cluster as its source, and another lease.
+    // The next sync may have this cluster as its source and use another lease.
     const destination = this.#work?.record.configuration.destination
     if (destination) Object.assign(this.#parts.clusters[destination], { fence: () => {}, sessions: null })
     this.#work = null
@@ -260,7 +270,7 @@ export class DrivenSync {
   }
 
   async close(): Promise<void> {
-    this.#pulse.stop()
+    this.#heartbeats.stop()
     await this.#stored.storing
     this.#actor.stop()
     await this.#work?.close()
@@ -306,7 +316,7 @@ export class DrivenSync {
 
   /** Resolves when everything that was left has ended. */
   #ended(): Promise<unknown> {
-    return Promise.all([this.#turning, this.#work?.ended])
+    return Promise.all([this.#swapping, this.#work?.ended])
   }
 
   async #swapDirection(left: AbortSignal): Promise<void> {
@@ -315,9 +325,9 @@ export class DrivenSync {
     const { clusters, mongosyncID: id, context, atStep } = this.#parts
     const instance = this.#actor.getSnapshot().context
     const prepare = (record: SyncRecord): { work: SyncWork; metadata: Metadata } => this.#prepare(record)
-    const turned = await swapDirection({ clusters, former, from, prepare, id, instance, context, atStep }, left)
-    this.#metadata = turned.metadata
-    this.#work = turned.work
+    const swapped = await swapDirection({ clusters, former, from, prepare, id, instance, context, atStep }, left)
+    this.#metadata = swapped.metadata
+    this.#work = swapped.work
     this.#stored.wake()
   }
 
@@ -329,20 +339,20 @@ export class DrivenSync {
       ended: () => this.#ended(),
       storing: () => this.#stored.storing,
       swapDirection: (left) => {
-        // One at a time: what one that was left gives back is the lease that the next one takes.
-        const turn = this.#turning.then(() => this.#swapDirection(left))
-        this.#turning = turn.catch(() => {})
-        return turn
+        // One swap at a time: the next one takes the lease that an abandoned one gives back.
+        const swap = this.#swapping.then(() => this.#swapDirection(left))
+        this.#swapping = swap.catch(() => {})
+        return swap
       },
       report: (event) => this.#actor.send(event),
     })
     const actor = createActor(machine, { input: context })
     actor.subscribe((snapshot) => {
       this.#parts.onTransition(snapshot)
-      // What an earlier version stored has none.
+      // A context stored by an earlier release has no limits.
       this.throttle.set(snapshot.context.limits ?? noLimits)
       if (snapshot.context.configuration) this.#stored.store(snapshot.context)
-      this.#pulse.transition(publicState(snapshot), snapshot.context)
+      this.#heartbeats.transition(publicState(snapshot), snapshot.context)
       if (publicState(snapshot) !== this.#inheritedIn) this.#inherited = null
     })
     return actor

@@ -9,17 +9,18 @@ import { confirmMove } from './confirm-move.ts'
 export const clusterNames = ['cluster0', 'cluster1'] as const
 
 interface Found {
-  /** Where it was found: the destination. */
+  /** The cluster on which it was found, which is the destination. */
   name: ClusterName
   record: SyncRecord
 }
 
 /**
- * The sync that stands on either cluster and is bound to exactly these two; null where none is. While a reversal moves it, it
- * may stand on both: the later generation counts, and the other is removed when the reversal goes on. Anybody who may write to
- * `tandem_internal` on a source can leave a record there, so a reversed sync is believed only where the cluster that it was moved from
- * confirms that. Throws `ClusterIdentityChanged` when it was begun between other clusters, `StoredStateConflict` when what both hold
- * contradicts each other.
+ * Finds the sync that is stored on either cluster and bound to exactly these two; null when there is none. While a
+ * reversal moves it, it may exist on both: the later generation is valid, and the other is removed when the reversal
+ * continues. Anybody with write access to `tandem_internal` on a source can leave a record there, so a reversed sync is
+ * trusted only if the cluster that it was moved from confirms the move. Throws FatalError `ClusterIdentityChanged` when
+ * the sync was begun between other clusters, and `StoredStateConflict` when the records on both clusters contradict
+ * each other.
  */
 export async function findStoredSync(
   clusters: Record<ClusterName, Cluster>,
@@ -31,7 +32,7 @@ export async function findStoredSync(
     const record = await loadRecord(clusters[name], context)
     if (!record) continue
     refuseOtherClusters(name, record, facts)
-    // Whatever is compared with it.
+    // Checked before the generations are compared.
     if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name)
     found.push({ name, record })
   }
@@ -46,7 +47,7 @@ export async function findStoredSync(
 
 async function loadRecord(cluster: Cluster, context: RetryContext): Promise<SyncRecord | null> {
   return await new Metadata(cluster, context).loadSync().catch((error) => {
-    // A user without rights on tandem's database there cannot have stored anything there.
+    // A user without rights on tandem's database cannot have stored anything there. Code 13 is Unauthorized.
     if (error instanceof FatalError && error.failure === 'MissingPrivileges') return null
     if (codeOf(error) === 13) return null
     throw error
@@ -62,15 +63,15 @@ function refuseOtherClusters(name: ClusterName, record: SyncRecord, facts: Recor
   throw new FatalError(
     'ClusterIdentityChanged',
     `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +
-      'begun with, or drop the database tandem_internal there to begin anew.',
+      'begun with, or drop the database tandem_internal there to begin again.',
   )
 }
 
 function notOurs(name: ClusterName): FatalError {
   return new FatalError(
     'StoredStateConflict',
-    `the document of tandem_internal.sync on ${name} was not written by tandem: its generation is no count. Remove it, find out who wrote it, ` +
-      'and start again',
+    `the document of tandem_internal.sync on ${name} was not written by tandem: its generation is not a valid number. ` +
+      'Remove it, find out who wrote it, and start again',
   )
 }
 

@@ -12,46 +12,50 @@ export interface HeartbeatPublisherParts {
   incarnation: string
   work: () => SyncWork | null
   progress: () => Progress
-  /** Looks for what was passed on to this instance. */
-  look: () => void
+  /** Polls for commands that were passed on to this instance. */
+  poll: () => void
   context: RetryContext
 }
 
-const beatMS = 1_000
+const heartbeatMS = 1_000
 const lostForSeconds = 24 * 60 * 60
 /** States in which an instance may coordinate. */
 const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
-/** States whose lag is told: only for that the source is asked what time it is. */
+/** States in which lag is reported. Only in these is the source asked for its cluster time. */
 const withLag: PublicState[] = ['RUNNING', 'COMMITTING']
 
-/** Tells the others how this instance is, and knows how they are: all that `progress` and `instances` show of the team. */
+/**
+ * Publishes this instance's heartbeat and reads those of the others, for what `progress` and `instances` show of all
+ * instances.
+ */
 export class HeartbeatPublisher {
   readonly #parts: HeartbeatPublisherParts
   #timer: NodeJS.Timeout | null = null
   #state: PublicState = 'IDLE'
+  /** The rows of all instances as of the last read. */
   #seen: SeenInstance[] = []
-  #beating: Promise<void> = Promise.resolve()
+  #publishing: Promise<void> = Promise.resolve()
   #again = false
   #aside: Promise<void> | null = null
-  readonly #key = Symbol('beat')
-  /** Bytes copied by instances that are lost: they count with the coordinator. */
-  strandedBytes = 0
+  readonly #key = Symbol('heartbeat')
+  /** Bytes copied by lost instances. The coordinator reports them. */
+  orphanedBytes = 0
 
   constructor(parts: HeartbeatPublisherParts) {
     this.#parts = parts
   }
 
-  /** Resolves when this instance is known to the others. */
+  /** Resolves when the first heartbeat is published, so that the other instances know this one. */
   async start(): Promise<void> {
     if (this.#timer) return
     this.#timer = setInterval(() => {
-      this.#beatSoon()
-      this.#parts.look()
+      this.#publishSoon()
+      this.#parts.poll()
       if (withLag.includes(this.#state)) this.#parts.work()?.figures.keepTime()
-    }, beatMS)
+    }, heartbeatMS)
     this.#timer.unref()
-    this.#beatSoon()
-    await this.#beating
+    this.#publishSoon()
+    await this.#publishing
   }
 
   stop(): void {
@@ -60,7 +64,7 @@ export class HeartbeatPublisher {
     this.#parts.context.monitor.end(this.#key)
   }
 
-  /** The machine has come to another state: the others learn it now. */
+  /** The machine has changed its state: publishes it now. */
   transition(state: PublicState, context: InstanceContext): void {
     if (state === this.#state) return
     this.#state = state
@@ -71,38 +75,45 @@ export class HeartbeatPublisher {
     if (state === 'PAUSED' || state === 'FAILED') this.#rest(work, state, context)
     else work.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
-    this.#beatSoon()
-    this.#beating.then(() => work.coordination.notify()).catch(() => {})
+    this.#publishSoon()
+    this.#publishing.then(() => work.coordination.notify()).catch(() => {})
   }
 
   /**
-   * The others go on, and one of them leads: not before what this one has under way (a plan of the copy, a change of definitions) has
-   * ended, and what fails with a commit has failed for all. Its coordinator keeps the office: a successor that has just begun would try
-   * the commit again, which nobody has asked for.
+   * This instance rests, and another one may lead. The coordinator role is given up only after this instance's work
+   * (such as a plan of the copy or a change of definitions) has ended and the failure of a commit is stored for all. A
+   * coordinator whose commit has failed keeps the role: a successor would retry the commit, which nobody requested.
    */
   #rest(work: SyncWork, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
-    const told =
+    const reported =
       state === 'FAILED' && commitRequested && failure
-        ? work.team.failed(failure).catch((error) => this.#parts.context.onRetry?.('telling the others', error))
+        ? work.team.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
         : null
-    // The verifier as well: its last words must not come after the first ones of the next coordinator's. A pause, or the end of a
-    // commit, has told it to stop; told so here once more, a resume that came meanwhile would be stopped with it.
-    const isTold = state === 'PAUSED' || commitRequested || reversing !== null
-    const verified = isTold ? work.verification.ended : work.verification.stop()
-    void Promise.allSettled([told, work.ended, verified]).then(() => {
+    // The verifier must end too: its last writes must not come after the first ones of the next coordinator's verifier.
+    // A pause or the end of a commit has stopped it already. Another stop here could end the verifier of a resume that
+    // came since.
+    const isStopped = state === 'PAUSED' || commitRequested || reversing !== null
+    const verified = isStopped ? work.verification.ended : work.verification.stop()
+    void Promise.allSettled([reported, work.ended, verified]).then(() => {
       const keepsCoordinatorRole = state === 'FAILED' && commitRequested && work.coordination.leading
       if (this.#state === state && !keepsCoordinatorRole) work.coordination.engage(false)
     })
   }
 
-  /** The coordinator's progress, where that is another instance: it verifies, and knows what a commit waits for. */
+  /**
+   * The progress of the coordinator when it is another instance: it verifies, and it knows what a commit waits for.
+   * Else null.
+   */
   get coordinator(): Progress | null {
     const coordinator = this.#parts.work()?.coordination
     if (!coordinator || coordinator.leading) return null
     return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
   }
 
-  /** How many instances of the sync are alive, this one among them, and how many were lost within the last day: later one is taken for gone. */
+  /**
+   * How many instances of the sync are alive, this one included, and how many were lost within the last day. Older ones
+   * are not counted.
+   */
   get instances(): { alive: number; lost: number } {
     const others = this.#seen.filter(({ id }) => id !== this.#parts.id)
     const lost = others.filter(({ alive, lastSeenSeconds }) => !alive && lastSeenSeconds < lostForSeconds)
@@ -121,7 +132,7 @@ export class HeartbeatPublisher {
         warnings.push(`a change of definitions waits for instance ${one.id}, which is paused; resume it`)
       } else if (holdsUp && one.progress.state === 'FAILED') {
         warnings.push(
-          `a change of definitions waits for instance ${one.id}, which has failed; mend the cause and resume it`,
+          `a change of definitions waits for instance ${one.id}, which has failed; fix the cause and resume it`,
         )
       }
     }
@@ -135,9 +146,9 @@ export class HeartbeatPublisher {
     return [...warnings, ...work.commit.warnings]
   }
 
-  /** Everybody, as last heard of; this instance as it is now. */
+  /** The other instances as of their last heartbeats, and this one as it is now. */
   async report(): Promise<InstancesReport> {
-    await this.#look().catch(() => {}) // what was seen last is better than nothing
+    await this.#readInstances().catch(() => {}) // otherwise the rows that were read last are reported
     const rows = this.#seen.filter(({ id }) => id !== this.#parts.id).map(rowOf)
     const work = this.#parts.work()
     if (work) rows.push(this.#own(work))
@@ -156,25 +167,25 @@ export class HeartbeatPublisher {
     }
   }
 
-  /** One beat at a time; what changes during one is told by the next. */
-  #beatSoon(): void {
+  /** Publishes one heartbeat at a time. The next one reports what changes in the meantime. */
+  #publishSoon(): void {
     if (this.#again) return
     this.#again = true
-    this.#beating = this.#beating.then(async () => {
+    this.#publishing = this.#publishing.then(async () => {
       this.#again = false
       const { monitor, onRetry } = this.#parts.context
       try {
-        await this.#beat()
+        await this.#publish()
         monitor.end(this.#key)
       } catch (error) {
-        const what = this.#parts.work()?.failureDetector ? 'reaching Redis' : 'telling the others how this instance is'
+        const what = this.#parts.work()?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
         monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
         onRetry?.(what, error)
       }
     })
   }
 
-  async #beat(): Promise<void> {
+  async #publish(): Promise<void> {
     const work = this.#parts.work()
     if (!work || this.#parts.context.signal.aborted) return
     const { coordinator, partitions, progress } = this.#own(work)
@@ -182,23 +193,23 @@ export class HeartbeatPublisher {
     const sentAt = hostClocks.now()
     await work.liveness.publish({ id, incarnation, coordinator, partitions, progress })
     work.failureDetector?.heard(sentAt)
-    await this.#look()
-    // Not awaited: while the destination is away these wait for it, and this instance must go on being heard of.
+    await this.#readInstances()
+    // Not awaited: these reads wait while the destination is unreachable, and heartbeats must continue.
     this.#aside ??= this.#reportOthers(work)
-      .catch((error) => this.#parts.context.onRetry?.('looking how far the others are', error))
+      .catch((error) => this.#parts.context.onRetry?.('reading the progress of the other instances', error))
       .finally(() => {
         this.#aside = null
       })
   }
 
   async #reportOthers(work: SyncWork): Promise<void> {
-    await work.figures.lookAround()
+    await work.figures.readOthers()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
     if (rests && this.#seen.length > 1) await work.figures.countCopied()
     await this.#countOrphaned(work)
   }
 
-  async #look(): Promise<void> {
+  async #readInstances(): Promise<void> {
     const work = this.#parts.work()
     if (work) this.#seen = await work.liveness.instances()
   }
@@ -206,18 +217,18 @@ export class HeartbeatPublisher {
   async #countOrphaned(work: SyncWork): Promise<void> {
     const alive = new Set(this.#seen.filter((one) => one.alive).map(({ id }) => id))
     if (!work.coordination.leading || this.#seen.length === alive.size) {
-      this.strandedBytes = 0
+      this.orphanedBytes = 0
       return
     }
-    let stranded = 0
-    for (const [id, bytes] of await work.figures.bytesByInstance()) if (!alive.has(id)) stranded += bytes
-    this.strandedBytes = stranded
+    let orphaned = 0
+    for (const [id, bytes] of await work.figures.bytesByInstance()) if (!alive.has(id)) orphaned += bytes
+    this.orphanedBytes = orphaned
   }
 }
 
 export function rowOf(one: SeenInstance): InstanceRow {
   const { collectionCopy } = one.progress
-  // Counted by the coordinator from now on.
+  // The coordinator reports the bytes that a lost instance copied.
   const copied = collectionCopy && !one.alive ? { ...collectionCopy, estimatedCopiedBytes: 0 } : collectionCopy
   return {
     mongosyncID: one.id,

@@ -15,27 +15,28 @@ import type { SyncWork } from './sync-work.ts'
 
 export interface InstanceActorsParts {
   work: () => SyncWork
-  /** Where this instance is in a commit. */
+  /** How far this instance is in a commit. */
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }
-  /** Resolves when everything that was left has ended. */
+  /** Resolves when all runs that were left have ended. */
   ended: () => Promise<unknown>
-  /** Resolves when what the machine has come to is stored. */
+  /** Resolves when the machine's context is stored. */
   storing: () => Promise<void>
   swapDirection: (left: AbortSignal) => Promise<void>
   report: (report: WorkerReport) => void
 }
 
-/** The instance machine with everything it invokes: which work each of its states is. */
+/** The instance machine with the actors that it invokes, which do the work of its states. */
 export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
-  const { work, ended, storing, swapDirection: turnAround, report } = parts
-  /** Once the machine has settled in the state that asks for it, which is stored a moment later. */
-  const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
-  /** What a state announces begins when that is stored: a restart must know what it may find done. */
+  const { work, ended, storing, swapDirection, report } = parts
+  /** Resolves when the machine has completed its transition, after which its context is being stored. */
+  const transitioned = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+  /** Runs a step after the context that announces it is stored, so that a restart knows what may already be done. */
   const onceStored = async (left: AbortSignal, step: () => Promise<void>): Promise<void> => {
-    await settled()
-    // An instance that was buried stores nothing before it has its lease again, by which its last life could write as well.
+    await transitioned()
+    // An evicted instance stores nothing before it has a lease again, and it takes one only after the work of its last
+    // lease term has ended.
     await ended()
     if (left.aborted) throw new StoppedError()
     await work().lead()
@@ -50,14 +51,14 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
       syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),
       undo: fromCallback(() => superviseRest({ ...parts, work: work(), report })),
       commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(work(), input, sendBack)),
-      metadataMove: fromPromise(({ signal }) => onceStored(signal, () => turnAround(signal))),
+      metadataMove: fromPromise(({ signal }) => onceStored(signal, () => swapDirection(signal))),
       hold: fromPromise(async () => {
-        await settled()
+        await transitioned()
         await ended()
         await work().hold()
       }),
       leave: fromPromise(async () => {
-        await settled()
+        await transitioned()
         await storing()
         await work().resign()
       }),

@@ -4,42 +4,45 @@ import { leaseMS } from '../mongo/lease-watch.ts'
 import type { SyncWork } from './sync-work.ts'
 
 /**
- * How long a command waits for the lease, in milliseconds: twice as long as a lease lasts, once for the time after which one that
- * nobody renews is free, and once for what was under way by it to end. It is less than the 30 s that a command to all instances is
- * waited for, so that the refusal is what is answered there.
+ * How long a command waits for the lease, ms: twice the duration of a lease. An unrenewed lease takes that duration to
+ * expire, and the work under it may take as long to end. The sum is less than the 30 s for which a command to all
+ * instances is waited for, so that the refusal is answered there.
  */
 const leasePatienceMS = 2 * leaseMS
 const askAgainMS = 200
 
 export interface LeasedSync {
-  /** Of the present direction: a reversal replaces it, and gives the former one's lease back for good. Null when there is no sync any more. */
+  /**
+   * The work of the current direction. A reversal replaces it, and gives the former one's lease back for good. Null
+   * when the sync no longer exists.
+   */
   work: () => SyncWork | null
-  /** Resolves when everything that was left has ended: no lease is taken before. */
+  /** Resolves when all runs that were left have ended. The lease is not taken before. */
   ended: () => Promise<unknown>
-  /** Throws where another process has the lease for good: it is not taken from that one. */
+  /** Throws when another process has taken the lease over: it is not taken back. */
   insist: () => void
 }
 
-/** How long one command waits for what can only be done by its instance's lease. After that it is refused. */
+/** Limits how long one command waits for work that requires its instance's lease. After that the command is refused. */
 export class LeasePatience {
   readonly #command: string
-  /** Aborted when it is over. */
+  /** Aborted when the time is over. */
   readonly signal = AbortSignal.timeout(leasePatienceMS)
 
-  /** @param command as the API calls it */
+  /** @param command the command's name in the API */
   constructor(command: string) {
     this.#command = command
   }
 
   /**
-   * Resolves when this process may write by its lease; takes the lease where it has none. Throws RefusedError ClusterUnreachable when
-   * the patience is over before: nothing was changed then.
+   * Resolves when this process may write under its lease; takes the lease if it has none. Throws RefusedError
+   * ClusterUnreachable when the time is over first: nothing was changed then.
    */
   async held({ work, ended, insist }: LeasedSync): Promise<void> {
     const take = async (): Promise<void> => {
       await ended()
       insist()
-      // What has ended may have been a reversal.
+      // Read `work` again, because a reversal may have replaced it.
       await work()?.hold()
     }
     const isDone = (): boolean => {
@@ -55,8 +58,8 @@ export class LeasePatience {
   }
 
   /**
-   * The same promise, for as long as the patience lasts.
-   * @param effect what is known then, for the refusal
+   * Waits for the promise until the time is over. Throws RefusedError ClusterUnreachable then.
+   * @param effect what the command has changed by then, as text for the refusal
    */
   async bounded<T>(waited: Promise<T>, effect: string): Promise<T> {
     const { signal } = this

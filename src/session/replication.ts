@@ -37,14 +37,14 @@ export interface ReplicationParts {
   coordination: Coordination
   store: SyncStore
   team: Peers
-  /** Resolves when changes may be applied: nothing of a commit stands in the way. */
+  /** Resolves when no commit prevents changes from being applied. */
   untilApplicable: () => Promise<void>
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
 }
 
-/** Everything that works on one sync between two pauses, built from what is stored. */
+/** The components that work on one sync between two pauses, built from the stored state. */
 export class Replication {
   readonly catalogue: Catalogue
   readonly commit: CommitParts
@@ -111,11 +111,11 @@ export class Replication {
     }
   }
 
-  /** What is stored, and where the destination has each collection now. */
+  /** Loads the stored state, and the current namespace of each collection on the destination. */
   async load(): Promise<this> {
     const { metadata } = this.#parts
     await this.#shared.load()
-    // Ascending also when the clock was set back since the last run.
+    // Orders must increase even when the clock was set back since the last run.
     const highestOrder = await metadata.tombstones.highestOrder()
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
     const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
@@ -125,12 +125,12 @@ export class Replication {
     return this
   }
 
-  /** Blocks the destination, creates every collection in its held-back form and stores the first position. */
+  /** Blocks the destination, creates every collection with its options deferred, and stores the first positions. */
   async initialise(): Promise<void> {
     const { destination, metadata, record, context } = this.#parts
     await this.#blockDestination()
     await metadata.createIndexes()
-    // A coordinator that has died may have begun it since this was loaded, and the source have renamed what it had created.
+    // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
     await this.#shared.lookAnew()
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
     for (const database of await databasesOf(this.commit)) {
@@ -140,8 +140,8 @@ export class Replication {
   }
 
   /**
-   * Takes back what a commit that is over had restored, and allowed: it may have died between the moment in which the destination
-   * was writable and the one in which that was stored.
+   * Undoes what an ended commit restored, and blocks the destination again: the coordinator may have died after it made
+   * the destination writable and before it stored that.
    */
   async holdBack(): Promise<void> {
     await this.#blockDestination()
@@ -154,14 +154,17 @@ export class Replication {
     await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   }
 
-  /** Reconciles from the source what a verdict found different: documents by identity, definitions by database. */
+  /**
+   * Reconciles from the source what a verdict found different: documents by identity, definitions by database. Returns
+   * how many documents were reconciled.
+   */
   async repair(store: VerificationStore): Promise<number> {
     const { source, metadata, context } = this.#parts
     const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
     return await repairDifferences({ ...this.commit, store, documents })
   }
 
-  /** After a reversal: makes the former source fit to be the destination. */
+  /** Prepares the former source as the destination after a reversal. */
   async adapt(): Promise<void> {
     const { source, metadata, record, context } = this.#parts
     await this.#shared.lookAnew()
@@ -180,7 +183,7 @@ export class Replication {
     return first
   }
 
-  /** Prepares both workers; neither runs yet. */
+  /** Builds both workers without starting them. */
   prepare(): void {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
@@ -228,16 +231,23 @@ export class Replication {
     })
   }
 
-  /** Before partitions are applied that were another's: what it recorded must not come after what is recorded from now on. */
+  /**
+   * Called before events of newly claimed partitions are applied: new tombstones must have higher orders than the
+   * former owner's.
+   */
   async #reloadClaimed(): Promise<void> {
-    // Whoever allows writes owns all partitions until that is recorded: seen open after the claim, it stays so while they are here.
+    // A coordinator that enables writes owns all partitions until the decision is stored. If changes may be applied
+    // after the claim, they therefore stay applicable while this instance owns these partitions.
     await this.#parts.untilApplicable()
     await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
     this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())
   }
 
-  /** Applies events until drained, and beside that does the coordinator's part in every barrier if this is it. */
+  /**
+   * Applies events until drained. In parallel, if this instance coordinates, it does the coordinator's work at every
+   * barrier.
+   */
   async applyEvents(): Promise<void> {
     const { events } = this
     if (!events) throw new FatalError('InternalError', 'events are to be applied before they were prepared')
@@ -258,12 +268,12 @@ export class Replication {
     if (failure && !(failure instanceof StoppedError)) throw failure
   }
 
-  /** Takes what this instance has copied from what is stored. */
+  /** Reads from the stored segments how much this instance has copied. */
   countCopied(): Promise<void> {
     return this.#shared.countCopied()
   }
 
-  /** Partitions that hold up a change of definitions. */
+  /** Partitions for which a change of definitions waits. */
   get barrierWaitsFor(): number[] {
     return this.#follower.barrierWaitsFor
   }

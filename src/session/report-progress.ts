@@ -21,7 +21,7 @@ export function publicState(snapshot: InstanceSnapshot): PublicState {
   return publicStates.find((state) => snapshot.hasTag(state)) ?? 'IDLE'
 }
 
-/** Every field null but `state` and `canCommit`, as the contract has it for IDLE. */
+/** In IDLE every field but `state` and `canCommit` is null, as the contract requires. */
 export const idleProgress: Progress = {
   state: 'IDLE',
   canCommit: false,
@@ -38,7 +38,7 @@ export const idleProgress: Progress = {
 
 export interface ProgressSources {
   snapshot: InstanceSnapshot
-  /** The context as stored: `canWrite` is shown only once a crash cannot take it back. */
+  /** The stored context: `canWrite` is shown only once it is stored, so that a crash cannot undo it. */
   stored: Pick<InstanceContext, 'canWrite'> | null
   work: SyncWork
   record: SyncRecord
@@ -47,16 +47,16 @@ export interface ProgressSources {
   mongosyncID: string
   retrying: { what: string; since: string } | undefined
   warnings: string[]
-  /** Instances of the sync that are alive, and lost ones. */
+  /** Number of live and of lost instances of the sync. */
   instances: { alive: number; lost: number }
-  /** Bytes copied by lost instances, when this one counts them. */
-  strandedBytes: number
+  /** Bytes copied by lost instances, if this instance is the one that reports them; else 0. */
+  orphanedBytes: number
   throttle: Pick<Throttle, 'isActive' | 'report'>
   /** The coordinator's progress, when this instance does not coordinate. */
   coordinator: Progress | null
 }
 
-/** The contract's progress object; pure but for the figures it is given. */
+/** Builds the contract's progress object from the given figures. */
 export function reportProgress(sources: ProgressSources): Progress {
   const { snapshot, stored, work, record, addresses } = sources
   const state = publicState(snapshot)
@@ -66,7 +66,7 @@ export function reportProgress(sources: ProgressSources): Progress {
   return {
     state,
     canCommit: snapshot.hasTag('canCommit') && refusalOfCommit({ ...sources, lagTimeSeconds }) === null,
-    // The context turns with the direction; what is stored of it follows a moment later.
+    // A reversal changes the context at once and the stored context a moment later, so both must show it.
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
     lagTimeSeconds,
@@ -102,17 +102,20 @@ function lagOf(state: PublicState, { work, sourceLatest }: ProgressSources): num
   return Math.max(0, secondsOf(sourceLatest) - secondsOf(work.figures.appliedTime))
 }
 
-/** What a commit would take or will still take, and what the last rehearsal took. */
+/** Estimates how long a commit would take or will still take, and reports the last rehearsal. */
 function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 'commit' | 'lastRehearsal'> {
   const { snapshot, work, coordinator } = sources
   const { lastRehearsal } = work.team.sync.context
   const isAhead = snapshot.hasTag('canCommit') || (state === 'COMMITTING' && !snapshot.context.decided)
-  // An instance that does not coordinate knows its own share alone.
+  // An instance that does not coordinate knows only its own share.
   const commit = coordinator ? coordinator.commit : estimateCommit(commitFigures(work, lagOf(state, sources)))
   return { ...(isAhead && commit ? { commit } : {}), ...(lastRehearsal ? { lastRehearsal } : {}) }
 }
 
-/** How long the stream could stand still, once the oplog has been full; and early, that it is not long. */
+/**
+ * How long event application could pause before the oplog overtakes it (known once the oplog was full), and a warning
+ * when short.
+ */
 function oplogOf(
   state: PublicState,
   sources: ProgressSources,
@@ -123,9 +126,7 @@ function oplogOf(
   const short =
     left === null || left >= oplogWindowMinSeconds
       ? []
-      : [
-          `the oplog of the source overtakes this sync when it stands still for ${describeOplogTime(left)}; make it larger`,
-        ]
+      : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(left)}; enlarge the oplog`]
   const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short]
   return {
     ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
@@ -133,12 +134,15 @@ function oplogOf(
   }
 }
 
-/** Until the destination is open to users the sync has to go on from its position; also, and all the more, while it stands still. */
+/**
+ * Until users may write on the destination, the sync must be able to continue from its position, also while it is
+ * stopped.
+ */
 function oplogMatters(state: PublicState, { snapshot }: ProgressSources): boolean {
   return ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED'].includes(state) && !snapshot.context.canWrite
 }
 
-/** What the metrics show and progress does not. */
+/** Figures for the metrics. */
 function alertsOf(state: PublicState, sources: ProgressSources): Partial<Progress> {
   const { oplogVisible, mismatches, differingDocuments } = sources.work.alerts
   return {
@@ -157,12 +161,12 @@ function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration)
 }
 
 /**
- * 0 of 1 until the copy begins; never more copied than there is. At the end what all instances copied adds up to the total;
- * what lost ones had copied counts with the coordinator.
+ * Reports 0 of 1 bytes until the copy begins, and never more copied bytes than the total. At the end, the bytes of all
+ * instances add up to the total. The coordinator includes the bytes of lost instances.
  */
 function copyOf(
   context: InstanceContext,
-  { work, strandedBytes }: ProgressSources,
+  { work, orphanedBytes: strandedBytes }: ProgressSources,
 ): NonNullable<Progress['collectionCopy']> {
   const { total, copied, begun } = work.figures.copyBytes
   const own = copied + strandedBytes

@@ -11,13 +11,16 @@ export interface SharedReplicationParts extends Omit<ReplicationParts, 'untilApp
   runs: WorkRuns
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   lead: () => Promise<void>
-  /** The present replication is about to be left. */
+  /** Called before the current replication is left. */
   leaving: () => void
-  /** Throws where another instance has reversed the sync. */
+  /** Throws when another instance has reversed the sync. */
   insistOnRecord: () => Promise<void>
 }
 
-/** The replication that the copy and the application of events share while the machine replicates, and the one loaded last. */
+/**
+ * The replication that collection copy and event application share while the machine replicates, and the one that was
+ * loaded last.
+ */
 export class SharedReplication {
   readonly #parts: SharedReplicationParts
   readonly #heartbeat: Heartbeat
@@ -34,17 +37,17 @@ export class SharedReplication {
     return this.#replication !== null
   }
 
-  /** Resolves when what a former commit had changed is undone and both workers may begin. */
+  /** Resolves when the changes of a former commit are undone and both workers may begin. */
   async whenOpen(): Promise<void> {
     await this.#replication
   }
 
-  /** What was loaded last, whether or not it is under way. */
+  /** The replication that was loaded last, whether or not it is running. */
   get latest(): Replication | null {
     return this.#latest
   }
 
-  /** What is under way now: null until the former one has ended and this one may begin. */
+  /** The replication that is running; null until the former one has ended and this one may begin. */
   get present(): Replication | null {
     return this.#present
   }
@@ -57,7 +60,8 @@ export class SharedReplication {
 
   async #open(): Promise<Replication> {
     const { coordination, runs } = this.#parts
-    // Before anything is awaited: once this replication is left, its own workers, which wait for it, are among what has to end.
+    // Read before the first await: once this replication is left, `ended` also waits for its own workers, which wait
+    // for this.
     const { ended } = runs
     await ended
     runs.renew()
@@ -75,14 +79,15 @@ export class SharedReplication {
   }
 
   /**
-   * Resolves when changes may be applied. Where this instance coordinates, what a commit had prepared is deferred again before: also
-   * where it is only on its way to the commit point, if this instance begins anew, for the source may have been written since.
+   * Resolves when changes may be applied. If this instance coordinates, it first has the commit's preparation undone.
+   * @param restarts true when this instance starts again: then a commit that has not yet applied all changes starts
+   * again too, because the source may have been written since
    */
-  async #untilApplicable(anew: boolean, signal: AbortSignal): Promise<void> {
+  async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<void> {
     const { team, coordination } = this.#parts
     for (;;) {
       const sync = await team.load()
-      if (sync.hasTag('applicable') && !(anew && coordination.leading)) return
+      if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
         const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
@@ -102,18 +107,18 @@ export class SharedReplication {
     return blocked === false
   }
 
-  /** Users may write on the source again, where a commit had blocked it. May be repeated. */
+  /** Enables user writes on the source again, if a commit blocked them. May be repeated. */
   unblockSource(signal: AbortSignal): Promise<void> {
     const { source, destination, record, context } = this.#parts
     return unblockSource(source, destination, record.configuration, { ...context, signal: until(context, signal) })
   }
 
-  /** A worker's run belongs to the present replication until it leaves. */
+  /** Adds a worker's run to the current replication. */
   joined(run: Promise<unknown>): void {
     this.#parts.runs.joined(run)
   }
 
-  /** The machine has left the state that replicates: whatever still runs is stopped, and awaited before anything new. */
+  /** The machine has left the replicating state: stops all runs, which are awaited before new ones begin. */
   left(): void {
     const { coordination, runs } = this.#parts
     if (!this.#replication) return
@@ -128,7 +133,10 @@ export class SharedReplication {
     })
   }
 
-  /** @param current what is loaded is what a commit works on; else it only gives figures where nothing else does */
+  /**
+   * @param current true: a commit works on the loaded replication; false: it only provides figures when none was loaded
+   * before
+   */
   async load(current = true): Promise<Replication> {
     const { context, runs } = this.#parts
     if (context.signal.aborted) throw new StoppedError()
@@ -138,7 +146,7 @@ export class SharedReplication {
     return loaded
   }
 
-  /** As stored now, for work that is neither the present replication's nor a commit's. */
+  /** Loads the stored state for work that belongs neither to the current replication nor to a commit. */
   read(signal: AbortSignal): Promise<Replication> {
     return this.#load(until(this.#parts.context, signal))
   }

@@ -24,7 +24,7 @@ import { Selection } from '../mongo/selection.ts'
 
 export type CheckedStart = CheckedClusters['facts']
 
-/** What can refuse a start, in the order in which start looks: the first error is its answer. */
+/** Checks that can refuse a start, in the order in which start runs them. Start answers with the first error. */
 const refusing: Check[] = [
   checkOptions,
   checkPrivileges,
@@ -47,16 +47,16 @@ const refusing: Check[] = [
   },
 ]
 
-/** What an operator should know before he starts; it refuses nothing. */
+/** Checks that only inform the operator before a start. They refuse nothing. */
 const advising: Check[] = [checkReleases, checkShards, checkDuplicateIds, checkDisk, checkOplogWindow, checkClocks]
 
-/** Refuses a start by the first error there is, naming the reason and the remedy. Reads only; throws RefusedError. */
+/** Throws RefusedError with the reason and the remedy of the first error that a check finds. It only reads. */
 export async function checkStart(
   configuration: StartConfiguration,
   source: Cluster,
   destination: Cluster,
 ): Promise<CheckedStart> {
-  const clusters = await look(configuration, source, destination)
+  const clusters = await readClusters(configuration, source, destination)
   for (const check of refusing) {
     const error = (await findingsOf(() => check(clusters))).find(({ severity }) => severity === 'error')
     if (error) throw toRefusal(error)
@@ -64,16 +64,17 @@ export async function checkStart(
   return clusters.facts
 }
 
-/** Everything that all checks find, at once. Reads only; throws RefusedError ClusterUnreachable. */
+/** Returns the findings of all checks. It only reads; throws RefusedError ClusterUnreachable. */
 export async function findEverything(
   configuration: StartConfiguration,
   source: Cluster,
   destination: Cluster,
 ): Promise<Finding[]> {
-  const clusters = await look(configuration, source, destination)
+  const clusters = await readClusters(configuration, source, destination)
   const findings: Finding[] = []
   for (const check of [...refusing, ...advising]) findings.push(...(await findingsOf(() => check(clusters))))
-  // What a look was refused for is among the privileges that are missing anyway.
+  // Other checks may fail because of missing privileges. Their findings are dropped, since the check of privileges
+  // names them all.
   const [lacking] = findings.filter(({ name }) => name === 'MissingPrivileges')
   const known = await findingsOf(() => checkPrivileges(clusters))
   return known.length === 0 || !lacking
@@ -81,7 +82,7 @@ export async function findEverything(
     : [...known, ...findings.filter(({ name }) => name !== 'MissingPrivileges')]
 }
 
-async function look(
+async function readClusters(
   configuration: StartConfiguration,
   source: Cluster,
   destination: Cluster,
@@ -90,7 +91,7 @@ async function look(
   return { configuration, source, destination, facts, selection: new Selection(source, configuration) }
 }
 
-/** What is not selected may stand there, and stays. */
+/** Collections that are not selected may exist on the destination, and remain there. */
 async function refuseNonEmpty(destination: Cluster, selection: Selection): Promise<void> {
   for (const database of await selection.databases(await listDatabases(destination))) {
     const listed = await selection.among(database, await listCollections(destination, database))

@@ -7,7 +7,7 @@ import { type InstanceSnapshot, publicState } from './report-progress.ts'
 
 const reportMS = 60_000
 
-/** What the log tells of an instance as a whole: the states it comes to, what ended a sync, and every minute how far it is. */
+/** Logs each state of an instance, the failure that ended a sync, and the progress once a minute. */
 export class StateLog {
   readonly #journal: Journal
   readonly #retrying: () => string | undefined
@@ -15,23 +15,23 @@ export class StateLog {
   #path = ''
   /** The state of the sync as a whole, as this instance knows it. */
   #sync: string | null = null
-  #told: string | null = null
+  #loggedSync: string | null = null
 
-  /** @param retrying what is being tried again now */
+  /** @param retrying names the operation that is being retried now */
   constructor(journal: Journal, retrying: () => string | undefined) {
     this.#journal = journal
     this.#retrying = retrying
   }
 
-  /** Returns the state where it is another one than before. */
+  /** Logs what has changed. Returns the public state if it differs from the previous one, else null. */
   told(snapshot: InstanceSnapshot): PublicState | null {
     const during = this.#path
     const state = publicState(snapshot)
     const sync = this.#sync
     this.#path = pathOf(snapshot)
     this.#sync = snapshot.context.sync?.state ?? null
-    if (this.#sync && this.#sync !== this.#told) {
-      this.#told = this.#sync
+    if (this.#sync && this.#sync !== this.#loggedSync) {
+      this.#loggedSync = this.#sync
       this.#journal('sync', { state: this.#sync })
     }
     if (state === this.#state) return null
@@ -51,7 +51,7 @@ export class StateLog {
     return state
   }
 
-  /** Begins the report of each minute; disposing of it ends it. Nothing is reported before there is a sync. */
+  /** Starts the report every minute; disposing of the result ends it. Nothing is reported before the sync exists. */
   reporting(progress: () => Progress): Disposable {
     const timer = setInterval(() => {
       const now = progress()
@@ -62,7 +62,7 @@ export class StateLog {
   }
 }
 
-/** Figures and short texts, each by the name that `progress` has for it. */
+/** Figures and short texts, under the names that `progress` uses. */
 function summaryOf(progress: Progress): Record<string, unknown> {
   const { state, info, canCommit, lagTimeSeconds, totalEventsApplied, collectionCopy, verification } = progress
   const { coordinatorID, retrying, oplogSecondsRemaining, warnings = [] } = progress

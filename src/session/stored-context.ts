@@ -8,24 +8,25 @@ type StorableContext = Omit<InstanceContext, 'sync'>
 export interface StoredContextParts {
   /** mongosyncID. */
   id: string
-  /** Of the present direction; null before there is a sync. */
+  /** Metadata of the current direction; null before the sync exists. */
   metadata: () => Metadata | null
-  /** The present life of the lease by which it is stored: aborted when that is over. Null without the lease. */
-  life: () => AbortSignal | null
+  /** The current lease term under which the context is stored: aborted when the term ends. Null without the lease. */
+  leaseTerm: () => AbortSignal | null
   /** Aborted when the process stops. */
   stopped: AbortSignal
   onFailure: (failure: Failure) => void
 }
 
 /**
- * What must survive of the instance machine. What is stored is what a restart goes on from. It is stored by the lease of that moment: where
- * one life of it ends first, by the next one, and by none where another process has the lease now.
+ * Stores the context of the instance machine, from which a restart continues. Each write is made under the current
+ * lease term. If the term ends first, the next one repeats the write; if another process holds the lease, nothing is
+ * written.
  */
 export class StoredContext {
   readonly #parts: StoredContextParts
   #latest: StorableContext | null = null
   #storing: Promise<void> = Promise.resolve()
-  /** Another process stores in this one's place: what has happened here is not to be stored any more. */
+  /** Another process holds the lease and stores its own context, so this one stores nothing more. */
   #isOver = false
   #woken = deferred<void>()
 
@@ -34,29 +35,29 @@ export class StoredContext {
     parts.stopped.addEventListener('abort', () => this.wake(), { once: true })
   }
 
-  /** As it is known to be stored. */
+  /** The context that is known to be stored. */
   get latest(): StorableContext | null {
     return this.#latest
   }
 
-  /** Resolves when everything that was to be stored by now is, or never will be. */
+  /** Resolves when every context given to `store` so far is stored, or never will be. */
   get storing(): Promise<void> {
     return this.#storing
   }
 
-  /** A life of the lease begins. */
+  /** Called when a lease term begins. */
   begin(): void {
     this.#isOver = false
     this.wake()
   }
 
-  /** There is another sync to store, or none. */
+  /** Wakes waiting writes, for example when the sync was replaced or removed. */
   wake(): void {
     this.#woken.resolve()
     this.#woken = deferred()
   }
 
-  /** Another process has the lease: nothing more is stored, unless this one takes it again. */
+  /** Called when another process took the lease: nothing more is stored until this process takes the lease again. */
   end(): void {
     this.#isOver = true
     this.wake()
@@ -67,10 +68,10 @@ export class StoredContext {
     return (stored?.get(this.#parts.id) as InstanceContext | undefined) ?? null
   }
 
-  /** This is what a predecessor has stored, and this instance goes on from. */
+  /** Sets the context that a predecessor stored and from which this instance continues. */
   restored(context: InstanceContext | null): void {
-    // Completed as the machine completes it: what an earlier release stored is the same, and an instance that is committed holds no lease
-    // to store what was added since.
+    // Completed as the machine completes it, so that a context of an earlier release compares equal: a committed
+    // instance holds no lease to store the fields that were added since.
     this.#latest = context && storable(completed(context))
   }
 
@@ -80,11 +81,11 @@ export class StoredContext {
     const metadata = this.#parts.metadata()
     if (!metadata) return
     this.#storing = this.#storing.then(async () => {
-      // By value: the machine copies the context it is given, and a committed instance holds no lease to write by.
+      // Compared by value: the machine copies its context, and a committed instance holds no lease to write under.
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return
-      // It is stored with the next thing that happens: nothing is held back until then.
+      // Without a lease, changed limits alone are not waited for. They are stored with the next other change.
       const asStored = { ...context, limits: this.#latest?.limits }
-      if (!this.#parts.life() && JSON.stringify(asStored) === JSON.stringify(this.#latest)) return
+      if (!this.#parts.leaseTerm() && JSON.stringify(asStored) === JSON.stringify(this.#latest)) return
       try {
         if (await this.#save(metadata, context)) this.#latest = context
       } catch (error) {
@@ -93,20 +94,20 @@ export class StoredContext {
     })
   }
 
-  /** False when it is no longer to be stored. */
+  /** False when the context is no longer to be stored. */
   async #save(metadata: Metadata, context: StorableContext): Promise<boolean> {
     const { id, stopped } = this.#parts
     while (!this.#isOver && !stopped.aborted && this.#parts.metadata() === metadata) {
       const woken = this.#woken.promise
-      const life = this.#parts.life()
+      const leaseTerm = this.#parts.leaseTerm()
       try {
-        if (life) {
-          await metadata.saveInstance(id, context, life)
+        if (leaseTerm) {
+          await metadata.saveInstance(id, context, leaseTerm)
           return true
         }
         await woken
       } catch (error) {
-        // That life is over. What was stored meanwhile is stored again by the next one.
+        // That lease term is over. The next one repeats the write, even if it was applied.
         if (!(error instanceof StoppedError)) throw error
       }
     }

@@ -5,34 +5,34 @@ import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncWork } from './sync-work.ts'
 
-/** The workers that the machine invokes for as long as a state lasts: they run, obey orders and report. */
+/** The workers that the machine invokes as long as a state lasts: they run, follow orders and report. */
 
 const watchAgainMS = 500
 
 type Report = (report: WorkerReport) => void
 type Receive = (listener: (order: WorkerOrder) => void) => void
 
-/** Runs the collection copy for as long as the machine replicates and reports its end. */
+/** Runs the collection copy as long as the machine replicates, and reports its end. */
 export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive): () => void {
   let completed = false
-  let drainAsked = false
+  let drainRequested = false
   let begun = false
   const replication = work.replication.open()
   const run = replication.then(async ({ copy }) => {
-    // Told to drain before it could begin, it has said that it has.
-    if (drainAsked) return
+    // A drain that was requested before the copy began is already reported.
+    if (drainRequested) return
     begun = true
     completed = (await copy?.run()) ?? false
     if (completed) {
       work.verification.copied()
       sendBack({ type: 'copy.completed' })
     }
-    if (drainAsked) sendBack({ type: 'copy.drained' })
+    if (drainRequested) sendBack({ type: 'copy.drained' })
   })
   work.replication.joined(run)
-  run.catch((error) => tell(work, error, sendBack))
+  run.catch((error) => reportFailure(work, error, sendBack))
   receive(() => {
-    drainAsked = true
+    drainRequested = true
     if (completed || !begun) sendBack({ type: 'copy.drained' })
     else replication.then(({ copy }) => copy?.drain()).catch(() => {})
   })
@@ -42,7 +42,7 @@ export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive
   }
 }
 
-/** Runs the event application for as long as the machine replicates and reports when it has drained. */
+/** Runs event application as long as the machine replicates, and reports when it has drained. */
 export function superviseEvents(work: SyncWork, sendBack: Report, receive: Receive): () => void {
   let commitPoint: bigint | null = null
   let [begun, drained] = [false, false]
@@ -54,11 +54,11 @@ export function superviseEvents(work: SyncWork, sendBack: Report, receive: Recei
     sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
   })
   work.replication.joined(run)
-  run.catch((error) => tell(work, error, sendBack))
+  run.catch((error) => reportFailure(work, error, sendBack))
   receive((order) => {
     if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
     else if (!begun) {
-      // What stands in the way of a commit that has failed may stand there for long, and a pause does not wait for it.
+      // A failed commit may prevent event application for a long time, and a pause must not wait for that.
       drained = true
       return sendBack({ type: 'events.drained' })
     }
@@ -72,7 +72,7 @@ export function superviseEvents(work: SyncWork, sendBack: Report, receive: Recei
   }
 }
 
-/** Beside a commit that can still be aborted: aborts it for all when its time is over. */
+/** Aborts a commit that can still be aborted, for all instances, when its time is over. */
 export function superviseDeadline(work: SyncWork, input: DeadlineInput, sendBack: Report): () => void {
   const { abortsBefore, commitUntil, failure } = input
   if (commitUntil === null) return () => {}
@@ -81,20 +81,20 @@ export function superviseDeadline(work: SyncWork, input: DeadlineInput, sendBack
       ? `it had failed with ${failure.error}: ${failure.errorDescription}`
       : `it waited for ${work.commit.waitingFor}`
     const reason = `the commit was aborted by its maxSeconds: ${why}`
-    work.team.abort(abortsBefore, { reason }).catch((error) => tell(work, error, sendBack))
+    work.team.abort(abortsBefore, { reason }).catch((error) => reportFailure(work, error, sendBack))
   }
   const timer = setTimeout(expire, Math.max(0, commitUntil - Date.now()))
   return () => clearTimeout(timer)
 }
 
-/** Follows the sync as a whole, and does the coordinator's part in it. */
+/** Follows the sync as a whole, and does the coordinator's work in it. */
 export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watching: boolean): () => void {
   const { work } = parts
   const left = new AbortController()
   const report: Report = (what) => {
     if (!left.signal.aborted) parts.report(what)
   }
-  const onFault = (error: unknown): void => void tell(work, error, report)
+  const onFault = (error: unknown): void => void reportFailure(work, error, report)
   const follower = new SyncFollower({ ...parts, report, onFault }, left.signal)
   const run = watching ? again(() => follower.watch(), left.signal) : follower.run()
   run.catch((error) => {
@@ -103,7 +103,7 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
   return () => left.abort()
 }
 
-/** For an instance that rests: undoes an aborted commit where no other instance would. */
+/** Undoes an aborted commit while this instance rests, if no other instance would. */
 export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
   const { context } = parts.work
   const left = new AbortController()
@@ -121,7 +121,10 @@ export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
   }
 }
 
-/** The lease may be lost, and is taken again by what the machine does then. */
+/**
+ * Repeats the work when the lease was lost; the machine takes the lease again. Other errors go to `onFault`, or are
+ * thrown.
+ */
 async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (error: unknown) => void): Promise<void> {
   while (!left.aborted) {
     try {
@@ -136,16 +139,19 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
   }
 }
 
-/** The embedded verifier, for as long as there is a sync to verify. */
+/** Runs the embedded verifier as long as there is a sync to verify. */
 export function superviseVerification(work: SyncWork, sendBack: Report): () => void {
   const stopped = new AbortController()
   const run = work.verify((what) => sendBack({ type: `verification.${what}` }), stopped.signal)
-  run.catch((error) => tell(work, error, sendBack))
+  run.catch((error) => reportFailure(work, error, sendBack))
   return () => stopped.abort()
 }
 
-/** A failure that only says that this instance was taken over is told by the loss of its lease, which asks for something else. */
-async function tell(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
+/**
+ * Reports a failure. A failure that only shows that this instance was replaced is not reported, because the loss of the
+ * lease, which requires another reaction, is reported separately.
+ */
+async function reportFailure(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
   if (error instanceof StoppedError) return
   if (error instanceof FatalError && error.failure === 'LeaseLost') {
     await work.lease.verify()

@@ -9,11 +9,11 @@ import { VerificationStore } from '../mongo/verification-store.ts'
 import { moveMetadata, turnRecord } from '../reverse/move-metadata.ts'
 import type { SyncWork } from './sync-work.ts'
 
-const turnPollMS = 200
+const swapPollMS = 200
 
 export interface SwapDirectionParts {
   clusters: Record<ClusterName, Cluster>
-  /** The work in the direction that ends here, and where it is stored. */
+  /** The work in the direction that ends, and its metadata. */
   former: SyncWork
   from: Metadata
   prepare: (record: SyncRecord) => { work: SyncWork; metadata: Metadata }
@@ -25,8 +25,8 @@ export interface SwapDirectionParts {
 }
 
 /**
- * Both leases are held while what is stored moves; from then on the new direction's work is this instance's. The former
- * direction's is closed then.
+ * Moves the metadata to the new destination and returns the work of the new direction. Both leases are held during the
+ * move. The work of the former direction is closed afterwards. Throws StoppedError when `left` is aborted.
  */
 export async function swapDirection(
   parts: SwapDirectionParts,
@@ -36,7 +36,8 @@ export async function swapDirection(
   const turned = turnRecord(former.record, await from.loadPosition('reverse'))
   const { work, metadata } = parts.prepare(turned)
   const destination = parts.clusters[turned.configuration.destination]
-  // Whoever moves leads the former direction; with that lease lost, another may have moved, and be at work already.
+  // The instance that moves the metadata coordinates the former direction. If it loses that lease, another instance may
+  // have moved the metadata and may already be at work.
   destination.fence = () => {
     former.lease.fence()
     work.lease.fence()
@@ -48,25 +49,25 @@ export async function swapDirection(
   try {
     await former.lead()
     await work.lease.acquire()
-    // One moves what is stored, when all have come to this point; the others wait for the new record.
+    // The coordinator moves the metadata when all instances are REVERSING; the others wait for the new record.
     while ((await metadata.loadSync())?.generation !== turned.generation) {
       const mayMove = (await former.team.allAre('REVERSING')) && former.coordination.leading
       if (mayMove) {
         await from.announceMove(turned)
         await former.team.report({ type: 'reversal.begun' })
         await moveMetadata({ from, to, sync, verified, turned, id, context: instance, atStep })
-      } else await Promise.race([former.coordination.changed(), sleep(turnPollMS, undefined, { ref: false })])
+      } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
       if (whileHere.signal.aborted) throw new StoppedError()
     }
     destination.fence = () => work.lease.fence()
-    await work.look()
+    await work.loadFigures()
     if (left.aborted) throw new StoppedError()
   } catch (error) {
     await work.close()
     throw error
   }
   await former.close()
-  // From here on the new direction's lease is what allows writes on either cluster.
+  // From here on, writes on both clusters are fenced by the lease of the new direction.
   const source = parts.clusters[turned.configuration.source]
   source.fence = () => work.lease.fence()
   source.sessions = null

@@ -7,7 +7,10 @@ import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { SyncWork } from './sync-work.ts'
 
-/** Where an instance is in a commit: it has got the commit; all changes up to the commit point are applied here. */
+/**
+ * How far an instance is in a commit. `committing`: it has received the commit. `arrived`: it has applied all changes
+ * up to the commit timestamp. Null: it takes part in no commit.
+ */
 export type CommitPart = 'committing' | 'arrived' | null
 
 export interface SyncFollowerParts {
@@ -15,24 +18,26 @@ export interface SyncFollowerParts {
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }
-  /** Resolves when everything that was left has ended. */
+  /** Resolves when all runs that were left have ended. */
   ended: () => Promise<unknown>
-  /** Resolves when what the instance has come to is stored. */
+  /** Resolves when the instance's context is stored. */
   storing: () => Promise<void>
   report: (report: WorkerReport) => void
-  /** What ends a step unforeseen. */
+  /** Called with an error that ended a step. */
   onFault: (error: unknown) => void
 }
 
-/** Does what the coordinator has to do at a step; resolves with its report. Told to stop by the signal, it rejects with StoppedError. */
+/**
+ * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `left` is aborted.
+ */
 export type StepWork = (left: AbortSignal) => Promise<CoordinatorReport>
 
-/** So often an instance that rests, and coordinates, looks whether there is a commit to undo. */
+/** How often a coordinator that rests checks whether a commit has to be undone, ms. */
 const restMS = 500
-/** After a step that failed it waits twice as long each time, up to this. */
+/** The interval doubles after each failed step, up to this, ms. */
 const restMaxMS = 30_000
 
-/** The part of a commit in which the coordinator's own instance has to be before it begins a step. */
+/** How far the coordinator's own instance must be in the commit before a step begins. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
   gather: 'committing',
   takePoint: 'committing',
@@ -45,17 +50,18 @@ const needs: Partial<Record<SyncStep, CommitPart>> = {
 }
 
 /**
- * Follows the sync machine's stored state for one instance: tells the instance's machine, and does, one at a time, the steps that
- * the state names while this instance coordinates. A step is told to stop when the state has left it.
+ * Follows the sync machine's stored state for one instance. It reports the state to the instance machine. While this
+ * instance coordinates, it also does the steps that the state names, one at a time. A step is stopped when the state
+ * has left it.
  */
 export class SyncFollower {
   readonly #parts: SyncFollowerParts
   readonly #left: AbortSignal
   #step: { key: string; left: AbortController } | null = null
   #wake = deferred<void>()
-  /** Failures of commits that this instance had no part in, or knows of. */
+  /** Number of failed commit attempts that this instance had already read; null before the first read. */
   #failures: number | null = null
-  /** Steps that failed one after another. */
+  /** Number of steps that failed in a row. */
   #faults = 0
 
   constructor(parts: SyncFollowerParts, left: AbortSignal) {
@@ -64,11 +70,11 @@ export class SyncFollower {
     left.addEventListener('abort', () => this.#step?.left.abort(), { once: true })
   }
 
-  /** Until left. Rejects with StoppedError when the lease is lost. */
+  /** Runs until left. Rejects with StoppedError when the lease is lost. */
   async run(): Promise<void> {
     const { work, ended } = this.#parts
     await new Promise((resolve) => setImmediate(resolve))
-    // A lease that was lost is not taken again before everything has ended by which its last term could write as well.
+    // A lost lease is not taken again before all work that could write under its last term has ended.
     if (!work.lease.held) await ended()
     if (this.#left.aborted) return
     await work.lead()
@@ -76,26 +82,27 @@ export class SyncFollower {
       this.#wake = deferred()
       const sync = await work.team.load()
       if (this.#left.aborted) return
-      this.#tell()
+      this.#reportState()
       await this.#coordinate(sync)
       await Promise.race([work.team.wait(this.#left), this.#wake.promise])
     }
   }
 
-  /** Only tells; for an instance that has failed. */
+  /** Only reports the state; used by an instance that has failed. */
   async watch(): Promise<void> {
     const { team } = this.#parts.work
     while (!this.#left.aborted) {
       await team.load()
       if (this.#left.aborted) return
-      this.#tell()
+      this.#reportState()
       await team.wait(this.#left)
     }
   }
 
   /**
-   * Undoes an aborted commit, whose users wait for the source, also for an instance that is paused or has failed: it coordinates only
-   * where no other is at work. After a fault the same begins again. `idle` is called while there is nothing to undo.
+   * Undoes an aborted commit while this instance is paused or has failed, because users wait for the source. Such an
+   * instance coordinates only when no other is at work. A step that failed is repeated. `idle` is called while there is
+   * nothing to undo.
    */
   async rest(idle: () => void): Promise<void> {
     const { coordination, team } = this.#parts.work
@@ -110,7 +117,7 @@ export class SyncFollower {
     }
   }
 
-  #tell(): void {
+  #reportState(): void {
     const { work, report, part } = this.#parts
     const { view } = work.team
     report({ type: 'sync.seen', sync: view })
@@ -126,14 +133,14 @@ export class SyncFollower {
     if (this.#left.aborted) return
     if (!coordination.leading) {
       this.#step?.left.abort()
-      // Nothing is applied here any more; the instance that finishes the commit takes all of it.
+      // This instance no longer applies events, and the coordinator needs all partitions to finish the commit.
       if (part() === 'arrived' && coordination.held.size > 0) await work.yieldAll()
       if (part() === 'committing' && sync.matches({ committing: 'gathering' })) await team.allAre('COMMITTING')
       return
     }
     const current = await team.elected()
     const { term, attempt, aborts } = current.context
-    // Another instance has been elected since.
+    // Another instance was elected in the meantime.
     if (this.#left.aborted || term !== team.worked.term) return
     const { abortsBefore, dryRun } = asked()
     if (part() === 'committing' && current.matches('replicating') && aborts === abortsBefore) {
@@ -154,17 +161,18 @@ export class SyncFollower {
     const left = new AbortController()
     this.#step = { key, left }
     const run = async (): Promise<void> => {
-      // A restart must know what it may find done.
+      // The context is stored first, so that a restart knows what may already be done.
       await storing()
       if (left.signal.aborted) return
       const report = await work.steps[name](left.signal)
-      // Also where it has been told to stop meanwhile: the stored state decides whether this still counts.
+      // Reported even if the step was stopped in the meantime: the stored state decides whether the report takes
+      // effect.
       await team.report(report, worked)
       this.#faults = 0
     }
     run()
       .catch((error) => {
-        // Of a step that was left it is no news.
+        // An error of a step that was left is of no interest.
         if (left.signal.aborted || error instanceof StoppedError) return
         this.#faults += 1
         onFault(error)

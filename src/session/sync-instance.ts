@@ -24,14 +24,14 @@ import { publicState } from './report-progress.ts'
 import { findEverything } from './start-checks.ts'
 import type { SyncWork } from './sync-work.ts'
 
-/** Of a command that has taken effect here. */
+/** Added to a refusal when the command has already taken effect in this instance. */
 const storedLater = 'it has begun here, and is stored with the next lease'
 
-/** How long a commit waits for what passes by itself before it is refused, and how often it looks, in milliseconds. */
+/** How long a commit waits for a refusal that passes by itself, and how often it checks, ms. */
 const readinessPatienceMS = 3_000
 const readinessPollMS = 20
 
-/** The instance behind the API: in which state each command is accepted, and what it refuses. */
+/** The instance behind the API. It defines in which state each command is accepted, and why it is refused otherwise. */
 export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' | 'commandAnswered'> {
   readonly #parts: DrivenSyncParts
   readonly #sync: DrivenSync
@@ -46,12 +46,12 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     this.#sync = new DrivenSync(parts, (given) => this.#perform(given))
   }
 
-  /** Goes on with the sync that a predecessor of this instance began. */
+  /** Continues the sync that a predecessor of this instance began. */
   restore(record: SyncRecord): Promise<void> {
     return this.#sync.restore(record)
   }
 
-  /** Where commands are written down; null before there is a sync. */
+  /** The store of received commands; null before the sync exists. */
   get audit(): AuditStore | null {
     return this.#sync.audit
   }
@@ -62,11 +62,11 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
 
   async instances(): Promise<InstancesReport> {
     if (this.#sync.work) return await this.#sync.instances()
-    // Not started, but others may be: they are seen from here as well.
+    // This instance is not started, but others may be, and their rows can be read.
     try {
       await reachBoth(this.#parts.clusters)
-      const standing = await this.#parts.findStored()
-      const destination = standing && this.#parts.clusters[standing.configuration.destination]
+      const stored = await this.#parts.findStored()
+      const destination = stored && this.#parts.clusters[stored.configuration.destination]
       const rows = destination ? (await this.#parts.liveness(destination).instances()).map(rowOf) : []
       return { instances: rows, totals: totalsOf(rows) }
     } catch (error) {
@@ -74,7 +74,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     }
   }
 
-  /** None before a sync is started. */
+  /** Empty before a sync is started. */
   async collections(page: CollectionsPage): Promise<CollectionsReport> {
     const { work } = this.#sync
     if (!work) return { collections: [], total: 0 }
@@ -89,7 +89,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     return this.#sync.throttle.report
   }
 
-  /** One change at a time: one that cannot be stored is taken back. */
+  /** Applies one change at a time. A change that cannot be stored is undone. */
   async limit(limits: Partial<Limits>): Promise<LimitsReport> {
     const patience = await this.#leased('limits', 'COMMITTED')
     const turn = this.#limiting.then(() => this.#limit(limits, patience))
@@ -119,8 +119,8 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     this.#starting = true
     try {
       await reachBoth(this.#parts.clusters)
-      const standing = await this.#parts.findStored()
-      await this.#sync.join(standing ?? (await beginSync(configuration, this.#parts)), configuration)
+      const stored = await this.#parts.findStored()
+      await this.#sync.join(stored ?? (await beginSync(configuration, this.#parts)), configuration)
     } catch (error) {
       throw asRefusal(error)
     } finally {
@@ -184,10 +184,10 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
       await this.#untilReadyToCommit()
       if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
       work.replication.latest?.events?.expedite(true)
-      // Stored for all instances before any of them acts on it.
+      // The request is stored for all instances before any of them acts on it.
       const abortsBefore = await this.#withLease(patience, (until) => work.team.request(request, until))
       if (!actor.getSnapshot().can(committed)) {
-        // It joined the commit of the others while it waited for its lease, and that is the one that was asked for.
+        // While it waited for its lease, this instance joined the commit of the others, which is the requested one.
         if (this.#sync.state === 'COMMITTING' || this.#sync.state === 'COMMITTED') return
         throw this.#wrongState('commit', 'RUNNING')
       }
@@ -203,8 +203,9 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
   }
 
   /**
-   * Instances get the same command one after another, and a partition that changes hands between two of them is read anew: what passes
-   * within moments is waited for. Throws RefusedError CannotCommit where it does not.
+   * Waits for a refusal that passes within moments: instances receive the same command one after another, and the
+   * events of a partition that changes its owner in between are read again. Throws RefusedError CannotCommit when the
+   * refusal does not pass.
    */
   async #untilReadyToCommit(): Promise<void> {
     const began = performance.now()
@@ -237,7 +238,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     if (!isAborted) {
       throw new RefusedError(
         'WrongState',
-        'the commit is decided and only goes forward; wait until progress shows canWrite',
+        'the commit is decided and can only be completed; wait until progress shows canWrite',
       )
     }
     actor.send({ type: 'sync.seen', sync: work.team.view })
@@ -287,8 +288,9 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
   }
 
   /**
-   * Reconciles what the last verdict named from the source; `resume` then commits again. Throws RefusedError WrongState where another
-   * instance coordinates: only the coordinator's writes of definitions are fenced by its term.
+   * Reconciles from the source what the last verdict named. A following `resume` commits again. Throws RefusedError
+   * WrongState when another instance coordinates, because only the coordinator's writes of definitions are fenced by
+   * its term.
    */
   async repair(): Promise<number> {
     const { actor, state, work } = this.#sync
@@ -303,7 +305,7 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     try {
       const patience = await this.#leased('repair')
       const { commit, coordination } = work as SyncWork
-      // A lease that was just taken says nothing of who coordinates.
+      // After the lease was taken again, the coordinator must be read first.
       await this.#withLease(patience, () => coordination.start())
       return await commit.repair()
     } catch (error) {
@@ -317,16 +319,19 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
     return this.#sync.close()
   }
 
-  /** What another instance has passed on to this one, as if it had come by this one's own API. */
+  /** Performs a command from another instance as if it had arrived through this instance's own API. */
   async #perform({ command, request }: GivenCommand): Promise<void> {
     if (command === 'commit') return await this.commit(request ?? plainCommit)
     if (command !== 'abort') return await this[command]()
     const { context } = this.#sync.actor.getSnapshot()
-    // One abort is for all instances: this one may have heard of it by another way already.
+    // An abort is stored for all instances, so this one may have followed it already.
     if (this.#sync.state !== 'RUNNING' || !context.commitAborted) await this.abort()
   }
 
-  /** What is stored under the lease is stored in its next term where it is lost meanwhile, as after Redis was away. */
+  /**
+   * Runs the action under the lease. If the lease is lost in the meantime, as when Redis was away, the next lease term
+   * repeats it.
+   */
   async #withLease<T>(patience: LeasePatience, action: (until: AbortSignal) => Promise<T>): Promise<T> {
     for (;;) {
       await this.#sync.held(patience)
@@ -339,9 +344,10 @@ export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' 
   }
 
   /**
-   * Before a command changes what is stored of this instance: by a lease, which it has again then if it was without one.
-   * @param except a state in which an instance has none
-   * @returns what is left of the time for which the command waits
+   * Makes sure that this instance holds its lease before a command changes its stored context; takes the lease if it
+   * has none.
+   * @param except a state in which an instance holds no lease
+   * @returns the rest of the time for which the command waits
    */
   async #leased(command: string, except?: PublicState): Promise<LeasePatience> {
     const patience = new LeasePatience(command)

@@ -34,9 +34,9 @@ export interface SyncWorkParts {
   owner: LeaseOwner
   context: RetryContext
   liveness: Liveness
-  /** The liveness store is not the metadata database, and decides who is alive. */
+  /** The liveness store is not the metadata database, and it decides which instances are alive. */
   storeDecides: boolean
-  /** How fast what is done in bulk may be. */
+  /** Limits the speed of bulk work. */
   throttle: Throttle
   atStep: (step: string) => void
   /** The commit that this instance was asked for is a rehearsal. */
@@ -44,46 +44,47 @@ export interface SyncWorkParts {
   onLeaseLost: (reason: LeaseLoss) => void
 }
 
-/** One sync's work in this process: what the instance machine's actors do. */
+/** The work of one sync in this process. The instance machine's actors call it. */
 export class SyncWork {
   readonly lease: Lease
   readonly coordination: Coordination
   readonly failureDetector: StoreFailureDetector | null
   readonly team: Peers
-  /** The embedded verifier, also where it is switched off: then it has nothing to say. */
+  /** The embedded verifier. It also exists when verification is switched off, and then reports nothing. */
   readonly verification: Verification
   readonly replication: SharedReplication
   readonly commit: CommitSteps
   readonly figures: WorkFigures
-  /** The same collection by collection. */
+  /** The figures of each collection. */
   readonly collections: CollectionReports
   /** Commands that one instance passes on to all. */
   readonly commands: CommandStore
   readonly #parts: SyncWorkParts
   /**
-   * What is stored under the lease is not tried again once the lease is lost: the next life waits for what the last one had
-   * under way, and only the next one may write again.
+   * Context of writes under the lease. They are not retried once the lease is lost: the next lease term waits until the
+   * writes of the last one have ended, and only then may this process write again.
    */
-  readonly #lifeContext: RetryContext
+  readonly #leaseContext: RetryContext
   readonly #metadata: Metadata
   /** Aborted when the lease is lost. */
-  #dead = new AbortController()
-  #life: AbortSignal
+  #leaseLost = new AbortController()
+  /** Aborted when the lease is lost or the process stops. */
+  #leaseTerm: AbortSignal
   readonly alerts: AlertFigures
   readonly #runs: WorkRuns
 
   constructor(parts: SyncWorkParts) {
     this.#parts = parts
     const { source, destination, owner, context, liveness, record, atStep, onLeaseLost } = parts
-    this.#life = AbortSignal.any([context.signal, this.#dead.signal])
-    const life = (): AbortSignal => this.#life
-    this.#lifeContext = {
+    this.#leaseTerm = AbortSignal.any([context.signal, this.#leaseLost.signal])
+    const leaseTerm = (): AbortSignal => this.#leaseTerm
+    this.#leaseContext = {
       ...context,
       get signal() {
-        return life()
+        return leaseTerm()
       },
     }
-    this.#metadata = new Metadata(destination, this.#lifeContext)
+    this.#metadata = new Metadata(destination, this.#leaseContext)
     this.#metadata.term = () => this.coordination.term
     this.#runs = new WorkRuns(context.signal)
     this.commands = new CommandStore(destination)
@@ -101,20 +102,20 @@ export class SyncWork {
       partitions,
       context,
       liveness,
-      belief: this.failureDetector,
+      failureDetector: this.failureDetector,
       onLeaseLost: (reason) => {
-        this.#dead.abort()
+        this.#leaseLost.abort()
         onLeaseLost(reason)
       },
     })
-    const stored = new StoredDocuments(destination, this.#lifeContext)
-    const store = new SyncStore(destination, this.#lifeContext, record.generation)
+    const stored = new StoredDocuments(destination, this.#leaseContext)
+    const store = new SyncStore(destination, this.#leaseContext, record.generation)
     this.team = new Peers({ coordination: this.coordination, store, liveness, id: owner.id })
     this.verification = new Verification({
       source,
       destination,
       metadata: this.#metadata,
-      context: this.#lifeContext,
+      context: this.#leaseContext,
       selection,
       throttle: parts.throttle,
       atStep,
@@ -194,8 +195,9 @@ export class SyncWork {
   }
 
   /**
-   * The same where no machine begins anew when the lease is lost meanwhile.
-   * @param until gives it up once the lease is given back: rejects with StoppedError then
+   * Like `lead`, for callers without a machine that would start again: it retries when the lease is lost in the
+   * meantime.
+   * @param until stops the retries, also once the lease is given back; it then rejects with StoppedError
    */
   async leadAtLast(until?: AbortSignal): Promise<void> {
     for (;;) {
@@ -207,27 +209,28 @@ export class SyncWork {
     }
   }
 
-  /** Resolves when this process holds its instance's lease again; it is no more eligible to coordinate than it was. */
+  /** Resolves when this process holds its instance's lease. It does not change whether the instance may coordinate. */
   async hold(): Promise<void> {
-    // Taken again, the lease says that its last life is over: nothing of that may be under way, the verifier's last words neither.
-    if (this.#dead.signal.aborted) await this.verification.ended
+    // A new lease term shows that the last one is over, so none of its work may be under way, the verifier's last
+    // writes included.
+    if (this.#leaseLost.signal.aborted) await this.verification.ended
     await this.lease.acquire()
-    if (this.#dead.signal.aborted) this.#live()
+    if (this.#leaseLost.signal.aborted) this.#beginLeaseTerm()
   }
 
-  #live(): void {
-    this.#dead = new AbortController()
-    this.#life = AbortSignal.any([this.#parts.context.signal, this.#dead.signal])
+  #beginLeaseTerm(): void {
+    this.#leaseLost = new AbortController()
+    this.#leaseTerm = AbortSignal.any([this.#parts.context.signal, this.#leaseLost.signal])
   }
 
-  /** The sync is over: nobody writes any more. */
+  /** Ends the work when the sync is over, and gives the lease back. */
   async resign(): Promise<void> {
     await this.verification.stop()
     await this.coordination.stop()
     await this.lease.release()
   }
 
-  /** What the coordinator does in each state of the sync machine. */
+  /** The coordinator's work for each step that the sync machine's states name. */
   readonly steps: Record<SyncStep, StepWork> = {
     initialise: (left) => this.#initialise(left),
     gather: (left) => this.commit.gather(left),
@@ -253,12 +256,12 @@ export class SyncWork {
     return { type: 'initialised' }
   }
 
-  /** The reversal's second half. */
+  /** Prepares the new destination, which is the second half of a reversal. */
   async #adapt(left: AbortSignal): Promise<CoordinatorReport> {
     await this.#runs.finish(left, async () => {
       this.#runs.renew()
       await this.lead()
-      // From here on this direction's lease is what allows writes on either cluster.
+      // From here on, writes on both clusters are fenced by the lease of this direction.
       this.#parts.source.fence = () => this.lease.fence()
       this.#parts.source.sessions = null
       await (await this.replication.load()).adapt()
@@ -266,41 +269,41 @@ export class SyncWork {
     return { type: 'reversal.adapted' }
   }
 
-  /** Nothing is applied here any more: gives all partitions back, once what was under way has ended. */
+  /** Gives all partitions back once the work that was under way has ended. The caller no longer applies events. */
   async yieldAll(): Promise<void> {
     await this.#runs.ended
     await this.coordination.yieldAll()
   }
 
   /**
-   * Throws where another instance has reversed the sync: what is stored here counts no more. Its record is the first thing to
-   * go, so whoever missed something that stood beside it finds that here.
+   * Throws FatalError LeaseLost when another instance has reversed the sync, so that the metadata here is no longer
+   * valid. The record is removed first, so an instance that read incomplete metadata notices it here.
    */
   async insistOnRecord(): Promise<void> {
-    const standing = await this.#metadata.loadSync()
-    if (standing?.generation === this.record.generation) return
+    const stored = await this.#metadata.loadSync()
+    if (stored?.generation === this.record.generation) return
     throw new FatalError('LeaseLost', 'another instance has reversed this sync; restart this one')
   }
 
   /**
-   * Verifies while this instance coordinates; else only tells how far the coordinator is. Works until stopped, rejects on a
-   * failure.
+   * Verifies while this instance coordinates. Otherwise it only reports the coordinator's progress. Runs until stopped;
+   * rejects on a failure.
    */
   verify(report: (what: 'hashed' | 'restarted') => void, stopped: AbortSignal): Promise<void> {
     const { coordination, team, verification } = this
     const { configuration } = this.record
-    const isDead = (): boolean => this.#dead.signal.aborted
-    const parts = { configuration, coordination, team, verification, isDead }
+    const isLeaseLost = (): boolean => this.#leaseLost.signal.aborted
+    const parts = { configuration, coordination, team, verification, isLeaseLost }
     return verifyWhileLeading(parts, report, stopped)
   }
 
-  /** Loads what is stored, for the figures of an instance that is not running. */
-  async look(): Promise<void> {
+  /** Loads the stored state, for the figures of an instance that is not running. */
+  async loadFigures(): Promise<void> {
     await this.replication.load(false)
-    await this.figures.look()
+    await this.figures.restore()
     await this.team.load()
     await this.coordination.readHolder()
-    await this.verification.look()
+    await this.verification.loadReport()
   }
 
   async close(): Promise<void> {

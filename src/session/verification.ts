@@ -42,13 +42,16 @@ const side = {
 }
 const notStarted: Report = { source: side, destination: side }
 
-/** The embedded verifier's life within one sync: it begins when the copy has ended and speaks when the commit asks. */
+/**
+ * Runs the embedded verifier of one sync. It begins when the copy has ended, and issues a verdict when a commit asks
+ * for it.
+ */
 export class Verification {
   readonly store: VerificationStore
   readonly #parts: VerificationParts
   #verifier: Verifier | null = null
-  /** Verifiers that lost their place in an oplog; another one has taken over. */
-  readonly #beganAnew = new WeakSet<Verifier>()
+  /** Verifiers whose position was lost from an oplog; each was replaced by another one. */
+  readonly #replaced = new WeakSet<Verifier>()
   #failure: unknown = null
   #ready = deferred<Verifier>()
   readonly #copied = deferred<void>()
@@ -62,7 +65,7 @@ export class Verification {
     this.store = new VerificationStore(parts.destination, parts.context)
   }
 
-  /** Null where verification is switched off. */
+  /** Null when verification is switched off. */
   report(configuration: StartConfiguration): Progress['verification'] {
     if (!configuration.verification.enabled) return null
     return this.#verifier?.report ?? this.#report
@@ -73,23 +76,26 @@ export class Verification {
     return this.#verifier?.backlog ?? null
   }
 
-  /** Both clusters have answered the present run with the change streams from where an earlier one had stopped. */
+  /**
+   * True when both clusters have opened the change streams of the current run at the position where an earlier run
+   * stopped.
+   */
   get continues(): boolean {
     const isPresent = this.#runs === 1 && !this.#stopped.signal.aborted
     return isPresent && (this.#verifier?.continues ?? false)
   }
 
-  /** A verifier is at work, or about to be. */
+  /** True when a verifier runs or is about to. */
   get running(): boolean {
     return this.#runs > 0
   }
 
-  /** Resolves when no run that was begun is under way any more, in whichever way it ended. */
+  /** Resolves when no run is under way any more, whether it succeeded, failed or was stopped. */
   get ended(): Promise<void> {
     return this.#run
   }
 
-  /** Every document has been copied once. */
+  /** Called when every document has been copied once. */
   copied(): void {
     this.#copied.resolve()
   }
@@ -131,9 +137,9 @@ export class Verification {
         return await verifier.run()
       } catch (error) {
         if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
-        // What changed since is unknown to the verifier only (if the application has lost it too, it says so itself).
+        // Only the verifier has missed changes. If event application has missed them too, it fails by itself.
         this.#parts.context.journal?.('verification begins again', { error: errorText(error) })
-        this.#beganAnew.add(verifier)
+        this.#replaced.add(verifier)
         this.#ready = deferred()
         report('restarted')
         await this.#forget()
@@ -162,48 +168,49 @@ export class Verification {
     })
   }
 
-  /** Everything is to be compared again. */
+  /** Removes the stored results, so that everything is compared again. */
   async #forget(): Promise<void> {
-    // Positions last: without them the streams begin now, and nothing of before may count as compared then.
+    // Positions are removed last: without them the streams begin now, and no earlier comparison may be left then.
     await this.store.forget()
     await this.#parts.metadata.removePositions(Object.values(streamPartition))
   }
 
-  /** The figures of the verdict that a predecessor in this sync came to. */
-  async look(): Promise<void> {
+  /** Loads the figures of the last stored verdict, for an instance that is not running. */
+  async loadReport(): Promise<void> {
     this.#report = ((await this.store.loadReport()) as Report | null) ?? notStarted
   }
 
-  /** What is done is stored; resolves when nothing of it runs any more. */
+  /** Stops the verifier, which stores its results. Resolves when no run is under way. */
   async stop(): Promise<void> {
     this.#stopped.abort()
     await this.#run
   }
 
-  /** Stops, and throws what it had failed with: nothing may be handed over then. */
+  /** Stops the verifier and throws its failure, if it has failed: then the commit must not be decided. */
   async end(): Promise<void> {
     await this.stop()
     if (this.#failure) throw this.#failure
   }
 
-  /** Throws FatalError VerificationFailed when definitions differ already before anything is restored. */
+  /** Throws FatalError VerificationFailed when definitions differ before any option is restored. */
   async checkDefinitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<void> {
     if (!configuration.verification.enabled) return
     this.#verifier?.wake()
     const mismatches = await this.#definitions(configuration, stage)
-    // Where nothing differs the verdict that follows replaces what the last one found.
+    // When nothing differs, the verdict that follows replaces the last one.
     if (mismatches.length > 0) await this.#conclude({ mismatches, total: mismatches.length })
   }
 
   /**
-   * The verdict on documents and definitions. Throws FatalError VerificationFailed with what differs; it is stored and
-   * named by `GET /api/v1/verification/mismatches`.
-   * @param applyLate applies what expired on the source since, and tells how much; what differs without that is real
+   * Issues the verdict on documents and definitions. Throws FatalError VerificationFailed when they differ. The
+   * differences are stored, and `GET /api/v1/verification/mismatches` returns them.
+   * @param applyLate applies the documents that have expired on the source since, and returns how many; differences
+   * that remain when it returns 0 are real
    */
   async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     if (!configuration.verification.enabled) return
-    let { total, explain, report } = await this.#settled()
-    while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#settled())
+    let { total, explain, report } = await this.#settlement()
+    while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#settlement())
     const verdict = await explain()
     const definitions = await this.#definitions(configuration, 'prepared')
     this.#parts.atStep('verdict')
@@ -214,8 +221,8 @@ export class Verification {
     })
   }
 
-  /** What the present verifier finds; when it has to begin anew meanwhile, the next one is asked. */
-  async #settled(): Promise<Settlement & { report: Report }> {
+  /** Resolves with what the current verifier finds. If another one replaces it in the meantime, that one is asked. */
+  async #settlement(): Promise<Settlement & { report: Report }> {
     for (;;) {
       const verifier = await Promise.race([this.#ready.promise, this.#run.then(() => null)])
       if (!verifier) throw this.#failure ?? new StoppedError('the verifier has stopped')
@@ -224,7 +231,7 @@ export class Verification {
       } catch (error) {
         await verifier.ended
         await new Promise((resolve) => setImmediate(resolve))
-        if (!this.#beganAnew.has(verifier)) throw error
+        if (!this.#replaced.has(verifier)) throw error
       }
     }
   }

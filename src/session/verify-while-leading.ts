@@ -9,46 +9,46 @@ export interface VerifyWhileLeadingParts {
   coordination: Coordination
   team: Peers
   verification: Verification
-  /** The lease is lost, and the next life has not begun. */
-  isDead: () => boolean
+  /** True while the lease is lost and the next lease term has not begun. */
+  isLeaseLost: () => boolean
 }
 
 /**
- * Verifies while this instance coordinates; else only tells how far the coordinator is. Works until stopped, rejects on a
- * failure.
+ * Verifies while this instance coordinates. Otherwise it only reports the coordinator's progress. Runs until stopped;
+ * rejects on a failure.
  */
 export async function verifyWhileLeading(
-  { configuration, coordination, team, verification, isDead }: VerifyWhileLeadingParts,
+  { configuration, coordination, team, verification, isLeaseLost }: VerifyWhileLeadingParts,
   report: (what: 'hashed' | 'restarted') => void,
   stopped: AbortSignal,
 ): Promise<void> {
   if (!configuration.verification.enabled) return
   let hashed = false
   const working = new LongWait(aborted(stopped))
-  const tell = (now: boolean): void => {
+  const reportChange = (now: boolean): void => {
     if (now !== hashed) report(now ? 'hashed' : 'restarted')
     hashed = now
   }
   while (!stopped.aborted) {
     const changed = coordination.changed()
-    // Begun anew after its lease was lost: not before it is in the next life.
-    if (isDead()) {
+    // After the lease was lost, verification waits for the next lease term.
+    if (isLeaseLost()) {
       await working.until(changed)
       continue
     }
     if (coordination.leading) {
-      // From the decision on users write on the destination, and that is no difference.
+      // From the decision on users write on the destination, so both clusters no longer have to be equal.
       if ((await team.load()).hasTag('decided')) return
       if (stopped.aborted) return
       const stop = (): void => void verification.stop()
       stopped.addEventListener('abort', stop, { once: true })
       const publish = (what: 'hashed' | 'restarted'): void => {
-        team.reportLeading({ type: `verification.${what}` }).catch(() => {}) // told again with the next change
-        tell(what === 'hashed')
+        team.reportLeading({ type: `verification.${what}` }).catch(() => {}) // the next change reports it again
+        reportChange(what === 'hashed')
       }
       return await verification.run(configuration, publish)
     }
-    if (coordination.coordinatorID !== null) tell((await team.load()).context.hashed)
+    if (coordination.coordinatorID !== null) reportChange((await team.load()).context.hashed)
     await working.until(changed)
   }
 }

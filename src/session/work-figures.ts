@@ -6,7 +6,7 @@ import { AppliedPace } from './applied-pace.ts'
 import type { SharedReplication } from './shared-replication.ts'
 
 const pingsKept = 5
-/** Before the first ping is answered. */
+/** Assumed round trip before the first ping is answered, ms. */
 const unknownMS = 1_000
 
 export interface WorkFiguresParts {
@@ -18,56 +18,60 @@ export interface WorkFiguresParts {
   replication: SharedReplication
 }
 
-/** How far the work on one sync has come: what progress shows, and what the verifier goes by. */
+/** The progress of the work on one sync, for the progress report and the verifier. */
 export class WorkFigures {
   readonly #parts: WorkFiguresParts
   #appliedBefore = 0
   #appliedTime: ClusterTime = 0n
-  /** Of the partition that is furthest behind, whoever owns it; looked up now and then. */
+  /**
+   * Applied time of the partition that is furthest behind, whichever instance owns it. It is read from time to time.
+   */
   #others: ClusterTime = 0n
   #asking: Promise<unknown> | null = null
   readonly #pace = new AppliedPace()
   #knowsTime = false
-  /** Of the last pings of each cluster, ms. */
+  /** Durations of the last pings of each cluster, ms. */
   readonly #pings = { source: [] as number[], destination: [] as number[] }
 
   constructor(parts: WorkFiguresParts) {
     this.#parts = parts
   }
 
-  /** The present replication is about to be left: what it has come to stays. */
+  /** Called before the current replication is left: keeps its figures. */
   leaving(): void {
     this.#appliedTime = this.appliedTime
     this.#appliedBefore += this.#parts.replication.latest?.events?.totalEventsApplied ?? 0
   }
 
-  /** Everything up to this time is on the destination. */
+  /** Called when every change up to this time is on the destination. */
   applied(time: ClusterTime): void {
     this.#appliedTime = laterOf(this.#appliedTime, time)
   }
 
   /**
-   * Asks the source what time it is there, by any command: each reply carries it (`operationTime`). While nothing is read of
-   * its events, because what was read cannot be written, lag would stand still otherwise.
+   * Updates the cluster time of the source with a ping, since each reply carries it (`operationTime`). Otherwise lag
+   * would not grow while no events are read because those that were read cannot be written.
    */
   keepTime(): void {
     const { latest, isOpen } = this.#parts.replication
     if (isOpen && latest?.events?.appliedTime) this.#appliedTime = latest.events.appliedTime
     this.#pace.add(performance.now(), secondsOf(this.appliedTime))
     this.#asking ??= Promise.all([this.#ping('source'), this.#ping('destination')])
-      .catch(() => {}) // what works with the clusters reports that one is away
+      .catch(() => {}) // the work on the clusters reports an unreachable one
       .finally(() => {
         this.#asking = null
       })
   }
 
-  /** The sync runs again: how far behind it is can be said only once the source was asked what time it is there. */
+  /** Called when the sync runs again: its lag is known only once the source has reported its cluster time. */
   forgetTime(): void {
     this.#knowsTime = false
     this.keepTime()
   }
 
-  /** Whether the source was asked for its time since the sync runs: before that the lag is that of some time ago. */
+  /**
+   * True once the source has reported its cluster time since the sync began to run. Before that the lag is out of date.
+   */
   get knowsTime(): boolean {
     return this.#knowsTime
   }
@@ -79,19 +83,21 @@ export class WorkFigures {
     this.#pings[side] = [...this.#pings[side], performance.now() - began].slice(-pingsKept)
   }
 
-  /** Milliseconds of a round trip to the slower cluster: of the last few pings the fastest, for a busy machine delays some. */
+  /**
+   * Round trip to the slower cluster, ms: the fastest of the last few pings, since a busy machine delays some of them.
+   */
   get roundTripMS(): number {
     const { source, destination } = this.#pings
     return Math.max(Math.min(...source, unknownMS), Math.min(...destination, unknownMS))
   }
 
-  /** Seconds of the source's time applied in a second, lately; null before it is known. */
+  /** Seconds of source time that were applied per second lately; null before it is known. */
   get appliedPerSecond(): number | null {
     return this.#pace.perSecond
   }
 
-  /** Looks, for an instance that shares the events or has none, how far the others are. */
-  async lookAround(): Promise<void> {
+  /** Reads the positions of all partitions, for an instance that owns only some partitions or none. */
+  async readOthers(): Promise<void> {
     const { coordination, metadata } = this.#parts
     if (coordination.ownsAll || !this.#parts.replication.isOpen) return
     if (!coordination.leading && coordination.held.size > 0) return
@@ -99,13 +105,13 @@ export class WorkFigures {
     if (positions.length > 0) this.#others = positions.map(({ time }) => time).reduce(earlierOf)
   }
 
-  /** For an instance that is not running: what it had begun to copy others may have taken over. */
+  /** Reads again what an instance that is not running has copied, because others may have taken over its segments. */
   async countCopied(): Promise<void> {
     if (!this.#parts.replication.isOpen) await this.#parts.replication.latest?.countCopied()
   }
 
-  /** Looks how far the sync had come, for an instance that is not running. */
-  async look(): Promise<void> {
+  /** Reads how far the sync had applied changes, for an instance that is not running. */
+  async restore(): Promise<void> {
     const positions = [...(await this.#parts.metadata.loadPartitions()).values()]
     if (positions.length > 0) this.#appliedTime = positions.map(({ time }) => time).reduce(earlierOf)
   }
@@ -117,7 +123,10 @@ export class WorkFigures {
     return this.#appliedBefore + current
   }
 
-  /** Of the partitions of this instance; one that has none is as far as the source, unless there are some that nobody has. */
+  /**
+   * The time up to which this instance's partitions are applied. An instance without partitions is as far as the source
+   * if others own all partitions, and otherwise as far as the slowest partition.
+   */
   get appliedTime(): ClusterTime {
     const { coordination, replication, source, startTime } = this.#parts
     const known = laterOf(this.#appliedTime, startTime)
@@ -127,7 +136,7 @@ export class WorkFigures {
     return coordination.othersHaveAll ? source.latest : laterOf(known, this.#others)
   }
 
-  /** Everything up to this time is on the destination, whoever applied it. */
+  /** Every change up to this time is on the destination, whichever instance applied it. */
   get everywhereApplied(): ClusterTime {
     if (this.#parts.coordination.ownsAll || !this.#parts.replication.isOpen) return this.appliedTime
     return this.#others
@@ -138,12 +147,15 @@ export class WorkFigures {
     return this.#parts.metadata.segments.bytesByInstance()
   }
 
-  /** Partitions that hold up a change of definitions, as the coordinator sees it. */
+  /** Partitions for which a change of definitions waits, as the coordinator knows it. */
   get barrierWaitsFor(): number[] {
     return this.#parts.replication.latest?.barrierWaitsFor ?? []
   }
 
-  /** Bytes of documents, over the collections known now: in all, and copied by this instance. */
+  /**
+   * Document bytes of the collections known now: the total, and those that this instance copied. `begun`: a copy is
+   * planned.
+   */
   get copyBytes(): { total: number; copied: number; begun: boolean } {
     let total = 0
     let copied = 0

@@ -1,31 +1,34 @@
 import { StoppedError } from '../domain/errors.ts'
 
-/** What of one sync is under way in this process: what is left is told to stop, and awaited before anything new begins. */
+/**
+ * The runs of one sync in this process. Runs that the machine has left are stopped, and awaited before a new one
+ * begins.
+ */
 export class WorkRuns {
   readonly #stopped: AbortSignal
   #abort = new AbortController()
-  /** Runs of the last replication: a new one begins only when they have ended. */
+  /** Runs of the current replication. The next replication begins only when they have ended. */
   #running: Promise<unknown>[] = []
   #ended: Promise<unknown> = Promise.resolve()
-  /** What was built before the last renewal has been told to stop for good. */
+  /** Number of renewals. What was built before the last renewal is stopped for good. */
   renewals = 0
 
-  /** @param stopped aborted when this process gives everything up */
+  /** @param stopped aborted when this process stops all work */
   constructor(stopped: AbortSignal) {
     this.#stopped = stopped
   }
 
-  /** Aborted when what is under way is told to stop. */
+  /** Aborted when the current runs are to stop. */
   get signal(): AbortSignal {
     return AbortSignal.any([this.#stopped, this.#abort.signal])
   }
 
-  /** Resolves when everything that was left has ended. */
+  /** Resolves when all runs that were left have ended. */
   get ended(): Promise<unknown> {
     return this.#ended
   }
 
-  /** What begins now has not been told to stop. */
+  /** Replaces an aborted signal, so that work that begins now is not stopped. */
   renew(): void {
     if (!this.#abort.signal.aborted) return
     this.#abort = new AbortController()
@@ -36,20 +39,21 @@ export class WorkRuns {
     this.#abort.abort()
   }
 
-  /** A worker's run belongs to the present replication until it leaves. */
+  /** Adds a worker's run to the current replication. */
   joined(run: Promise<unknown>): void {
     this.#running.push(run.catch(() => {}))
   }
 
-  /** The present replication is left; `over` is called when all runs of it have ended. */
+  /** The machine leaves the current replication; `over` is called when all its runs have ended. */
   left(over: () => void): void {
     this.#ended = Promise.all(this.#running).then(over)
     this.#running = []
   }
 
   /**
-   * A step of a commit, after everything before it has ended. When the machine leaves it (the verifier may fail beside it)
-   * it is told to stop, and awaited before anything new begins; left before it began, it does not begin.
+   * Runs a step of a commit after all earlier runs have ended. When the machine leaves the step (the verifier may fail
+   * in parallel), the step is stopped, and awaited before a new run begins. If it is left before it begins, it does not
+   * begin.
    */
   finish(left: AbortSignal, step: () => Promise<void>): Promise<void> {
     let over = false
@@ -60,7 +64,7 @@ export class WorkRuns {
     const run = this.#ended.then(begin).finally(() => {
       over = true
     })
-    // A step that has ended is left as well; what comes next must not be stopped for that.
+    // The machine also leaves a step that has ended, which must not stop the next one.
     const leave = (): void => {
       if (!over) this.#abort.abort()
     }

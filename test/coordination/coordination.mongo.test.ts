@@ -55,7 +55,7 @@ async function join(id: string): Promise<Part> {
     partitions,
     context,
     liveness: new MongoLiveness(cluster),
-    belief: null,
+    failureDetector: null,
     onLeaseLost: (reason) => losses.push(reason),
   })
   const part = { coordination, lease, context, cluster, losses }
@@ -264,7 +264,7 @@ describe('instances that share partitions', () => {
     const [former, lost] = [a.coordination.token, a.lease.epoch]
     await expire('a')
     await shared([[b, 8]])
-    expect(b.coordination.isDead(former)).toBe(true)
+    expect(b.coordination.isExpired(former)).toBe(true)
     await vi.waitFor(() => expect(a.losses).toEqual(['buried']), patience)
     expect([a.coordination.held.size, a.coordination.leading]).toEqual([0, false])
     await vi.waitFor(() => expect(b.coordination.leading).toBe(true), patience)

@@ -98,7 +98,7 @@ it('the verification of a follower: nothing stays of a turn until it is stopped'
   const parts = {
     configuration: { verification: { enabled: true } },
     coordination: changing.coordination,
-    isDead: () => false,
+    isLeaseLost: () => false,
   } as unknown as VerifyWhileLeadingParts
   const run = verifyWhileLeading(parts, () => {}, stopped.signal)
   expect(await changing.growth(turns)).toBeLessThan(bytesMax)

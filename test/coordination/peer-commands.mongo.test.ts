@@ -66,7 +66,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
     context,
     patienceMS,
   })
-  const looking = looks ? setInterval(() => commands.look(), 20) : undefined
+  const looking = looks ? setInterval(() => commands.poll(), 20) : undefined
   const made = { performed, logged, commands, context, looking }
   members.push(made)
   return made
@@ -154,7 +154,7 @@ describe('a command given to all', () => {
     // The first life of b is over, so nobody waits for it.
     expect([...(await answers)]).toMatchObject([
       ['a', accepted],
-      ['b', { success: false, error: 'NoAnswer', errorDescription: expect.stringMatching(/^has not taken/) }],
+      ['b', { success: false, error: 'NoAnswer', errorDescription: expect.stringMatching(/^did not pick up/) }],
     ])
     for (const { performed } of [b, again, late]) expect(performed).toEqual([])
   })
@@ -163,7 +163,7 @@ describe('a command given to all', () => {
     const a = await member('a', { patienceMS: 300 })
     const deaf = await member('deaf', { looks: false })
     expect((await a.commands.give({ command: 'commit' })).get('deaf')).toMatchObject({ error: 'NoAnswer' })
-    deaf.commands.look()
+    deaf.commands.poll()
     await a.commands.give({ command: 'pause' }).catch(() => {})
     expect(deaf.performed).toEqual([])
   })
@@ -174,7 +174,7 @@ describe('a command given to all', () => {
     await member('slow', { perform: () => slow.promise })
     expect((await a.commands.give({ command: 'pause' })).get('slow')).toMatchObject({
       error: 'NoAnswer',
-      errorDescription: expect.stringMatching(/^has taken the command and was not done/),
+      errorDescription: expect.stringMatching(/^took the command and did not finish/),
     })
     slow.resolve()
   })

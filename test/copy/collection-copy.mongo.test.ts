@@ -45,7 +45,7 @@ function follower(
       token: 'follower#1',
       members: ['coordinator', 'follower'],
       coordinatorEpoch: 0,
-      isDead: () => false,
+      isExpired: () => false,
     } as unknown as Coordination,
     partitionCount: partitions,
     throttle: new Throttle(3),

@@ -96,7 +96,7 @@ export class Process {
       incarnation,
       work: () => this.work,
       progress: () => progress,
-      look: () => {},
+      poll: () => {},
       context,
     })
     parts.alter(this)
