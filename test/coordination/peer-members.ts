@@ -29,7 +29,7 @@ export interface Member {
 export function member(one: OneSet, id: string, leading = false): Member {
   const office = {
     leading,
-    tenure: leading ? ++terms : 0,
+    term: leading ? ++terms : 0,
     members: [] as string[],
     hasLeft: () => false,
     changed: () => sleep(20),
@@ -40,9 +40,9 @@ export function member(one: OneSet, id: string, leading = false): Member {
     team: new Peers({ coordination, store: syncStore(one), liveness, id }),
     leads: (leading) => {
       office.leading = leading
-      if (leading) office.tenure = ++terms
+      if (leading) office.term = ++terms
     },
-    term: () => office.tenure,
+    term: () => office.term,
     sees: (members) => {
       office.members = members
     },
