@@ -32,7 +32,9 @@ const keepUpMS = 3_000
 /** A barrier of several instances takes longer than a look at the indexes of so many collections. */
 const aheadAtBarrier = 32
 
-/** Who follows a change of definitions, and when: the coordinator does it for all, once every partition has come to it. */
+/**
+ * Who follows a change of definitions, and when: the coordinator does it for all, once every partition has come to it.
+ */
 export class DefinitionFollower {
   readonly #parts: DefinitionFollowerParts
   readonly #seen = new SeenDefinitions()
@@ -59,9 +61,11 @@ export class DefinitionFollower {
   }
 
   /**
-   * Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator. What was followed
-   * already, ahead of these events, needs neither; whoever does not know of that, having begun since, waits for the others' positions.
-   * @param partitions those whose events have been applied up to here: fewer than are held where some were claimed since
+   * Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator. What was
+   * followed already, ahead of these events, needs neither; whoever does not know of that, having begun since, waits
+   * for the others' positions.
+   * @param partitions those whose events have been applied up to here: fewer than are held where some were claimed
+   * since
    */
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
     const { first: time, last } = times
@@ -164,7 +168,9 @@ export class DefinitionFollower {
       })
   }
 
-  /** What no event tells: to the coordinator, what changes on a sharded source unseen; to the others, what it then did. */
+  /**
+   * What no event tells: to the coordinator, what changes on a sharded source unseen; to the others, what it then did.
+   */
   async #keepUp(): Promise<void> {
     const now = performance.now()
     if (now - this.#keptUpAt < keepUpMS) return
@@ -173,8 +179,9 @@ export class DefinitionFollower {
     if (coordination.leading) {
       const changed = await retry('looking for changes of shard keys', context, () => definitions.silentlyChanged())
       if (changed.length === 0) return
-      // It has no time that instances could agree on for a barrier: where several share the events, it is followed at commit.
-      if (!coordination.ownsAll) return await shared.exclusively(() => definitions.noteMoved(changed))
+      // It has no time that instances could agree on for a barrier: where several share the events, it is followed at
+      // commit.
+      if (!coordination.ownsAll) return await shared.exclusively(() => definitions.recordMoved(changed))
       const touched = new Map(changed.map((database) => [database, new Set<string>()]))
       await this.#parts.events()?.behindBarrier(async () => void (await this.#reconcile(touched)))
     } else {

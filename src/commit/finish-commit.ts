@@ -47,8 +47,9 @@ const atOnce = 8
 const databasesAtOnce = 4
 
 /**
- * What follows once all events up to the commit point are applied: a last read of every definition, capped collections, and
- * prepareUnique. One pass over each cluster decides which collections a step has to touch. Every step may be repeated.
+ * What follows once all events up to the commit point are applied: a last read of every definition, capped collections,
+ * and prepareUnique. One pass over each cluster decides which collections a step has to touch. Every step may be
+ * repeated.
  */
 export async function prepareToWrite(parts: CommitParts): Promise<void> {
   const { source, destination, catalogue, deferredOptions } = parts
@@ -73,7 +74,10 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   await deferredOptions.prepareIndexes(entries, existing)
 }
 
-/** Makes what differs equal. Returns what the destination has where nothing differed and so nothing was changed, else null. */
+/**
+ * Makes what differs equal. Returns what the destination has where nothing differed and so nothing was changed, else
+ * null.
+ */
 async function reconcileDiffering(parts: CommitParts): Promise<ExistingDefinitions | null> {
   const { source, destination, selection, catalogue, definitions, destinationDefinitions, context } = parts
   const { databases, existing } = await retry('comparing definitions', context, () =>
@@ -112,8 +116,8 @@ async function each(
 }
 
 /**
- * Documents may expire on the destination again: the last change there before the decision. Only collections with a TTL index are
- * touched. May be repeated.
+ * Documents may expire on the destination again: the last change there before the decision. Only collections with a TTL
+ * index are touched. May be repeated.
  */
 export async function restoreExpiry({ atStep, deferredOptions, catalogue }: CommitParts): Promise<void> {
   atStep('restoreExpiry')
@@ -122,15 +126,15 @@ export async function restoreExpiry({ atStep, deferredOptions, catalogue }: Comm
 
 /** Documents expire on the destination no more, for a verdict that follows restoreExpiry. May be repeated. */
 export async function holdBackExpiry({ deferredOptions, catalogue }: CommitParts): Promise<void> {
-  await deferredOptions.holdBackExpiry(catalogue.entries())
+  await deferredOptions.deferExpiry(catalogue.entries())
 }
 
 /**
  * A commit that failed or died before `canWrite` begins again from event application, because the source may have been
  * written meanwhile. Constraints it had put back would refuse documents on their way: they are deferred again.
  */
-export async function holdBackAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
-  await deferredOptions.holdBack(catalogue.entries())
+export async function deferAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
+  await deferredOptions.deferAll(catalogue.entries())
 }
 
 /** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */

@@ -53,7 +53,8 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.collections.save(entries)
   await to.beginPartitions(turned.partitions, reverse)
   if (turned.configuration.verification.enabled) {
-    // The verdict before canWrite has proved all of it: what changed since on either side is in the streams from there on.
+    // The verdict before canWrite has proved all of it: what changed since on either side is in the streams from there
+    // on.
     const proved = { ordinal: 0, source: 0, destination: 0, bytes: 0 }
     await parts.verified.saveRanges(entries.map(({ uuid }) => ({ collection: uuid, ...proved })))
     await to.savePosition(streamPartition.source, firstEpoch, reverse)
@@ -75,7 +76,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
 }
 
 /** The record of the reversed sync: it begins where writes were allowed on what is its source now. */
-export function turnRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
+export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
   return {
     configuration: turnConfiguration(record.configuration),
     sourceIdentity: record.destinationIdentity,

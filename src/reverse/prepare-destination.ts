@@ -1,4 +1,4 @@
-import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { setWriteBlocking } from '../commit/write-blocking.ts'
 import { type Identity, type IdentityKey, identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
@@ -9,7 +9,7 @@ import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import { retry } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
 
-export interface AdaptParts {
+export interface PrepareParts {
   commit: CommitParts
   metadata: Metadata
   record: SyncRecord
@@ -22,7 +22,13 @@ export interface AdaptParts {
  * Makes a former source fit to be the destination: blocked, its traits held back, its definitions those of the new
  * source, and every document that changed on it since it was last read made equal again. Repeatable.
  */
-export async function adaptDestination({ commit, metadata, record, superseded, documents }: AdaptParts): Promise<void> {
+export async function prepareDestination({
+  commit,
+  metadata,
+  record,
+  superseded,
+  documents,
+}: PrepareParts): Promise<void> {
   const { destination, definitions, context, atStep } = commit
   atStep('reverseForget')
   // An earlier release, which may have begun the reversal, has not.
@@ -32,7 +38,7 @@ export async function adaptDestination({ commit, metadata, record, superseded, d
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
   await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
-  await holdBackAgain(commit)
+  await deferAgain(commit)
   atStep('reverseDefinitions')
   for (const database of await databasesOf(commit)) {
     // What is new there was created after writes were allowed, so all of its documents are in the stream.

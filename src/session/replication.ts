@@ -1,7 +1,7 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalogue } from '../apply/shared-catalogue.ts'
-import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { repairDifferences } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
@@ -24,7 +24,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
-import { adaptDestination } from '../reverse/prepare-destination.ts'
+import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 
 export interface ReplicationParts {
@@ -145,7 +145,7 @@ export class Replication {
    */
   async holdBack(): Promise<void> {
     await this.#blockDestination()
-    await holdBackAgain(this.commit)
+    await deferAgain(this.commit)
   }
 
   async #blockDestination(): Promise<void> {
@@ -165,7 +165,7 @@ export class Replication {
   async adapt(): Promise<void> {
     const { source, metadata, record, context } = this.#parts
     await this.#shared.lookAnew()
-    await adaptDestination({
+    await prepareDestination({
       commit: this.commit,
       metadata,
       record,

@@ -6,7 +6,7 @@ import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
-import { moveMetadata, turnRecord } from '../reverse/move-metadata.ts'
+import { moveMetadata, swappedRecord } from '../reverse/move-metadata.ts'
 import type { SyncWork } from './sync-work.ts'
 
 const turnPollMS = 200
@@ -33,7 +33,7 @@ export async function swapDirection(
   left: AbortSignal,
 ): Promise<{ work: SyncWork; metadata: Metadata }> {
   const { former, from, instance, id, atStep } = parts
-  const turned = turnRecord(former.record, await from.loadPosition('reverse'))
+  const turned = swappedRecord(former.record, await from.loadPosition('reverse'))
   const { work, metadata } = parts.prepare(turned)
   const destination = parts.clusters[turned.configuration.destination]
   // Whoever moves leads the former direction; with that lease lost, another may have moved, and be at work already.
