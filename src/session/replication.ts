@@ -131,7 +131,7 @@ export class Replication {
     await this.#blockDestination()
     await metadata.createIndexes()
     // A coordinator that has died may have begun it since this was loaded, and the source have renamed what it had created.
-    await this.#shared.lookAnew()
+    await this.#shared.correctNames()
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
     for (const database of await databasesOf(this.commit)) {
       await this.#definitions.reconcile(database, 'all', 'copying')
@@ -164,7 +164,7 @@ export class Replication {
   /** After a reversal: makes the former source fit to be the destination. */
   async adapt(): Promise<void> {
     const { source, metadata, record, context } = this.#parts
-    await this.#shared.lookAnew()
+    await this.#shared.correctNames()
     await prepareDestination({
       commit: this.commit,
       metadata,
@@ -253,7 +253,7 @@ export class Replication {
     } finally {
       over.abort()
       await barriers
-      await this.#follower.keepingUp
+      await this.#follower.polling
     }
     if (failure && !(failure instanceof StoppedError)) throw failure
   }

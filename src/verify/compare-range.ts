@@ -14,14 +14,14 @@ export interface RangeComparison {
 }
 
 /**
- * Reads the same range of one collection from both clusters and compares it. `suspect` is told the `_id` element of each
- * document that is not byte for byte the same on both: a suspicion only, because both are read while they change.
+ * Reads the same range of one collection from both clusters and compares it. `suspect` is told the `_id` element of
+ * each document that is not byte for byte the same on both: a suspicion only, because both are read while they change.
  */
 export async function compareRange(
   source: RawCursor,
   destination: RawCursor,
   suspect: (idElement: Buffer) => void,
-  room: (bytesRead: number) => Promise<void>,
+  waitForCapacity: (bytesRead: number) => Promise<void>,
 ): Promise<RangeComparison> {
   const pairing = new DocumentPairing(suspect)
   const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
@@ -42,7 +42,7 @@ export async function compareRange(
       for (const document of sides[side].rest()) pairing.single(side, document)
     } else break
     const { bytes } = sides.source
-    await room(bytes - comparison.bytes)
+    await waitForCapacity(bytes - comparison.bytes)
     comparison.bytes = bytes
   }
   pairing.end()

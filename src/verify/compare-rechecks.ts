@@ -69,7 +69,7 @@ export class RecheckComparison {
       return
     }
     const now = performance.now()
-    const byIdentity = identified(found)
+    const byIdentity = byIdentityKey(found)
     const unequal: Recheck[] = []
     const equal: Recheck[] = []
     for (const recheck of list) {
@@ -77,7 +77,7 @@ export class RecheckComparison {
       else equal.push(recheck)
     }
     // One found under another `_id` than was asked for, by a collation, stands for itself from here on.
-    for (const idElement of byIdentity.values()) this.#parts.rechecks.cameAcross(entry.uuid, idElement)
+    for (const idElement of byIdentity.values()) this.#parts.rechecks.foundDifferent(entry.uuid, idElement)
     this.#parts.rechecks.different(unequal, now)
     this.#parts.rechecks.equal(equal)
   }
@@ -96,6 +96,6 @@ export class RecheckComparison {
 }
 
 /** By what they identify, however it is spelled. */
-export function identified(idElements: readonly Buffer[]): Map<string, Buffer> {
+export function byIdentityKey(idElements: readonly Buffer[]): Map<string, Buffer> {
   return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
 }

@@ -20,10 +20,11 @@ export interface FollowerParts {
   catalogue: () => Catalogue
 }
 
-const roomMS = 20
+const capacityPollMS = 20
 /**
- * A batch that is not large was all there was: the next is asked for after this, because the server answers at once with
- * what came meanwhile, and a thousand answers with an event each cost both of us many times one with a thousand events.
+ * A batch that is not large was all there was: the next is asked for after this, because the server answers at once
+ * with what came meanwhile, and a thousand answers with an event each cost both of us many times one with a thousand
+ * events.
  */
 const gatherMS = 200
 const largeBatch = 4_000
@@ -37,7 +38,7 @@ export class Follower {
   #newest = 0
   #time: ClusterTime
   /** Set while somebody waits for `time` to pass a moment. */
-  hurried = false
+  pollsFast = false
   #sourceUuids = new Map<string, string>()
   /** UUIDs of this batch that are nobody's we know. */
   #foreign = new Set<string>()
@@ -60,25 +61,28 @@ export class Follower {
   /** Until stopped. Reads no further while too many documents are to be compared. */
   async run(): Promise<void> {
     const { cluster, start, context, rechecks, selected } = this.#parts
-    const awaitMS = (): number => (this.hurried ? hurriedAwaitMS : idleAwaitMS)
+    const awaitMS = (): number => (this.pollsFast ? hurriedAwaitMS : idleAwaitMS)
     const content = { identitiesOnly: true, selected, awaitMS }
     for await (const batch of readChangeStream(cluster, start, context, content)) {
       const number = this.#newest + 1
       this.#foreign.clear()
-      for (const bytes of batch.events) this.#note(parseChangeEvent(bytes), number)
+      for (const bytes of batch.events) this.#record(parseChangeEvent(bytes), number)
       this.#newest = number
       this.#time = batch.position.time
       const isEmpty = batch.events.length === 0
       if (isEmpty && this.#positions.at(-1)?.isEmpty) this.#positions.pop()
       this.#positions.push({ batch: number, isEmpty, position: batch.position })
-      while (rechecks.full && !context.signal.aborted) await sleep(roomMS)
+      while (rechecks.full && !context.signal.aborted) await sleep(capacityPollMS)
       const isFlowing = batch.events.length > 0 && batch.events.length < largeBatch
-      if (isFlowing && !this.hurried) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
+      if (isFlowing && !this.pollsFast) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
       if (context.signal.aborted) return
     }
   }
 
-  /** The position right after batch `safe`, if it moved since the last call: past a change, or (`alsoIdle`) past nothing. */
+  /**
+   * The position right after batch `safe`, if it moved since the last call: past a change, or (`alsoIdle`) past
+   * nothing.
+   */
   passed(safe: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safe)
     const passed = after === -1 ? this.#positions : this.#positions.slice(0, after)
@@ -88,7 +92,7 @@ export class Follower {
     return last.position
   }
 
-  #note(event: ChangeEvent, batch: number): void {
+  #record(event: ChangeEvent, batch: number): void {
     if (!changes.has(event.kind) || !event.idElement || !isUserCollection(event.collection)) return
     const { side, rechecks } = this.#parts
     const uuid = side === 'source' ? event.uuid : this.#onSource(event.uuid)

@@ -12,7 +12,9 @@ import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
-/** Neither cluster can be asked for this collection now: it is renamed or dropped, and the events that say so follow. */
+/**
+ * Neither cluster can be asked for this collection now: it is renamed or dropped, and the events that say so follow.
+ */
 export class MovedError extends TransientReplyError {
   constructor() {
     super('the collection moved while it was compared')
@@ -24,7 +26,10 @@ export function onSource(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
 }
 
-/** A read on the source found it renamed: it is read under that name from now on, whatever is known of the event that says so. */
+/**
+ * A read on the source found it renamed: it is read under that name from now on, whatever is known of the event that
+ * says so.
+ */
 export function followName(entry: CatalogueEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
@@ -34,7 +39,9 @@ export function onDestination(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
 
-/** Documents of one side that are kept while the other side is read, in bytes; of those beyond it only digests are kept. */
+/**
+ * Documents of one side that are kept while the other side is read, in bytes; of those beyond it only digests are kept.
+ */
 const keptBytesMax = 4 * 1024 * 1024
 
 /**
@@ -82,7 +89,10 @@ export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
   idElement: Buffer
 }
 
-/** What exactly differs in one document; null when it is equal now. Throws FatalError DuplicateDocumentId where the source has two. */
+/**
+ * What exactly differs in one document; null when it is equal now. Throws FatalError DuplicateDocumentId where the
+ * source has two.
+ */
 export async function explain(
   clusters: BothClusters,
   entry: CatalogueEntry,
@@ -90,13 +100,13 @@ export async function explain(
 ): Promise<Explanation | null> {
   const [wanted, another] = await readAll(clusters, 'source', entry, idElement)
   if (another) await refuseDuplicate(clusters.source, entry, idElement)
-  const [standing, second] = await readAll(clusters, 'destination', entry, idElement)
-  if (!wanted) return standing ? { kind: 'extra', idElement: idElementOf(standing) } : null
+  const [existing, second] = await readAll(clusters, 'destination', entry, idElement)
+  if (!wanted) return existing ? { kind: 'extra', idElement: idElementOf(existing) } : null
   const own = { idElement: idElementOf(wanted) }
   // On another shard: the router lets both stand.
   if (second) return { kind: 'extra', ...own }
-  if (!standing) return { kind: 'missing', ...own }
-  const field = firstDifferingPath(wanted, standing)
+  if (!existing) return { kind: 'missing', ...own }
+  const field = firstDifferingPath(wanted, existing)
   return field === null ? null : { kind: 'content', field, ...own }
 }
 

@@ -18,7 +18,10 @@ export interface Recheck {
   newestBatch: Record<Side, number>
   /** The scanned range that found it different, and no stream has named it since; 0 otherwise (see `safeRange`). */
   range: number
-  /** Its entry in the store covers all that is known here: it is compared before any verdict, also when this process dies. */
+  /**
+   * Its entry in the store covers all that is known here: it is compared before any verdict, also when this process
+   * dies.
+   */
   stored: boolean
   /** Neither a stream nor a range would name it again after a restart, so it is stored before any position moves. */
   mustStore: boolean
@@ -44,17 +47,19 @@ const sides = ['source', 'destination'] as const
 /**
  * Everything that is to be compared (again), by identity: however often a document changes, it is here once.
  *
- * The change streams are the durable queue. A recheck lives in memory alone, and the stored position of each stream stays
- * before the newest batch that named its document. That is enough for a crash at any moment:
+ * The change streams are the durable queue. A recheck lives in memory alone, and the stored position of each stream
+ * stays before the newest batch that named its document. That is enough for a crash at any moment:
  *
- * - Let a document have changed on one side since it was last compared equal, and let `newest` be the last batch of that
+ * - Let a document have changed on one side since it was last compared equal, and let `newest` be the last batch of
+ * that
  *   side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and creates the
  *   recheck again. The events of earlier batches add nothing: a comparison reads what the document is now, not what an
  *   event says, and the side it changed on is the same.
- * - So a hot document does not hold the position back: each of its changes lets the position move up to that change.
- * - What a scan found different is in no stream. Its range is not stored as done until the document is resolved, stored,
+ * - So a hot document does not hold the position back: each of its changes lets the position move up to that change. -
+ * What a scan found different is in no stream. Its range is not stored as done until the document is resolved, stored,
  *   or named by a stream, which covers it from then on.
- * - Only a document that stays different over several comparisons is stored on its own. From then on the store covers it,
+ * - Only a document that stays different over several comparisons is stored on its own. From then on the store covers
+ * it,
  *   until it changes again.
  */
 export class Rechecks {
@@ -84,7 +89,8 @@ export class Rechecks {
     recheck.range = 0
     recheck.notBefore = 0
     recheck.attempts = 0
-    // The stored entry does not say who made this change, and a delayed removal by an earlier verifier may take it away.
+    // The stored entry does not say who made this change, and a delayed removal by an earlier verifier may take it
+    // away.
     recheck.stored = false
   }
 
@@ -95,7 +101,7 @@ export class Rechecks {
   }
 
   /** The comparison of another document came across it, under another spelling of its `_id`, and found it different. */
-  cameAcross(uuid: string, idElement: Buffer): void {
+  foundDifferent(uuid: string, idElement: Buffer): void {
     this.#known(uuid, idElement).mustStore = true
   }
 

@@ -24,7 +24,7 @@ export interface ScanParts {
   notBefore: { source: ClusterTime; destination: ClusterTime }
   suspect: (entry: CatalogueEntry, idElement: Buffer) => void
   /** Resolves when more may be read, and more suspects told. */
-  room: (bytesRead: number) => Promise<void>
+  waitForCapacity: (bytesRead: number) => Promise<void>
   /** Ranges at a time, of each of which both sides are read. */
   rangesAtOnce: () => number
   done: (range: VerifiedRange) => void
@@ -42,7 +42,9 @@ const segmentsAtOnce = 1_000
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
-/** Compares every collection once, range by range, and remembers which ranges are done, so that no restart repeats them. */
+/**
+ * Compares every collection once, range by range, and remembers which ranges are done, so that no restart repeats them.
+ */
 export class Scan {
   readonly #parts: ScanParts
   readonly #done = new Map<string, VerifiedRange[]>()
@@ -149,13 +151,13 @@ export class Scan {
     const entry = this.#parts.catalogue().get(uuid)
     if (!entry) return
     const { source, destination } = this.#parts.clusters
-    const [wanted, standing] = await Promise.all([
+    const [wanted, existing] = await Promise.all([
       listCollections(source, entry.database),
       listCollections(destination, entry.database),
     ])
     // Gone from the source as well, its drop is followed by whoever comes to that event, however late.
     const isMissed =
-      wanted.some((one) => one.uuid === uuid) && !standing.some((one) => one.uuid === entry.destinationUUID)
+      wanted.some((one) => one.uuid === uuid) && !existing.some((one) => one.uuid === entry.destinationUUID)
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
     this.#misses.set(uuid, misses)
     if (misses < missesMax) return
@@ -167,10 +169,10 @@ export class Scan {
 
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {
     const { clusters, notBefore, suspect } = this.#parts
-    const room = (bytesRead: number): Promise<void> => {
+    const waitForCapacity = (bytesRead: number): Promise<void> => {
       // An interrupted comparison of a range begins again.
       progressed(false)
-      return this.#parts.room(bytesRead)
+      return this.#parts.waitForCapacity(bytesRead)
     }
     const current = this.#parts.catalogue().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
@@ -188,7 +190,12 @@ export class Scan {
       if (destination.status === 'rejected') throw destination.reason
       // A range that has a lower bound and no upper one ends before _id MaxKey.
       if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
-      return await compareRange(source.value, destination.value, (idElement) => suspect(current, idElement), room)
+      return await compareRange(
+        source.value,
+        destination.value,
+        (idElement) => suspect(current, idElement),
+        waitForCapacity,
+      )
     } finally {
       for (const one of opened) if (one.status === 'fulfilled') await one.value.close()
     }

@@ -7,7 +7,7 @@ import { namespace } from '../domain/namespace.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
-import { comparedAtOnce, comparisonsAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
+import { byIdentityKey, comparedAtOnce, comparisonsAtOnce, type RecheckComparison } from './compare-rechecks.ts'
 import { explain, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
@@ -30,9 +30,9 @@ export interface Open {
 const maxTime: ClusterTime = (1n << 64n) - 1n
 
 /**
- * Everything open: what is in memory first, then what is stored: a page at a time, for there may be many, and the next page
- * is read while one is compared. Only what is still different is written, and only what is in the store is removed: not
- * more than one command takes, because users wait. What stays was compared equal, so it is harmless there.
+ * Everything open: what is in memory first, then what is stored: a page at a time, for there may be many, and the next
+ * page is read while one is compared. Only what is still different is written, and only what is in the store is
+ * removed: not more than one command takes, because users wait. What stays was compared equal, so it is harmless there.
  */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
   const { store, rechecks, comparison } = parts
@@ -59,7 +59,7 @@ async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<
     const entry = catalogue().get(uuid)
     const ids = list.map(({ idElement }) => idElement)
     const found = entry?.destinationUUID ? await comparison.findDifferent(entry, ids, parts.knownTime()) : []
-    const byIdentity = identified(found ?? ids)
+    const byIdentity = byIdentityKey(found ?? ids)
     for (const recheck of list) {
       if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
       else rechecks.equalInStore(uuid, recheck.idElement)

@@ -35,7 +35,7 @@ export interface VerifierParts {
   /** Everything up to here is applied on the destination. */
   appliedTime: () => ClusterTime
   /** Everything has been compared once. */
-  onHashed: () => void
+  onInitiallyVerified: () => void
 }
 
 const sides = ['source', 'destination'] as const
@@ -64,12 +64,12 @@ const countedAtVerdict = 100
 /** Behind by more than this, the application cannot have made equal yet what is in the store. */
 const behindSeconds = 5
 /**
- * While the application is this far behind, under a burst, the servers' time belongs to it: this many rechecks wait, which
- * take a second or two when it has caught up.
+ * While the application is this far behind, under a burst, the servers' time belongs to it: this many rechecks wait,
+ * which take a second or two when it has caught up.
  */
-const burstSeconds = 0
+const burstLagSeconds = 0
 const deferredCount = 20_000
-const roomMS = 20
+const shortPauseMS = 20
 /** Differences are compared this often, this far apart, before they are called proven. */
 const verdictPasses = 4
 const verdictPauseMS = 150
@@ -195,7 +195,7 @@ export class Verifier {
 
   /** A verdict will be asked for soon: from here on the streams answer at once, and do not wait for more events. */
   wake(): void {
-    for (const follower of this.#followers.values()) follower.hurried = true
+    for (const follower of this.#followers.values()) follower.pollsFast = true
   }
 
   /**
@@ -204,7 +204,7 @@ export class Verifier {
    */
   async settle(): Promise<Settlement> {
     // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
-    while (!this.#scan?.isComplete) await this.#pause(roomMS)
+    while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
     this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
@@ -250,7 +250,7 @@ export class Verifier {
         catalogue: this.#parts.catalogue,
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
-        room: (bytesRead) => this.#room(bytesRead),
+        waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),
         rangesAtOnce: () => this.#parts.throttle.readConcurrency,
         done: (range) => this.#checkpoint.done(range),
       },
@@ -272,16 +272,16 @@ export class Verifier {
       const complete = await (this.#scan as Scan).run()
       if (complete && !this.#scanned) {
         this.#scanned = true
-        this.#parts.onHashed()
+        this.#parts.onInitiallyVerified()
       }
-      await this.#pause(complete ? idleScanMS : roomMS)
+      await this.#pause(complete ? idleScanMS : shortPauseMS)
     }
   }
 
   /** Without a pause while there is a backlog. */
   async #compareAll(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      if (this.#rechecks.count < deferredCount && this.#applicationIsBehind(burstSeconds)) {
+      if (this.#rechecks.count < deferredCount && this.#applicationIsBehind(burstLagSeconds)) {
         await this.#pause(backlogMS)
         continue
       }
@@ -309,8 +309,8 @@ export class Verifier {
   }
 
   /**
-   * What an earlier process stored, and what was left to the store because it stayed different for a while, would otherwise
-   * wait for the verdict, and be compared while nobody may write.
+   * What an earlier process stored, and what was left to the store because it stayed different for a while, would
+   * otherwise wait for the verdict, and be compared while nobody may write.
    */
   async #everyRevisit(): Promise<void> {
     let after: StoredRecheck | null = null
@@ -356,7 +356,7 @@ export class Verifier {
     )
     for (const [side, target] of targets) {
       // Beyond it, not at it: one time may be shared by many events.
-      while (this.#knownTime(side) <= target) await this.#pause(roomMS)
+      while (this.#knownTime(side) <= target) await this.#pause(shortPauseMS)
     }
   }
 
@@ -372,11 +372,11 @@ export class Verifier {
     return run
   }
 
-  async #room(bytesRead: number): Promise<void> {
+  async #waitForCapacity(bytesRead: number): Promise<void> {
     const { throttle } = this.#parts
     throttle.spend(bytesRead)
     await throttle.earned(this.#stop.signal)
-    while (this.#rechecks.full) await this.#pause(roomMS)
+    while (this.#rechecks.full) await this.#pause(shortPauseMS)
   }
 
   async #pause(milliseconds: number): Promise<void> {
