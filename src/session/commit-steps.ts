@@ -1,12 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
-import {
-  type CommitParts,
-  finishIndexes,
-  holdBackExpiry,
-  prepareToWrite,
-  restoreExpiry,
-} from '../commit/finish-commit.ts'
+import { type CommitParts, deferExpiry, finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
@@ -159,7 +153,7 @@ export class CommitSteps {
     this.timing.next('verify')
     const { commit } = await this.#loadForAttempt()
     // `decide` may have restored it, and leads back here in another coordinator's term.
-    if (takenOver) await holdBackExpiry(commit)
+    if (takenOver) await deferExpiry(commit)
     this.#parts.applied(commitPoint)
     this.#parts.atStep('verify')
     // Before the verifier reads the last changes: what changes on the destination after that belongs to a reversal.

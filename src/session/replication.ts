@@ -101,7 +101,7 @@ export class Replication {
         ? new ReversePosition({
             destination,
             metadata,
-            team: parts.team,
+            peers: parts.team,
             context,
             epoch: () => coordination.coordinatorEpoch,
           })

@@ -54,7 +54,7 @@ export async function swapDirection(
       if (mayMove) {
         await from.announceMove(turned)
         await former.team.report({ type: 'reversal.begun' })
-        await moveMetadata({ from, to, sync, verified, turned, id, context: instance, atStep })
+        await moveMetadata({ from, to, sync, verified, swapped: turned, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(turnPollMS, undefined, { ref: false })])
       if (whileHere.signal.aborted) throw new StoppedError()
     }
