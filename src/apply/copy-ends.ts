@@ -13,30 +13,35 @@ export interface CopyEndsParts {
   metadata: Metadata
   catalogue: Catalogue
   documents: ReconcileDependencies
-  /** Those whose events are applied here. */
+  /** The partitions whose events are applied here. */
   partitions: ReadonlyMap<number, { epoch: number }>
   partitionCount: number
-  /** Several instances share the events. */
+  /** True when several instances share the events. */
   shared: boolean
 }
 
-/** What is due for the partitions of one instance once a collection's copy has ended on all of them. */
+/** Finishes a collection for the partitions of one instance, once all instances have ended the collection's copy. */
 export class CopyEnds {
   readonly #parts: CopyEndsParts
   constructor(parts: CopyEndsParts) {
     this.#parts = parts
   }
 
-  /** Whether identities may have been recorded while it was copied, by whomever: others may have had these partitions before. */
+  /**
+   * Whether any instance may have recorded tombstones during the copy: others may have owned these partitions before.
+   */
   async isRecorded(entry: CatalogueEntry): Promise<boolean> {
     const { metadata, shared } = this.#parts
     return entry.hasTombstones || waitsForCopy(entry) || shared || (await metadata.tombstones.isRecorded(entry.uuid))
   }
 
-  /** Applies what was recorded, and from then on what comes; nothing else may be on its way. */
+  /**
+   * Applies the recorded tombstones. Later events are applied directly and no longer recorded. No other writes may be
+   * in flight.
+   */
   async reconcile(entry: CatalogueEntry): Promise<void> {
     const { metadata, source, documents, partitions, partitionCount: count } = this.#parts
-    // From here on its identities are applied, not recorded.
+    // In the state 'copied', identities are applied and not recorded.
     const deferred = { ...entry, state: 'copied' as const }
     let after: Tombstone | null = null
     const whole = needsOneLane(entry)
@@ -53,7 +58,7 @@ export class CopyEnds {
     await this.mark(entry)
   }
 
-  /** Copied, for these partitions, and stored so. */
+  /** Sets the state 'copied' for these partitions and stores it. */
   async mark(entry: CatalogueEntry): Promise<void> {
     const { catalogue, metadata, partitions, partitionCount, documents } = this.#parts
     if (catalogue.get(entry.uuid) !== entry) return

@@ -31,7 +31,7 @@ import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4
 const savePositionMS = 500
-/** UUIDs known to be gone on the source, so that their late events cost no look at the catalogue. */
+/** The maximum of remembered UUIDs that are gone on the source, whose late events then need no read of the catalog. */
 const goneMax = 10_000
 
 export interface EventApplicationParts {
@@ -40,25 +40,27 @@ export interface EventApplicationParts {
   catalogue: Catalogue
   documents: Omit<ReconcileDependencies, 'context'>
   context: RetryContext
-  /** The partitions whose events are applied here, each with the epoch of its ownership and where its events begin. */
+  /** The partitions whose events are applied here, each with the epoch of its ownership and its start position. */
   partitions: ReadonlyMap<number, OwnedPartition>
-  /** How many partitions there are. */
+  /** The total number of partitions. */
   partitionCount: number
   /**
-   * Makes the destination's definitions equal, or waits until the coordinator has; resolves when events after it may be
-   * applied, with the catalogue as it is then. Rejects with StoppedError when `stopped` before. `partitions`: all those that
-   * are applied here.
+   * Makes the destination's definitions equal, or waits until the coordinator has done so. Resolves when later events
+   * may be applied and the catalogue is up to date. Rejects with StoppedError when `stopped` aborts first. `partitions`
+   * are all partitions that are applied here.
    */
   follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
-  /** Throws FatalError for what cannot be followed. */
+  /** Throws FatalError for an event that cannot be followed. */
   refuse: (event: ChangeEvent) => Promise<void>
-  /** What of the source is followed. */
+  /** The databases and collections that are synced. */
   selection: Selection
-  /** The source has answered with the stream from the position that all partitions have passed. */
+  /**
+   * Called when the source has returned a batch of the stream, which starts at the earliest position of the partitions.
+   */
   onAnswered?: () => void
-  /** Several instances share the events, so each time of a change of definitions is a barrier of its own. */
+  /** True when several instances share the events. Each cluster time with DDL events is then a barrier of its own. */
   shared: boolean
-  /** Whether the source has a collection, under a name that is followed. */
+  /** Whether the source has a collection with this UUID under a selected name. */
   isOnSource: (database: string, uuid: string) => Promise<boolean>
 }
 
@@ -68,7 +70,7 @@ export interface OwnedPartition {
 }
 
 /**
- * Follows the source's change stream and makes the destination equal, from a stored position until told to drain.
+ * Follows the source's change stream from a stored position and makes the destination equal, until it is drained.
  *
  *   stream ─▶ route ─▶ lanes (identities, folded) ─▶ reconcile documents ─▶ watermark ─▶ stored position
  *                 └──▶ DDL: all lanes drained ─▶ barrier ─▶ definitions reconciled
@@ -78,7 +80,7 @@ export class EventApplication {
   readonly #watermark = new Watermark<StreamPosition>(laneCount)
   readonly #lanes: Lanes<StreamPosition>
   readonly #stream = new AbortController()
-  /** Ends the retries of what is under way when something else has failed for good. */
+  /** Ends the retries of work in progress after a permanent failure elsewhere. */
   readonly #failed = new AbortController()
   readonly #documents: ReconcileDependencies
   readonly #copyEnds: CopyEnds
@@ -86,16 +88,18 @@ export class EventApplication {
   #gate: Promise<void> = Promise.resolve()
   #ended = false
   #drainTo: ClusterTime | null = null
-  /** The server answers soon though nothing happened: a commit is about to wait for the stream to pass a moment. */
-  hurried = false
+  /**
+   * Makes the server return empty batches quickly, because a commit is about to wait until the stream passes a time.
+   */
+  pollsFast = false
   #saved: StreamPosition
   #saving: Promise<void> = Promise.resolve()
   #failure: unknown = null
   #applied = 0
   readonly #start: StreamPosition
-  /** Collections that belong to partition 0 as a whole, as the stream's filter has it. */
+  /** The collections of which the stream's filter assigns all events to partition 0. */
   readonly #whole: WholeCollection[]
-  /** Ends here: the stream is to be opened anew with another filter. */
+  /** Where this run ends, because the stream must be opened again with another filter. */
   #resumeAt: StreamPosition | null = null
 
   constructor(parts: EventApplicationParts) {
@@ -118,12 +122,12 @@ export class EventApplication {
     )
   }
 
-  /** Events applied by this process: approximate, as several changes of one document may be one write. */
+  /** Number of events that this process has applied. Approximate, because one write may cover several changes. */
   get totalEventsApplied(): number {
     return this.#applied
   }
 
-  /** Everything up to this time is on the destination's majority. */
+  /** All events up to this time are majority-committed on the destination. */
   get appliedTime(): ClusterTime {
     return (this.#watermark.safe ?? this.#start).time
   }
@@ -132,14 +136,14 @@ export class EventApplication {
     return this.#parts.partitions.size === this.#parts.partitionCount
   }
 
-  /** Resolves when drained, everything read so far applied and its position stored; rejects on a failure. */
+  /** Resolves when drained: all events read are applied and the position is stored. Rejects on a failure. */
   async run(): Promise<void> {
     const saver = setInterval(() => this.#savePosition(), savePositionMS)
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
-      const awaitMS = (): number => (this.hurried ? hurriedAwaitMS : idleAwaitMS)
-      // The server looks for a token's event behind the filter, and another filter may have let it through. What happened
-      // at that time comes again then, and is applied again.
+      const awaitMS = (): number => (this.pollsFast ? hurriedAwaitMS : idleAwaitMS)
+      // The server looks for a resume token's event after filtering, and the token may come from another filter. A
+      // start by time avoids this. Events at that time are then read and applied again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
       const only = this.#ownsAll ? {} : { only: this.#filter }
       await this.#beginAt(start)
@@ -149,12 +153,12 @@ export class EventApplication {
         await this.#exclusively(async () => {
           await this.#route(batch)
           this.#watermark.routed(this.#resumeAt ?? batch.position)
-          this.#lanes.kick()
+          this.#lanes.sendDue()
         })
-        await this.#lanes.room()
+        await this.#lanes.waitForCapacity()
         if (this.#resumeAt) break
         if (this.#failure || this.#stream.signal.aborted) break
-        // Beyond it, not at it: one time may be shared by many events of a transaction.
+        // Must be later than the time and not equal, because many events of a transaction may share one time.
         if (this.#drainTo !== null && batch.position.time > this.#drainTo) break
       }
     } catch (error) {
@@ -171,8 +175,9 @@ export class EventApplication {
   }
 
   /**
-   * What a partition that was further had applied is applied again, older versions first: were this instance to end half-way,
-   * whoever gets that partition must do it again too. From here on no late word of a former owner moves the position on.
+   * Stores the start as the position of all partitions. Partitions that were ahead apply their events again, older
+   * versions first. If this instance ends in between, the next owner must repeat them, too. From here on, a delayed
+   * write of a former owner cannot advance the position.
    */
   async #beginAt(start: StreamPosition): Promise<void> {
     const { metadata, partitions } = this.#parts
@@ -184,20 +189,20 @@ export class EventApplication {
     return { partitions: [...this.#parts.partitions.keys()], count: this.#parts.partitionCount, whole: this.#whole }
   }
 
-  /** Stop reading; what was read is still applied. */
+  /** Stops reading. Events already read are still applied. */
   drain(): void {
     this.#stream.abort()
   }
 
-  /** Stop once everything up to `time` is applied. */
+  /** Stops once all events up to `time` are applied. */
   drainTo(time: ClusterTime): void {
-    this.hurried = true
+    this.pollsFast = true
     this.#drainTo = time
   }
 
   /**
-   * The copy of this collection has ended on every instance: no insert of it is on its way any more. Identities recorded
-   * for these partitions meanwhile are reconciled once more, in order; then events alone keep the collection equal.
+   * Called when every instance has ended the copy of this collection and no insert of the copy is in flight. Reconciles
+   * the tombstones of these partitions in order. Afterwards, events alone keep the collection equal.
    */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
     if (entry.state === 'copied') return
@@ -209,7 +214,9 @@ export class EventApplication {
     })
   }
 
-  /** Runs `work` while nothing is on its way and nothing new is routed. Rejects with StoppedError when it is over before. */
+  /**
+   * Runs `work` while no write is in flight and no event is routed. Rejects with StoppedError when the run ends first.
+   */
   behindBarrier(work: () => Promise<void>): Promise<void> {
     return this.#exclusively(async () => {
       await this.#lanes.drain()
@@ -217,7 +224,7 @@ export class EventApplication {
     })
   }
 
-  /** One at a time: a batch is routed, or a copy that has ended is reconciled. */
+  /** Serializes routing a batch, reconciling an ended copy, and work behind a barrier. */
   #exclusively(work: () => Promise<void>): Promise<void> {
     const run = this.#gate.then(() => {
       if (this.#failure || this.#ended || this.#stream.signal.aborted) throw new StoppedError()
@@ -236,7 +243,7 @@ export class EventApplication {
       if (events.length > 0) await this.#applyDefinitions(events)
       if (this.#failure || !lastDefinition) return false
       if (this.#ownsAll || sameMembers(this.#whole, wholeCollections(this.#parts.catalogue))) return true
-      // What comes after this event was filtered by what is no longer right.
+      // The filter changed, so the events after this one must be read again.
       this.#resumeAt = positionOfEvent(lastDefinition)
       return false
     }
@@ -259,15 +266,15 @@ export class EventApplication {
       const lane = needsOneLane(entry)
         ? 0
         : laneHash(bytes, event.idType, event.idStart, event.idEnd) % this.#lanes.size
-      // A replacement may spell the _id anew: the event is keyed by the old spelling, the document has the new one.
+      // A replacement may change the spelling of the _id: the event has the old spelling, the document the new one.
       const idElement = event.document ? idElementOf(event.document) : event.idElement
       this.#lanes.put(lane, entry, event, idElement, isCapped(entry.wanted.options))
-      if (this.#lanes.full) await this.#lanes.room()
+      if (this.#lanes.full) await this.#lanes.waitForCapacity()
     }
     if (definitions.length > 0) await follow()
   }
 
-  /** The barrier: nothing is on its way while names, options and indexes change. */
+  /** The barrier: no writes are in flight while names, options and indexes change. */
   async #applyDefinitions(events: ChangeEvent[]): Promise<void> {
     await this.#lanes.drain()
     if (this.#failure) return
@@ -285,13 +292,16 @@ export class EventApplication {
     this.#applied += events.length
   }
 
-  /** An event of a collection that is not catalogued: gone by now, or renamed out, or (it should not happen) never announced. */
+  /**
+   * Handles an event of a collection that is not in the catalogue. The collection was dropped, was renamed out of the
+   * filter, or (which should not happen) had no create event.
+   */
   async #lookUp(event: ChangeEvent): Promise<CatalogueEntry | undefined> {
     if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined
     await this.#lanes.drain()
     if (this.#failure) return undefined
     if (await this.#parts.isOnSource(event.database, event.uuid)) {
-      // Its earlier documents went past unseen: going on would lose them silently.
+      // Its earlier events were not applied, so continuing would silently lose documents.
       throw new FatalError(
         'UnsupportedChange',
         `${namespace(event.database, event.collection)} appeared on the source ` +

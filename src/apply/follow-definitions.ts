@@ -25,63 +25,68 @@ export interface DefinitionFollowerParts {
   atStep: (step: string) => void
 }
 
-/** Looks for barriers: seldom while there is none, often while this instance waits at one. */
+/** Interval between reads of the barriers; `atBarrierMS` applies while this instance waits at a barrier. */
 const barrierPollMS = 250
 const atBarrierMS = 40
-const keepUpMS = 3_000
-/** A barrier of several instances takes longer than a look at the indexes of so many collections. */
-const aheadAtBarrier = 32
+const silentPollMS = 3_000
+/** A barrier of several instances takes longer than a read of the indexes of this many collections. */
+const prefetchAtBarrier = 32
 
-/** Who follows a change of definitions, and when: the coordinator does it for all, once every partition has come to it. */
+/**
+ * Follows DDL. The coordinator reconciles definitions for all instances, once every partition has reached the barrier.
+ */
 export class DefinitionFollower {
   readonly #parts: DefinitionFollowerParts
   readonly #seen = new SeenDefinitions()
-  /** Partitions that hold up a change of definitions. */
+  /** Partitions that have not reached the next barrier. */
   barrierWaitsFor: number[] = []
-  #keptUpAt = 0
-  #seenCatalogue = -1
-  #keepingUp: Promise<void> | null = null
-  #keepUpFailure: unknown = null
-  /** The barrier this instance has come to last, with the partitions it had then. */
-  #cameTo: ClusterTime | null = null
-  /** Events wait at a barrier. */
+  #polledAt = 0
+  #loadedCatalogue = -1
+  #polling: Promise<void> | null = null
+  #pollFailure: unknown = null
+  /** The last barrier that this instance has reached. */
+  #reachedBarrier: ClusterTime | null = null
+  /** True while the events of this instance wait at a barrier. */
   #waits = false
-  /** The tenure in which this instance has looked where the destination has each collection. */
-  #lookedIn: number | null = null
+  /** The coordinator term in which this instance has read the destination's collection names. */
+  #checkedNamesIn: number | null = null
 
   constructor(parts: DefinitionFollowerParts) {
     this.#parts = parts
   }
 
-  /** What is kept up with beside the barriers; null while that rests. */
-  get keepingUp(): Promise<void> | null {
-    return this.#keepingUp
+  /** The poll for silent changes in progress; null when none is in progress. */
+  get polling(): Promise<void> | null {
+    return this.#polling
   }
 
   /**
-   * Behind the barrier of one instance: alone it acts at once, else it waits for all and for the coordinator. What was followed
-   * already, ahead of these events, needs neither; whoever does not know of that, having begun since, waits for the others' positions.
-   * @param partitions those whose events have been applied up to here: fewer than are held where some were claimed since
+   * Called behind this instance's barrier. An instance that is alone reconciles at once. Otherwise it waits until all
+   * partitions have reached the barrier and the coordinator has reconciled. Changes that were already followed, ahead
+   * of these events, need neither. An instance that does not know of that, because it started later, waits for the
+   * others' positions.
+   * @param partitions the partitions whose events are applied up to here: fewer than those held when some were claimed
+   * later
    */
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
     const { first: time, last } = times
     const { coordination, barriers, partitionCount, shared } = this.#parts
     const isKnown = (uuid: string): boolean => shared.catalogue.get(uuid) !== undefined
-    if (this.#cameTo !== time && this.#seen.hasAll(touched, last, isKnown)) return
+    if (this.#reachedBarrier !== time && this.#seen.hasAll(touched, last, isKnown)) return
     const began = performance.now()
     const { journal } = this.#parts.context
     const clusterTime = `${secondsOf(time)}:${ordinalOf(time)}`
     const databases = [...touched.keys()]
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
-      await this.#lookAnew()
+      await this.#takeOver()
       for (const seen of await this.#reconcile(touched)) this.#seen.add(seen)
-      if (this.#cameTo === time) await barriers.settle(time, touched)
+      if (this.#reachedBarrier === time) await barriers.settle(time, touched)
       journal?.('definitions followed', { databases, seconds: secondsSince(began) })
       return
     }
     await barriers.reach(time, touched, partitions)
-    if (this.#cameTo !== time) journal?.('barrier reached', { clusterTime, databases, partitions })
-    this.#cameTo = time
+    if (this.#reachedBarrier !== time) journal?.('barrier reached', { clusterTime, databases, partitions })
+    this.#reachedBarrier = time
     coordination.notify()
     this.#waits = true
     let seen: SeenDatabase[] | null = null
@@ -96,17 +101,17 @@ export class DefinitionFollower {
       this.#waits = false
     }
     await shared.reload()
-    // Not before: what is not catalogued by then had gone.
+    // Only after the reload: a collection that is not in the catalogue then was already gone.
     for (const one of seen) this.#seen.add(one)
     journal?.('barrier passed', { clusterTime, seconds: secondsSince(began) })
   }
 
-  async #reconcile(touched: Touched, aheadMax = 0): Promise<SeenDatabase[]> {
+  async #reconcile(touched: Touched, prefetchMax = 0): Promise<SeenDatabase[]> {
     const { shared, definitions, coordination, store } = this.#parts
     const seen: SeenDatabase[] = []
     await shared.exclusively(async () => {
       for (const [database, uuids] of touched) {
-        seen.push(await definitions.reconcile(database, uuids, 'copied', aheadMax))
+        seen.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))
       }
     })
     if (coordination.members.length > 1) await store.catalogueChanged()
@@ -114,16 +119,16 @@ export class DefinitionFollower {
   }
 
   /**
-   * When all partitions have come to the first barrier that is open, or stand beyond it, definitions are reconciled and
-   * everybody goes on.
+   * As the coordinator, reconciles definitions when all partitions have reached or passed the first open barrier, and
+   * then lets all instances continue.
    */
   async leadBarriers(over: AbortSignal): Promise<void> {
     const { coordination, barriers, metadata, partitionCount } = this.#parts
     while (!over.aborted) {
       await Promise.race([pause(this.#waits ? atBarrierMS : barrierPollMS, over), coordination.changed()])
-      this.#keepUpBeside()
-      if (this.#keepUpFailure) throw this.#keepUpFailure
-      // Alone it acts at once, but for a barrier that it came to before it was.
+      this.#startPoll()
+      if (this.#pollFailure) throw this.#pollFailure
+      // An instance that is alone acts at once in `follow`, except at a barrier that it reached before it was alone.
       const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
       if (!coordination.leading || actsAlone) continue
       const barrier = await barriers.next()
@@ -138,9 +143,9 @@ export class DefinitionFollower {
       this.barrierWaitsFor = behind
       if (behind.length > 0) continue
       const began = performance.now()
-      await this.#lookAnew()
+      await this.#takeOver()
       this.#parts.atStep('barrier')
-      const seen = await this.#reconcile(barrier.touched, aheadAtBarrier)
+      const seen = await this.#reconcile(barrier.touched, prefetchAtBarrier)
       this.#parts.atStep('barrierDone')
       await barriers.done(barrier, seen)
       this.#parts.context.journal?.('barrier led', {
@@ -153,45 +158,45 @@ export class DefinitionFollower {
     }
   }
 
-  /** Not awaited by who leads barriers: it waits for events that may have come to one. */
-  #keepUpBeside(): void {
-    this.#keepingUp ??= this.#keepUp()
+  /** Runs beside `leadBarriers`, because the poll waits for events, which may be waiting at a barrier. */
+  #startPoll(): void {
+    this.#polling ??= this.#pollSilent()
       .catch((error) => {
-        if (!(error instanceof StoppedError)) this.#keepUpFailure = error
+        if (!(error instanceof StoppedError)) this.#pollFailure = error
       })
       .finally(() => {
-        this.#keepingUp = null
+        this.#polling = null
       })
   }
 
-  /** What no event tells: to the coordinator, what changes on a sharded source unseen; to the others, what it then did. */
-  async #keepUp(): Promise<void> {
+  /** The coordinator polls a sharded source for silent DDL. The other instances poll the catalogue for its changes. */
+  async #pollSilent(): Promise<void> {
     const now = performance.now()
-    if (now - this.#keptUpAt < keepUpMS) return
-    this.#keptUpAt = now
+    if (now - this.#polledAt < silentPollMS) return
+    this.#polledAt = now
     const { shared, definitions, coordination, store, context } = this.#parts
     if (coordination.leading) {
       const changed = await retry('looking for changes of shard keys', context, () => definitions.silentlyChanged())
       if (changed.length === 0) return
-      // It has no time that instances could agree on for a barrier: where several share the events, it is followed at commit.
-      if (!coordination.ownsAll) return await shared.exclusively(() => definitions.noteMoved(changed))
+      // Silent DDL has no time for a barrier. When several instances share the events, it is followed at commit.
+      if (!coordination.ownsAll) return await shared.exclusively(() => definitions.recordMoved(changed))
       const touched = new Map(changed.map((database) => [database, new Set<string>()]))
       await this.#parts.events()?.behindBarrier(async () => void (await this.#reconcile(touched)))
     } else {
       const catalogue = await store.catalogueChanges()
-      if (catalogue !== this.#seenCatalogue) await shared.reload()
-      this.#seenCatalogue = catalogue
+      if (catalogue !== this.#loadedCatalogue) await shared.reload()
+      this.#loadedCatalogue = catalogue
     }
   }
 
-  /** Once in each tenure: a predecessor in office may have died between the destination and the catalogue. */
-  async #lookAnew(): Promise<void> {
+  /** Once in each coordinator term: a predecessor may have crashed after a rename, before it stored the catalogue. */
+  async #takeOver(): Promise<void> {
     const { shared, coordination, barriers } = this.#parts
     const { coordinatorEpoch } = coordination
-    if (this.#lookedIn === coordinatorEpoch) return
-    this.#lookedIn = coordinatorEpoch
+    if (this.#checkedNamesIn === coordinatorEpoch) return
+    this.#checkedNamesIn = coordinatorEpoch
     await barriers.takeOver()
-    await shared.lookAnew()
+    await shared.correctNames()
   }
 }
 

@@ -5,28 +5,28 @@ import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { Watermark } from '../domain/watermark.ts'
 
-/** Sends one lane's identities of one collection; resolves when the destination's majority has them. */
+/** Sends one lane's identities of one collection. Resolves when they are majority-committed on the destination. */
 export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime) => Promise<void>
 
 /**
- * A batch is held open this long after its first event, so that a slow trickle is not sent one document at a time:
- * 1,600 ops/s sent as they come burnt 16 times the CPU of the same work in batches.
+ * A batch is held open this long after its first event, so that a slow rate of events is not sent one document at a
+ * time. Without batches, 1,600 ops/s used 16 times as much CPU.
  */
 const holdMS = 15
 /**
- * A lane that is given more than this many events, and goes on being given them at this rate, is under a burst: it is held
- * longer, because larger batches collapse more changes of one document and cost both servers fewer commands, and the source
- * needs its time for the burst itself. The rate is of the whole batch, so a steady load that comes in a clump after a
- * hiccup is held for a moment and not for the whole `burstHoldMS`.
+ * A burst: a lane has received more than this many events and keeps receiving them at this rate. Its batch is held
+ * longer, because larger batches fold more changes of one document, cost both servers fewer commands, and leave the
+ * source its capacity for the burst. The rate is measured over the whole batch, so that a steady load that arrives late
+ * and all at once is held only briefly and not for the whole `burstHoldMS`.
  */
 const burstCount = 40
 const burstEventsPerMS = 2
 const burstHoldMS = 1_500
-/** A burst is over when nothing more has come for this long. */
+/** A burst is over when no event has arrived for this long. */
 const burstPauseMS = 60
 /** A lane with this many identities is sent at once. */
 const eagerCount = 15_000
-/** Above this the reader waits: identities and inline documents of all lanes together. */
+/** The reader waits above these limits, which cover the identities and inline documents of all lanes. */
 const pendingBytesMax = 48 * 1024 * 1024
 const pendingCountMax = 100_000
 
@@ -45,8 +45,8 @@ interface Lane {
 }
 
 /**
- * A fixed number of lanes. One document always belongs to one lane, and a lane has one batch under way at a time, so
- * changes of one document reach the destination in order while different documents go in parallel.
+ * A fixed number of lanes. A document always belongs to the same lane, and a lane has one batch in flight at a time.
+ * Changes of one document therefore reach the destination in order, and different documents are written in parallel.
  */
 export class Lanes<Position> {
   readonly #lanes: Lane[]
@@ -99,7 +99,7 @@ export class Lanes<Position> {
     const key = identityKey(idElement)
     const known = identities.get(key)
     const identity = fold(known, event, idElement)
-    // Inserted again after a delete: in a capped collection it now stands at the end.
+    // The document was inserted again after a delete. In a capped collection it is now the last one.
     if (known && reorder && event.kind === 'insert') identities.delete(key)
     if (!known || reorder) identities.set(key, identity)
     const bytes = idElement.length * 2 + (event.document?.length ?? 0) + 100
@@ -115,35 +115,35 @@ export class Lanes<Position> {
     this.#watermark.hold(number, this.#watermark.nextBatch)
   }
 
-  /** Sends what is due; call after routing a batch of events. */
-  kick(): void {
-    for (let number = 0; number < this.#lanes.length; number++) this.#kickLane(number, false)
+  /** Sends the lanes that are due. Call it after routing a batch of events. */
+  sendDue(): void {
+    for (let number = 0; number < this.#lanes.length; number++) this.#sendLane(number, false)
   }
 
   get full(): boolean {
     return this.#bytes > pendingBytesMax || this.#count > pendingCountMax
   }
 
-  /** Resolves when there is room for more events; at once when there is. */
-  async room(): Promise<void> {
+  /** Resolves when there is capacity for more events. */
+  async waitForCapacity(): Promise<void> {
     while (this.full && !this.#failed) {
-      for (let number = 0; number < this.#lanes.length; number++) this.#kickLane(number, true)
+      for (let number = 0; number < this.#lanes.length; number++) this.#sendLane(number, true)
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
     }
   }
 
-  /** Resolves when everything put so far is acknowledged; after a failure, when nothing is under way any more. */
+  /** Resolves when everything put so far is acknowledged; after a failure, when nothing is in flight any more. */
   async drain(): Promise<void> {
     for (let number = 0; number < this.#lanes.length; number++) {
       const lane = this.#lanes[number] as Lane
       while (lane.underWay || (lane.count > 0 && !this.#failed)) {
-        this.#kickLane(number, true)
+        this.#sendLane(number, true)
         await lane.underWay
       }
     }
   }
 
-  #kickLane(number: number, now: boolean): void {
+  #sendLane(number: number, now: boolean): void {
     const lane = this.#lanes[number] as Lane
     if (lane.underWay || lane.count === 0 || this.#failed) return
     const age = performance.now() - lane.openedAt
@@ -154,7 +154,7 @@ export class Lanes<Position> {
       lane.timer ??= setTimeout(
         () => {
           lane.timer = null
-          this.#kickLane(number, false)
+          this.#sendLane(number, false)
         },
         Math.min(hold - age, burstPauseMS),
       )
@@ -173,7 +173,7 @@ export class Lanes<Position> {
     lane.events = 0
     this.#watermark.sending(number)
     const sends = [...work].map(([entry, identities]) => this.#send(entry, identities, newest))
-    // Wait for all, also when one fails: nothing of this lane may still be under way when it is sent again.
+    // Waits for all sends even when one fails: nothing of this lane may be in flight when it is sent again.
     lane.underWay = Promise.allSettled(sends).then((results) => {
       lane.underWay = null
       this.#bytes -= lane.underWayBytes
@@ -185,7 +185,7 @@ export class Lanes<Position> {
       } else {
         this.#watermark.acknowledged(number)
         this.#onSent(events)
-        this.#kickLane(number, false)
+        this.#sendLane(number, false)
       }
       for (const resolve of this.#waiting.splice(0)) resolve()
     })

@@ -13,24 +13,24 @@ export interface OwnedPartitionsParts
   coordination: Coordination
   metadata: Metadata
   context: RetryContext
-  /** Before partitions are applied that were another's: the catalogue as it is stored now. */
+  /** Reloads the stored catalogue, before partitions of another instance are applied. */
   reload: () => Promise<void>
 }
 
 const pollMS = 250
 
 /**
- * Applies the events of the partitions this instance owns, whichever those are: one event application at a time over all of
- * them, ended and begun anew when they change. A partition is given back only when everything read for it is applied and its
- * position stored; one that is taken over begins at the stored position of its former owner.
+ * Applies the events of the partitions that this instance owns. One event application at a time covers all of them;
+ * when they change, it ends and a new one starts. A partition is released only when all events read for it are applied
+ * and its position is stored. A partition that is taken over starts at the stored position of its former owner.
  */
 export class OwnedPartitions {
   readonly #parts: OwnedPartitionsParts
   readonly #stop = new AbortController()
-  /** Collections with no open segment left, on any instance. */
+  /** Collections without an open segment on any instance. */
   readonly #ended = new Set<CatalogueEntry>()
   #current: EventApplication | null = null
-  /** Partitions whose stream the source has answered with, from the position that was stored, and the epoch of that. */
+  /** Partitions for which the source has returned the stream from the stored position, with their ownership epochs. */
   readonly #answered = new Map<number, number>()
   #continues = false
   #applied = 0
@@ -42,20 +42,21 @@ export class OwnedPartitions {
     this.#parts = parts
   }
 
-  /** Events applied by this process: approximate, as several changes of one document may be one write. */
+  /** Number of events that this process has applied. Approximate, because one write may cover several changes. */
   get totalEventsApplied(): number {
     return this.#applied + (this.#current?.totalEventsApplied ?? 0)
   }
 
-  /** Everything up to this time of the partitions owned is on the destination's majority; null while none is owned. */
+  /** All events of the owned partitions up to this time are majority-committed; null while no partition is owned. */
   get appliedTime(): ClusterTime | null {
     return this.#current?.appliedTime ?? this.#appliedTime
   }
 
   /**
-   * It is known that the source's oplog reaches back to the stored positions: the source has answered with the stream from that of every
-   * partition owned. Once known it stays so: a partition that is taken over later comes from an instance that was reading it until a
-   * moment ago, and what it was behind shows as lag. Where there are more instances than partitions some own none: the others know.
+   * True once the source's oplog is known to reach back to the stored positions, because the source has returned the
+   * stream from the position of every owned partition. It stays true: a partition that is taken over later comes from
+   * an instance that was reading it until recently, and its delay shows as lag. An instance without partitions relies
+   * on the others.
    */
   get continues(): boolean {
     const { held, othersHaveAll } = this.#parts.coordination
@@ -64,7 +65,9 @@ export class OwnedPartitions {
     return this.#continues
   }
 
-  /** Resolves when drained, or when all partitions, of all instances, have passed the time to drain to. Rejects on a failure. */
+  /**
+   * Resolves when drained, or when all partitions of all instances have passed the `drainTo` time. Rejects on failure.
+   */
   async run(): Promise<void> {
     try {
       while (!this.#stop.signal.aborted) {
@@ -80,40 +83,43 @@ export class OwnedPartitions {
     }
   }
 
-  /** Stop reading; what was read is still applied. */
+  /** Stops reading. Events already read are still applied. */
   drain(): void {
     this.#stop.abort()
     this.#current?.drain()
   }
 
-  /** Stop once everything up to `time` is applied, by whoever owns it. */
+  /** Stops once all instances have applied all events up to `time`. */
   drainTo(time: ClusterTime): void {
     this.#drainTo = time
     this.#current?.drainTo(time)
   }
 
-  /** A commit is about to ask for `drainTo`: what the server holds open until then would delay it. */
-  expedite(hurried: boolean): void {
-    if (this.#current) this.#current.hurried = hurried
+  /** Called before a commit calls `drainTo`: a long server-side wait for events would delay the commit. */
+  expedite(pollsFast: boolean): void {
+    if (this.#current) this.#current.pollsFast = pollsFast
   }
 
-  /** Runs `work` while none of the events of these partitions is on its way; not at all while none are applied. */
+  /** Runs `work` while no event of these partitions is in flight. Does not run it when no events are being applied. */
   async behindBarrier(work: () => Promise<void>): Promise<void> {
     await this.#current?.behindBarrier(work).catch((error) => {
       if (!(error instanceof StoppedError)) throw error
     })
   }
 
-  /** The copy of this collection has ended on every instance. */
+  /** Called when every instance has ended the copy of this collection. */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
     this.#ended.add(entry)
     await this.#current?.copyEnded(entry).catch((error) => {
-      // The partitions changed just then: the next application does it for those it gets.
+      // The partitions changed at the same time. The next event application handles its own partitions.
       if (!(error instanceof StoppedError) || this.#stop.signal.aborted) throw error
     })
   }
 
-  /** What is owned and stays, with its positions and the catalogue as they were stored after the claim. */
+  /**
+   * Releases the partitions that leave. Returns the owned partitions that stay, with the positions that were stored
+   * after the claim; the catalogue is reloaded.
+   */
   async #claimed(): Promise<Map<number, OwnedPartition>> {
     const { coordination, metadata, catalogue } = this.#parts
     const claims = [...coordination.held].filter(([partition]) => coordination.staying.has(partition))
@@ -138,7 +144,7 @@ export class OwnedPartitions {
 
   async #apply(owned: Map<number, OwnedPartition>): Promise<void> {
     const { coordination } = this.#parts
-    // Also once this one is the last: what others recorded is recorded, and barriers they came to have their times.
+    // Stays true for the last remaining instance, because others may have recorded tombstones and reached barriers.
     const shared = owned.size < this.#parts.partitionCount || !coordination.isAlone
     const onAnswered = (): void => {
       for (const [partition, { epoch }] of owned) this.#answered.set(partition, epoch)
@@ -159,8 +165,8 @@ export class OwnedPartitions {
     while (!running.over) {
       const { held, staying } = coordination
       const same = [...owned].every(([partition, { epoch }]) => held.get(partition) === epoch && staying.has(partition))
-      // More is held than is applied: to be applied as well, or (a claim that was given up as lost has come after all, and is
-      // wanted elsewhere by now) to be given back.
+      // More partitions are held than applied. They must be applied as well, or released: a claim that was considered
+      // lost may have succeeded late, and another instance may be due to get the partition by now.
       if (!same || held.size !== owned.size) application.drain()
       await running.until(coordination.changed())
     }
@@ -174,7 +180,7 @@ export class OwnedPartitions {
     if (this.#drainTo === null) return false
     const target = this.#drainTo
     const positions = await this.#parts.metadata.loadPartitions()
-    // Beyond it, not at it: one time may be shared by many events of a transaction.
+    // Must be later than the time and not equal, because many events of a transaction may share one time.
     if ([...positions.values()].every(({ time }) => time > target)) return true
     await this.#change()
     return false

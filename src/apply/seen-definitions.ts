@@ -2,17 +2,18 @@ import type { Touched } from '../coordination/barriers.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { SeenDatabase } from '../domain/seen-database.ts'
 
-/** Collections whose indexes are remembered to have been followed; beyond that all of them are forgotten. */
+/** The maximum of collections whose followed indexes are remembered. Above it, all of them are forgotten. */
 const rememberedMax = 100_000
 
 /**
- * What has been followed ahead of the events that tell of it. Definitions are made equal to what the source has at that moment,
- * not to what an event says: when a look has seen everything up to a time, an event before that time has nothing left to say.
+ * Definitions that were followed ahead of their events. Reconciliation makes definitions equal to the source's current
+ * ones, not to what an event says. When a read of the catalog includes all changes up to a time, events up to that time
+ * need no further work.
  */
 export class SeenDefinitions {
-  /** By database: collections, views and their options have been seen as of this time. */
+  /** By database: collections, views and their options were followed as of this time. */
   readonly #listed = new Map<string, ClusterTime>()
-  /** By UUID: indexes have been seen, and followed, as of this time. */
+  /** By UUID: indexes were followed as of this time. */
   readonly #indexes = new Map<string, ClusterTime>()
 
   add({ database, time, indexesOf }: SeenDatabase): void {
@@ -22,8 +23,9 @@ export class SeenDefinitions {
   }
 
   /**
-   * Whether everything that changed at this time has been followed.
-   * @param isKnown whether a collection is catalogued, as of the last look: one that is not was gone then, or is not selected
+   * Whether all changes up to this time have been followed.
+   * @param isKnown whether a collection is in the catalogue; others were already gone at the last read, or are not
+   * selected
    */
   hasAll(touched: Touched, time: ClusterTime, isKnown: (uuid: string) => boolean): boolean {
     for (const [database, uuids] of touched) {

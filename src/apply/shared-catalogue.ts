@@ -14,7 +14,10 @@ export interface SharedCatalogueParts {
   context: RetryContext
 }
 
-/** The catalogue as several instances share it: the coordinator stores it, everybody loads it, the destination may be beyond it. */
+/**
+ * The catalogue that several instances share. The coordinator stores it and all instances load it. The destination may
+ * be ahead of it.
+ */
 export class SharedCatalogue {
   readonly catalogue = new Catalogue()
   readonly #parts: SharedCatalogueParts
@@ -24,13 +27,13 @@ export class SharedCatalogue {
     this.#parts = parts
   }
 
-  /** As it is stored, with what this instance has copied. */
+  /** Loads the stored catalogue and the bytes that this instance has copied. */
   async load(): Promise<void> {
     for (const entry of await this.#parts.metadata.collections.load()) this.catalogue.add(entry)
     await this.countCopied()
   }
 
-  /** What this instance has copied, as it is stored: of what it had begun, others may have taken over the rest and count it. */
+  /** Loads the bytes that this instance has copied. Other instances may have taken over segments and count the rest. */
   async countCopied(): Promise<void> {
     const { metadata, coordination } = this.#parts
     const bytes = await metadata.segments.bytesBy(coordination.id)
@@ -38,8 +41,8 @@ export class SharedCatalogue {
   }
 
   /**
-   * Where the destination has each collection now: a rename may have been acknowledged and not yet stored when a process died.
-   * Returns those that it has elsewhere.
+   * Sets the current destination name of each collection. A process may have crashed after a rename was acknowledged
+   * and before it was stored. Returns the entries whose name changed.
    */
   async findNames(): Promise<CatalogueEntry[]> {
     const { destination, context } = this.#parts
@@ -55,16 +58,18 @@ export class SharedCatalogue {
     return moved
   }
 
-  /** By the coordinator, where a predecessor in office may have died between the destination and the catalogue. */
-  async lookAnew(): Promise<void> {
+  /** Called by a new coordinator: its predecessor may have crashed after a rename, before it stored the catalogue. */
+  async correctNames(): Promise<void> {
     await this.reload()
     await this.exclusively(async () => {
-      // Stored, or the next who reloads has the former name again, which no event corrects any more.
+      // Without storing them, the next reload would restore the former names, which no event corrects any more.
       await this.#parts.metadata.collections.save(await this.findNames())
     })
   }
 
-  /** The catalogue as the coordinator has stored it by now; entries keep their identity for whoever works with them. */
+  /**
+   * Loads the catalogue that the coordinator has stored. Existing entry objects are updated in place for their users.
+   */
   reload(): Promise<void> {
     return this.exclusively(async () => {
       const stored = new Map((await this.#parts.metadata.collections.load()).map((entry) => [entry.uuid, entry]))
@@ -81,15 +86,15 @@ export class SharedCatalogue {
         known.wanted = entry.wanted
         known.refusedIndexes = entry.refusedIndexes
         known.shardKey = entry.shardKey
-        // The copy goes on beside this and stores what it knows of itself: what was read a moment ago may be behind it, and
-        // none of it ever goes back.
+        // The copy runs concurrently and stores its own progress, so the loaded values may be outdated. These values
+        // never go back.
         if (entry.planned) {
           known.estimatedBytes = entry.estimatedBytes
           known.estimatedDocuments = entry.estimatedDocuments
         }
         known.planned ||= entry.planned
         known.totalCopied = entry.totalCopied ?? known.totalCopied
-        // Stored so only when the partitions of this instance have ended it as well.
+        // The stored state is 'copied' only when the partitions of this instance have ended the copy as well.
         if (entry.state === 'copied') known.state = 'copied'
         for (const partition of entry.endedPartitions) known.endedPartitions.add(partition)
       }
@@ -97,8 +102,9 @@ export class SharedCatalogue {
   }
 
   /**
-   * An instance that got its partitions after a barrier was reached, and reads events from before it, finds the destination
-   * beyond what its catalogue says; beyond what is stored, too, if a coordinator has died half-way.
+   * Updates an entry whose collection is not in the expected namespace on the destination. This happens when an
+   * instance took over partitions after a barrier was reached and applies events from before it. When a coordinator
+   * crashed during the barrier, even the stored catalogue is outdated. Returns false when the collection is gone.
    */
   async locate(entry: CatalogueEntry): Promise<boolean> {
     const { source, destination } = this.#parts
@@ -113,11 +119,11 @@ export class SharedCatalogue {
       entry.name = found.name
       return true
     }
-    const standing = await readCommitted(source, () => listCollections(source, entry.database))
-    return standing.some((one) => one.uuid === entry.uuid)
+    const onSource = await readCommitted(source, () => listCollections(source, entry.database))
+    return onSource.some((one) => one.uuid === entry.uuid)
   }
 
-  /** One at a time changes the catalogue. */
+  /** Serializes changes of the catalogue. */
   exclusively<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#busy.then(work)
     this.#busy = run.catch(() => {})

@@ -1,7 +1,9 @@
 import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
 import type { WholeCollection } from '../mongo/change-stream.ts'
 
-/** Collections that belong to partition 0 as a whole: the order of their documents, or what their `_id`s equal, is their own. */
+/**
+ * Collections that belong to partition 0 as a whole, because of their document order or the collation of their `_id`s.
+ */
 export function wholeCollections(catalogue: Catalogue): WholeCollection[] {
   return catalogue.entries().flatMap((entry) => (needsOneLane(entry) ? [at(entry)] : []))
 }

@@ -9,11 +9,11 @@ import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 
 /**
- * The order of a capped collection is part of its content. Replays after a crash, and a document deleted and inserted
- * again while its collection was copied, may leave one out of place; so at commit, with the source quiet, both are
- * walked in natural order, and from the first difference on the destination is written anew. Returns how many documents
- * were rewritten. May be repeated, also where it was told to stop half-way: the signal is looked at between two commands, and
- * StoppedError thrown.
+ * Restores the document order of a capped collection, which is part of its content. A replay after a crash, or a
+ * document that is deleted and inserted again during the copy, may leave documents out of order. At commit, with the
+ * source quiet, both collections are read in natural order, and the destination is rewritten from the first difference
+ * on. Returns the number of rewritten documents. It is repeatable, even after a stop: the signal is checked between
+ * commands, and StoppedError is thrown. Throws FatalError UnsupportedChange when the source is still written.
  */
 export async function restoreCappedOrder(
   source: Cluster,
@@ -24,23 +24,23 @@ export async function restoreCappedOrder(
 ): Promise<number> {
   if (!isCapped(entry.wanted.options)) return 0
   const from = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
-  const insist = (): void => {
+  const throwIfStopped = (): void => {
     if (stopped.aborted) throw new StoppedError()
   }
-  const wanted = new Walk(await openNatural(source, from, source.latest, batchSize), stopped)
-  const standing = new Walk(await openNatural(destination, targetOf(entry), destination.latest, batchSize), stopped)
+  const wanted = new Reader(await openNatural(source, from, source.latest, batchSize), stopped)
+  const existing = new Reader(await openNatural(destination, targetOf(entry), destination.latest, batchSize), stopped)
   try {
     let want = await wanted.next()
-    let have = await standing.next()
+    let have = await existing.next()
     while (want && have && Buffer.compare(idElementOf(want), idElementOf(have)) === 0) {
       want = await wanted.next()
-      have = await standing.next()
+      have = await existing.next()
     }
     if (!want && !have) return 0
     const misplaced: Buffer[] = []
-    for (; have; have = await standing.next()) misplaced.push(Buffer.from(idElementOf(have)))
+    for (; have; have = await existing.next()) misplaced.push(Buffer.from(idElementOf(have)))
     for (let at = 0; at < misplaced.length; at += batchSize) {
-      insist()
+      throwIfStopped()
       await writer.delete(entry, misplaced.slice(at, at + batchSize))
     }
     let rewritten = 0
@@ -51,12 +51,12 @@ export async function restoreCappedOrder(
       bytes += want.length
       rewritten += 1
       if (batch.length < batchSize && bytes < batchBytes) continue
-      insist()
+      throwIfStopped()
       await writer.insert(entry, batch)
       batch = []
       bytes = 0
     }
-    insist()
+    throwIfStopped()
     await writer.insert(entry, batch)
     return rewritten
   } catch (error) {
@@ -68,14 +68,14 @@ export async function restoreCappedOrder(
     )
   } finally {
     await wanted.close()
-    await standing.close()
+    await existing.close()
   }
 }
 
 const batchSize = 500
 const batchBytes = 4 * 1024 * 1024
 
-class Walk {
+class Reader {
   readonly #cursor: RawCursor
   readonly #stopped: AbortSignal
   #documents: Buffer[] = []

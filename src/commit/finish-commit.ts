@@ -25,15 +25,15 @@ export interface CommitParts {
   deferredOptions: DeferredOptions
   writer: DocumentWriter
   context: RetryContext
-  /** Where a reversed stream would begin; null in a sync that is not reversible. */
+  /** The start position of a reversed stream; null when the sync is not reversible. */
   reversePosition: ReversePosition | null
-  /** Lets the destination's balancer do what it did before the sync. */
+  /** Restores the setting that the destination's balancer had before the sync. */
   restoreBalancer: () => Promise<void>
-  /** Called at each named step, when it begins. */
+  /** Called at the start of each named step. */
   atStep: (step: string) => void
 }
 
-/** The databases whose definitions are to be looked at: those of the source that are synced, and those that it had. */
+/** The databases whose definitions must be read: the selected databases of the source, and those in the catalogue. */
 export async function databasesOf({ source, selection, catalogue, context }: CommitParts): Promise<Set<string>> {
   const databases = await retry('listing databases', context, async () =>
     selection.databases(await listDatabases(source)),
@@ -41,14 +41,15 @@ export async function databasesOf({ source, selection, catalogue, context }: Com
   return new Set([...databases, ...catalogue.databases()])
 }
 
-/** Collections of which a step that asks several questions for each is done at a time. */
+/** Collections processed in parallel by steps that run several commands for each. */
 const atOnce = 8
-/** Databases made equal at a time; each reads and changes several collections at a time. */
+/** Databases reconciled in parallel. Each reads and changes several collections in parallel. */
 const databasesAtOnce = 4
 
 /**
- * What follows once all events up to the commit point are applied: a last read of every definition, capped collections, and
- * prepareUnique. One pass over each cluster decides which collections a step has to touch. Every step may be repeated.
+ * Prepares the destination for writes once all events up to the commit timestamp are applied: reconciles definitions a
+ * last time, restores capped collections and sets prepareUnique. One read of each cluster decides which collections
+ * each step changes. Every step is repeatable.
  */
 export async function prepareToWrite(parts: CommitParts): Promise<void> {
   const { source, destination, catalogue, deferredOptions } = parts
@@ -73,7 +74,7 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   await deferredOptions.prepareIndexes(entries, existing)
 }
 
-/** Makes what differs equal. Returns what the destination has where nothing differed and so nothing was changed, else null. */
+/** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
 async function reconcileDiffering(parts: CommitParts): Promise<ExistingDefinitions | null> {
   const { source, destination, selection, catalogue, definitions, destinationDefinitions, context } = parts
   const { databases, existing } = await retry('comparing definitions', context, () =>
@@ -112,28 +113,28 @@ async function each(
 }
 
 /**
- * Documents may expire on the destination again: the last change there before the decision. Only collections with a TTL index are
- * touched. May be repeated.
+ * Lets documents expire on the destination again. It is the last change there before the commit is decided. Changes
+ * only collections with a TTL index. Repeatable.
  */
 export async function restoreExpiry({ atStep, deferredOptions, catalogue }: CommitParts): Promise<void> {
   atStep('restoreExpiry')
   await deferredOptions.restoreExpiry(catalogue.entries())
 }
 
-/** Documents expire on the destination no more, for a verdict that follows restoreExpiry. May be repeated. */
-export async function holdBackExpiry({ deferredOptions, catalogue }: CommitParts): Promise<void> {
-  await deferredOptions.holdBackExpiry(catalogue.entries())
+/** Stops documents from expiring on the destination, for a verdict that follows restoreExpiry. Repeatable. */
+export async function deferExpiry({ deferredOptions, catalogue }: CommitParts): Promise<void> {
+  await deferredOptions.deferExpiry(catalogue.entries())
 }
 
 /**
- * A commit that failed or died before `canWrite` begins again from event application, because the source may have been
- * written meanwhile. Constraints it had put back would refuse documents on their way: they are deferred again.
+ * Defers all options again. A commit that failed or crashed before `canWrite` starts again with event application,
+ * because the source may have been written in the meantime. Constraints that it had restored would refuse documents.
  */
-export async function holdBackAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
-  await deferredOptions.holdBack(catalogue.entries())
+export async function deferAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
+  await deferredOptions.deferAll(catalogue.entries())
 }
 
-/** After `canWrite`: unique indexes become unique, hidden ones hidden. Every step may be repeated. */
+/** After `canWrite`, makes unique indexes unique and hidden indexes hidden. Every step is repeatable. */
 export async function finishIndexes(parts: CommitParts): Promise<void> {
   const { deferredOptions, catalogue, destinationDefinitions } = parts
   parts.atStep('finishIndexes')
@@ -142,7 +143,7 @@ export async function finishIndexes(parts: CommitParts): Promise<void> {
   await deferredOptions.finishIndexes(entries, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), async (entry) => {
     await destinationDefinitions.buildConflicting(entry, 'all')
-    // The options of an index that was built just now.
+    // Restores the options of the indexes that were just built.
     await deferredOptions.prepareIndexes([entry])
     await deferredOptions.restoreExpiry([entry])
     await deferredOptions.finishIndexes([entry])

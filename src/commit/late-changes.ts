@@ -26,14 +26,14 @@ export interface Quiet {
   expired: number
 }
 
-/** How many of the writes that came too late are named. */
+/** The maximum of late writes that are reported by name. */
 const namedMax = 10
 
 /**
- * Reads everything the source did to what is synced after the commit point. Where its writes are not blocked the TTL monitor goes on
- * deleting (on 6.0.27 it rests while they are): such deletes are applied. Anything else would be lost by handing over,
- * so it is a failure that names the first of it. Returns the time up to which the source is known to be quiet (call
- * again with that), and how many documents expired.
+ * Reads all changes of synced collections on the source after the commit timestamp. When writes are not blocked, the
+ * TTL monitor continues to delete documents (on 6.0.27 it pauses while they are blocked); these deletes are applied.
+ * The cutover would lose any other change, so it throws FatalError SourceWritten, which names the first one. Returns
+ * the time up to which the source is known to be quiet (pass it to the next call) and the number of expired documents.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
   const { context } = parts
@@ -56,8 +56,9 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
 }
 
 /**
- * After the destination is unblocked: source writes that no check before the decision has seen. They are on the source only, and the
- * operator has to know of each. Deletes in collections with a TTL index are left out: they expire on the destination too.
+ * Finds source writes that no check before the commit decision covered. Runs after the destination is unblocked. These
+ * writes are on the source only, so the operator must know about each. Deletes in collections with a TTL index are left
+ * out, because these documents expire on the destination, too.
  */
 export async function findLateWrites(parts: LateChangesParts, since: ClusterTime): Promise<LateWrites> {
   const found: LateWrites = { total: 0, first: [] }
@@ -71,7 +72,7 @@ export async function findLateWrites(parts: LateChangesParts, since: ClusterTime
   return found
 }
 
-/** Gives every change after `since` to `take`, batch by batch, up to a moment after the call. Returns that moment. */
+/** Passes every change after `since` to `take`, batch by batch, up to a time after the call. Returns that time. */
 async function readSince(
   parts: LateChangesParts,
   since: ClusterTime,
@@ -80,9 +81,9 @@ async function readSince(
   const { source, context } = parts
   await retry('checking the source for late writes', context, () => appendOplogNote(source, 'quiet'))
   const until = source.latest
-  // The stream passes `until` by this one. It is not waited for: the stream is opened meanwhile.
+  // This second no-op makes the stream pass `until`. It is not awaited yet, so that the stream opens in parallel.
   const after = retry('checking the source for late writes', context, () => appendOplogNote(source, 'after quiet'))
-  after.catch(() => {}) // rejects below
+  after.catch(() => {}) // awaited below
   const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => hurriedAwaitMS }
   const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)
   for await (const batch of stream) {
@@ -90,14 +91,14 @@ async function readSince(
       .map(parseChangeEvent)
       .filter(({ kind, time, collection }) => time > since && kind !== 'silent' && isUserCollection(collection))
     if (events.length > 0) await take(events)
-    // Beyond it, not at it: one time may be shared by many events.
+    // Must be later than the time and not equal, because many events may share one time.
     if (batch.position.time > until) break
   }
   await after
   return until
 }
 
-/** The collection, where the event is a delete in one whose documents expire. */
+/** The collection of a delete event when its documents can expire; null for all other events. */
 function expiringEntry({ catalogue }: LateChangesParts, event: ChangeEvent): CatalogueEntry | null {
   const entry = catalogue.get(event.uuid)
   const expires = entry?.wanted.indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)

@@ -15,17 +15,18 @@ export interface RepairParts extends CommitParts {
 const atOnce = 500
 
 /**
- * Makes the destination equal again where a verdict found it different, as the source has it now: definitions first,
- * because an index that is not the source's may refuse a document, then every document that is open. Collections of
- * others are left alone. May be repeated. Returns the number of documents looked at.
+ * Makes the destination equal to the current source where a verdict found differences. Definitions come first, because
+ * an index that the source does not have may refuse a document; then every document with an open recheck follows.
+ * Foreign collections are not changed. Repeatable. Returns the number of reconciled documents. Throws RefusedError
+ * WrongState when a collection was dropped on the destination.
  */
 export async function repairDifferences(parts: RepairParts): Promise<number> {
   const { source, destination, catalogue, definitions, destinationDefinitions, context } = parts
   parts.atStep('repair')
   for (const database of await databasesOf(parts)) {
-    const standing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
+    const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
     for (const entry of catalogue.inDatabase(database)) {
-      const one = standing.find(({ uuid }) => uuid === entry.destinationUUID)
+      const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
       if (!one) {
         throw new RefusedError(
           'WrongState',

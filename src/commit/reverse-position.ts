@@ -8,19 +8,20 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 export interface ReversePositionParts {
   destination: Cluster
   metadata: Metadata
-  team: Pick<Peers, 'load' | 'report'>
+  peers: Pick<Peers, 'load' | 'report'>
   context: RetryContext
-  /** The coordinator's tenure. */
+  /** The coordinator term. */
   epoch: () => number
 }
 
 /**
- * Where a reversed stream will begin: a majority oplog note on the destination, taken and stored before the verifier's
- * last look, while user writes are still blocked. So whatever changes there unseen by that look comes after it.
+ * The start position of a reversed stream: a majority-committed oplog no-op on the destination. It is written and
+ * stored before the verifier's last comparison, while user writes are still blocked. Every change that this comparison
+ * does not cover therefore comes after it.
  *
- * Every attempt to commit takes it anew, for the oplog of the destination may no longer reach back to the first one's. But
- * once a commit is decided (`writesHeld` becomes false with the decision) users may have written, and what they wrote must come
- * after it: then it stays for good. Beginning earlier than needed only makes equal what is equal.
+ * Every commit attempt takes a new position, because the destination's oplog may no longer reach back to an earlier
+ * one. Once a commit is decided (`writesHeld` becomes false with the decision), users may have written. Their writes
+ * must come after the position, so it no longer changes. A position that is earlier than needed is harmless.
  */
 export class ReversePosition {
   readonly #parts: ReversePositionParts
@@ -29,12 +30,14 @@ export class ReversePosition {
   }
 
   async take(): Promise<void> {
-    const { destination, metadata, team, context, epoch } = this.#parts
-    // One that an earlier version has taken says nothing of what it allowed afterwards.
+    const { destination, metadata, peers: team, context, epoch } = this.#parts
+    // An existing position, perhaps of an earlier release, does not show whether writes were enabled later; the context
+    // does.
     if (await metadata.loadPosition('reverse')) {
       if (!(await team.load()).context.writesHeld) return
     } else if (!(await team.report({ type: 'reversal.noted' })).context.writesHeld) {
-      // The commit was aborted meanwhile: a position that was not noted first would stay for good.
+      // The commit was aborted in the meantime. A position that is stored without being reported could never be
+      // replaced.
       throw new StoppedError()
     }
     await retry('noting where a reversal would begin', context, () => appendOplogNote(destination, 'writes allowed'))

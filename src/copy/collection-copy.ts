@@ -10,39 +10,39 @@ import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
-/** Between two looks at what is left, while it is others' to do. */
+/** Interval between checks for completion, while other instances copy the rest. */
 const pollMS = 200
-/** Between two looks at what has ended, as many times what one took. */
-const restToLook = 9
-/** A look that a cluster held up says nothing of what looks cost. */
+/** The pause between reads of the open segments, as a multiple of the duration of one read. */
+const restFactor = 9
+/** Limits that pause: when a read was blocked by the cluster, its duration does not show its cost. */
 const restMaxMS = 2_000
-/** Segments claimed at a time: each claim costs a few round trips, and what is claimed is not there for others. */
+/** Segments per claim. Each claim costs a few round trips, and other instances cannot copy claimed segments. */
 const claimedAlone = 64
 const claimedShared = 2
-/** What one attempt goes for may all be claimed by others just then; the next goes for other ones. */
+/** Other instances may claim the same segments at the same time; the next attempt tries other segments. */
 const claimAttempts = 2
 
-export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'ledger'> {
+export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress'> {
   catalogue: Catalogue
   coordination: Coordination
-  /** Takes what this instance has copied from what is stored. */
+  /** Loads the bytes that this instance has copied from the stored progress. */
   countCopied: () => Promise<void>
-  /** How many partitions the sync has: a collection is copied when each of them has ended its copy. */
+  /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
   partitionCount: number
-  /** Called when every segment of a collection is stored as done, by whichever instance. */
+  /** Called when every segment of a collection is stored as done, by any instance. */
   copyEnded: (entry: CatalogueEntry) => Promise<void>
 }
 
 /**
- * This instance's share in copying every collection that is in state copying. The coordinator cuts collections into segments,
- * largest collection first; everybody claims a few at a time and copies them, so the fastest does the most, and what a
- * dead instance had claimed is claimed again.
+ * Copies this instance's share of the collections in state copying. The coordinator splits collections into segments,
+ * largest collection first. Every instance claims a few segments at a time and copies them, so the fastest instance
+ * copies the most. Segments of an expired instance are claimed again.
  */
 export class CollectionCopy {
   readonly #parts: CollectionCopyParts
   readonly #stop = new AbortController()
   readonly #signal: AbortSignal
-  readonly #ledger: SegmentProgress
+  readonly #progress: SegmentProgress
   readonly #ends = new Map<string, Promise<void>>()
   #claims = Date.now()
   #queue: Segment[] = []
@@ -51,28 +51,30 @@ export class CollectionCopy {
   #endAgain = false
   #rest = new AbortController()
   #endFailure: unknown = null
-  /** The tenure in which segments that a predecessor had planned, and not opened, were opened. */
-  #openedIn: number | null = null
+  /**
+   * The coordinator term in which this instance has opened the segments that a predecessor planned but did not open.
+   */
+  #openedInTerm: number | null = null
 
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
     this.#signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
-    this.#ledger = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
+    this.#progress = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
   }
 
-  /** Resolves when every collection is copied (or gone) or when drained; `true` when nothing is left to copy. */
+  /** Resolves when every collection is copied (or dropped), or when drained; `true` when nothing is left to copy. */
   async run(): Promise<boolean> {
     const { catalogue, context, metadata, throttle, destination } = this.#parts
     const parts: CopySegmentParts = {
       ...this.#parts,
-      ledger: this.#ledger,
+      progress: this.#progress,
       context: { ...context, signal: this.#signal },
       isKnown: (entry) => catalogue.get(entry.uuid) === entry,
     }
     throttle.watch(destination)
     const began = performance.now()
     try {
-      // What this life of the instance claimed before a pause.
+      // Releases the segments that this incarnation of the instance claimed before a pause.
       await metadata.segments.release(this.#parts.coordination.token, this.#claims)
       while (!(await this.#isComplete())) {
         if (this.#parts.coordination.leading) await this.#plan(parts)
@@ -82,7 +84,7 @@ export class CollectionCopy {
         if (!copied) await sleep(pollMS, undefined, { signal: this.#signal })
         if (this.#signal.aborted) throw new StoppedError()
       }
-      await this.#ledger.flush()
+      await this.#progress.flush()
       await this.#parts.countCopied()
       const seconds = (performance.now() - began) / 1_000
       context.journal?.('copy ended', { collections: catalogue.entries().length, seconds })
@@ -96,17 +98,17 @@ export class CollectionCopy {
       this.#endAgain = false
       this.#rest.abort()
       await this.#ending
-      await this.#ledger.close()
-      if (this.#parts.coordination.members.length > 1) await this.#giveBack()
+      await this.#progress.close()
+      if (this.#parts.coordination.members.length > 1) await this.#release()
     }
   }
 
-  /** Stop after the writes under way; progress is stored. */
+  /** Stops after the writes in flight. Their progress is stored. */
   drain(): void {
     this.#stop.abort()
   }
 
-  /** By what is stored: this instance may have ended its part of a collection before the others. */
+  /** Decides by the stored state, because this instance may end its part of a collection before the others. */
   async #isComplete(): Promise<boolean> {
     const { catalogue, metadata, reload, partitionCount } = this.#parts
     if ((await metadata.collections.copying(partitionCount)).length > 0) return false
@@ -114,7 +116,7 @@ export class CollectionCopy {
     return catalogue.entries().every((entry) => entry.state === 'copied')
   }
 
-  /** Claims segments and copies them until there are none to claim; false when there were none at all. */
+  /** Claims segments and copies them until there are none to claim. Returns false when it copied none. */
   async #copySome(parts: CopySegmentParts): Promise<boolean> {
     const { throttle } = this.#parts
     let copied = false
@@ -125,7 +127,7 @@ export class CollectionCopy {
       const entry = await this.#entryOf(segment)
       if (!entry) return true
       copied = true
-      // What its former owner had copied of it counts here from now on.
+      // The bytes that the former owner copied count for this instance from now on.
       if (!segment.wasOwn) entry.copiedBytes += segment.bytes
       await copySegment(parts, entry, segment).catch((error) => {
         this.#stop.abort(error)
@@ -139,14 +141,14 @@ export class CollectionCopy {
       (changed) => throttle.onChanged(changed),
       copyOne,
     )
-    // What ended last is seen by the look that follows this.
+    // The caller's next `#endCopies` covers the segments that ended last.
     this.#endAgain = false
     this.#rest.abort()
     await this.#ending
     return copied
   }
 
-  /** One look at a time; a segment that ends during one is seen by the next. */
+  /** Runs one read at a time. A segment that ends during a read is covered by the next. */
   #endSoon(): void {
     this.#endAgain = true
     this.#ending ??= this.#endAll().finally(() => {
@@ -159,14 +161,16 @@ export class CollectionCopy {
     while (this.#endAgain) {
       this.#endAgain = false
       const began = performance.now()
-      await this.#endCopies().catch(() => {}) // met again by the next look, which is awaited
-      // A look costs the more the more collections are open, and one collection that ends is no news to hurry for.
-      const rest = Math.min(restMaxMS, (performance.now() - began) * restToLook)
+      await this.#endCopies().catch(() => {}) // the next call, which is awaited, throws again
+      // A read costs more when more collections are open, and the end of one collection is not urgent.
+      const rest = Math.min(restMaxMS, (performance.now() - began) * restFactor)
       await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
     }
   }
 
-  /** Null when there is nothing to claim, not when others of this instance were quicker. */
+  /**
+   * The next claimed segment; null when there is nothing to claim. Claims again when parallel callers took them all.
+   */
   async #next(): Promise<Segment | null> {
     while (this.#queue.length === 0) {
       this.#claiming ??= this.#claim().finally(() => {
@@ -177,21 +181,21 @@ export class CollectionCopy {
     return this.#queue.shift() ?? null
   }
 
-  /** False when nothing was claimed. */
+  /** Returns false when nothing was claimed. */
   async #claim(): Promise<boolean> {
     const { coordination, metadata } = this.#parts
     const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
-    const isDead = (owner: string): boolean => coordination.isExpired(owner)
+    const isExpired = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
       this.#claims += 1
-      const claimed = await metadata.segments.claim(coordination.token, this.#claims, limit, isDead)
+      const claimed = await metadata.segments.claim(coordination.token, this.#claims, limit, isExpired)
       this.#queue.push(...claimed)
       if (claimed.length > 0) return true
     }
     return false
   }
 
-  /** Undefined when the collection is gone: its segments go with it. */
+  /** The segment's collection; undefined when it was dropped. Its segments are then removed as well. */
   async #entryOf({ collection }: Segment): Promise<CatalogueEntry | undefined> {
     const known = this.#parts.catalogue.get(collection)
     if (known) return known
@@ -200,13 +204,13 @@ export class CollectionCopy {
   }
 
   /**
-   * Collections whose last segment is done, here or elsewhere. That a planned collection has no open segment means that it is
-   * copied only if it was planned before the open segments were read: segments are stored before the plan is, so this read
-   * finds those of every plan known by then. A collection planned later would look copied before its first segment is.
+   * Ends the copy of collections whose last segment is done on any instance. A planned collection without open segments
+   * is copied only if it was planned before the open segments were read. Segments are stored before the plan, so this
+   * read finds the segments of every plan known before it. A collection planned later would falsely appear copied.
    */
   async #endCopies(): Promise<void> {
     const { catalogue, metadata, reload } = this.#parts
-    await this.#ledger.flush()
+    await this.#progress.flush()
     const copying = (): CatalogueEntry[] =>
       catalogue.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
     if (copying().some((entry) => !entry.planned)) await reload()
@@ -222,13 +226,14 @@ export class CollectionCopy {
     }
   }
 
-  /** Cuts what is not cut yet; stored before the first segment is copied. */
+  /** Splits unplanned collections into segments, which are stored before the first segment is copied. */
   async #plan(parts: CopySegmentParts): Promise<void> {
     const { metadata, source, context, catalogue, reload } = this.#parts
     await this.#openPlanned()
     const isUnplanned = (entry: CatalogueEntry): boolean => entry.state === 'copying' && !entry.planned
     if (!catalogue.entries().some(isUnplanned)) return
-    // A predecessor may have cut it since: cut again, its segments would go while others copy them.
+    // A predecessor may have planned a collection in the meantime. Planning it again would remove segments being
+    // copied.
     await reload()
     const unplanned = catalogue.entries().filter(isUnplanned)
     if (unplanned.length === 0) return
@@ -240,35 +245,35 @@ export class CollectionCopy {
     })
     const bySize = [...planned.keys()].sort((one, other) => other.estimatedBytes - one.estimatedBytes)
     const segments = bySize.flatMap((entry) => planned.get(entry) ?? [])
-    // Whoever has been told to stop may have given the office up, and another one plan by now.
+    // After a stop, this instance may have given up the coordinator role, and another instance may be planning.
     if (this.#signal.aborted) throw new StoppedError()
     for (const [rank, segment] of segments.entries()) segment.rank = rank
-    await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // of a plan that a crash cut short
+    await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // a crash may have left an incomplete plan
     await metadata.segments.plan(segments)
     const known = bySize.filter(parts.isKnown)
     for (const entry of known) entry.planned = true
-    // Definitions are followed beside this: one of these may be dropped or renamed by now.
+    // Definitions are followed concurrently, so a collection may be dropped or renamed by now.
     const saved = new Set(await metadata.collections.savePlanned(known))
-    // The coordinator of a later term plans the others itself, and removes the segments stored here before it stores its own.
+    // A later coordinator plans the others itself. It removes the segments stored here before it stores its own.
     for (const entry of known) entry.planned = saved.has(entry.uuid)
     await metadata.segments.open([...saved])
   }
 
-  /** Once in each tenure: a predecessor may have died between the two. */
+  /** Once in each coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */
   async #openPlanned(): Promise<void> {
     const { metadata, catalogue, coordination, reload } = this.#parts
     const { coordinatorEpoch } = coordination
-    if (this.#openedIn === coordinatorEpoch) return
+    if (this.#openedInTerm === coordinatorEpoch) return
     await reload()
     const planned = catalogue.entries().filter((entry) => entry.state === 'copying' && entry.planned)
     await metadata.segments.open(planned.map(({ uuid }) => uuid))
-    this.#openedIn = coordinatorEpoch
+    this.#openedInTerm = coordinatorEpoch
   }
 
-  /** So that others go on with what this instance has not finished. */
-  async #giveBack(): Promise<void> {
+  /** Releases unfinished segments, so that other instances can continue them. */
+  async #release(): Promise<void> {
     const { metadata, coordination } = this.#parts
-    await metadata.segments.release(coordination.token, this.#claims).catch(() => {}) // claimed again when it is needed
+    await metadata.segments.release(coordination.token, this.#claims).catch(() => {}) // unreleased segments are claimed again later
   }
 }
 

@@ -19,7 +19,7 @@ import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentProgress } from './segment-progress.ts'
 
-/** Bytes per read batch and so per insert: two of them are in memory for each segment being copied. */
+/** Bytes per read batch, and thus per insert. Each segment being copied has two batches in memory. */
 const batchBytesMax = 4 * 1024 * 1024
 const batchDocumentsMax = 10_000
 
@@ -27,31 +27,33 @@ export interface CopySegmentParts {
   source: Cluster
   destination: Cluster
   metadata: Metadata
-  ledger: SegmentProgress
-  /** How fast it may be, and how many batches are read and written at a time. */
+  progress: SegmentProgress
+  /** Limits the rate and the number of parallel reads and writes. */
   throttle: Throttle
   context: RetryContext
-  /** Reads see at least this time: every later change is in the stream. */
+  /** Reads include at least this time. The stream contains every later change. */
   startTime: ClusterTime
   nextOrder: (count: number) => number
   isKnown: (entry: CatalogueEntry) => boolean
-  /** The catalogue as the coordinator has stored it by now. */
+  /** Reloads the catalogue that the coordinator has stored. */
   reload: () => Promise<void>
 }
 
 /**
- * Copies one range from the last acknowledged `_id` on, reading one batch ahead of the write under way. Resolves when
- * the range is on the destination or the collection is gone. An interrupted cursor is reopened where it stopped.
+ * Copies one range, starting at the last acknowledged `_id`. It reads the next batch while the current one is written.
+ * Resolves when the range is on the destination or the collection was dropped. A retry reopens an interrupted cursor
+ * where it stopped.
  */
 export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
   await retry(`copying ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
     segment.attempts += 1
-    parts.ledger.record(segment)
+    parts.progress.record(segment)
     try {
       await copyFrom(parts, entry, segment, progressed)
     } catch (error) {
       if (codeOf(error) === code.cappedPositionLost) {
-        // The capped collection's end overtook the reader. What was read stands; begin again at its present start.
+        // The server overwrote the reader's position. Copied documents stay; the read starts again at the current
+        // start.
         throw new TransientReplyError('a capped collection rolled over while it was read')
       }
       const name = renamedTo(error)
@@ -72,14 +74,14 @@ async function copyFrom(
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   const natural = isCapped(entry.wanted.options)
   if (segment.last?.[0] === bsonType.maxKey) {
-    // Nothing comes after MaxKey, and the server refuses a range that begins there.
+    // No document follows MaxKey, and the server refuses a range that begins there.
     segment.done = true
-    parts.ledger.record(segment)
+    parts.progress.record(segment)
     return
   }
   let batchSize = batchDocumentsMax
   if (natural) {
-    // Natural order cannot be re-entered by _id: an interrupted read begins again, and what stands already is ignored.
+    // A read in natural order cannot resume at an _id. It starts again, and documents that already exist are ignored.
     entry.copiedBytes -= segment.bytes
     segment.bytes = 0
     segment.documents = 0
@@ -92,7 +94,7 @@ async function copyFrom(
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
       : openRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
   const cursor = await throttle.read(context.signal, open)
-  const watch = parts.source.sharded && isKeyed(entry) ? new AdjacentIds(parts.source, entry) : null
+  const adjacentIds = parts.source.sharded && isKeyed(entry) ? new AdjacentIds(parts.source, entry) : null
   try {
     let reading = cursor.next()
     let first = true
@@ -102,26 +104,32 @@ async function copyFrom(
       const bytes = bytesOf(batch.documents)
       throttle.spend(bytes)
       batchSize = sizeForNext(batch.documents.length, bytes, throttle.batchBytes(batchBytesMax), batchSize)
-      // Read the next batch while this one is written. A failure of it is met when it is awaited.
+      // Reads the next batch while this one is written. The next iteration awaits it and throws its error.
       const options = { batchSize, timeoutMS: scanLimitMS }
       reading = throttle.read(context.signal, () => cursor.next(options))
       reading.catch(() => {})
       if (context.signal.aborted) throw new StoppedError()
-      await watch?.look(batch.documents)
-      await writeBatch(parts, entry, segment, first ? unrepeated(segment, batch.documents) : batch.documents, natural)
-      // An interrupted read in natural order begins again.
+      await adjacentIds?.check(batch.documents)
+      await writeBatch(
+        parts,
+        entry,
+        segment,
+        first ? withoutRepeated(segment, batch.documents) : batch.documents,
+        natural,
+      )
+      // An interrupted read in natural order starts again from the beginning.
       progressed(!natural)
       first &&= batch.documents.length === 0
       if (!parts.isKnown(entry)) break
     }
     await reading
-    // A range without any bound has it.
+    // A range without bounds already includes MaxKey.
     if (!natural && bounds.from && !bounds.to) await copyMaxKey(parts, entry, segment, collection)
   } finally {
     await cursor.close()
   }
   segment.done = true
-  parts.ledger.record(segment)
+  parts.progress.record(segment)
 }
 
 async function copyMaxKey(
@@ -131,13 +139,13 @@ async function copyMaxKey(
   collection: SourceCollection,
 ): Promise<void> {
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
-    if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, unrepeated(segment, documents), true)
+    if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, withoutRepeated(segment, documents), true)
   }
 }
 
 /**
- * Documents in the first batch, of a segment whose documents' size is not known yet: larger ones cost less CPU, but 1,000 of 10 KB
- * took 30 MB more memory. Fewer where the rate is limited.
+ * Documents in the first batch of a segment, whose document size is not known yet. Larger batches cost less CPU, but
+ * 1,000 documents of 10 KB took 30 MB more memory. The batch is smaller when the rate is limited.
  */
 const firstBatchDocuments = 200
 
@@ -153,13 +161,13 @@ function bytesOf(documents: Buffer[]): number {
   return bytes
 }
 
-/** Bounds are inclusive: the document after which this segment goes on comes again, and is not counted again. */
-function unrepeated(segment: Segment, read: Buffer[]): Buffer[] {
+/** Bounds are inclusive, so a resumed read returns the last copied document again. This removes it. */
+function withoutRepeated(segment: Segment, read: Buffer[]): Buffer[] {
   const again = segment.last && read[0] && Buffer.compare(idOf(idElementOf(read[0])), segment.last) === 0
   return again ? read.slice(1) : read
 }
 
-/** Two documents of one `_id` on two shards of the source stand beside each other in the order of `_id`. */
+/** Finds duplicate `_id`s on two shards of the source. In `_id` order, the two documents are adjacent. */
 class AdjacentIds {
   readonly #source: Cluster
   readonly #entry: CatalogueEntry
@@ -169,8 +177,8 @@ class AdjacentIds {
     this.#entry = entry
   }
 
-  /** Throws FatalError DuplicateDocumentId. One that moved from shard to shard meanwhile has an event that settles it. */
-  async look(documents: Buffer[]): Promise<void> {
+  /** Throws FatalError DuplicateDocumentId. A document that only moved between shards has an event that corrects it. */
+  async check(documents: Buffer[]): Promise<void> {
     for (const document of documents) {
       const idElement = idElementOf(document)
       const key = identityKey(idElement)
@@ -194,24 +202,24 @@ async function writeBatch(
   const failed = await parts.throttle.write(parts.context.signal, write)
   const refused: Buffer[] = []
   const idElementAt = ({ index }: StatementError): Buffer => idElementOf(documents[index] as Buffer)
-  // Recorded unasked where shards keep _id unique each for itself.
+  // When shards enforce unique `_id`s only locally, refused documents are recorded without this read.
   const isUnsure = (error: StatementError): boolean => error.code === code.duplicateKey && error.ofOtherIndex === null
   const unsure = isKeyed(entry) ? [] : failed.filter(isUnsure).map(idElementAt)
   const existing = await existingIds(parts.destination, targetOf(entry), unsure)
   for (const error of failed) {
-    // What stands under the same _id is as new or newer: it was copied before, or an event wrote it.
+    // The existing document with the same _id is as new or newer: it was copied before, or an event wrote it.
     if (error.code === code.duplicateKey && error.ofOtherIndex === false) continue
     if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue
     if (error.code === code.collectionUUIDMismatch || error.code === code.namespaceNotFound) {
-      if (!parts.isKnown(entry)) return // dropped by the events meanwhile
-      // Perhaps by another instance, for events that this one has no part in.
+      if (!parts.isKnown(entry)) return // an event dropped it in the meantime
+      // Another instance may have renamed or dropped it for events of its own partitions.
       await parts.reload()
       throw new TransientReplyError('the collection moved on the destination')
     }
     refused.push(idElementAt(error))
   }
   if (refused.length > 0) {
-    // An index refuses a document as it was read here; by the time the copy has ended it will have changed or gone.
+    // An index refuses this version of the document. By the end of the copy, the document has changed or is deleted.
     const first = parts.nextOrder(refused.length)
     const tombstones = refused.map((idElement, index) => ({ idElement, order: first + index, reorder: false }))
     await parts.metadata.tombstones.add(entry.uuid, tombstones)
@@ -223,5 +231,5 @@ async function writeBatch(
   segment.bytes += bytes
   entry.copiedBytes += bytes
   segment.documents += documents.length
-  parts.ledger.record(segment)
+  parts.progress.record(segment)
 }

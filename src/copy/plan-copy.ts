@@ -7,12 +7,12 @@ import { renamedTo } from '../mongo/collection-name.ts'
 import { sampleIds, sizeOf } from '../mongo/sample.ts'
 
 const segmentsMax = 2_000
-/** Sampled `_id`s per cut: more make the segments more even. */
+/** Sampled `_id`s per segment. More samples make the segments more even. */
 const samplesPerSegment = 12
 
 /**
- * Cuts a collection into `_id` ranges. First and last are open-ended, so nothing depends on the sample but evenness.
- * Returns null when the collection is gone on the source.
+ * Splits a collection into `_id` ranges. The first and the last range are unbounded, so the sample affects only the
+ * size of the ranges. Returns null when the collection was dropped on the source.
  */
 export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<Segment[] | null> {
   for (;;) {
@@ -22,13 +22,13 @@ export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<
       entry.estimatedBytes = size.bytes
       entry.estimatedDocuments = size.documents
       const parts = Math.min(segmentsMax, Math.ceil(size.bytes / segmentBytes), Math.ceil(size.documents / 100))
-      const cuts = parts > 1 && !isCapped(entry.wanted.options) ? await cut(source, collection, parts) : []
-      return [null, ...cuts].map((from, ordinal) => ({
+      const splits = parts > 1 && !isCapped(entry.wanted.options) ? await splitPoints(source, collection, parts) : []
+      return [null, ...splits].map((from, ordinal) => ({
         collection: entry.uuid,
         ordinal,
         rank: 0,
         from,
-        to: cuts[ordinal] ?? null,
+        to: splits[ordinal] ?? null,
         last: null,
         done: false,
         documents: 0,
@@ -49,14 +49,18 @@ export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<
   }
 }
 
-async function cut(source: Cluster, collection: Parameters<typeof sampleIds>[1], parts: number): Promise<Buffer[]> {
+async function splitPoints(
+  source: Cluster,
+  collection: Parameters<typeof sampleIds>[1],
+  parts: number,
+): Promise<Buffer[]> {
   const ids = await sampleIds(source, collection, parts * samplesPerSegment)
-  const cuts: Buffer[] = []
+  const splits: Buffer[] = []
   for (let part = 1; part < parts; part++) {
     const id = ids[Math.floor((part * ids.length) / parts)]
-    const previous = cuts.at(-1)
+    const previous = splits.at(-1)
     // The server refuses a range that begins at MaxKey.
-    if (id && id[0] !== bsonType.maxKey && !(previous && Buffer.compare(previous, id) === 0)) cuts.push(id)
+    if (id && id[0] !== bsonType.maxKey && !(previous && Buffer.compare(previous, id) === 0)) splits.push(id)
   }
-  return cuts
+  return splits
 }

@@ -2,10 +2,10 @@ import type { Segment } from '../domain/catalogue.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import type { SegmentStore } from '../mongo/segment-store.ts'
 
-/** Progress within segments is stored this often; a crash copies at most this much anew. */
+/** Interval for storing the progress of segments. After a crash, at most the work of one interval is copied again. */
 const flushMS = 250
 
-/** Stores the progress of all segments together, a few times a second, instead of once per batch. */
+/** Stores the progress of all segments together, a few times per second instead of once per batch. */
 export class SegmentProgress {
   readonly #store: SegmentStore
   readonly #owner: OwnerToken
@@ -19,7 +19,7 @@ export class SegmentProgress {
     this.#owner = owner
   }
 
-  /** The segment's progress, already acknowledged by the destination, is to be stored. */
+  /** Schedules storing a segment's progress, which the destination has already acknowledged. */
   record(segment: Segment): void {
     if (this.#failure) throw this.#failure
     this.#dirty.add(segment)
@@ -29,7 +29,7 @@ export class SegmentProgress {
     }, flushMS)
   }
 
-  /** Resolves when everything noted so far is stored by the majority. */
+  /** Resolves when everything recorded so far is majority-committed. */
   flush(): Promise<void> {
     this.#flushing = this.#flushing.then(async () => {
       if (this.#failure) throw this.#failure

@@ -16,26 +16,28 @@ import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, type RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey, supportsShardKey } from '../domain/shard-key.ts'
 
-/** One namespace as it is listed: a collection with its indexes, or a view. */
+/** One listed namespace: a collection with its indexes, or a view. */
 export interface ListedDefinition {
   name: string
   type: string
   options: RawFields
   /** Secondary indexes; empty for views. */
   indexes: IndexSpecification[]
-  /** How it is distributed, or is to be; null where it is not sharded. */
+  /** The shard key that the collection has or is to get; null when it is not sharded. */
   shardKey: ShardKey | null
 }
 
 /**
- * When definitions are compared.
+ * The point of a sync at which definitions are compared.
  *
- * heldBack   while events are applied: traits that wait for the commit are not there yet
- * prepared   at the verdict: sizes are back, unique indexes are `prepareUnique`, nothing expires yet
+ * heldBack   While events are applied: the destination does not have the deferred options yet.
+ * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, no document expires yet.
  */
 export type DefinitionStage = 'heldBack' | 'prepared'
 
-/** What of one database differs, definitions only. Indexes are only compared where they were to be built. */
+/**
+ * Returns the differences in the definitions of one database. Missing indexes count only when the sync builds indexes.
+ */
 export function compareDefinitions(
   database: string,
   source: ListedDefinition[],
@@ -44,10 +46,10 @@ export function compareDefinitions(
   buildsIndexes: boolean,
 ): Mismatch[] {
   const mismatches: Mismatch[] = []
-  const standing = new Map(destination.map((one) => [one.name, one]))
+  const existing = new Map(destination.map((one) => [one.name, one]))
   for (const wanted of source) {
-    const one = standing.get(wanted.name)
-    standing.delete(wanted.name)
+    const one = existing.get(wanted.name)
+    existing.delete(wanted.name)
     const name = namespace(database, wanted.name)
     if (!one || one.type !== wanted.type) {
       mismatches.push({ namespace: name, kind: 'collection' })
@@ -62,23 +64,23 @@ export function compareDefinitions(
       mismatches.push({ namespace: name, kind: 'index', field })
     }
   }
-  for (const name of standing.keys()) {
+  for (const name of existing.keys()) {
     mismatches.push({ namespace: namespace(database, name), kind: 'collection', by: 'foreignWrite' })
   }
   return mismatches
 }
 
-/** Options that name the collection's past, not what it is. */
-const meaningless = new Set(['uuid', 'temp', 'autoIndexId'])
+/** Options that record the history of a collection and do not affect its behavior. */
+const ignoredOptions = new Set(['uuid', 'temp', 'autoIndexId'])
 
-function differingOptions(wanted: ListedDefinition, standing: ListedDefinition, stage: DefinitionStage): string[] {
+function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, stage: DefinitionStage): string[] {
   const expected =
     stage === 'heldBack' && wanted.type === 'collection' ? heldBackOptions(wanted.options) : wanted.options
-  const names = new Set([...expected, ...standing.options].map(({ name }) => name))
+  const names = new Set([...expected, ...existing.options].map(({ name }) => name))
   return [...names].filter((name) => {
-    if (meaningless.has(name)) return false
+    if (ignoredOptions.has(name)) return false
     const one = fieldNamed(expected, name)
-    const other = fieldNamed(standing.options, name)
+    const other = fieldNamed(existing.options, name)
     if (isCapped(wanted.options) && (name === 'size' || name === 'max')) {
       return !sameNumber(one, other) && !(name === 'max' && !hasMaximum(one) && !hasMaximum(other))
     }
@@ -88,40 +90,41 @@ function differingOptions(wanted: ListedDefinition, standing: ListedDefinition, 
 
 function differingIndexes(
   wanted: ListedDefinition,
-  standing: ListedDefinition,
+  existing: ListedDefinition,
   stage: DefinitionStage,
   buildsIndexes: boolean,
 ): string[] {
   const names: string[] = []
-  const byName = new Map(standing.indexes.map((one) => [indexName(one), one]))
+  const byName = new Map(existing.indexes.map((one) => [indexName(one), one]))
   for (const index of wanted.indexes) {
     const one = byName.get(indexName(index))
     byName.delete(indexName(index))
     if (!one) {
-      // Before the commit's own last look one that is missing may yet be built, or refused by its own name.
-      const awaited = stage === 'heldBack' || conflictsWithoutUnique(index, wanted.indexes)
-      if (buildsIndexes && !awaited) names.push(indexName(index))
+      // The commit builds missing indexes, or names those that it cannot build, so a missing index is no difference
+      // yet.
+      const mayStillAppear = stage === 'heldBack' || conflictsWithoutUnique(index, wanted.indexes)
+      if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
   }
-  const added = [...byName.values()].filter((one) => !standsInForSource(one, wanted))
+  const added = [...byName.values()].filter((one) => !isOwnShardKeyIndex(one, wanted))
   return [...names, ...added.map(indexName)]
 }
 
-/** Where no index of the source's supports the shard key, or none was to be built, the destination has one of its own. */
-function standsInForSource(index: IndexSpecification, { indexes, shardKey }: ListedDefinition): boolean {
+/** A sharded destination builds its own index for the shard key when no index of the source supports that key. */
+function isOwnShardKeyIndex(index: IndexSpecification, { indexes, shardKey }: ListedDefinition): boolean {
   if (!shardKey || !supportsShardKey(index, shardKey)) return false
   return !indexes.some((one) => supportsShardKey(one, shardKey))
 }
 
 function sameIndex(
   wanted: IndexSpecification,
-  standing: IndexSpecification,
+  existing: IndexSpecification,
   options: RawFields,
   stage: DefinitionStage,
 ) {
-  if (!differOnlyInTraits(wanted, standing)) return false
+  if (!differOnlyInTraits(wanted, existing)) return false
   const want = traitsOf(wanted)
-  const have = traitsOf(standing)
+  const have = traitsOf(existing)
   const ttl = fieldNamed(heldBackIndex(wanted, options), 'expireAfterSeconds')
   if (!sameNumber(ttl, have.expireAfterSeconds)) return false
   if (have.hidden && !want.hidden) return false
@@ -130,7 +133,7 @@ function sameIndex(
   return !have.unique && !have.prepareUnique
 }
 
-/** Of two indexes that differ only in what is held back, one stands for both until the commit has ended. */
+/** Until the commit, the server cannot hold two indexes that differ only in deferred options, so only one exists. */
 function conflictsWithoutUnique(index: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(index) && sameButForName(one, index))
 }

@@ -24,24 +24,24 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { readDefinitionsOf } from './list-catalog.ts'
 
-/** What exists on the destination, by UUID. A collection that is gone is missing. */
+/** The definitions that exist on the destination, by UUID. A dropped collection has no entry. */
 export type ExistingDefinitions = ReadonlyMap<string, CollectionDefinition>
 
-/** A change of one index or of one collection's options. */
+/** A change to one index or to the options of one collection. */
 interface Change {
   entry: CatalogueEntry
   run: () => Promise<unknown>
 }
 
-/** Changes at a time; each waits for the majority. */
+/** Changes that run in parallel. Each waits for a majority acknowledgement. */
 const changesAtOnce = 32
-/** Each scans its index. */
+/** Conversions to unique that run in parallel. Each scans its whole index. */
 const conversionsAtOnce = 4
 
 /**
- * Puts back at commit what was deferred: capped sizes, TTL, hidden, prepareUnique, unique. Each step decides in memory, by one
- * read of what exists, which of the collections it has to change, and changes those in parallel. So it may be repeated after a
- * crash. A collection or an index that is gone needs nothing.
+ * Restores the deferred options at commit: capped sizes, TTL, hidden, prepareUnique and unique. Each step reads the
+ * existing definitions once, decides in memory which collections need a change, and changes those in parallel. Each
+ * step is therefore repeatable after a crash. Collections and indexes that no longer exist are skipped.
  */
 export class DeferredOptions {
   readonly #cluster: Cluster
@@ -51,7 +51,7 @@ export class DeferredOptions {
     this.#context = context
   }
 
-  /** What exists of these collections. */
+  /** Reads the existing definitions of these collections. */
   read(entries: CatalogueEntry[]): Promise<ExistingDefinitions> {
     const wanted = entries.flatMap(({ database, destinationUUID: uuid }) => (uuid ? [{ database, uuid }] : []))
     return retry('reading definitions of the destination', this.#context, () =>
@@ -59,7 +59,7 @@ export class DeferredOptions {
     )
   }
 
-  /** Size and document maximum of capped collections (collMod cappedSize, cappedMax: 6.0 and later). */
+  /** Restores size and document maximum of capped collections (collMod cappedSize, cappedMax: 6.0 and later). */
   async restoreCapped(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const changes = await this.#changes(capped, known, (entry, { options }) => {
@@ -75,7 +75,7 @@ export class DeferredOptions {
     await this.#run(changes)
   }
 
-  /** prepareUnique, before writes are allowed: from then on duplicates are rejected. */
+  /** Sets prepareUnique before writes are enabled, so that the destination rejects duplicates from then on. */
   async prepareIndexes(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, isUnique, (entry, wanted, have) => {
       if (have.unique || have.prepareUnique) return []
@@ -84,7 +84,7 @@ export class DeferredOptions {
     await this.#run(changes)
   }
 
-  /** TTL, when nothing is compared any more: both clusters expire documents at times of their own. */
+  /** Restores TTL. Runs after the last comparison, because the two clusters expire documents at different times. */
   async restoreExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, expires, (entry, wanted, have) => {
       const { expireAfterSeconds } = traitsOf(wanted)
@@ -95,7 +95,7 @@ export class DeferredOptions {
   }
 
   /** Undoes restoreExpiry. */
-  async holdBackExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+  async deferExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, any, (entry, wanted, { expireAfterSeconds }) => {
       if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
@@ -104,13 +104,13 @@ export class DeferredOptions {
   }
 
   /**
-   * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes: for a commit that begins again, and for a cluster that
-   * a reversal makes the destination. TTL first, so that nothing expires while the rest is done.
+   * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes. Used when a commit starts again, and when a
+   * reversal makes a cluster the destination. TTL comes first, so that no document expires during the other steps.
    */
-  async holdBack(all: CatalogueEntry[]): Promise<void> {
+  async deferAll(all: CatalogueEntry[]): Promise<void> {
     const entries = all.filter(({ destinationUUID }) => destinationUUID)
     const known = await this.read(entries)
-    await this.holdBackExpiry(entries, known)
+    await this.deferExpiry(entries, known)
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const widened = await this.#changes(capped, known, (entry, { options }) => {
       const max = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}
@@ -128,7 +128,10 @@ export class DeferredOptions {
     await this.#run([...widened, ...constraining])
   }
 
-  /** Unique and hidden. Throws FatalError DuplicateKey naming the `_id`s when documents violate a unique index. */
+  /**
+   * Restores unique and hidden. Throws FatalError DuplicateKey with the `_id`s of documents that violate a unique
+   * index.
+   */
   async finishIndexes(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
     const isFinished = (one: IndexSpecification): boolean => traitsOf(one).unique || traitsOf(one).hidden
     const changes = await this.#indexChanges(entries, known, isFinished, (entry, wanted, have) => {
@@ -145,9 +148,9 @@ export class DeferredOptions {
   }
 
   /**
-   * By an option of collMod that the manual does not have (measured on 6.0.27: duplicates are accepted at once, also
-   * beside a twin, and the index can become unique again). A server without it has the index dropped; it is built anew,
-   * held back, at the next look at the collection's definition.
+   * Uses forceNonUnique, a collMod option that the manual does not document. Measured on 6.0.27: the index accepts
+   * duplicates at once, even when a conflicting index exists, and it can become unique again. When the server lacks the
+   * option, the index is dropped. The next reconciliation of the collection builds it again with its options deferred.
    */
   async #makeNonUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
     try {
@@ -173,8 +176,8 @@ export class DeferredOptions {
   }
 
   /**
-   * What is to be done about the indexes that are wanted and exist, of the collections that want one that is `relevant`.
-   * An index that was not to be built does not exist.
+   * Returns the changes to wanted indexes that exist and are `relevant`. Indexes that the sync does not build do not
+   * exist, so they need no change.
    */
   #indexChanges(
     entries: CatalogueEntry[],
@@ -193,7 +196,7 @@ export class DeferredOptions {
     })
   }
 
-  /** Reads what exists of these collections where it is not known, and only where there are any. */
+  /** Reads the existing definitions unless `known` is given, and returns the changes that the collections need. */
   async #changes(
     entries: CatalogueEntry[],
     known: ExistingDefinitions | undefined,
@@ -205,7 +208,7 @@ export class DeferredOptions {
       assert(entry.destinationUUID, 'a collection without counterpart at commit')
       const found = existing.get(entry.destinationUUID)
       const runs = found ? changesOf(entry, found) : []
-      // A router refuses a collMod while another one of the same collection is under way.
+      // mongos refuses a collMod while another collMod of the same collection is in progress.
       if (this.#cluster.sharded && runs.length > 1) return [{ entry, run: () => this.#inOrder(runs) }]
       return runs.map((run) => ({ entry, run }))
     })
@@ -228,7 +231,7 @@ export class DeferredOptions {
     try {
       await this.#collMod(entry, { index: { name: indexName(index), ...change } })
     } catch (error) {
-      // Dropped since it was read.
+      // The index was dropped after the definitions were read.
       if (codeOf(error) !== code.indexNotFound) throw error
     }
   }
@@ -244,7 +247,7 @@ export class DeferredOptions {
   async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
     assert(entry.destinationUUID, 'a collection without counterpart at commit')
     const uuid = toUuid(entry.destinationUUID)
-    // To become unique, an index is read from end to end; no other change takes time.
+    // A conversion to unique scans the whole index. All other changes are quick.
     const limit = fields['index']?.unique === true ? { timeoutMS: 0 } : {}
     await underPresentName(entry, (name) =>
       this.#cluster.write(entry.database, { collMod: name, collectionUUID: uuid, ...fields }, limit),
@@ -262,7 +265,7 @@ function expires(wanted: IndexSpecification): boolean {
   return traitsOf(wanted).expireAfterSeconds !== undefined
 }
 
-/** `_id`s of the first duplicates that the server names (at most ten), as canonical Extended JSON. */
+/** The `_id`s of the first duplicates that the server reports (at most ten), as canonical Extended JSON. */
 function violators(error: unknown): string {
   const response = (error as { errorResponse?: Document }).errorResponse
   const groups = (response?.['violations'] ?? []) as { ids: unknown[] }[]

@@ -27,25 +27,26 @@ import type { DestinationSharding } from './destination-sharding.ts'
 import { type ListedCollection, listCollections, listIndexes, nameOfCollection } from './listing.ts'
 
 /**
- * Index builds take as long as they take. All else has the limit of every write, so that nothing is created, dropped or renamed by a
- * command that a successor no longer waits for: an index that is built late names its collection by UUID, and is compared at commit.
+ * For index builds, which have no time limit. All other commands have the limit of every write, so that no delayed
+ * command creates, drops or renames a collection after a successor has stopped waiting for it. A delayed index build is
+ * harmless: it names its collection by UUID, and the commit compares the indexes.
  */
 const unlimited = { timeoutMS: 0 } as const
 
 /**
- * Definitions on the destination, in their held-back form. Every command names the collection's UUID, and every method
- * may be repeated: what is done already is recognised.
+ * Writes definitions to the destination without their deferred options. Every command names the collection's UUID, and
+ * every method is repeatable: it recognizes what is already done.
  */
 export class DestinationDefinitions {
   readonly #cluster: Cluster
   readonly #buildIndexes: StartConfiguration['buildIndexes']
   /** Null where the destination is a replica set. */
   readonly sharding: DestinationSharding | null
-  /** Index builds the destination refused so far, by UUID: tried again with the collection's next DDL and at commit. */
+  /** Index builds that the destination refused, by UUID. The collection's next DDL and the commit try them again. */
   readonly refusedIndexes = new Map<string, string>()
-  /** Whether a UUID of the destination is that of a collection in the catalogue. */
+  /** Whether a destination UUID belongs to a collection in the catalogue. */
   isOurs: (uuid: string) => boolean = () => false
-  /** Whether what is under way was told to stop: looked at between two commands, StoppedError is thrown then. */
+  /** Whether the work in progress must stop. Checked between commands; StoppedError is thrown when it returns true. */
   isStopped: () => boolean = () => false
 
   constructor(
@@ -58,7 +59,7 @@ export class DestinationDefinitions {
     this.sharding = sharding
   }
 
-  /** Creates the collection with its indexes, distributes it where it has a shard key, and sets its UUID. */
+  /** Creates the collection with its indexes, shards it when it has a shard key, and sets `entry.destinationUUID`. */
   async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
@@ -75,17 +76,17 @@ export class DestinationDefinitions {
     if (!created) throw new TransientReplyError(`${entry.name} is not there right after its creation`)
     entry.destinationUUID = created.uuid
     await this.#createIndexes(entry, entry.wanted.indexes)
-    // The server itself builds an index for the key where the collection, still empty, has none.
+    // The collection is still empty, so the server builds the index for the shard key when it is missing.
     await this.sharding?.distribute(entry)
   }
 
   /**
-   * Removes what a predecessor created and died before it could store its UUID: nothing has been written to it. A
-   * collection with documents is somebody else's, and is not touched.
+   * Drops a collection that a predecessor created when it crashed before it stored the UUID. Such a collection is
+   * empty. A collection with documents belongs to someone else and causes FatalError DestinationConflict.
    */
   async dropUnrecorded(database: string, name: string): Promise<void> {
     const [found] = await listCollections(this.#cluster, database, name)
-    // One that was renamed to this name in the meantime stands there by right.
+    // One of our collections may have been renamed to this name in the meantime.
     if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
@@ -105,15 +106,15 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Builds wanted indexes that were left out because they differ from another one only in `unique`: the unique one
-   * before writes are allowed, the other when its twin has become unique.
+   * Builds wanted indexes that were left out because they differ from another index only in `unique`. The unique index
+   * is built before writes are enabled; a non-unique one is built when its conflicting index has become unique.
    */
   async buildConflicting(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#buildIndexes === 'never') return
-    for (const one of this.missingIndexes(await this.#standingIndexes(entry), entry.wanted.indexes)) {
+    for (const one of this.missingIndexes(await this.#existingIndexes(entry), entry.wanted.indexes)) {
       const { unique } = traitsOf(one)
       if (which === 'unique' && !unique) continue
-      this.#insist()
+      this.#throwIfStopped()
       const built = heldBackIndex(one, entry.wanted.options)
       if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
@@ -126,7 +127,7 @@ export class DestinationDefinitions {
         throw new FatalError(
           codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
           `index ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
-            `(server error ${codeOf(error)}). Mend the cause and send resume.`,
+            `(server error ${codeOf(error)}). Fix the cause and send resume.`,
           { cause: error },
         )
       }
@@ -140,7 +141,7 @@ export class DestinationDefinitions {
 
   async rename(entry: CatalogueEntry, name: string): Promise<void> {
     await underPresentName(entry, async (known) => {
-      // Through mongos renameCollection takes a UUID and does not look at it (measured on 6.0.27).
+      // Through mongos, renameCollection accepts a UUID but does not check it (measured on 6.0.27).
       const present = this.#cluster.sharded ? await this.#presentName(entry) : known
       if (present === name || present === null) return
       const from = namespace(entry.database, present)
@@ -149,14 +150,14 @@ export class DestinationDefinitions {
     })
   }
 
-  /** The options of each collection of a database as they stand, by UUID. */
-  async standingOptions(database: string): Promise<Map<string, RawFields>> {
+  /** Reads the existing options of each collection of a database, by UUID. */
+  async existingOptions(database: string): Promise<Map<string, RawFields>> {
     return new Map((await listCollections(this.#cluster, database)).map(({ uuid, options }) => [uuid, options]))
   }
 
   /**
-   * Applies changed options; returns true when something changed that is to be remembered.
-   * @param before what the destination has, as it is remembered or as it was found to stand
+   * Applies changed options. Returns true when the change must be stored.
+   * @param before the destination's options, from the catalogue or as read from the destination
    */
   async followOptions(entry: CatalogueEntry, options: RawFields, before = entry.wanted.options): Promise<boolean> {
     const changes: Document = {}
@@ -169,12 +170,12 @@ export class DestinationDefinitions {
     return Buffer.compare(buildDocument(before), buildDocument(options)) !== 0
   }
 
-  /** Drops, changes and creates indexes until only deferred options differ; returns true when anything changed. */
+  /** Drops, changes and creates indexes until only deferred options differ. Returns true when anything changed. */
   async followIndexes(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
     let dropped = await this.dropIndexesExcept(entry, wanted)
     const expiring = await this.#addExpiry(entry, wanted)
     const created = await this.#createIndexes(entry, wanted)
-    // One that was kept because the shard key leant on nothing else.
+    // Drops an index that was kept because no other index supported the shard key.
     if (created && entry.shardKey) dropped = (await this.dropIndexesExcept(entry, wanted)) || dropped
     if (expiring) return true
     return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
@@ -187,7 +188,7 @@ export class DestinationDefinitions {
 
   /**
    * Decides in memory whether followOptions and followIndexes would find anything to do.
-   * @param existing what the destination has
+   * @param existing the destination's definition
    */
   isFollowed(entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
     if (entry.refusedIndexes.length > 0 || this.refusedIndexes.has(entry.uuid)) return false
@@ -200,31 +201,33 @@ export class DestinationDefinitions {
     })
     const [other] = others
     if (!other) return true
-    // The one index that supports the shard key, where the source has none, is kept.
+    // When the source has no index for the shard key, the only index that supports it is kept.
     const { shardKey } = entry
     const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
   }
 
-  /** The wanted indexes that do not exist, where they are to be built. */
+  /** The wanted indexes that do not exist; none when the sync does not build indexes. */
   missingIndexes(existing: IndexSpecification[], wanted: IndexSpecification[]): IndexSpecification[] {
     if (this.#buildIndexes === 'never') return []
     const names = new Set(existing.map(indexName))
     return wanted.filter((one) => !names.has(indexName(one)))
   }
 
-  /** Drops what stands on the destination and is not (or not in this form) among `wanted`. */
+  /**
+   * Drops the destination's indexes that are not in `wanted`, or not in this form. Returns true when one was dropped.
+   */
   async dropIndexesExcept(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
-    const standing = await this.#standingIndexes(entry)
+    const existing = await this.#existingIndexes(entry)
     const byName = new Map(wanted.map((one) => [indexName(one), one]))
     let dropped = false
     const isWanted = (one: IndexSpecification): boolean => {
       const other = byName.get(indexName(one))
       return other !== undefined && canBecome(one, other)
     }
-    // The server refuses to drop the last index that the shard key leans on.
-    let supporting = standing.filter((one) => entry.shardKey && supportsShardKey(one, entry.shardKey))
-    for (const one of standing) {
+    // The server refuses to drop the last index that supports the shard key.
+    let supporting = existing.filter((one) => entry.shardKey && supportsShardKey(one, entry.shardKey))
+    for (const one of existing) {
       if (isWanted(one)) continue
       if (supporting.includes(one)) {
         if (supporting.length === 1) continue
@@ -237,17 +240,17 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Gives an expiry, by which nothing expires yet, to the indexes that became TTL on the source. An index that the server
-   * refuses to change is dropped, so that it is built again with what else is missing.
+   * Sets an expiry that never expires a document on the indexes that became TTL indexes on the source. An index that
+   * the server refuses to change is dropped, so that it is built again with the other missing indexes.
    */
   async #addExpiry(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
     if (!wanted.some((one) => traitsOf(one).expireAfterSeconds)) return false
-    const existing = new Map((await this.#standingIndexes(entry)).map((one) => [indexName(one), one]))
+    const existing = new Map((await this.#existingIndexes(entry)).map((one) => [indexName(one), one]))
     let changed = false
     for (const one of wanted) {
       const found = existing.get(indexName(one))
       if (!found || !lacksExpiry(found, one)) continue
-      this.#insist()
+      this.#throwIfStopped()
       const index = { name: indexName(one), expireAfterSeconds: neverExpires }
       const change = (name: string): Promise<unknown> =>
         this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index })
@@ -269,8 +272,8 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Views that the source no longer has in this form make room for what takes their name.
-   * @param ours those of the destination's views that the sync may touch
+   * Drops views that the source no longer has, so that other namespaces can take their names.
+   * @param ours selects the destination's views that the sync may change
    */
   async dropViewsExcept(
     database: string,
@@ -285,16 +288,16 @@ export class DestinationDefinitions {
 
   async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
     if (wanted.length === 0) return
-    const standing = new Map((await this.#views(database)).map((one) => [one.name, one]))
+    const existing = new Map((await this.#views(database)).map((one) => [one.name, one]))
     await this.sharding?.place(database)
-    const isAsWanted = ({ name, options }: ListedCollection): boolean => {
-      const known = standing.get(name)
+    const isUnchanged = ({ name, options }: ListedCollection): boolean => {
+      const known = existing.get(name)
       return known !== undefined && Buffer.compare(buildDocument(known.options), buildDocument(options)) === 0
     }
-    const changed = wanted.filter((view) => !isAsWanted(view))
-    // All of them before the first is made anew: beside the former definition of a view that it is built on, the server may refuse it
-    // (167, their collations must agree).
-    for (const { name } of changed) if (standing.has(name)) await this.#cluster.write(database, { drop: name })
+    const changed = wanted.filter((view) => !isUnchanged(view))
+    // All changed views are dropped before the first is created again: the server refuses a view whose collation
+    // differs from that of the view it is built on (error 167), which could still have its old definition.
+    for (const { name } of changed) if (existing.has(name)) await this.#cluster.write(database, { drop: name })
     for (const view of changed) {
       const options: Document = {}
       for (const { name, value } of view.options) options[name] = new RawValue(value)
@@ -306,7 +309,7 @@ export class DestinationDefinitions {
     return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
   }
 
-  async #standingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {
+  async #existingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {
     assert(entry.destinationUUID, 'indexes of a collection that is not created')
     return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
   }
@@ -315,25 +318,26 @@ export class DestinationDefinitions {
     this.refusedIndexes.delete(entry.uuid)
     entry.refusedIndexes = []
     if (this.#buildIndexes === 'never' || wanted.length === 0) return false
-    const missing = this.missingIndexes(await this.#standingIndexes(entry), wanted)
+    const missing = this.missingIndexes(await this.#existingIndexes(entry), wanted)
     if (missing.length === 0) return false
     try {
       await this.#build(entry, missing)
     } catch (error) {
       if (codeOf(error) === undefined || isTransient(error) || renamedTo(error) !== undefined) throw error
-      // One that cannot be built must not keep the others away; it may fit by the time of the commit.
+      // An index that cannot be built must not block the others. It may be possible to build it by the time of the
+      // commit.
       for (const one of missing) {
-        this.#insist()
-        await this.#build(entry, [one]).catch((failure) => this.#remember(entry, one, failure))
+        this.#throwIfStopped()
+        await this.#build(entry, [one]).catch((failure) => this.#recordRefusal(entry, one, failure))
       }
     }
     return true
   }
 
-  #remember(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): void {
+  #recordRefusal(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): void {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
-    // The server's message may quote a document; only its code is passed on.
-    // Twins: while `unique` is held back, two indexes on the same keys are one; buildTwins builds the second at commit.
+    // The server's message may quote a document, so only its code is passed on.
+    // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
     if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes))
       return
     entry.refusedIndexes.push(indexName(specification))
@@ -352,8 +356,8 @@ export class DestinationDefinitions {
     )
   }
 
-  /** Between two commands, each of which may take long. */
-  #insist(): void {
+  /** Called between commands, each of which may take long. */
+  #throwIfStopped(): void {
     if (this.isStopped()) throw new StoppedError()
   }
 
@@ -368,7 +372,7 @@ export class DestinationDefinitions {
   }
 }
 
-/** True when the collection has another index that is the same but for `unique` and other traits held back. */
+/** True when the collection has another index that differs only in `unique` and other deferred options. */
 function conflictsWithoutUnique(specification: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
 }

@@ -13,14 +13,14 @@ import { type Distribution, readDistributions, readPlacements } from './sharding
 const unlimited = { timeoutMS: 0 } as const
 
 /**
- * Databases and shard keys on a sharded destination. Every method may be repeated: what is done already is recognised.
- * Nothing here names a collection by its UUID, which these commands do not take; callers act behind a barrier.
+ * Writes primary shards and shard keys to a sharded destination. Every method is repeatable: it recognizes what is
+ * already done. These commands do not accept a collection UUID, so callers must act behind a barrier.
  */
 export class DestinationSharding {
   readonly #destination: Cluster
   readonly #source: Cluster
   #shards: Promise<string[]> | null = null
-  /** One after the other: two databases must not choose the same shard, and a shard gives away one chunk at a time. */
+  /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
   #turn: Promise<void> = Promise.resolve()
   readonly #placed = new Set<string>()
 
@@ -29,7 +29,7 @@ export class DestinationSharding {
     this.#source = source
   }
 
-  /** Sees to it that the database has a primary shard: the one that has the fewest databases yet. */
+  /** Ensures that the database has a primary shard. A new database gets the shard with the fewest databases. */
   async place(database: string): Promise<void> {
     if (!this.#destination.sharded || this.#placed.has(database)) return
     await this.#inTurn(() => this.#place(database))
@@ -52,8 +52,8 @@ export class DestinationSharding {
   }
 
   /**
-   * Distributes a collection that has just been created, and is empty, over all shards by `entry.shardKey`: in chunks cut at
-   * values drawn from the source, so that the copy loads every shard.
+   * Distributes a new, empty collection over all shards by `entry.shardKey`. Chunks are split at values sampled from
+   * the source, so that the copy loads every shard.
    */
   async distribute(entry: CatalogueEntry): Promise<void> {
     const { shardKey } = entry
@@ -64,21 +64,22 @@ export class DestinationSharding {
   }
 
   /**
-   * Makes the destination's key the source's; true when it changed. A collection that was not sharded becomes so with its
-   * documents where they are: the balancer spreads them after the commit.
+   * Gives the destination collection the source's shard key. Returns true when it changed. When an unsharded collection
+   * becomes sharded, its documents stay on their shard; the balancer distributes them after the commit.
+   * Throws FatalError UnsupportedChange when the source collection was resharded or is no longer sharded.
    */
   async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
     if (!wanted) {
       throw reshaped(entry, `is no longer sharded on the source, where it was by ${showShardKey(entry.shardKey ?? [])}`)
     }
-    const standing = await this.#distribution(entry)
-    if (!standing) await this.#shard(entry, wanted)
-    else if (!sameShardKey(standing.key, wanted)) {
-      if (!isPrefix(standing.key, wanted)) {
+    const existing = await this.#distribution(entry)
+    if (!existing) await this.#shard(entry, wanted)
+    else if (!sameShardKey(existing.key, wanted)) {
+      if (!isPrefix(existing.key, wanted)) {
         throw reshaped(
           entry,
-          `was resharded on the source, from ${showShardKey(standing.key)} to ${showShardKey(wanted)}`,
+          `was resharded on the source, from ${showShardKey(existing.key)} to ${showShardKey(wanted)}`,
         )
       }
       await this.#refine(entry, wanted)
@@ -92,7 +93,7 @@ export class DestinationSharding {
     await this.#refusable(entry, key, {
       shardCollection: namespace(entry.database, entry.name),
       key: patternOf(key),
-      // Said where the collection has another: text is distributed by its bytes.
+      // Required when the collection has a collation of its own: the shard key compares text by its bytes.
       ...(collated ? { collation: { locale: 'simple' } } : {}),
     })
   }
@@ -107,12 +108,12 @@ export class DestinationSharding {
       await this.#destination.write('admin', command, unlimited)
     } catch (error) {
       if (codeOf(error) === undefined || isTransient(error)) throw error
-      const standing = await this.#distribution(entry)
-      if (standing && sameShardKey(standing.key, key)) return // an earlier attempt, whose answer was lost
+      const existing = await this.#distribution(entry)
+      if (existing && sameShardKey(existing.key, key)) return // an earlier attempt, whose answer was lost
       throw new FatalError(
         'ShardingFailed',
         `${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination (server error ` +
-          `${codeOf(error)}). Look for the index of that key there, mend the cause and send resume.`,
+          `${codeOf(error)}). Look for the index of that key there, fix the cause and send resume.`,
         { cause: error },
       )
     }

@@ -14,22 +14,23 @@ export interface DifferingParts {
   destination: Cluster
   selection: Selection
   catalogue: Catalogue
-  /** Whether there is nothing left to change on the destination, decided in memory. */
+  /** Decides in memory whether the destination needs no change. */
   isFollowed: (entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
-  /** Databases of a sharded source that live elsewhere than is known. */
+  /** Databases of a sharded source whose primary shard is not the stored one. */
   moved: (placements: Placement[]) => Promise<string[]>
 }
 
 export interface Differing {
-  /** The databases whose definitions are not followed, with the UUIDs of the collections whose indexes are to be read. */
+  /** Databases whose definitions differ, each with the UUIDs of the collections whose indexes must be read. */
   databases: Map<string, Set<string>>
-  /** What the destination has of the collections in the catalogue, by its UUIDs there. */
+  /** The destination's collections, by destination UUID. */
   existing: Map<string, CollectionDefinition>
 }
 
 /**
- * One committed read of the source's catalog and one read of the destination's, compared in memory with what has been
- * followed. It decides where DefinitionReconciler has to look and changes nothing: a difference that is none costs time only.
+ * Reads the source's catalog (majority-committed) and the destination's catalog once, and compares both in memory with
+ * the definitions followed so far. The result says which databases DefinitionReconciler must read. Nothing is changed
+ * here, so a false difference only costs time.
  */
 export async function findDiffering(parts: DifferingParts): Promise<Differing> {
   const { source, destination, selection, catalogue } = parts
@@ -89,7 +90,7 @@ function isAsKnown(entry: CatalogueEntry, wanted: CatalogEntry, existing: Catalo
   )
 }
 
-/** The catalog's own documents have the fields of a specification in another order than listIndexes gives them. */
+/** The catalog's documents order the fields of a specification differently than listIndexes does. */
 function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {
   return one.length === other.length && one.every((index, at) => sameFields(index, other[at] ?? []))
 }

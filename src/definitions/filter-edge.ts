@@ -6,10 +6,11 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 
 /**
- * Throws FatalError UnsupportedChange for a rename over the filter's edge: what enters brings documents that no event told of,
- * and of what leaves nobody knows whether the destination should lose it. A collection that comes from or goes to another
- * database is no such rename: the server writes it anew under a temporary name of the target database, and drops the old one.
- * What was temporary and leaves was never meant to be here.
+ * Throws FatalError UnsupportedChange for a rename across the filter's boundary. A collection that is renamed into the
+ * filter brings documents for which there were no events. For a collection that is renamed out of the filter, it is
+ * unclear whether the destination should keep it. A rename between databases is a different case: the server writes a
+ * new collection under a temporary name in the target database and drops the old one. A temporary collection may leave
+ * the filter, because it was never meant to stay.
  */
 export async function refuseCrossing(
   { database, collection, to }: ChangeEvent,

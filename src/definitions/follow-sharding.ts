@@ -5,19 +5,19 @@ import type { Metadata } from '../mongo/metadata.ts'
 import type { ListedCollection } from './listing.ts'
 import type { Distribution, Placement } from './sharding.ts'
 
-interface Look {
+interface ShardingSnapshot {
   listed: ListedCollection[]
   distributions: Map<string, Distribution>
   placement: Placement | null
 }
-/** Whether a collection of the source is in the catalogue, by its UUID. */
+/** Whether the source collection with this UUID is in the catalogue. */
 type IsKnown = (uuid: string) => boolean
 
-/** Throws for what of a sharded source cannot be carried: a collection being resharded, a sharded one with a collation. */
+/** Throws FatalError for a collection that is being resharded and for a sharded collection with a collation. */
 export function refuseUndistributable(
   database: string,
   listed: ListedCollection[],
-  distributions: Look['distributions'],
+  distributions: ShardingSnapshot['distributions'],
 ): void {
   for (const { name, uuid, options } of listed) {
     const distribution = distributions.get(uuid)
@@ -33,7 +33,7 @@ export function refuseUndistributable(
   }
 }
 
-/** A reshardCollection writes the resharded collection without change events, under another UUID. */
+/** reshardCollection writes the resharded collection without change events, under another UUID. */
 export function resharding(database: string, name: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
@@ -43,10 +43,11 @@ export function resharding(database: string, name: string): FatalError {
 }
 
 /**
- * Up to 7.0 movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones: the stream tells of a
- * creation and of a drop, and of no document (measured on 6.0.27). Taken for what they look like, they would lose everything.
- * So what is known of where each database lives is stored, and compared at each look. A collection that is really new, created
- * within seconds of a movePrimary, is taken for a clone as well: nothing tells them apart that could be relied on.
+ * Up to 7.0, movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream
+ * emits a create and a drop event but no document events (measured on 6.0.27), so following these events would lose all
+ * documents. Therefore the version of each database's placement is stored, and each read of the catalog is compared
+ * with it. A new collection that is created within seconds of a movePrimary also counts as a clone, because nothing
+ * reliable distinguishes the two.
  */
 export class SourcePlacements {
   readonly #metadata: Metadata
@@ -56,7 +57,7 @@ export class SourcePlacements {
     this.#metadata = metadata
   }
 
-  /** The databases known that have been moved, or dropped and made anew, since they were last looked at. */
+  /** The known databases that were moved, or dropped and created again, since their placement was stored. */
   async changed(placements: Placement[]): Promise<string[]> {
     const known = await this.#load()
     return placements
@@ -69,14 +70,14 @@ export class SourcePlacements {
     return this.#known
   }
 
-  /** Throws FatalError UnsupportedChange when collections were cloned by a movePrimary. Sharded ones stay what they are. */
-  async refuseMoved(database: string, look: Look, isKnown: IsKnown): Promise<void> {
-    if (!look.placement) return
-    const { version } = look.placement
+  /** Throws FatalError UnsupportedChange when movePrimary cloned collections. It does not clone sharded collections. */
+  async refuseMoved(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<void> {
+    if (!snapshot.placement) return
+    const { version } = snapshot.placement
     const before = await this.#before(database, version)
     if (before === version) return
     const moved = before !== undefined && before.split(':')[0] === version.split(':')[0]
-    const cloned = unknownUnsharded(look, isKnown)
+    const cloned = unknownUnsharded(snapshot, isKnown)
     if (moved && cloned) {
       throw new FatalError(
         'UnsupportedChange',
@@ -88,15 +89,18 @@ export class SourcePlacements {
   }
 
   /**
-   * Notes where a database lives now when nothing in it may have been cloned by its move. What is created there afterwards is
-   * new then, and not taken for a clone.
+   * Stores the current placement of a database when its move cannot have cloned any collection. Collections that are
+   * created there later are then recognized as new and not as clones.
    */
-  async noteMoved(database: string, look: Look, isKnown: IsKnown): Promise<void> {
-    if (!look.placement || unknownUnsharded(look, isKnown)) return
-    await this.#save(database, look.placement.version)
+  async recordMoved(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<void> {
+    if (!snapshot.placement || unknownUnsharded(snapshot, isKnown)) return
+    await this.#save(database, snapshot.placement.version)
   }
 
-  /** Looked up anew before it says that a database was moved: others may have coordinated, and noted it, since the last look. */
+  /**
+   * The stored placement version. A mismatch is checked against the store again, because another coordinator may have
+   * recorded the move in the meantime.
+   */
   async #before(database: string, version: string): Promise<string | undefined> {
     const known = (await this.#load()).get(database)
     if (known === version) return known
@@ -110,7 +114,7 @@ export class SourcePlacements {
   }
 }
 
-function unknownUnsharded({ listed, distributions }: Look, isKnown: IsKnown): ListedCollection | undefined {
+function unknownUnsharded({ listed, distributions }: ShardingSnapshot, isKnown: IsKnown): ListedCollection | undefined {
   return listed.find(
     ({ name, type, uuid }) =>
       type === 'collection' && isUserCollection(name) && !distributions.has(uuid) && !isKnown(uuid),

@@ -10,11 +10,12 @@ import type { Selection } from '../mongo/selection.ts'
 import { listCollections, listDatabases, listIndexesOf, readCommitted } from './listing.ts'
 
 /**
- * A source older than 6.0 tells of drops and renames but not of what is created, of indexes or of options, so its definitions
- * must stay as they were. What it tells ends the sync at once, the rest when it is looked for. Views are made equal at commit.
+ * A source older than 6.0 emits events for drops and renames, but not for creations, indexes or options, so its
+ * definitions must not change during the sync. An emitted change ends the sync at once; a silent change ends it at the
+ * next check. Views are made equal at commit.
  */
 
-/** Throws FatalError UnsupportedChange for any change of a definition that concerns user data. */
+/** Throws FatalError UnsupportedChange for any change of a user definition. */
 export function refuseEmittedChange({ operationType, database, collection }: ChangeEvent): void {
   if (collection !== '' && !isUserCollection(collection)) return
   throw new FatalError('UnsupportedChange', `${nameOf(database, collection)} met a ${operationType}${startOver}`)
@@ -27,7 +28,9 @@ const undo =
   ' on the source while it was synced, and a source older than 6.0 is followed in its documents only. Undo that and send ' +
   'resume, or start over with an emptied destination.'
 
-/** Throws FatalError UnsupportedChange when a definition is not what was copied. Looks twice before it says so. */
+/**
+ * Throws FatalError UnsupportedChange when a definition differs from the copied one and a committed read confirms it.
+ */
 export async function refuseSilentChanges(
   source: Cluster,
   catalogue: Catalogue,
@@ -38,7 +41,7 @@ export async function refuseSilentChanges(
   await inParallel(databasesAtOnce, [...new Set([...selected, ...catalogue.databases()])], async (database) => {
     const find = (): Promise<string | null> => findChange(source, catalogue, selection, database, withIndexes)
     if ((await find()) === null) return
-    // A primary that is about to be deposed may show what will be rolled back.
+    // A primary that is about to be deposed may show a change that will be rolled back.
     const change = await readCommitted(source, find)
     if (change) throw new FatalError('UnsupportedChange', change)
   })
@@ -73,13 +76,13 @@ async function findChange(
   return null
 }
 
-/** The name of an index that was created, dropped or changed; null when there is none. */
+/** The name of an index that was created, dropped or changed; null when no index changed. */
 function changedIndex(entry: CatalogueEntry, indexes: IndexSpecification[]): string | null {
   const found = new Map(indexes.map((index) => [indexName(index), index]))
   for (const known of entry.wanted.indexes) {
     const name = indexName(known)
-    const standing = found.get(name)
-    if (!standing || !sameFields(known, standing)) return name
+    const existing = found.get(name)
+    if (!existing || !sameFields(known, existing)) return name
     found.delete(name)
   }
   const [created = null] = found.keys()

@@ -19,29 +19,29 @@ import { type Cluster, RawCursor } from '../mongo/cluster.ts'
 import { codeOf, isTransient } from '../mongo/errors.ts'
 import { isListed, type ListedCollection, listCollections, listDatabases, listIndexesOf } from './listing.ts'
 
-/** One collection with its secondary indexes, or one view without. */
+/** One collection with its secondary indexes, or one view. */
 export interface CatalogEntry extends ListedCollection, CollectionDefinition {}
 
 /** All user collections and views of a cluster, by database. */
 export type ClusterCatalog = Map<string, CatalogEntry[]>
 
-/** Where each database and collection is asked for by itself; half of the connections that everything shares. */
+/** Parallel commands when each database and collection is listed on its own: half of the shared connections. */
 const commandsAtOnce = 32
-/** So few collections are asked for one by one: a pass over the cluster may have many thousands. */
+/** Up to this many collections are listed one by one, because a read of the whole catalog may return many thousands. */
 const fewCollections = 16
 const fewDatabases = 16
 
 /**
- * Reads the definitions of the whole cluster: by `$listCatalog` in one cursor where the server has it, which shows one moment,
- * else by listCollections and listIndexes, in parallel.
+ * Reads the definitions of the whole cluster. Uses one `$listCatalog` cursor when the server supports it, which shows
+ * one point in time; otherwise listCollections and listIndexes in parallel.
  *
- * `$listCatalog` (6.0 and later) gives the catalog's own documents, so a difference in how an old release wrote an option, or
- * the order of fields, may show that listIndexes does not. Equal definitions are equal by either way; a difference seen
- * here is to be confirmed by listIndexes before it counts. The stage needs `listDatabases` on the cluster, and `listCollections`
- * and `listIndexes` on all databases, on `system.js` and on all time-series buckets
- * (src/mongo/db/pipeline/document_source_list_catalog.cpp).
+ * `$listCatalog` (6.0 and later) returns the catalog's own documents. These may differ in field order, or in how an old
+ * release wrote an option, where listIndexes shows no difference. Definitions that are equal here are equal; a
+ * difference found here must be confirmed by listIndexes before it counts. The stage needs the privileges
+ * `listDatabases` on the cluster, and `listCollections` and `listIndexes` on all databases, on `system.js` and on all
+ * time-series buckets (src/mongo/db/pipeline/document_source_list_catalog.cpp).
  *
- * @param among which databases are of interest, of those that exist
+ * @param among selects the databases of interest from those that exist
  */
 export async function listClusterCatalog(
   cluster: Cluster,
@@ -57,8 +57,8 @@ export async function listClusterCatalog(
 }
 
 /**
- * The definitions of these collections as they are now, by UUID; those that are gone are left out. By one pass over the cluster
- * where they are many.
+ * The current definitions of these collections, by UUID. Dropped collections are left out. For many collections, reads
+ * the whole catalog once.
  */
 export async function readDefinitionsOf(
   cluster: Cluster,
@@ -79,7 +79,9 @@ export async function readDefinitionsOf(
   return definitions
 }
 
-/** The present name of each collection of these databases, by UUID. By one pass over the cluster where they are many. */
+/**
+ * The current names of the collections of these databases, by UUID. For many databases, reads the whole catalog once.
+ */
 export async function readNames(cluster: Cluster, databases: readonly string[]): Promise<Map<string, string>> {
   const names = new Map<string, string>()
   const add = (listed: ListedCollection[]): void => {
@@ -93,7 +95,7 @@ export async function readNames(cluster: Cluster, databases: readonly string[]):
   return names
 }
 
-/** The definitions of a database's collections and views, by listCollections and listIndexes. */
+/** Reads the definitions of a database's collections and views with listCollections and listIndexes. */
 export async function listDefinitions(
   cluster: Cluster,
   database: string,
@@ -102,7 +104,7 @@ export async function listDefinitions(
   return (await listEach(cluster, [database], isWanted)).get(database) ?? []
 }
 
-/** By listCollections of each of these databases and listIndexes of each collection. */
+/** Runs listCollections on each of these databases and listIndexes on each collection. */
 async function listEach(
   cluster: Cluster,
   databases: string[],
@@ -121,8 +123,9 @@ async function listEach(
 }
 
 /**
- * By `$listCatalog`; null where that cannot be used: on a release before 6.0, where a privilege is lacking, and through mongos, where
- * every shard answers for itself, also for collections that it holds no document of any more.
+ * Reads `$listCatalog`. Returns null when it is not usable: on a release before 6.0, without the privileges, and
+ * through mongos, where every shard returns its own catalog, including collections of which it no longer holds
+ * documents.
  */
 async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
   if (cluster.sharded || cluster.before6) return null
@@ -132,7 +135,7 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
       aggregate: 1,
       pipeline: [{ $listCatalog: {} }, { $match: { db: { $nin: internalDatabaseNames } } }],
       cursor: { batchSize: 1_000_000 },
-      // What the primary has now, whatever the cluster's default read concern: as listCollections and listIndexes.
+      // Overrides the cluster's default read concern and reads the primary's current state, as listCollections does.
       readConcern: { level: 'local' },
     })
   } catch (error) {
@@ -142,12 +145,12 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
   const catalog: ClusterCatalog = new Map()
   for (const row of rows) {
     const read = readRow(row)
-    // Of a release that shapes its rows in another way.
+    // The release uses another row format.
     if (!read) return null
     const { database, entry } = read
     const known = catalog.get(database) ?? []
     if (isListed(entry.name)) known.push(entry)
-    // One that holds nothing but the server's bookkeeping exists as well.
+    // A database that holds only system collections exists, too.
     catalog.set(database, known)
   }
   return catalog
@@ -181,7 +184,7 @@ function readRow(bytes: Buffer): { database: string; entry: CatalogEntry } | nul
   return { database, entry }
 }
 
-/** Finished ones only: the createIndexes event of one that is being built comes when it ends. */
+/** Finished indexes only: the createIndexes event of an index build arrives when the build ends. */
 function readIndexes(array: Buffer): RawFields[] {
   const indexes: RawFields[] = []
   for (const { value } of readFields(array)) {
@@ -194,8 +197,9 @@ function readIndexes(array: Buffer): RawFields[] {
 }
 
 /**
- * The catalog keeps some values in the type they were given in (an expiry set by collMod is an int64, a flag may be a number),
- * and listIndexes gives all of them in one (src/mongo/db/list_indexes.idl). A value that this would change stays as it is.
+ * Converts a value to the type that listIndexes returns (src/mongo/db/list_indexes.idl). The catalog keeps some values
+ * in the type in which they were given: an expiry set by collMod is an int64, and a flag may be a number. A value that
+ * the conversion would change stays as it is.
  */
 function asListed({ name, value }: RawFields[number]): RawFields[number] {
   const number = numberOf(value)
@@ -208,7 +212,7 @@ function asListed({ name, value }: RawFields[number]): RawFields[number] {
 
 const flags = new Set(['unique', 'sparse', 'hidden', 'prepareUnique', 'background'])
 
-/** These fields of a document and no others: most of a row is not read. */
+/** Reads only the named fields of a document, because most of a row is not needed. */
 function fieldsOf(bytes: Buffer, names: string[]): RawFields {
   const fields: RawFields = []
   for (const span of spans(bytes)) {

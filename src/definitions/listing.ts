@@ -12,12 +12,12 @@ import { toUuid } from '../mongo/uuid.ts'
 export interface ListedCollection {
   name: string
   type: string
-  /** 16 bytes as latin1 text: the key of every map of collections. Empty for views. */
+  /** 16 bytes as latin1 text. Every map of collections is keyed by it. Empty for views. */
   uuid: string
   options: RawFields
 }
 
-/** The server's own bookkeeping is left out, but for time-series buckets, which are refused by name. */
+/** Excludes system collections except time-series buckets, which are refused by name. */
 export function isListed(name: string): boolean {
   return isUserCollection(name) || name.startsWith('system.buckets.')
 }
@@ -27,12 +27,14 @@ export async function listDatabases(cluster: Cluster): Promise<string[]> {
   return (reply['databases'] as { name: string }[]).map(({ name }) => name).filter(isUserDatabase)
 }
 
-/** All user collections and views of a database, options as raw bytes. One reply of the server, so one moment. */
+/**
+ * All user collections and views of a database, with options as raw bytes. One server reply shows one point in time.
+ */
 export async function listCollections(cluster: Cluster, database: string, name?: string): Promise<ListedCollection[]> {
   return await listMatching(cluster, database, name === undefined ? {} : { filter: { name } })
 }
 
-/** Where the collection with this UUID stands now; null when it is gone. */
+/** The current name of the collection with this UUID; null when the collection does not exist. */
 export async function nameOfCollection(cluster: Cluster, database: string, uuid: string): Promise<string | null> {
   const [found] = await listMatching(cluster, database, { filter: { 'info.uuid': toUuid(uuid) } })
   return found?.name ?? null
@@ -64,8 +66,8 @@ async function listMatching(cluster: Cluster, database: string, filter: Document
 }
 
 /**
- * The finished secondary indexes of a collection, as raw specifications; null when the collection is gone. Builds
- * under way are left out (`includeBuildUUIDs` marks them): their createIndexes event comes when they end.
+ * The finished secondary indexes of a collection, as raw specifications; null when the collection does not exist.
+ * Builds in progress, which `includeBuildUUIDs` marks, are left out: their createIndexes event arrives when they end.
  */
 export async function listIndexes(
   cluster: Cluster,
@@ -79,10 +81,10 @@ export async function listIndexes(
   return finishedIndexes(documents)
 }
 
-/** Commands at a time, of the 64 connections that everything shares. */
+/** Parallel commands, out of the 64 shared connections. */
 const indexesAtOnce = 16
 
-/** A collection as it was listed a moment ago. */
+/** A collection under the name that a recent listing showed. */
 export interface Located {
   database: string
   uuid: string
@@ -90,8 +92,9 @@ export interface Located {
 }
 
 /**
- * The finished secondary indexes of these collections, by UUID, in parallel; a collection that is gone has none.
- * @param width commands at a time
+ * Reads the finished secondary indexes of these collections in parallel, by UUID. A dropped collection has no indexes.
+ * Throws TransientReplyError when a collection was renamed during the read.
+ * @param width number of parallel commands
  */
 export async function listIndexesOf(
   cluster: Cluster,
@@ -104,7 +107,7 @@ export async function listIndexesOf(
     indexes.set(uuid, finishedIndexes(documents ?? []))
   })
   if (!cluster.sharded) return indexes
-  // mongos takes no UUID, so each name must be the same collection's before and after.
+  // mongos does not accept a UUID, so each name must belong to the same collection before and after the read.
   const names = new Map<string, string>()
   await inParallel(width, [...new Set(listed.map(({ database }) => database))], async (database) => {
     for (const one of await listCollections(cluster, database)) names.set(one.uuid, one.name)
@@ -140,7 +143,7 @@ async function readIndexes(cluster: Cluster, database: string, collection: UUID 
   }
 }
 
-/** mongos takes no UUID here, so the name must be the same collection's before and after. */
+/** mongos does not accept a UUID here, so the name must belong to the same collection before and after the read. */
 async function readIndexesByName(cluster: Cluster, database: string, uuid: string): Promise<Buffer[] | null> {
   const name = await nameOfCollection(cluster, database, uuid)
   if (name === null) return null
@@ -153,19 +156,22 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
 }
 
 /**
- * Runs `read`, a look at a catalogue, and proves that what it saw is majority-committed: listCollections and listIndexes
- * know no majority read concern, so a primary about to be deposed may show a drop that will be rolled back. A
- * majority-acknowledged oplog note after the look, by the same primary in the same term, commits everything before it.
+ * Runs `read`, a read of the catalog, and proves that its result is majority-committed. listCollections and listIndexes
+ * do not support majority read concern, so a primary that is about to be deposed may show a drop that will be rolled
+ * back. A majority-acknowledged oplog no-op after the read, by the same primary in the same term, commits everything
+ * before it.
  *
- * mongos does not tell which primary answered. There the look is taken again after the note, which every shard's primary
- * has committed by then and which mongos has found that primary by: what both looks show is committed.
+ * mongos does not report which primary answered. There, `read` runs again after the no-op. By then every shard's
+ * primary has committed the no-op, and mongos has located that primary, so a result that both reads return is
+ * committed.
  */
 export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>): Promise<T> {
   if (cluster.sharded) {
-    const seen = await read()
+    const first = await read()
     await appendOplogNote(cluster, 'catalogue read')
-    if (!isDeepStrictEqual(seen, await read())) throw new TransientReplyError('the catalogue changed while it was read')
-    return seen
+    if (!isDeepStrictEqual(first, await read()))
+      throw new TransientReplyError('the catalogue changed while it was read')
+    return first
   }
   const before = await electionOf(cluster)
   const result = await read()
@@ -176,8 +182,9 @@ export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>)
 }
 
 /**
- * A command said the collection is gone, but it asked the primary's present catalogue: a drop seen there may yet be
- * rolled back, and no event would ever tell. Throws TransientReplyError when the collection is there after all.
+ * Confirms that a collection is gone after a command reported so. The command read the primary's current catalog, so
+ * the drop may still be rolled back, and no event would report that. Throws TransientReplyError when the collection
+ * exists.
  */
 export async function proveGone(cluster: Cluster, database: string, uuid: string): Promise<void> {
   const listed = await readCommitted(cluster, () => listCollections(cluster, database))

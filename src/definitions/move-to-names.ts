@@ -1,17 +1,18 @@
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 
 /**
- * Moves every collection of a database to the name the source has for it, parking those that stand in each other's way.
- * @param standing those that stand on the destination, under the names they have by now
+ * Renames every collection of a database to its name on the source. Collections that block each other's names get a
+ * temporary name first.
+ * @param existing returns the collections that exist on the destination, with their current names
  */
 export async function moveToNames(
-  standing: () => CatalogueEntry[],
+  existing: () => CatalogueEntry[],
   nameOf: (entry: CatalogueEntry) => string,
   move: (entry: CatalogueEntry, name: string) => Promise<void>,
 ): Promise<void> {
-  const pending = standing().filter((entry) => nameOf(entry) !== entry.name)
+  const pending = existing().filter((entry) => nameOf(entry) !== entry.name)
   while (pending.length > 0) {
-    const taken = new Set(standing().map((entry) => entry.name))
+    const taken = new Set(existing().map((entry) => entry.name))
     const at = pending.findIndex((entry) => !taken.has(nameOf(entry)))
     if (at >= 0) {
       const entry = pending.splice(at, 1)[0] as CatalogueEntry

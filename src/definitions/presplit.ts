@@ -10,18 +10,21 @@ import { RawValue } from '../mongo/raw-values.ts'
 import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** As large as the server lets a chunk of 6.0 become before its balancer moves it. */
+/** The default chunk size of 6.0. */
 const chunkBytes = 128 * 1024 * 1024
-/** Each is a majority-committed write of the config servers: enough to spread, and for the balancer to go on with. */
+/**
+ * Each chunk costs a majority-committed write on the config servers. This many chunks distribute the load and leave the
+ * balancer enough chunks to move later.
+ */
 const chunksPerShardMax = 8
 const samplesPerChunk = 20
 const minKey: TypedValue = Buffer.from([bsonType.minKey])
 const sampleLimitMS = 10 * 60_000
 
 /**
- * Cuts the one chunk of an empty collection at values drawn from the source and deals the pieces out to the shards in turn. A
- * collection hashed by its first field is cut and dealt out by the server already. Nothing but evenness depends on it: what
- * cannot be cut or moved is left as it is.
+ * Splits the single chunk of an empty collection at values sampled from the source and distributes the chunks over the
+ * shards. When the first field of the key is hashed, the server has already split and distributed the chunks. Only an
+ * even distribution depends on this function, so refused splits and moves are ignored.
  */
 export async function presplit(
   source: Cluster,
@@ -35,7 +38,7 @@ export async function presplit(
   if (!size || size.documents < shards.length) return
   const wanted =
     shards.length * Math.max(1, Math.min(chunksPerShardMax, Math.ceil(size.bytes / chunkBytes / shards.length)))
-  const points = cut(await sampleKeys(source, entry, key, wanted * samplesPerChunk), wanted)
+  const points = splitPoints(await sampleKeys(source, entry, key, wanted * samplesPerChunk), wanted)
   const name = namespace(entry.database, entry.name)
   const bound = (values: TypedValue[]): Map<string, RawValue> =>
     new Map(key.map(({ path }, at) => [path, new RawValue(values[at] as TypedValue)]))
@@ -43,7 +46,7 @@ export async function presplit(
   const least = key.map(() => minKey)
   const most = key.map(() => Buffer.from([bsonType.maxKey]))
   const edges = [least, ...points, most]
-  // Neighbouring chunks go to one shard: fewer shards are asked for a range of keys.
+  // Adjacent chunks go to the same shard, so that a query on a range of keys reaches fewer shards.
   const perShard = Math.ceil((edges.length - 1) / shards.length)
   for (let at = 0; at + 1 < edges.length; at++) {
     const to = shards[Math.floor(at / perShard)]
@@ -53,7 +56,7 @@ export async function presplit(
   }
 }
 
-/** Values of the key in the order of the key, text by its bytes. */
+/** Sampled shard key values, sorted in key order. Text is compared by its bytes. */
 async function sampleKeys(
   source: Cluster,
   entry: CatalogueEntry,
@@ -82,7 +85,7 @@ async function sampleKeys(
     for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
       for (const document of batch.documents) {
         const own = shardKeyValues(document, key)
-        // What a value hashes to is not known here, so such a field begins at its least.
+        // The hash of a value is not known here, so a hashed field starts at MinKey.
         values.push(key.map(({ hashed }, at) => (hashed ? minKey : (own[at] as TypedValue))))
       }
     }
@@ -92,8 +95,8 @@ async function sampleKeys(
   }
 }
 
-/** Up to `parts - 1` different points that cut the samples evenly. */
-function cut(samples: TypedValue[][], parts: number): TypedValue[][] {
+/** Up to `parts - 1` distinct values that divide the samples evenly. */
+function splitPoints(samples: TypedValue[][], parts: number): TypedValue[][] {
   const points: TypedValue[][] = []
   const known = new Set(samples.slice(0, 1).map(textOf))
   for (let part = 1; part < parts; part++) {
@@ -109,13 +112,15 @@ function textOf(values: TypedValue[]): string {
   return values.map((value) => value.latin1Slice()).join('\0')
 }
 
-/** The source's collection has been renamed or dropped since: its events follow, and this one is as good unsplit. */
+/**
+ * The source collection was renamed or dropped in the meantime. Its events follow, so this collection needs no split.
+ */
 function gone(error: unknown): CollectionSize | null {
   if (renamedTo(error) !== undefined) return null
   throw error
 }
 
-/** The shard may be just about to end the migration before. */
+/** Retries while the shard is still finishing its previous migration. */
 async function whenFree(move: () => Promise<unknown>): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -131,7 +136,10 @@ async function whenFree(move: () => Promise<unknown>): Promise<void> {
 const moveAttemptsMax = 50
 const moveAgainMS = 50
 
-/** A point the server will not cut at (it is the least there is, or was cut at before), a chunk it will not move. */
+/**
+ * Ignores errors of the server. It refuses to split at the minimum key or at an existing chunk boundary, and it may
+ * refuse to move a chunk. Transient errors are thrown.
+ */
 async function unlessRefused(work: Promise<unknown>): Promise<void> {
   try {
     await work

@@ -9,7 +9,7 @@ import { compareDefinitions, type DefinitionStage, type ListedDefinition } from 
 import { type CatalogEntry, listClusterCatalog, listDefinitions } from './list-catalog.ts'
 import { readDistributions } from './sharding.ts'
 
-/** Databases in which differences are confirmed at a time. */
+/** Databases whose differences are confirmed in parallel. */
 const atOnce = 2
 
 interface Identified extends ListedDefinition {
@@ -25,8 +25,8 @@ export interface DefinitionParts {
 }
 
 /**
- * Every difference in definitions between two clusters at rest, of what is synced. One pass over each cluster, both at a time;
- * where they differ, that is confirmed by what listCollections and listIndexes say.
+ * Returns every difference between the synced definitions of two clusters without writes. Reads both catalogs once, in
+ * parallel, and confirms differences with listCollections and listIndexes.
  */
 export async function findDefinitionMismatches(
   parts: DefinitionParts,
@@ -42,7 +42,7 @@ export async function findDefinitionMismatches(
     ])
     const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
       const entries = known.get(database) ?? []
-      // What a replica set has no notion of is as it was asked for when the collection was created.
+      // A replica set has no shard keys, so the key requested when the collection was created counts.
       if (!clusters.source.sharded) {
         for (const one of source) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
       }
@@ -68,15 +68,16 @@ export async function findDefinitionMismatches(
 }
 
 /**
- * A collection that was dropped on the destination and created again looks the same, but nothing tandem wrote is in it, and no
- * event of a document tells of that: only its UUID does. One that is missing by name is named as such already.
+ * Finds collections that someone dropped on the destination and created again. They look the same but hold nothing that
+ * tandem wrote. No document event shows this; only the UUID does. Collections whose name is missing are already
+ * reported by compareDefinitions.
  */
-function findReplaced(entries: CatalogueEntry[], wanted: Identified[], standing: Identified[]): Mismatch[] {
-  const names = new Map(standing.map(({ uuid, name }) => [uuid, name]))
-  const standingNames = new Set(standing.map(({ name }) => name))
+function findReplaced(entries: CatalogueEntry[], wanted: Identified[], existing: Identified[]): Mismatch[] {
+  const names = new Map(existing.map(({ uuid, name }) => [uuid, name]))
+  const existingNames = new Set(existing.map(({ name }) => name))
   const wantedUuids = new Set(wanted.map(({ uuid }) => uuid))
   return entries.flatMap(({ uuid, database, name, destinationUUID }) => {
-    if (!wantedUuids.has(uuid) || !standingNames.has(name)) return []
+    if (!wantedUuids.has(uuid) || !existingNames.has(name)) return []
     if (destinationUUID && names.get(destinationUUID) === name) return []
     return [{ namespace: namespace(database, name), kind: 'collection' as const, by: 'foreignWrite' as const }]
   })
@@ -98,7 +99,7 @@ async function readCatalog(cluster: Cluster, selection: Selection): Promise<Map<
   return await selection.amongAll(users)
 }
 
-/** Of the namespaces that were found to differ, and of no others. */
+/** Reads only the namespaces that were found to differ. */
 async function readAgain(
   cluster: Cluster,
   database: string,

@@ -21,17 +21,18 @@ import { refuseUndistributable, resharding, SourcePlacements } from './follow-sh
 import { refuseEmittedChange, refuseSilentChanges } from './frozen-definitions.ts'
 import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from './listing.ts'
 import { moveToNames } from './move-to-names.ts'
-import { type Look, lookAtDatabase } from './read-database.ts'
+import { type DatabaseSnapshot, readDatabase } from './read-database.ts'
 import { refuseExpiry, refuseUnsupported, unsupportedConversion } from './refuse-definitions.ts'
 import { type Placement, readDistributions, readPlacements } from './sharding.ts'
 
 /**
- * Definitions are reconciled like documents: a DDL event says *which* database and collection changed; what they are
- * now is read from the source, and the destination is made equal. So a replay is harmless, and so is reading ahead of
- * the stream: collections are known by UUID, a UUID never comes back, and its later events find nothing left to do.
+ * Reconciles definitions like documents: a DDL event says *which* database and collection changed; their current
+ * definitions are read from the source, and the destination is made equal. A replay is therefore harmless. Reading
+ * ahead of the stream is harmless, too: collections are identified by UUID, a UUID is never reused, and later events
+ * find nothing left to do.
  *
- * Called behind a barrier (no document is on its way). Order: drops, views that must make room, renames (swaps by way
- * of a parking name), creations, options and indexes, views.
+ * Called behind a barrier (no document writes are in flight). Order: drops, dropped views whose names are needed,
+ * renames (swaps use a temporary name), creations, options and indexes, views.
  */
 export class DefinitionReconciler {
   readonly #source: Cluster
@@ -51,9 +52,9 @@ export class DefinitionReconciler {
     selection: Selection
     destination: DestinationDefinitions
     context: RetryContext
-    /** TTL indexes cannot be carried: the verifier would see documents expire on one cluster only. */
+    /** TTL indexes are refused, because the verifier would see documents expire on one cluster only. */
     refuseExpiry?: boolean
-    /** Which collections of a replica set are to be sharded. */
+    /** The collections of a replica set that become sharded on the destination. */
     shardingEntries?: ShardingOptions['shardingEntries']
   }) {
     this.#source = parts.source
@@ -70,33 +71,34 @@ export class DefinitionReconciler {
   }
 
   /**
-   * @param touched UUIDs whose indexes may have changed; 'all' looks at every collection of the database
-   * @param newState 'copying' while the initial catalogue is taken; afterwards every document of a new collection comes
-   * through the stream, so it is 'copied' from its creation; 'refused' once every event up to the commit point is
-   * applied, since one that is new then was created after it
-   * @param aheadMax in a database of no more collections than this the indexes of all of them are looked at, so that events
-   * still to come find more of what they tell of followed
-   * @returns what the look has shown, all of which is followed now
+   * @param touched UUIDs whose indexes may have changed; 'all' reads the indexes of every collection of the database
+   * @param newState the state of new collections: 'copying' while the initial catalogue is built; 'copied' afterwards,
+   * because every document of a new collection then arrives through the stream; 'refused' once every event up to the
+   * commit timestamp is applied, because a collection that is still new was created after it
+   * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read, so
+   * that more of the later events find their change already followed
+   * @returns what was read, all of which has been followed
    */
   async reconcile(
     database: string,
     touched: ReadonlySet<string> | 'all',
     newState: CatalogueEntry['state'] | 'refused',
-    aheadMax = 0,
+    prefetchMax = 0,
   ): Promise<SeenDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
-      // What has this time or an earlier one is committed when the note is, on each shard, and the look shows it. Not later than the
-      // note itself: a time that a primary told which was deposed then may be ahead of its successor.
+      // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
+      // shows it. The time is never later than the no-op, because a deposed primary may report a time ahead of its
+      // successor.
       const { latest } = this.#source
       const time = earlierOf(
         latest,
         operationTimeOf(await appendOplogNote(this.#source, 'before a catalogue read')) ?? latest,
       )
-      const look = await readCommitted(this.#source, () => this.#look(database, touched, aheadMax))
-      const { listed, indexes } = look
+      const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, touched, prefetchMax))
+      const { listed, indexes } = snapshot
       refuseUnsupported(database, listed)
-      refuseUndistributable(database, listed, look.distributions)
-      await this.#placements.refuseMoved(database, look, this.#isKnown)
+      refuseUndistributable(database, listed, snapshot.distributions)
+      await this.#placements.refuseMoved(database, snapshot, this.#isKnown)
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
       const views = listed.filter((one) => one.type === 'view')
       const byUuid = new Map(collections.map((one) => [one.uuid, one]))
@@ -106,7 +108,7 @@ export class DefinitionReconciler {
 
       for (const entry of this.#catalogue.inDatabase(database)) {
         if (byUuid.has(entry.uuid)) continue
-        const leftAs = look.names.get(entry.uuid)
+        const leftAs = snapshot.names.get(entry.uuid)
         if (leftAs !== undefined && !isTemporary(entry.name)) throw renamedOut(database, entry.name, leftAs)
         await this.#drop(entry)
       }
@@ -114,11 +116,11 @@ export class DefinitionReconciler {
       for (const entry of this.#catalogue.inDatabase(database)) {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
-        // Renamed on the source between our intent to create it and its creation.
+        // The source renamed the collection after its intent was stored and before it was created on the destination.
         await this.#destination.dropUnrecorded(database, entry.name)
         entry.name = name
         entry.sourceName = name
-        // Before another one takes the name it was to have: a restart would drop that as what this one had left.
+        // Stored before another collection takes the old name, which a restart would otherwise drop as unrecorded.
         await this.#metadata.collections.save([entry])
       }
       await moveToNames(
@@ -126,20 +128,21 @@ export class DefinitionReconciler {
         (entry) => (byUuid.get(entry.uuid) as ListedCollection).name,
         (entry, name) => this.#move(entry, name),
       )
-      const { created, asLooked } = await this.#create(database, collections, look, newState)
-      const indexesOf = new Set(asLooked)
-      // Once more by what stands there: an option that was set and then not stored may have changed back on the source since.
-      const standing = newState === 'refused' ? await this.#destination.standingOptions(database) : null
+      const { created, upToDate } = await this.#create(database, collections, snapshot, newState)
+      const indexesOf = new Set(upToDate)
+      // At the commit, options are compared with those that exist on the destination: an option may have been set but
+      // not stored, and then changed back on the source.
+      const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
       for (const one of collections) {
         const known = this.#catalogue.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
-        if (asLooked.has(one.uuid)) continue
+        if (upToDate.has(one.uuid)) continue
         const isAsked = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
         let found = indexes.get(one.uuid)
-        // Looked at ahead, and as it was: what stands on the destination is not looked at for that.
+        // The indexes were only prefetched and are unchanged, so the destination's indexes need no read.
         if (!isAsked && sameIndexes(found, known.wanted.indexes)) found = undefined
-        await this.#follow(known, one, look, found, standing?.get(known.destinationUUID ?? ''))
+        await this.#follow(known, one, snapshot, found, existingOptions?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
         progressed(false)
       }
@@ -148,31 +151,34 @@ export class DefinitionReconciler {
     })
   }
 
-  /** Notes the move of databases in which nothing was cloned; nothing is changed on the destination, so no barrier is needed. */
-  async noteMoved(databases: readonly string[]): Promise<void> {
+  /**
+   * Records the move of databases without cloned collections. The destination does not change, so no barrier is needed.
+   */
+  async recordMoved(databases: readonly string[]): Promise<void> {
     for (const database of databases) {
       await retry(`looking where ${database} lives`, this.#context, async () => {
-        const look = await readCommitted(this.#source, () => this.#look(database, new Set()))
-        await this.#placements.noteMoved(database, look, this.#isKnown)
+        const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, new Set()))
+        await this.#placements.recordMoved(database, snapshot, this.#isKnown)
       })
     }
   }
 
-  /** Databases of a sharded source that live elsewhere than is known. */
+  /** Databases of a sharded source whose primary shard is not the stored one. */
   moved(placements: Placement[]): Promise<string[]> {
     return this.#placements.changed(placements)
   }
 
   readonly #isKnown = (uuid: string): boolean => this.#catalogue.get(uuid) !== undefined
 
-  #look(database: string, touched: ReadonlySet<string> | 'all', aheadMax = 0): Promise<Look> {
+  #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetchMax = 0): Promise<DatabaseSnapshot> {
     const parts = { source: this.#source, selection: this.#selection, catalogue: this.#catalogue }
-    return lookAtDatabase(parts, database, touched, aheadMax)
+    return readDatabase(parts, database, touched, prefetchMax)
   }
 
   /**
-   * Databases of a sharded source whose collections have another shard key, or which have another primary shard, than is known:
-   * 6.0.27 tells no event of refineCollectionShardKey, nor of a movePrimary that has nothing to clone. Throws FatalError UnsupportedChange while a collection is being resharded.
+   * Databases of a sharded source whose primary shard, or the shard key of one of their collections, is not the stored
+   * one. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections to clone. Throws
+   * FatalError UnsupportedChange while a collection is being resharded.
    */
   async silentlyChanged(): Promise<string[]> {
     await this.refuseSilentChanges(false)
@@ -187,12 +193,18 @@ export class DefinitionReconciler {
     return [...changed]
   }
 
-  /** Throws FatalError UnsupportedChange when a source that does not tell of them has other definitions than it had. */
+  /**
+   * Throws FatalError UnsupportedChange when definitions changed on a source older than 6.0, which emits no such
+   * events.
+   */
   async refuseSilentChanges(withIndexes: boolean): Promise<void> {
     if (this.#source.before6) await refuseSilentChanges(this.#source, this.#catalogue, this.#selection, withIndexes)
   }
 
-  /** Views are told of as little, but hold no documents: they are made equal once the source is at rest. */
+  /**
+   * A source older than 6.0 emits no events for views. Views hold no documents, so this runs once the writes have
+   * stopped.
+   */
   async followSilentViews(): Promise<void> {
     if (!this.#source.before6) return
     const selected = await this.#selection.databases(await listDatabases(this.#source))
@@ -206,12 +218,12 @@ export class DefinitionReconciler {
     })
   }
 
-  /** Throws FatalError UnsupportedChange for what the server does without telling of the documents, or what is not to be followed. */
+  /** Throws FatalError UnsupportedChange for a DDL event whose documents have no events, or that cannot be followed. */
   async refuseEvent(event: ChangeEvent): Promise<void> {
     if (this.#source.before6) refuseEmittedChange(event)
     const { operationType, database, collection } = event
     if (operationType === 'reshardCollection') throw resharding(database, collection)
-    // A filter of names may know the collection converted and not the temporary one, of which only the rename is told then.
+    // A filter by name may select the converted collection but not the temporary one; then only its rename is emitted.
     if (isConversion(collection) && (operationType === 'create' || operationType === 'rename')) {
       if (await isFollowed(this.#selection, database, collection, this.#context)) {
         throw unsupportedConversion(database, collection)
@@ -228,13 +240,13 @@ export class DefinitionReconciler {
     }
   }
 
-  /** Views that others have on the destination under names that are not selected stay. */
+  /** Keeps the destination's views whose names the filter does not select. */
   async #dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
     const ours = (views: ListedCollection[]): Promise<ListedCollection[]> => this.#selection.among(database, views)
     await this.#destination.dropViewsExcept(database, wanted, ours)
   }
 
-  /** Drops indexes the source no longer has, ahead of the event that says so. True when one was dropped. */
+  /** Drops indexes that the source no longer has, before their event arrives. Returns true when one was dropped. */
   async dropVanishedIndexes(entry: CatalogueEntry): Promise<boolean> {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
@@ -248,17 +260,17 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Creates what is new, and what a crash left between intent and creation. Returns the UUIDs of that, and those of what is as in
-   * this look by that already.
+   * Creates new collections, and those that a crash left as an intent without a collection. Returns the UUIDs of the
+   * created collections, and of those whose definition already matches this snapshot.
    */
   async #create(
     database: string,
     collections: ListedCollection[],
-    look: Look,
+    snapshot: DatabaseSnapshot,
     state: CatalogueEntry['state'] | 'refused',
-  ): Promise<{ created: Set<string>; asLooked: Set<string> }> {
-    const unborn: CatalogueEntry[] = []
-    const asLooked = new Set<string>()
+  ): Promise<{ created: Set<string>; upToDate: Set<string> }> {
+    const intents: CatalogueEntry[] = []
+    const upToDate = new Set<string>()
     for (const one of collections) {
       const known = this.#catalogue.get(one.uuid)
       if (known?.destinationUUID) continue
@@ -270,33 +282,33 @@ export class DefinitionReconciler {
         )
       }
       const entry =
-        known ?? newEntry(database, one, { options: one.options, indexes: look.indexes.get(one.uuid) ?? [] }, state)
-      entry.shardKey = this.#wantedKey(entry, look)
-      unborn.push(entry)
-      // What was catalogued before may have changed since; and by a shard key the server itself builds an index.
-      if (!known && !entry.shardKey) asLooked.add(entry.uuid)
+        known ?? newEntry(database, one, { options: one.options, indexes: snapshot.indexes.get(one.uuid) ?? [] }, state)
+      entry.shardKey = this.#wantedKey(entry, snapshot)
+      intents.push(entry)
+      // An older intent may have an outdated definition, and the server itself builds an index for a shard key.
+      if (!known && !entry.shardKey) upToDate.add(entry.uuid)
     }
-    const created = new Set(unborn.map(({ uuid }) => uuid))
-    if (unborn.length === 0) return { created, asLooked }
-    // The intent first: a collection created and then forgotten by a crash is recognised as ours.
-    await this.#metadata.collections.save(unborn)
-    // From here on known: when this is tried again, it may be dropped on the source, or have another name.
-    for (const entry of unborn) if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
+    const created = new Set(intents.map(({ uuid }) => uuid))
+    if (intents.length === 0) return { created, upToDate: upToDate }
+    // The intent is stored first, so that a collection created right before a crash is recognized as ours.
+    await this.#metadata.collections.save(intents)
+    // The catalogue has the entries from here on, because a retry may find them dropped or renamed on the source.
+    for (const entry of intents) if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
     try {
-      await inParallel(atOnce, unborn, async (entry) => {
+      await inParallel(atOnce, intents, async (entry) => {
         await this.#destination.create(entry)
       })
-      await this.#metadata.collections.save(unborn)
+      await this.#metadata.collections.save(intents)
     } catch (error) {
-      // A UUID counts when it is stored; what stands under an unstored one is empty, and created again.
-      for (const entry of unborn) entry.destinationUUID = null
+      // A UUID counts only when it is stored. A collection with an unstored UUID is empty and is created again.
+      for (const entry of intents) entry.destinationUUID = null
       throw error
     }
-    return { created, asLooked }
+    return { created, upToDate: upToDate }
   }
 
-  /** What a collection is to be distributed by: as on the source, or as asked for its name when it is created. */
-  #wantedKey(entry: CatalogueEntry, { distributions }: Look): ShardKey | null {
+  /** The wanted shard key: the source's, or the one that the start request gives for this name. */
+  #wantedKey(entry: CatalogueEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
     if (!this.#destination.sharding) return null
     if (this.#source.sharded) return distributions.get(entry.uuid)?.key ?? null
     const asked = this.#shardingEntries.find(
@@ -308,18 +320,19 @@ export class DefinitionReconciler {
   async #follow(
     entry: CatalogueEntry,
     one: ListedCollection,
-    look: Look,
+    snapshot: DatabaseSnapshot,
     indexes: IndexSpecification[] | undefined,
-    standing?: RawFields,
+    existing?: RawFields,
   ): Promise<void> {
-    const optionsChanged = await this.#destination.followOptions(entry, one.options, standing)
+    const optionsChanged = await this.#destination.followOptions(entry, one.options, existing)
     entry.wanted = { options: one.options, indexes: entry.wanted.indexes }
-    // Before the indexes, which may take hours and fail meanwhile: what is to be followed next is the difference to this.
+    // Stored before the indexes are built, which may take hours and fail. The next change is compared with these
+    // options.
     if (optionsChanged) await this.#metadata.collections.save([entry])
     const indexesChanged = indexes ? await this.#destination.followIndexes(entry, indexes) : false
     if (indexes) entry.wanted = { options: one.options, indexes }
     const keyChanged =
-      this.#source.sharded && (await this.#destination.sharding?.follow(entry, this.#wantedKey(entry, look)))
+      this.#source.sharded && (await this.#destination.sharding?.follow(entry, this.#wantedKey(entry, snapshot)))
     if (indexesChanged || keyChanged) await this.#metadata.collections.save([entry])
   }
 
@@ -336,5 +349,5 @@ function sameIndexes(found: IndexSpecification[] | undefined, known: IndexSpecif
   return found.length === known.length && found.every((one, at) => bytesOf(one).equals(bytesOf(known[at])))
 }
 
-/** Collections created, or databases read, at a time. */
+/** Collections created, or databases read, in parallel. */
 const atOnce = 8

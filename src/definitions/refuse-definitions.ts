@@ -6,17 +6,20 @@ import { decidingName, isConversion } from '../domain/namespace-filter.ts'
 import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
 
-/** Throws when a TTL index is among these: with buildIndexes never it is not built on the destination. */
+/** Throws FatalError when there is a TTL index: with buildIndexes "never" it does not exist on the destination. */
 export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
   if (!indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)) return
   throw new FatalError(
     'VerificationNotSupported',
     `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +
-      'on the source only. Drop that index, or start anew with "beforeDataCopy" or with "verification": {"enabled": false}.',
+      'on the source only. Drop that index, or start again with "beforeDataCopy" or with ' +
+      '"verification": {"enabled": false}.',
   )
 }
 
-/** What tandem cannot carry yet, by name, at start and whenever it appears later. */
+/**
+ * Throws FatalError for collections that tandem cannot sync. Checked at start and whenever a collection appears later.
+ */
 export function refuseUnsupported(database: string, listed: ListedCollection[]): void {
   for (const { name, type, options } of listed) {
     if (type === 'timeseries' || name.startsWith('system.buckets.')) {
@@ -45,7 +48,7 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
   }
 }
 
-/** convertToCapped writes its copy without change events. */
+/** convertToCapped writes the converted collection without change events. */
 export function unsupportedConversion(database: string, name: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
@@ -54,7 +57,7 @@ export function unsupportedConversion(database: string, name: string): FatalErro
   )
 }
 
-/** An event of a kind that this release does not know: what it changed cannot be followed. */
+/** The error for an event whose kind this release does not know, so that its change cannot be followed. */
 export function unknownKind({ operationType, database, collection }: ChangeEvent): FatalError {
   const where = collection === '' ? database : namespace(database, collection)
   return new FatalError(

@@ -5,23 +5,23 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
 
 /**
- * What a cluster's config servers say of its distribution, read through mongos
+ * Reads the distribution of a cluster's data from its config servers, through mongos
  * (https://www.mongodb.com/docs/manual/reference/config-database/).
  */
 
 export interface Distribution {
   name: string
-  /** As latin1 text. */
+  /** 16 bytes as latin1 text. */
   uuid: string
   key: ShardKey
-  /** A reshardCollection is under way: it ends in a collection with another UUID. */
+  /** A reshardCollection is in progress. It ends with a collection that has another UUID. */
   resharding: boolean
 }
 
-/** The sharded collections of a database, or of all; empty for a replica set. */
+/** The sharded collections of one database, or of all databases; empty for a replica set. */
 export async function readDistributions(cluster: Cluster, database?: string): Promise<Distribution[]> {
   if (!cluster.sharded) return []
-  // From "name." up to "name/", the character after the dot: by the index on _id, without a pattern.
+  // The range from "name." up to "name/" ("/" follows "." in ASCII) uses the index on _id without a regular expression.
   const range = database === undefined ? {} : { _id: { $gte: `${database}.`, $lt: `${database}/` } }
   const found = await readConfig(cluster, 'collections', range)
   return found.flatMap((bytes) => {
@@ -42,13 +42,13 @@ export async function readDistributions(cluster: Cluster, database?: string): Pr
 
 export interface Placement {
   database: string
-  /** The shard that holds the database's collections that are not sharded. */
+  /** The shard that holds the database's unsharded collections. */
   primary: string
-  /** Changes with each movePrimary, as text; the part before the colon when the database was dropped and made anew. */
+  /** Text that changes with each movePrimary. The part before the colon changes when the database is created again. */
   version: string
 }
 
-/** Where databases live; empty for a replica set. */
+/** The primary shards of one database, or of all databases; empty for a replica set. */
 export async function readPlacements(cluster: Cluster, database?: string): Promise<Placement[]> {
   if (!cluster.sharded) return []
   const reply = await cluster.read('config', {
@@ -69,5 +69,5 @@ export async function readPlacements(cluster: Cluster, database?: string): Promi
   })
 }
 
-/** More than any cluster has. */
+/** More databases than any cluster has. */
 const databasesMax = 100_000

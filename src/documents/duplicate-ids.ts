@@ -7,19 +7,19 @@ import { describeId } from '../mongo/verification-store.ts'
 import { idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
-/** A document that moves because its shard key changed may show on both shards to a read that crosses its transaction. */
-const looks = 4
-const betweenLooksMS = 250
+/** A read during the transaction that moves a document (its shard key changed) may return it from both shards. */
+const attemptsMax = 4
+const betweenAttemptsMS = 250
 
 /**
- * Throws FatalError DuplicateDocumentId when the source holds two documents under this `_id` at each of several looks: shards see
- * to the uniqueness of `_id` each for itself, so a collection distributed by something else may have it twice.
+ * Throws FatalError DuplicateDocumentId when each of several reads returns two source documents with this `_id`. Each
+ * shard enforces the uniqueness of `_id` only locally, so a collection with another shard key may hold duplicates.
  */
 export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, idElement: Buffer): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   const key = identityKey(idElement)
-  for (let look = 0; look < looks; look++) {
-    if (look > 0) await sleep(betweenLooksMS)
+  for (let attempt = 0; attempt < attemptsMax; attempt++) {
+    if (attempt > 0) await sleep(betweenAttemptsMS)
     let found = 0
     for await (const documents of readByIds(source, collection, [idOf(idElement)], source.latest)) {
       found += documents.filter((document) => identityKey(idElementOf(document)) === key).length

@@ -4,8 +4,8 @@ import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
 /**
- * Which of these `_id`s the cluster's majority has in this collection. Where shards keep `_id` unique each for itself, that
- * another shard has one says nothing of this document.
+ * Returns which of these `_id`s exist in this collection, read from the majority. When each shard enforces unique
+ * `_id`s only locally, an `_id` that exists on another shard says nothing about this document.
  */
 export async function existingIds(
   cluster: Cluster,

@@ -4,25 +4,25 @@ import { hasSpellings, idValueKey } from '../domain/id-value.ts'
 export { idElementOf, idOf } from '../domain/id-element.ts'
 
 /**
- * One document that changed, with what the newest event of the batch says of it. The document itself is what counts;
- * events before the newest one leave no trace but `fresh`.
+ * One changed document, with the content of the newest event of the batch. Of earlier events, only the flags `fresh`,
+ * `inserted` and `folded` remain.
  */
 export interface Identity {
   /** The whole `_id` element: type byte, "_id\0", value. */
   idElement: Buffer
-  /** The document, when the newest event carried it whole. */
+  /** The document, when the newest event contains all of it; otherwise null. */
   document: Buffer | null
   /** The newest event is a delete. */
   deleted: boolean
-  /** The first event of the batch is an insert, and none a delete: the destination most likely has no such document yet. */
+  /** The first event of the batch is an insert and none is a delete, so the destination probably lacks the document. */
   fresh: boolean
-  /** Any event of the batch is an insert: where order is content, the document stands after all before it. */
+  /** Any event of the batch is an insert. In a capped collection, the document then comes after all earlier ones. */
   inserted: boolean
-  /** More than one event is folded into it: on a sharded source they may be of two documents. */
+  /** More than one event is folded into this identity. On a sharded source they may belong to two documents. */
   folded: boolean
 }
 
-/** One text per `_id` by value: a replacement may spell it anew (1 for NumberLong(1)), and it is still the same document. */
+/** One text for all spellings of an `_id` value: a replacement may change 1 to NumberLong(1) in the same document. */
 export type IdentityKey = string
 
 export function identityKey(idElement: Buffer): IdentityKey {
@@ -31,15 +31,15 @@ export function identityKey(idElement: Buffer): IdentityKey {
   return idElement.latin1Slice(0, idElement.length)
 }
 
-/** Past the type byte and "_id\0". */
+/** Offset of the value after the type byte and "_id\0". */
 const idValueStart = 5
 
-/** An identity known by its `_id` alone: what stands there is to be read from the source. */
+/** An identity that only has an `_id`. Its document must be read from the source. */
 export function unread(idElement: Buffer): Identity {
   return { idElement, document: null, deleted: false, fresh: false, inserted: false, folded: false }
 }
 
-/** Folds an event into what the batch knows of its document already. */
+/** Folds an event into the identity that the batch already has for its document. */
 export function fold(known: Identity | undefined, event: ChangeEvent, idElement: Buffer): Identity {
   const inserted = event.kind === 'insert'
   if (!known) {
@@ -51,7 +51,7 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted
   known.folded = true
-  // On a sharded source the delete may be of another copy, which the destination still has.
+  // On a sharded source, the delete may concern another copy, which the destination still has.
   if (known.deleted) known.fresh = false
   return known
 }

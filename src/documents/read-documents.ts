@@ -7,24 +7,23 @@ import { ranOutOfTime } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** A source collection as a read names it. `name` is a hint: the UUID decides (see `whereIs`). */
-/** Ids in one `$in`: bounded so that the command stays far below 16 MB even with long ids. */
+/** A collection as reads address it. `name` is a hint; the UUID decides. */
+/** The maximum of `_id`s in one `$in`, which keeps the command far below 16 MB even with long `_id`s. */
 const idsMax = 1_000
 const idBytesMax = 1024 * 1024
 
 /**
- * Reads wait for their time to be majority-committed; this bounds that wait together with the read itself. Less than the client
- * waits (30 s), so that the server's own answer comes first: it says that fewer `_id`s may pass.
+ * Limits a read including its wait until `notBefore` is majority-committed. It is shorter than the client's limit (30
+ * s), so that the server reports the timeout first; after that error, fewer `_id`s are read at a time.
  */
 const readLimitMS = 25_000
-/** For one batch of a scan, on a disk that is far behind. */
+/** The limit for one batch of a scan, which is generous for an overloaded disk. */
 export const scanLimitMS = 120_000
 
 /**
- * The documents that now stand under the given `_id`s, as bytes, in batches of at most 16 MB, read from the majority at
- * `notBefore` or later.
- * Under a collation one id may return a document whose `_id` is spelled differently. Throws 361
- * (CollectionUUIDMismatch) when the collection was renamed or dropped meanwhile.
+ * Reads the current documents with the given `_id`s from the majority, at `notBefore` or later. Yields them as bytes,
+ * in batches of at most 16 MB. Under a collation, a returned document may have a different spelling of a requested
+ * `_id`. Throws 361 (CollectionUUIDMismatch) when the collection was renamed or dropped in the meantime.
  */
 export async function* readByIds(
   cluster: Cluster,
@@ -54,7 +53,7 @@ export async function* readByIds(
       size.passed()
       from += values.length
     } catch (error) {
-      // The caller tries again, and shows that it does.
+      // The caller retries and logs it. The retry reads fewer documents at a time.
       if (ranOutOfTime(error)) size.halve(values.length)
       throw error
     } finally {
@@ -64,8 +63,9 @@ export async function* readByIds(
 }
 
 /**
- * How many `_id`s of a collection are read at a time, from one attempt to the next. The limit is the command's, however many there are: where a thousand cold documents of
- * megabytes take longer, the same thousand would be asked for again and again.
+ * The number of `_id`s of a collection that one command reads, kept across attempts. The time limit applies to the
+ * whole command. A thousand large, uncached documents may exceed it, and without a smaller size every retry would fail,
+ * too.
  */
 class ReadSize {
   ids = idsMax
@@ -76,7 +76,7 @@ class ReadSize {
     this.#passed = 0
   }
 
-  /** Grows again slowly: each attempt that is too large costs the whole time limit. */
+  /** Grows slowly after successful reads, because each oversized attempt costs the whole time limit. */
   passed(): void {
     this.#passed += 1
     if (this.#passed < passedToGrow || this.ids === idsMax) return
@@ -87,7 +87,7 @@ class ReadSize {
 
 const passedToGrow = 16
 const readSizes = new WeakMap<Cluster, Map<string, ReadSize>>()
-/** Collections whose sizes are kept for a cluster. */
+/** The maximum of collections per cluster whose sizes are kept. */
 const readSizesMax = 10_000
 
 function readSize(cluster: Cluster, uuid: string): ReadSize {
@@ -109,9 +109,9 @@ export interface RangeBounds {
 }
 
 /**
- * Opens a cursor over a range of `_id`s in index order. Bounds are `min`/`max` on the `_id` index: comparison operators
- * in a filter stay within one BSON type and would lose the documents of all others. A range with a lower bound ends
- * before `_id: MaxKey` even without an upper bound: that one is for `readMaxKey`.
+ * Opens a cursor over a range of `_id`s in index order. The bounds are `min` and `max` on the `_id` index, because
+ * comparison operators in a filter match only one BSON type and would miss documents of other types. A range with a
+ * lower bound ends before `_id: MaxKey` even without an upper bound; `readMaxKey` reads that document.
  */
 export async function openRange(
   cluster: Cluster,
@@ -122,7 +122,7 @@ export async function openRange(
 ): Promise<RawCursor> {
   return await openScan(cluster, collection, notBefore, batchSize, {
     hint: { _id: 1 },
-    // A hint orders what each shard gives, but not what mongos makes of it.
+    // A hint orders the results of each shard, but not the results that mongos merges.
     ...(cluster.sharded ? { sort: { _id: 1 } } : {}),
     ...(bounds.from ? { min: { _id: new RawValue(bounds.from) } } : {}),
     ...(bounds.to ? { max: { _id: new RawValue(bounds.to) } } : {}),
@@ -138,7 +138,7 @@ export function readMaxKey(
   return readByIds(cluster, collection, [Buffer.from([bsonType.maxKey])], notBefore)
 }
 
-/** Opens a cursor in natural order: for capped collections, whose order is part of their content. */
+/** Opens a cursor in natural order, for capped collections, whose order is part of their content. */
 export async function openNatural(
   cluster: Cluster,
   collection: SourceCollection,
@@ -160,8 +160,8 @@ async function openScan(
 }
 
 /**
- * A find that reads exactly this collection, whatever stands under its name. Releases before 6.0 know no `collectionUUID`, but
- * find by the UUID itself, whatever the collection is called (measured on 5.0.32).
+ * Opens a find that reads exactly this collection, even when another collection has its name now. Releases before 6.0
+ * do not support `collectionUUID`, but accept the UUID in place of the name (measured on 5.0.32).
  */
 async function openFind(
   cluster: Cluster,

@@ -27,23 +27,24 @@ export interface ReconcileDependencies {
   metadata: Metadata
   writer: DocumentWriter
   context: RetryContext
-  /** Reserves `count` ascending numbers and returns the first: the order in which identities are recorded. */
+  /** Reserves `count` ascending numbers and returns the first. They give the order in which identities are recorded. */
   nextOrder: (count: number) => number
   /**
-   * The destination has the collection elsewhere than the entry says: brings the entry up to date with what is stored, which
-   * another instance may have changed. False when the collection is gone. Without it the entry is not changed by anybody else.
+   * Called when the destination's collection is not in the entry's namespace. Updates the entry from the stored
+   * catalogue, which another instance may have changed. Returns false when the collection is gone. Omitted when no
+   * other instance changes entries.
    */
   locate?: (entry: CatalogueEntry) => Promise<boolean>
 }
 
 /**
- * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later): the one idea
- * tandem rests on. Safe to run again from the start after any failure, and in any order between documents.
+ * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later). tandem is built
+ * on this operation. It is safe to run again from the start after any failure, and in any order between documents.
  *
- * Before a document is deleted while its collection is still being copied, its identity is recorded durably: the copy
- * may have read the document earlier and insert it later, so it is reconciled again when the copy has ended. Where one
- * `_id` may stand on several shards, that goes for every identity: what the copy read may have had another shard key, and
- * nothing on that shard keeps it out.
+ * While a collection is being copied, the identity of a document is recorded as a tombstone before the document is
+ * deleted. The copy may have read the document earlier and insert it later, so the identity is reconciled again when
+ * the copy has ended. When an `_id` may exist on several shards, every identity is recorded: the copy may have read the
+ * document with another shard key, and no unique index rejects it on that shard.
  */
 export async function reconcileDocuments(
   dependencies: ReconcileDependencies,
@@ -52,7 +53,7 @@ export async function reconcileDocuments(
   notBefore: ClusterTime,
 ): Promise<void> {
   if (waitsForCopy(entry)) {
-    // Order is content here: recorded in order, and applied in that order when the copy has ended.
+    // The order is part of the content. Identities are recorded in order, and applied in that order after the copy.
     const first = dependencies.nextOrder(identities.size)
     await dependencies.metadata.tombstones.add(
       entry.uuid,
@@ -92,7 +93,7 @@ async function recordAll(
   entry.hasTombstones = true
 }
 
-/** Any order between documents: deletes, what events carried and what must be read go beside each other. */
+/** Applies documents in any order: deletes, documents from events and documents that must be read run in parallel. */
 async function inBulk(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,
@@ -104,14 +105,14 @@ async function inBulk(
   const inserts: Buffer[] = []
   const replacements: Buffer[] = []
   const unread: Identity[] = []
-  // A document whose shard key changed is deleted on one shard and inserted on another at one and the same time, and the stream
-  // may tell of the insert first (met on 6.0.27): there a delete only says that something happened.
-  // And what was inserted under an `_id` that stands already may be another document, of another shard.
+  // A shard key change deletes a document on one shard and inserts it on another at the same cluster time. The stream
+  // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. A document
+  // inserted with an existing `_id` may be another document, from another shard.
   const trustsEvents = !(dependencies.source.sharded && isKeyed(entry))
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await writer.insert(entry, inserts)
-    const standing = await writer.insertNew(entry, inserts)
-    const identities = standing.map((document) => unreadIdentity(idElementOf(document)))
+    const existing = await writer.insertNew(entry, inserts)
+    const identities = existing.map((document) => unreadIdentity(idElementOf(document)))
     await reconcileUnread(dependencies, entry, identities, notBefore)
   }
   for (const identity of identities.values()) {
@@ -128,13 +129,13 @@ async function inBulk(
       reconcileUnread(dependencies, entry, unread, notBefore),
     ])
   } catch (error) {
-    // An index of today may refuse a document of the past; what the source holds now is what counts.
+    // A current index may refuse an older version of a document. The retry reads the source's current version.
     if (!(error instanceof FatalError) || (inserts.length === 0 && replacements.length === 0)) throw error
     await inBulk(dependencies, entry, withoutDocuments(identities), laterOf(notBefore, dependencies.source.latest))
   }
 }
 
-/** Reads what no event carried, in chunks, and writes each as it comes; then deletes what the source does not have. */
+/** Reads the documents that no event contained, writes each batch, and then deletes what the source does not have. */
 async function reconcileUnread(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,
@@ -142,7 +143,7 @@ async function reconcileUnread(
   notBefore: ClusterTime,
 ): Promise<void> {
   const { writer } = dependencies
-  const watched = dependencies.source.sharded && isKeyed(entry)
+  const mayHaveDuplicates = dependencies.source.sharded && isKeyed(entry)
   const seen = new Set<IdentityKey>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
@@ -153,7 +154,7 @@ async function reconcileUnread(
       const known: Buffer[] = []
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
-        if (watched) await refuseSecond(dependencies, entry, seen, key, document)
+        if (mayHaveDuplicates) await refuseSecond(dependencies, entry, seen, key, document)
         const list = missing.get(key)?.fresh ? fresh : known
         missing.delete(key)
         list.push(document)
@@ -170,9 +171,9 @@ async function reconcileUnread(
 }
 
 /**
- * Capped collections, whose order is content, and collated ones, where "abc" and "ABC" are one `_id`: few at a time,
- * deletes first, then documents in the order of their events. Deletes of collated ids are decided by reading, since
- * another spelling may stand under the same id.
+ * Applies capped collections, whose order is content, and collated ones, where "abc" and "ABC" are the same `_id`.
+ * Works in small parts: deletes first, then documents in the order of their events. A read decides about every delete,
+ * because under a collation another spelling of the `_id` may still exist.
  */
 async function inOrder(
   dependencies: ReconcileDependencies,
@@ -207,7 +208,7 @@ async function inOrder(
 const readAtOnce = 1_000
 const inOrderAtOnce = 50
 
-/** One `_id` on two shards of the source cannot be carried: which of the documents is meant, nothing says. */
+/** Refuses an `_id` that exists on two shards of the source, because nothing says which of the documents counts. */
 async function refuseSecond(
   { source }: ReconcileDependencies,
   entry: CatalogueEntry,
@@ -220,11 +221,11 @@ async function refuseSecond(
     return
   }
   await refuseDuplicate(source, entry, idElementOf(document))
-  // Gone by now: it was moving. What stands there is to be read anew.
+  // Only one is left, so the document was moving between shards. It must be read again.
   throw new TransientReplyError('a document was seen on two shards while it moved')
 }
 
-/** Nothing may be sent again while anything of this attempt is still under way: the older write could come last. */
+/** Waits for all writes of an attempt before a retry may start; otherwise an older write could arrive last. */
 async function allSettled(work: Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason
 }
@@ -233,7 +234,7 @@ function withoutDocuments(identities: Identities): Identities {
   return new Map([...identities].map(([key, identity]) => [key, { ...identity, document: null }]))
 }
 
-/** Reads in chunks as they come; true when the collection is gone on the source, whose drop event then follows. */
+/** Passes each batch to `take`. Returns true when the collection is gone on the source; its drop event then follows. */
 async function read(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,

@@ -2,8 +2,8 @@ import { bsonType, buildDocument, type TypedValue, typedDocument, typedInt32 } f
 import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 
 /**
- * The statements of update and delete commands as bytes. `idElement` is a document's whole `_id` element (type byte,
- * "_id\0", value), as it stands in the document or in an event's documentKey.
+ * Builds the statements of update and delete commands as bytes. `idElement` is a document's whole `_id` element (type
+ * byte, "_id\0", value), as found in the document or in an event's documentKey.
  */
 
 const upsertTrue = Buffer.concat([Buffer.from([bsonType.boolean]), Buffer.from('upsert\0'), Buffer.from([1])])
@@ -12,7 +12,9 @@ const limitNone = Buffer.concat([Buffer.from([bsonType.int32]), Buffer.from('lim
 const queryHead = Buffer.concat([Buffer.from([bsonType.document]), Buffer.from('q\0')])
 const updateHead = Buffer.concat([Buffer.from([bsonType.document]), Buffer.from('u\0')])
 
-/** `{q: {_id}, u: document, upsert: true}`: a replacement, so nothing in the document is read as an operator. */
+/**
+ * `{q: {_id}, u: document, upsert: true}`: a replacement, so the server reads nothing in the document as an operator.
+ */
 export function upsertStatement(idElement: Buffer, document: Buffer): Buffer {
   const queryLength = 4 + idElement.length + 1
   const total = 4 + queryHead.length + queryLength + updateHead.length + document.length + upsertTrue.length + 1
@@ -29,7 +31,7 @@ export function upsertStatement(idElement: Buffer, document: Buffer): Buffer {
   return statement
 }
 
-/** `{q: {_id}, limit: 1}`; unlimited where one `_id` may stand on several shards. */
+/** `{q: {_id}, limit: 1}`, or `limit: 0` (all) when an `_id` may exist on several shards. */
 export function deleteStatement(idElement: Buffer, everywhere = false): Buffer {
   const limit = everywhere ? limitNone : limitOne
   const queryLength = 4 + idElement.length + 1
@@ -46,10 +48,11 @@ export function deleteStatement(idElement: Buffer, everywhere = false): Buffer {
 }
 
 /**
- * The pair of statements that puts a document into a collection distributed by `key`: one that removes what stands under its
- * `_id` with other values of the key, wherever that is, and a replacement whose filter names the whole key, as mongos demands
- * of an upsert (https://www.mongodb.com/docs/v6.0/reference/method/db.collection.replaceOne/#upsert-on-a-sharded-collection).
- * Null when a filter cannot name the document's values.
+ * Two statements that write a document into a collection with the shard key `key`. The first removes documents with the
+ * same `_id` and other shard key values from all shards. The second is a replacement whose filter contains the whole
+ * shard key, which mongos requires for an upsert
+ * (https://www.mongodb.com/docs/v6.0/reference/method/db.collection.replaceOne/#upsert-on-a-sharded-collection).
+ * Null when a filter cannot express the document's shard key values.
  */
 export function keyedUpsert(
   idElement: Buffer,
@@ -86,7 +89,7 @@ function typedArray(documents: Buffer[]): TypedValue {
   return Buffer.concat([Buffer.from([bsonType.array]), buildDocument(elements)])
 }
 
-/** Past "_id\0". */
+/** The type byte and the value, without "_id\0". */
 function withoutName(idElement: Buffer): TypedValue {
   return Buffer.concat([idElement.subarray(0, 1), idElement.subarray(5)])
 }

@@ -4,7 +4,7 @@ import { code, codeOf, ranOutOfTime } from '../mongo/errors.ts'
 import { rawSequence } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** A collection as a write names it: by name *and* UUID, so that a late write never lands in, or re-creates, another. */
+/** The target of a write. Name *and* UUID prevent a delayed write from changing or creating another collection. */
 export interface CollectionTarget {
   database: string
   name: string
@@ -13,18 +13,20 @@ export interface CollectionTarget {
 }
 
 export interface StatementError {
-  /** Index into the statements given. */
+  /** Index of the statement. */
   index: number
   code: number
   message: string
   /**
-   * Of a duplicate key: the index that refused it is not that of `_id` (`keyPattern`, which servers give since 4.4). Null where
-   * the answer does not say: the document may be refused by another index, and stand nowhere.
+   * For a duplicate key: true when an index other than the one on `_id` refused the document (`keyPattern`, reported
+   * since 4.4). Null when the reply does not say; the document may then be missing from the destination.
    */
   ofOtherIndex: boolean | null
 }
 
-/** A command's statements: the server takes at most 100,000 in 48 MB; small ones keep latency and memory low. */
+/**
+ * Limits of one command. The server accepts 100,000 statements in 48 MB; smaller commands reduce latency and memory.
+ */
 const statementsMax = 5_000
 const bytesMax = 6 * 1024 * 1024
 
@@ -32,10 +34,11 @@ type Verb = 'insert' | 'update' | 'delete'
 const sequenceField = { insert: 'documents', update: 'updates', delete: 'deletes' } as const
 
 /**
- * Sends raw statements unordered, in as many commands as count and bytes ask for, one after the other, and returns the
- * statements that failed. Validators are bypassed (the source judged the documents already) and top-level
- * Timestamp(0, 0) is kept as it is (`bypassEmptyTsReplacement`, 6.0.17 and later).
- * Throws on errors of the whole command; passing ones are for the caller to retry, since every statement is idempotent.
+ * Sends raw, unordered statements in as many sequential commands as their count and size require, and returns the
+ * statements that failed. Validators are bypassed, because the source has already accepted the documents. A top-level
+ * Timestamp(0, 0) is preserved (`bypassEmptyTsReplacement`, 6.0.17 and later).
+ * Throws when a whole command fails. The caller retries transient errors, which is safe because every statement is
+ * idempotent.
  */
 export async function writeStatements(
   cluster: Cluster,
@@ -60,9 +63,9 @@ export async function writeStatements(
 }
 
 /**
- * One command of statements [from, to). A batch that is too large for the destination's cache (388), whose reply would be too
- * large, or that does not end within its time limit (the limit is the command's, however many statements it has: cold documents
- * of megabytes), is halved until it passes; a single statement that still fails is the caller's.
+ * Sends the statements [from, to) in one command. A batch is halved and sent again when it is too large for the
+ * destination's cache (388), when its reply would be too large, or when it exceeds the time limit, which large,
+ * uncached documents can do. A single statement that fails is returned or thrown.
  */
 async function send(
   cluster: Cluster,

@@ -10,42 +10,42 @@ import { idElementOf } from './identity.ts'
 import { deleteStatement, keyedUpsert, upsertStatement } from './statements.ts'
 import { type CollectionTarget, type StatementError, writeStatements } from './write-documents.ts'
 
-/** How often a document that an index refuses is tried again, after dropping indexes the source no longer has. */
+/** Attempts to write a document that an index refuses, after dropping indexes that the source no longer has. */
 const refusedAttemptsMax = 5
 
 /**
- * Writes whole documents so that the destination ends up with exactly these bytes, whatever stood there. Each method
- * may be repeated. Passing errors are thrown for the caller's retry.
+ * Writes whole documents so that the destination ends up with exactly these bytes, whatever it held before. Each method
+ * is repeatable. Transient errors are thrown for the caller's retry.
  */
 export class DocumentWriter {
   readonly #destination: Cluster
   readonly #dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>
 
   /**
-   * @param dropVanishedIndexes drops on the destination what the source's collection has no longer, and says whether it
-   * dropped any: a document may come from a time after the index was dropped on the source.
+   * @param dropVanishedIndexes drops the destination's indexes that the source collection no longer has, and returns
+   * true when it dropped one. A document may be newer than the drop of an index on the source.
    */
   constructor(destination: Cluster, dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>) {
     this.#destination = destination
     this.#dropVanishedIndexes = dropVanishedIndexes
   }
 
-  /** Inserts; what meets its `_id` already there replaces it. Order of insertion is the order given. */
+  /** Inserts in the given order. A document whose `_id` exists replaces the existing document. */
   async insert(entry: CatalogueEntry, documents: Buffer[]): Promise<void> {
     await this.upsert(entry, await this.insertNew(entry, documents))
   }
 
-  /** Inserts, and returns what met its `_id` already there. */
+  /** Inserts, and returns the documents whose `_id` already exists. */
   async insertNew(entry: CatalogueEntry, documents: Buffer[]): Promise<Buffer[]> {
     if (documents.length === 0) return []
     const failed = await writeStatements(this.#destination, targetOf(entry), 'insert', documents)
-    const standing: Buffer[] = []
+    const existing: Buffer[] = []
     for (const error of failed) {
       const document = documents[error.index] as Buffer
-      if (error.code === code.duplicateKey) standing.push(document)
+      if (error.code === code.duplicateKey) existing.push(document)
       else await this.#refused(entry, error, () => this.upsert(entry, [document]))
     }
-    return standing
+    return existing
   }
 
   async upsert(entry: CatalogueEntry, documents: Buffer[], attempt = 1): Promise<void> {
@@ -56,22 +56,22 @@ export class DocumentWriter {
   }
 
   /**
-   * Where one `_id` may stand on several shards: other copies of it are removed first, so that a document whose key changed has
-   * moved rather than multiplied. (The other way round it would be safer from being missed by a reader, but the new copy may be
-   * refused by a unique index for the sake of the old one.)
+   * For collections in which an `_id` may exist on several shards. Other copies are removed first, so that a document
+   * whose shard key changed is not duplicated. The reverse order would never hide the document from readers, but a
+   * unique index may refuse the new copy because of the old one.
    */
   async #upsertKeyed(entry: CatalogueEntry, key: ShardKey, documents: Buffer[], attempt: number): Promise<void> {
     const removals: Buffer[] = []
     const upserts: Buffer[] = []
     const upserted: Buffer[] = []
-    const anew: Buffer[] = []
+    const reinserted: Buffer[] = []
     for (const document of documents) {
       const idElement = idElementOf(document)
-      // Where "abc" and "ABC" are one `_id` the document may stand spelled otherwise, which a key compared by bytes misses.
+      // Under a collation, the document may exist with another spelling, which a comparison by bytes misses.
       const statements = isCollated(entry.wanted.options) ? null : keyedUpsert(idElement, document, key)
       if (!statements) {
         removals.push(deleteStatement(idElement, true))
-        anew.push(document)
+        reinserted.push(document)
       } else {
         removals.push(statements.removeOthers)
         upserts.push(statements.upsert)
@@ -81,7 +81,7 @@ export class DocumentWriter {
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', removals)
     if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
     if (upserts.length > 0) await this.#update(entry, upserted, upserts, attempt)
-    for (const document of anew) await this.#insertAnew(entry, document)
+    for (const document of reinserted) await this.#insertAfterDelete(entry, document)
   }
 
   async #update(entry: CatalogueEntry, documents: Buffer[], statements: Buffer[], attempt: number): Promise<void> {
@@ -90,7 +90,7 @@ export class DocumentWriter {
       const document = documents[error.index] as Buffer
       switch (error.code) {
         case code.duplicateKey:
-          // The copy inserted it between the upsert's look and its insert; now it is there to be replaced.
+          // The copy inserted the document between the upsert's read and its insert. Now it can be replaced.
           if (attempt > refusedAttemptsMax) throw refusal(entry, error)
           await this.upsert(entry, [document], attempt + 1)
           break
@@ -101,10 +101,10 @@ export class DocumentWriter {
         case code.invalidDBRef:
         case code.invalidDBRefId:
         case code.invalidDBRefDatabase:
-          // What an insert takes and a replacement does not: the same `_id` spelled differently under a collation, a new
-          // size in a capped collection, top-level names that begin with a dollar sign.
+          // An insert accepts what a replacement does not: another spelling of the `_id` under a collation, a new size
+          // in a capped collection, and top-level names that begin with a dollar sign.
           await this.delete(entry, [idElementOf(document)])
-          await this.#insertAnew(entry, document)
+          await this.#insertAfterDelete(entry, document)
           break
         default:
           await this.#refused(entry, error, () => this.upsert(entry, [document], attempt + 1), attempt)
@@ -120,7 +120,7 @@ export class DocumentWriter {
     if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
   }
 
-  async #insertAnew(entry: CatalogueEntry, document: Buffer): Promise<void> {
+  async #insertAfterDelete(entry: CatalogueEntry, document: Buffer): Promise<void> {
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [document])
     if (!failed) return
     if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElementOf(document))))
@@ -128,7 +128,9 @@ export class DocumentWriter {
     throw moved(entry, failed) ?? refusal(entry, failed)
   }
 
-  /** Whether an insert was refused because its `_id` is there already; asked where the server's answer does not say. */
+  /**
+   * Whether an insert was refused because its `_id` exists. Reads the destination when the server's reply does not say.
+   */
   async #isSameId(entry: CatalogueEntry, { ofOtherIndex }: StatementError, idElement: Buffer): Promise<boolean> {
     if (ofOtherIndex !== null) return !ofOtherIndex
     return isKeyed(entry) || (await existingIds(this.#destination, targetOf(entry), [idElement])).size > 0
@@ -149,8 +151,9 @@ export function targetOf(entry: CatalogueEntry): CollectionTarget {
 }
 
 /**
- * The collection is not where the catalogue has it. Renames of ours change the catalogue right after the server, and another
- * instance may have made them, so it is a passing state; if it stays, the retry's budget ends in a named failure.
+ * The collection is not in the catalogue's namespace. This is transient: tandem updates the catalogue right after a
+ * rename on the server, and another instance may have made the rename. If it persists, the retries end with a named
+ * failure.
  */
 export class MovedError extends TransientReplyError {}
 
@@ -162,7 +165,7 @@ function moved(entry: CatalogueEntry, error: StatementError): Error | null {
 }
 
 function refusal(entry: CatalogueEntry, error: StatementError): FatalError {
-  // The server's message may quote values of the document; only its code is passed on.
+  // The server's message may quote values of the document, so only its code is passed on.
   return new FatalError(
     'DocumentRefused',
     `the destination refuses a document of ${namespace(entry.database, entry.name)} with server error ${error.code}. ` +

@@ -11,24 +11,24 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
 
-/** A cluster that has not answered by then is refused as unreachable. */
+/** A cluster that does not answer within this time is refused as unreachable. */
 const patienceMS = 20_000
 export interface ReversalToCheck {
   record: SyncRecord
-  /** As they are before the reversal. */
+  /** Source and destination before the reversal. */
   source: Cluster
   destination: Cluster
   context: RetryContext
 }
 
-/** Everything that can refuse a reversal. Writes nothing but no-ops; throws RefusedError naming the reason. */
+/** Checks everything that can refuse a reversal. Writes only oplog no-ops. Throws RefusedError with the reason. */
 export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
   const { configuration } = record
-  refuseUnasked(configuration)
+  refuseUnlessReversible(configuration)
   const signal = AbortSignal.any([context.signal, AbortSignal.timeout(patienceMS)])
   const limited: RetryContext = { ...context, signal }
   const facts = { source: await readFacts(source), destination: await readFacts(destination) }
-  // A shard may have been added since, and the other direction is a sync of its own.
+  // A shard may have been added in the meantime, and the rules are checked for the opposite direction.
   refuseIrreversible(configuration, facts.destination, facts.source)
   for (const database of await listDatabases(destination)) {
     refuseUnsupported(database, await listCollections(destination, database))
@@ -39,11 +39,11 @@ export async function checkReverse({ record, source, destination, context }: Rev
   if (!reverse || !former) {
     throw new RefusedError('WrongState', 'this sync was committed by a version of tandem that could not reverse yet')
   }
-  await reading(configuration.destination, () => open(destination, reverse, limited))
-  await reading(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
+  await refusingLostOplog(configuration.destination, () => open(destination, reverse, limited))
+  await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
 }
 
-function refuseUnasked({ reversible, enableUserWriteBlocking }: SyncRecord['configuration']): void {
+function refuseUnlessReversible({ reversible, enableUserWriteBlocking }: SyncRecord['configuration']): void {
   if (!reversible) {
     throw new RefusedError('WrongState', 'this sync was not started with "reversible": true, so it cannot be reversed')
   }
@@ -56,12 +56,15 @@ function refuseUnasked({ reversible, enableUserWriteBlocking }: SyncRecord['conf
   }
 }
 
-/** The server looks for the position in its oplog when the stream is opened. */
+/** Opens the stream, because the server then looks for the position in its oplog. */
 async function open(cluster: Cluster, position: StreamPosition, context: RetryContext): Promise<void> {
   for await (const _ of readChangeStream(cluster, position, context)) return
 }
 
-/** Writes to the former source are nowhere but there: a reversal would undo them, or leave the clusters different. */
+/**
+ * Refuses a reversal when the former source was written after the commit. These writes exist only there, so a reversal
+ * would undo them or leave the clusters different.
+ */
 async function refuseChanged(
   cluster: Cluster,
   name: string,
@@ -75,7 +78,7 @@ async function refuseChanged(
     )
   }
   for await (const events of eventsSince(cluster, position, context)) {
-    // Deletes may be documents that expired while the block was lifted; they come back from the new source.
+    // Deletes may be documents that expired while writes were enabled; they are copied back from the new source.
     const foreign = events.find((event) => event.kind !== 'delete')
     if (!foreign) continue
     throw new RefusedError(
@@ -86,7 +89,7 @@ async function refuseChanged(
   }
 }
 
-async function reading(name: string, read: () => Promise<void>): Promise<void> {
+async function refusingLostOplog(name: string, read: () => Promise<void>): Promise<void> {
   await read().catch((error) => {
     if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
     throw new RefusedError(

@@ -5,17 +5,17 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
-/** What happened on a cluster in user collections between a position and now, in batches. */
+/** Yields the events of user collections between a position and the time of the call, in batches. */
 export async function* eventsSince(
   cluster: Cluster,
   position: StreamPosition,
   context: RetryContext,
 ): AsyncGenerator<ChangeEvent[]> {
-  const note = () => appendOplogNote(cluster, 'reverse')
-  await retry('noting the present time', context, note)
+  const appendNoOp = () => appendOplogNote(cluster, 'reverse')
+  await retry('noting the present time', context, appendNoOp)
   const now = cluster.latest
-  // On a quiet cluster this is what the stream passes that time by.
-  await retry('noting the present time', context, note)
+  // On a quiet cluster, this second no-op makes the stream pass that time.
+  await retry('noting the present time', context, appendNoOp)
   for await (const batch of readChangeStream(cluster, position, context)) {
     const events = batch.events
       .map(parseChangeEvent)

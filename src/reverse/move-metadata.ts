@@ -8,7 +8,7 @@ import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { streamPartition } from '../verify/checkpoint.ts'
 
-/** Whoever comes to own what is moved does so under a higher one. */
+/** Every later owner of the moved partitions and positions has a higher epoch. */
 const firstEpoch = 0
 
 export interface MoveParts {
@@ -18,29 +18,29 @@ export interface MoveParts {
   sync: SyncStore
   /** The verifier's state on the new destination. */
   verified: VerificationStore
-  turned: SyncRecord
-  /** mongosyncID, under which the machine's context is stored. */
+  swapped: SyncRecord
+  /** The mongosyncID, under which the machine's context is stored. */
   id: string
   context: InstanceContext
   atStep: (step: string) => void
 }
 
 /**
- * Moves what is stored to the new destination. Called with the leases on both clusters. Until the new record is there,
- * what was written means nothing and the old one counts; that one write is the turning point. What is left behind is
- * removed by the next step, so it may be repeated from any point.
+ * Moves the stored state to the new destination. The caller holds the leases on both clusters. Until the new sync
+ * record is written, the old record counts and the other writes have no effect; that single write swaps the direction.
+ * The next step removes what is left on the old destination. Repeatable from any point.
  */
 export async function moveMetadata(parts: MoveParts): Promise<void> {
-  const { from, to, turned, id, atStep } = parts
+  const { from, to, swapped, id, atStep } = parts
   const arrived = await to.loadSync()
-  if (arrived && arrived.generation >= turned.generation) {
-    // An earlier attempt of ours whose answer was lost, or another instance.
+  if (arrived && arrived.generation >= swapped.generation) {
+    // Either our own earlier attempt wrote it and the reply was lost, or another instance did.
     const stored = (await to.loadInstances()).get(id) as InstanceContext | undefined
-    if (arrived.generation === turned.generation && stored?.reversing === 'adapting') return
+    if (arrived.generation === swapped.generation && stored?.reversing === 'adapting') return
     throw movedByAnother()
   }
-  const standing = await from.loadSync()
-  if (standing?.generation !== turned.generation - 1) throw movedByAnother()
+  const current = await from.loadSync()
+  if (current?.generation !== swapped.generation - 1) throw movedByAnother()
 
   atStep('reverseClear')
   await to.clear()
@@ -51,31 +51,31 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   assert(reverse && former, 'a reversible sync was committed without the positions of a reversal')
   const entries = (await from.collections.load()).map(turnEntry)
   await to.collections.save(entries)
-  await to.beginPartitions(turned.partitions, reverse)
-  if (turned.configuration.verification.enabled) {
-    // The verdict before canWrite has proved all of it: what changed since on either side is in the streams from there on.
+  await to.beginPartitions(swapped.partitions, reverse)
+  if (swapped.configuration.verification.enabled) {
+    // The verdict before canWrite has proved all documents. From these positions on, the streams contain later changes.
     const proved = { ordinal: 0, source: 0, destination: 0, bytes: 0 }
     await parts.verified.saveRanges(entries.map(({ uuid }) => ({ collection: uuid, ...proved })))
     await to.savePosition(streamPartition.source, firstEpoch, reverse)
     await to.savePosition(streamPartition.destination, firstEpoch, former)
   }
   await to.savePosition('former', firstEpoch, former)
-  // Also of those who are away: whoever comes back goes on with the reversed sync.
+  // Includes absent instances, so that they continue with the reversed sync when they return.
   const instances = new Set([id, ...(await from.loadInstances()).keys()])
   for (const instance of instances) await to.saveInstance(instance, storable(reversedContext(parts.context)))
   await parts.sync.begin(reversedSync())
   await to.createIndexes()
-  // Of earlier processes and of others; each adds what it knows itself. Not worth a reversal.
+  // Moves audit entries of earlier processes and other instances. A failure here must not fail the reversal.
   await from.audit
     .read()
     .then((entries) => to.audit.add(entries))
     .catch(() => {})
   atStep('reverseSwitch')
-  await to.saveSync(turned)
+  await to.saveSync(swapped)
 }
 
-/** The record of the reversed sync: it begins where writes were allowed on what is its source now. */
-export function turnRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
+/** The record of the reversed sync. It starts where writes were enabled on the cluster that is now the source. */
+export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
   return {
     configuration: turnConfiguration(record.configuration),
     sourceIdentity: record.destinationIdentity,

@@ -1,4 +1,4 @@
-import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { setWriteBlocking } from '../commit/write-blocking.ts'
 import { type Identity, type IdentityKey, identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
@@ -9,33 +9,39 @@ import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import { retry } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
 
-export interface AdaptParts {
+export interface PrepareParts {
   commit: CommitParts
   metadata: Metadata
   record: SyncRecord
-  /** What the former direction stored on the cluster that is the source now. */
+  /** The metadata that the former direction stored on the cluster that is now the source. */
   superseded: Metadata
   documents: Omit<ReconcileDependencies, 'context'>
 }
 
 /**
- * Makes a former source fit to be the destination: blocked, its traits held back, its definitions those of the new
- * source, and every document that changed on it since it was last read made equal again. Repeatable.
+ * Prepares a former source as the destination: blocks writes, defers options, reconciles its definitions with the new
+ * source, and reconciles every document that changed on it after it was last read. Repeatable.
  */
-export async function adaptDestination({ commit, metadata, record, superseded, documents }: AdaptParts): Promise<void> {
+export async function prepareDestination({
+  commit,
+  metadata,
+  record,
+  superseded,
+  documents,
+}: PrepareParts): Promise<void> {
   const { destination, definitions, context, atStep } = commit
   atStep('reverseForget')
-  // An earlier release, which may have begun the reversal, has not.
+  // Repeated here, because an earlier release, which does not announce the move, may have begun the reversal.
   await superseded.announceMove(record)
   await superseded.clear()
   atStep('reverseHoldBack')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
   await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
-  await holdBackAgain(commit)
+  await deferAgain(commit)
   atStep('reverseDefinitions')
   for (const database of await databasesOf(commit)) {
-    // What is new there was created after writes were allowed, so all of its documents are in the stream.
+    // New collections were created after writes were enabled, so all of their documents are in the stream.
     await definitions.reconcile(database, 'all', 'copied')
   }
   atStep('reverseReconcile')
@@ -44,9 +50,9 @@ export async function adaptDestination({ commit, metadata, record, superseded, d
 }
 
 /**
- * A former source should not have changed since its commit: users are blocked, and 6.0 expires nothing while they are.
- * But somebody may have lifted the block for a while, and documents have expired then. The identities are in its own
- * change stream; what counts is what the new source has for them.
+ * Reconciles documents that changed on the former source after the commit. There should be none: user writes are
+ * blocked, and 6.0 expires no documents meanwhile. However, someone may have lifted the block for a while, so that
+ * documents expired. Their identities are in the former source's change stream; the new source's documents count.
  */
 async function reconcileOwnChanges(
   { source, destination, catalogue, context }: CommitParts,

@@ -1,12 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
-import {
-  type CommitParts,
-  finishIndexes,
-  holdBackExpiry,
-  prepareToWrite,
-  restoreExpiry,
-} from '../commit/finish-commit.ts'
+import { type CommitParts, deferExpiry, finishIndexes, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes, findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Coordination } from '../coordination/coordination.ts'
@@ -168,7 +162,7 @@ export class CommitSteps {
     this.timing.next('verify')
     const { commit } = await this.#loadForAttempt()
     // `decide` may have restored the expiry, and a new coordinator's term leads back from `decide` to this step.
-    if (takenOver) await holdBackExpiry(commit)
+    if (takenOver) await deferExpiry(commit)
     this.#parts.applied(commitPoint)
     this.#parts.atStep('verify')
     // Taken before the verifier reads the last changes: later changes on the destination belong to a reversal.

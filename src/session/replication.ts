@@ -1,7 +1,7 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalogue } from '../apply/shared-catalogue.ts'
-import { type CommitParts, databasesOf, holdBackAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { repairDifferences } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
@@ -24,7 +24,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
-import { adaptDestination } from '../reverse/prepare-destination.ts'
+import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 
 export interface ReplicationParts {
@@ -101,7 +101,7 @@ export class Replication {
         ? new ReversePosition({
             destination,
             metadata,
-            team: parts.team,
+            peers: parts.team,
             context,
             epoch: () => coordination.coordinatorEpoch,
           })
@@ -131,7 +131,7 @@ export class Replication {
     await this.#blockDestination()
     await metadata.createIndexes()
     // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
-    await this.#shared.lookAnew()
+    await this.#shared.correctNames()
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
     for (const database of await databasesOf(this.commit)) {
       await this.#definitions.reconcile(database, 'all', 'copying')
@@ -145,7 +145,7 @@ export class Replication {
    */
   async holdBack(): Promise<void> {
     await this.#blockDestination()
-    await holdBackAgain(this.commit)
+    await deferAgain(this.commit)
   }
 
   async #blockDestination(): Promise<void> {
@@ -167,8 +167,8 @@ export class Replication {
   /** Prepares the former source as the destination after a reversal. */
   async adapt(): Promise<void> {
     const { source, metadata, record, context } = this.#parts
-    await this.#shared.lookAnew()
-    await adaptDestination({
+    await this.#shared.correctNames()
+    await prepareDestination({
       commit: this.commit,
       metadata,
       record,
@@ -263,7 +263,7 @@ export class Replication {
     } finally {
       over.abort()
       await barriers
-      await this.#follower.keepingUp
+      await this.#follower.polling
     }
     if (failure && !(failure instanceof StoppedError)) throw failure
   }

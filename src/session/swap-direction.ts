@@ -6,7 +6,7 @@ import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
-import { moveMetadata, turnRecord } from '../reverse/move-metadata.ts'
+import { moveMetadata, swappedRecord } from '../reverse/move-metadata.ts'
 import type { SyncWork } from './sync-work.ts'
 
 const swapPollMS = 200
@@ -33,7 +33,7 @@ export async function swapDirection(
   left: AbortSignal,
 ): Promise<{ work: SyncWork; metadata: Metadata }> {
   const { former, from, instance, id, atStep } = parts
-  const turned = turnRecord(former.record, await from.loadPosition('reverse'))
+  const turned = swappedRecord(former.record, await from.loadPosition('reverse'))
   const { work, metadata } = parts.prepare(turned)
   const destination = parts.clusters[turned.configuration.destination]
   // The instance that moves the metadata coordinates the former direction. If it loses that lease, another instance may
@@ -55,7 +55,7 @@ export async function swapDirection(
       if (mayMove) {
         await from.announceMove(turned)
         await former.team.report({ type: 'reversal.begun' })
-        await moveMetadata({ from, to, sync, verified, turned, id, context: instance, atStep })
+        await moveMetadata({ from, to, sync, verified, swapped: turned, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
       if (whileHere.signal.aborted) throw new StoppedError()
     }

@@ -157,14 +157,14 @@ export class Verification {
     this.#parts.context.journal?.('verification pass ended', { documents, collections, seconds })
   }
 
-  #create(onHashed: () => void): Verifier {
+  #create(onInitiallyVerified: () => void): Verifier {
     const { source, destination, ...shared } = this.#parts
     return new Verifier({
       clusters: { source, destination },
       store: this.store,
       ...shared,
       epoch: shared.epoch(),
-      onHashed,
+      onInitiallyVerified,
     })
   }
 

@@ -5,24 +5,27 @@ import type { Follower } from './follow-changes.ts'
 import type { Rechecks, Side } from './rechecks.ts'
 import { toStored } from './verdict.ts'
 
-/** Where the streams' positions are stored, beside the event application's partitions. */
+/** The partition numbers of the verifier's stream positions, stored next to those of event application. */
 export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
 
-/** A position that moved past no change is stored this often. */
+/** Interval for storing a position that has advanced without passing a change. */
 const idlePositionMS = 10_000
 
 export interface CheckpointParts {
   store: VerificationStore
   metadata: Metadata
-  /** Of the office in which is verified: a predecessor's late word moves no position. */
+  /** Coordinator term. Delayed writes from an earlier term cannot advance positions. */
   epoch: number
   rechecks: Rechecks
 }
 
-/** What of a verification is stored, so that a restart goes on: what was scanned, what is open, how far the streams are. */
+/**
+ * Stores the progress of a verification, so that a restart continues: scanned ranges, open rechecks and stream
+ * positions.
+ */
 export class Checkpoint {
   readonly #parts: CheckpointParts
-  /** Each with the number that its suspects have. */
+  /** Finished ranges that are not stored yet, each with a number that is at least that of its suspects. */
   #doneRanges: { number: number; range: VerifiedRange }[] = []
   #range = 1
   #savedAt: Record<Side, number> = { source: 0, destination: 0 }
@@ -31,14 +34,14 @@ export class Checkpoint {
     this.#parts = parts
   }
 
-  /** What the ranges being scanned now give as their number when they find a suspect. */
+  /** The number that suspects of the ranges being scanned now get. */
   get range(): number {
     return this.#range
   }
 
-  /** To be stored once none of its suspects is in memory alone. */
+  /** Adds a finished range. It is stored once none of its suspects exists only in memory. */
   done(range: VerifiedRange): void {
-    // Its suspects have this number or an earlier one.
+    // Suspects of this range have this number or a lower one.
     this.#doneRanges.push({ number: this.#range++, range })
   }
 
@@ -51,8 +54,8 @@ export class Checkpoint {
   }
 
   /**
-   * @param gone collections whose ranges nobody will ask for again
-   * @param isOver asked before positions move: by then another may verify
+   * @param gone collections whose ranges are no longer needed
+   * @param isOver checked before positions advance, because another instance may be verifying by then
    */
   async save(followers: ReadonlyMap<Side, Follower>, gone: string[], isOver: () => boolean): Promise<void> {
     const { store, rechecks } = this.#parts
@@ -65,13 +68,13 @@ export class Checkpoint {
     const ranges = this.#doneRanges.filter(({ number }) => number <= safe).map(({ range }) => range)
     await store.saveRanges(ranges)
     this.#doneRanges = this.#doneRanges.filter(({ number }) => number > safe)
-    // After they were stored: one that is done later than this is forgotten at the next checkpoint.
+    // Removed after the ranges are stored. The next checkpoint removes ranges that finish later than this.
     await store.removeRanges(gone)
     if (isOver()) return
     for (const [side, follower] of followers) await this.#movePosition(side, follower)
   }
 
-  /** Where nothing happens the position is stored seldom: each time it is, the destination has a change for its stream to read. */
+  /** Stores an idle position rarely, because each store is itself a change that the destination's stream must read. */
   async #movePosition(side: Side, follower: Follower): Promise<void> {
     const passed = follower.passed(
       this.#parts.rechecks.safeBatch(side, follower.newest),

@@ -2,7 +2,7 @@ import type { RawCursor } from '../mongo/cluster.ts'
 import { DocumentPairing } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
-/** Bytes per batch and side; one batch is compared while the next is read. */
+/** Bytes per batch and side. One batch is compared while the next is read. */
 const batchBytes = 2 * 1024 * 1024
 const batchDocumentsMax = 5_000
 export const firstBatchDocuments = 500
@@ -14,14 +14,15 @@ export interface RangeComparison {
 }
 
 /**
- * Reads the same range of one collection from both clusters and compares it. `suspect` is told the `_id` element of each
- * document that is not byte for byte the same on both: a suspicion only, because both are read while they change.
+ * Reads the same range of one collection from both clusters and compares it. Calls `suspect` with the `_id` element of
+ * each document that is not byte for byte equal on both. It is only a suspicion, because both clusters may change
+ * during the read.
  */
 export async function compareRange(
   source: RawCursor,
   destination: RawCursor,
   suspect: (idElement: Buffer) => void,
-  room: (bytesRead: number) => Promise<void>,
+  waitForCapacity: (bytesRead: number) => Promise<void>,
 ): Promise<RangeComparison> {
   const pairing = new DocumentPairing(suspect)
   const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
@@ -31,7 +32,7 @@ export async function compareRange(
     const [left, right] = await Promise.all([sides.source.fill(), sides.destination.fill()])
     if (left && right) {
       batchSize = sizeForNext(sides.source.documents, batchSize)
-      // The same number of documents on both sides, so that equal ones stand beside each other.
+      // Both sides read the same number of documents, so that equal documents have equal positions.
       for (const reader of Object.values(sides)) reader.readAhead(batchSize)
       const from = { source: sides.source.at, destination: sides.destination.at }
       pairing.take(sides.source.documents, sides.destination.documents, from)
@@ -42,7 +43,7 @@ export async function compareRange(
       for (const document of sides[side].rest()) pairing.single(side, document)
     } else break
     const { bytes } = sides.source
-    await room(bytes - comparison.bytes)
+    await waitForCapacity(bytes - comparison.bytes)
     comparison.bytes = bytes
   }
   pairing.end()
@@ -57,7 +58,7 @@ function sizeForNext(documents: Buffer[], previous: number): number {
   return Math.max(1, Math.min(batchDocumentsMax, Math.floor((batchBytes * documents.length) / bytes)))
 }
 
-/** One side's cursor: the batch being compared and the next one on its way. */
+/** The cursor of one side, with the batch being compared and the next batch being read. */
 class Reader {
   documents: Buffer[] = []
   at = 0
@@ -92,7 +93,7 @@ class Reader {
   readAhead(batchSize: number): void {
     if (this.#next) return
     this.#next = this.#cursor.next({ batchSize })
-    this.#next.catch(() => {}) // met when it is awaited
+    this.#next.catch(() => {}) // `fill` awaits it and throws
   }
 
   rest(): Buffer[] {

@@ -17,7 +17,7 @@ export interface ComparisonParts {
   knownTime: () => ClusterTime
 }
 
-/** As many as one `find` takes. */
+/** The maximum of documents that one `find` reads. */
 export const comparedAtOnce = 1_000
 export const comparisonsAtOnce = 2
 
@@ -28,7 +28,7 @@ export class RecheckComparison {
     this.#parts = parts
   }
 
-  /** Compares; equal ones are resolved, others wait again. */
+  /** Compares these rechecks. Equal ones are resolved, the others wait again. */
   async compare(taken: Recheck[]): Promise<void> {
     const byCollection = new Map<string, Recheck[]>()
     for (const recheck of taken) {
@@ -40,7 +40,7 @@ export class RecheckComparison {
     for (const [uuid, list] of byCollection) {
       const entry = this.#parts.catalogue().get(uuid)
       if (!entry?.destinationUUID) {
-        this.#parts.rechecks.equal(list) // dropped, and its documents with it
+        this.#parts.rechecks.equal(list) // the collection was dropped with its documents
         continue
       }
       for (let from = 0; from < list.length; from += comparedAtOnce)
@@ -69,20 +69,20 @@ export class RecheckComparison {
       return
     }
     const now = performance.now()
-    const byIdentity = identified(found)
+    const byIdentity = byIdentityKey(found)
     const unequal: Recheck[] = []
     const equal: Recheck[] = []
     for (const recheck of list) {
       if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
       else equal.push(recheck)
     }
-    // One found under another `_id` than was asked for, by a collation, stands for itself from here on.
-    for (const idElement of byIdentity.values()) this.#parts.rechecks.cameAcross(entry.uuid, idElement)
+    // Under a collation, a document may be found with another spelling of the `_id`. It becomes a recheck of its own.
+    for (const idElement of byIdentity.values()) this.#parts.rechecks.foundDifferent(entry.uuid, idElement)
     this.#parts.rechecks.different(unequal, now)
     this.#parts.rechecks.equal(equal)
   }
 
-  /** The `_id` elements that differ now; null while the collection is not where the catalogue has it. */
+  /** Returns the `_id` elements that differ now; null when the collection is not in the catalogue's namespace. */
   async findDifferent(entry: CatalogueEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
     return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#parts.context, async () => {
       try {
@@ -95,7 +95,7 @@ export class RecheckComparison {
   }
 }
 
-/** By what they identify, however it is spelled. */
-export function identified(idElements: readonly Buffer[]): Map<string, Buffer> {
+/** Maps `_id` elements by identity key, which is equal for all spellings of an `_id`. */
+export function byIdentityKey(idElements: readonly Buffer[]): Map<string, Buffer> {
   return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
 }

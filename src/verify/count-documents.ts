@@ -7,7 +7,7 @@ import type { Side } from './rechecks.ts'
 
 const atOnce = 16
 
-/** Documents of all catalogued collections by the servers' own statistics; one that is just moving counts as before. */
+/** Counts the documents of all collections in the catalogue by server statistics. Unreadable collections count as 0. */
 export async function countDocuments(clusters: BothClusters, catalogue: Catalogue): Promise<Record<Side, number>> {
   const counts = { source: 0, destination: 0 }
   await inParallel(atOnce, catalogue.entries(), async (entry) => {

@@ -1,25 +1,26 @@
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 
-/** The destination's stream may be slow; comparing a document twice is better than not comparing it. */
+/** After this wait, documents are compared anyway: comparing twice is better than waiting for a slow stream. */
 const patienceMS = 1_000
 
 interface Sample {
   applied: ClusterTime
-  /** The destination's time when everything up to `applied` had been written there. */
+  /** The destination's cluster time when everything up to `applied` was written there. */
   written: ClusterTime
   takenAt: number
 }
 
 /**
- * Up to which time of the source a change is worth comparing. Applying it is a change of the destination, which the
- * destination's stream delivers a moment later: compared before that, every document would be compared twice.
+ * Computes the source time up to which changes should be compared. Applying a change is itself a change on the
+ * destination, which the destination's stream delivers a little later. Comparing earlier would compare every document
+ * twice.
  */
 export class DestinationEcho {
   #comparable: ClusterTime = 0n
   #sample: Sample | null = null
 
   /**
-   * @param latest the newest time of the destination that is known here
+   * @param latest the newest known cluster time of the destination
    * @param known the time up to which the destination's changes have been read
    * @param now ms
    */
@@ -29,7 +30,7 @@ export class DestinationEcho {
       if (sample) this.#comparable = sample.applied
       this.#sample = { applied, written: latest, takenAt: now }
     }
-    // A restarted application begins at an earlier time.
+    // After a restart, event application begins at an earlier time.
     return earlierOf(this.#comparable, applied)
   }
 }

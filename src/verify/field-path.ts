@@ -1,8 +1,8 @@
 import { bsonType, nameOf, spans } from '../domain/raw-bson.ts'
 
 /**
- * The path of the first element in which two documents differ: in name, position, type or value. Elements of embedded
- * documents and arrays are followed. Null when the bytes are equal.
+ * Returns the path of the first element that differs between two documents in name, position, type or value. Descends
+ * into embedded documents and arrays. Null when the bytes are equal.
  */
 export function firstDifferingPath(one: Buffer, other: Buffer): string | null {
   if (one.equals(other)) return null

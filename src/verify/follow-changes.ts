@@ -13,33 +13,33 @@ export interface FollowerParts {
   side: Side
   cluster: Cluster
   start: StreamPosition
-  /** What of its events is followed, as `Selection` has it; null for all. */
+  /** The filter for events (see `Selection.events`); null for all events. */
   selected: Document | null
   context: RetryContext
   rechecks: Rechecks
   catalogue: () => Catalogue
 }
 
-const roomMS = 20
+const capacityPollMS = 20
 /**
- * A batch that is not large was all there was: the next is asked for after this, because the server answers at once with
- * what came meanwhile, and a thousand answers with an event each cost both of us many times one with a thousand events.
+ * Wait after a small batch before the next request. The server returns available events at once, and a thousand replies
+ * with one event each cost both sides many times as much as one reply with a thousand events.
  */
 const gatherMS = 200
 const largeBatch = 4_000
 const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'delete'])
 
-/** Follows one cluster's change stream and notes which documents changed; what changed is not looked at. */
+/** Follows one cluster's change stream and records which documents changed. It does not read the changes themselves. */
 export class Follower {
   readonly #parts: FollowerParts
-  /** Positions of batches that were read, oldest first. */
+  /** Positions of the batches read, oldest first. */
   #positions: { batch: number; isEmpty: boolean; position: StreamPosition }[] = []
   #newest = 0
   #time: ClusterTime
-  /** Set while somebody waits for `time` to pass a moment. */
-  hurried = false
+  /** True while a caller waits until `time` passes a certain time. */
+  pollsFast = false
   #sourceUuids = new Map<string, string>()
-  /** UUIDs of this batch that are nobody's we know. */
+  /** UUIDs in this batch that are not in the catalogue. */
   #foreign = new Set<string>()
 
   constructor(parts: FollowerParts) {
@@ -52,33 +52,36 @@ export class Follower {
     return this.#newest
   }
 
-  /** Every change before this time is noted. */
+  /** Every change before this time is recorded. */
   get time(): ClusterTime {
     return this.#time
   }
 
-  /** Until stopped. Reads no further while too many documents are to be compared. */
+  /** Runs until stopped. Pauses while too many rechecks are open. */
   async run(): Promise<void> {
     const { cluster, start, context, rechecks, selected } = this.#parts
-    const awaitMS = (): number => (this.hurried ? hurriedAwaitMS : idleAwaitMS)
+    const awaitMS = (): number => (this.pollsFast ? hurriedAwaitMS : idleAwaitMS)
     const content = { identitiesOnly: true, selected, awaitMS }
     for await (const batch of readChangeStream(cluster, start, context, content)) {
       const number = this.#newest + 1
       this.#foreign.clear()
-      for (const bytes of batch.events) this.#note(parseChangeEvent(bytes), number)
+      for (const bytes of batch.events) this.#record(parseChangeEvent(bytes), number)
       this.#newest = number
       this.#time = batch.position.time
       const isEmpty = batch.events.length === 0
       if (isEmpty && this.#positions.at(-1)?.isEmpty) this.#positions.pop()
       this.#positions.push({ batch: number, isEmpty, position: batch.position })
-      while (rechecks.full && !context.signal.aborted) await sleep(roomMS)
+      while (rechecks.full && !context.signal.aborted) await sleep(capacityPollMS)
       const isFlowing = batch.events.length > 0 && batch.events.length < largeBatch
-      if (isFlowing && !this.hurried) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
+      if (isFlowing && !this.pollsFast) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
       if (context.signal.aborted) return
     }
   }
 
-  /** The position right after batch `safe`, if it moved since the last call: past a change, or (`alsoIdle`) past nothing. */
+  /**
+   * The position right after batch `safe`, if it has advanced since the last call; otherwise null. Without `alsoIdle`,
+   * only an advance past a change counts.
+   */
   passed(safe: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safe)
     const passed = after === -1 ? this.#positions : this.#positions.slice(0, after)
@@ -88,14 +91,14 @@ export class Follower {
     return last.position
   }
 
-  #note(event: ChangeEvent, batch: number): void {
+  #record(event: ChangeEvent, batch: number): void {
     if (!changes.has(event.kind) || !event.idElement || !isUserCollection(event.collection)) return
     const { side, rechecks } = this.#parts
     const uuid = side === 'source' ? event.uuid : this.#onSource(event.uuid)
     if (uuid) rechecks.changed(uuid, event.idElement, side, batch, event.time)
   }
 
-  /** The source's UUID of a collection of the destination; one that is not ours is a matter of definitions. */
+  /** The source UUID of a destination collection. The comparison of definitions reports foreign collections. */
   #onSource(uuid: string): string | undefined {
     const known = this.#sourceUuids.get(uuid)
     if (known || this.#foreign.has(uuid)) return known

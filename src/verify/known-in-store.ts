@@ -1,15 +1,15 @@
-/** A recheck as the store knows it. */
+/** The part of a recheck that the store holds. */
 export interface Identified {
-  /** Equal for two spellings of one identity. */
+  /** Equal for all spellings of one identity. */
   readonly key: string
   readonly uuid: string
   readonly idElement: Buffer
 }
 
 /**
- * Which rechecks are known to be in the store: they were written there, or read from there, and not removed since. Only
- * these are ever removed. A `delete` that finds nothing is not free: the server walks over the tombstones of everything
- * that was removed shortly before, and a majority write that changes nothing waits for the newest entry of the oplog.
+ * Tracks the rechecks that are in the store: they were written there or read from there, and not removed since. Only
+ * these are removed, because a `delete` that matches nothing is expensive: the server scans the tombstones of all
+ * recently removed documents, and a majority write that changes nothing waits for the newest oplog entry.
  */
 export class KnownInStore {
   readonly #kept = new Map<string, Identified>()
@@ -21,7 +21,7 @@ export class KnownInStore {
     this.#kept.set(key, { key, uuid, idElement })
   }
 
-  /** Compared equal: where it is in the store, it may leave it. */
+  /** Called when a recheck was compared equal. It becomes removable when it is in the store. */
   equal(key: string): void {
     const entry = this.#kept.get(key)
     if (!entry) return
@@ -29,7 +29,7 @@ export class KnownInStore {
     this.#removable.set(key, entry)
   }
 
-  /** Stays in the store, and takes no memory until it is read from there again. */
+  /** Keeps the recheck in the store only, without memory here until it is read from there again. */
   forget(key: string): void {
     this.#kept.delete(key)
   }

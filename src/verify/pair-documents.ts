@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { idElementOf, identityKey } from '../documents/identity.ts'
 import type { Side } from './rechecks.ts'
 
-/** Documents seen on one side only so far; beyond it all of them are given up as suspects, which are looked at again. */
+/** The maximum of documents found on one side only. Above it, all of them become suspects, which are compared again. */
 const unpairedMax = 4_000
 
 interface Unpaired {
@@ -10,14 +10,14 @@ interface Unpaired {
   idElement: Buffer
 }
 
-/** Equal digests stand for equal bytes: SHA-256. */
+/** SHA-256. Equal digests mean equal bytes. */
 export function digestOf(document: Buffer): string {
   return hash('sha256', document, 'binary')
 }
 
 /**
- * Pairs the documents of two streams that should be the same, in (nearly) the same order, and names those that are not
- * byte for byte equal. No comparison of `_id`s is needed, so no rule of MongoDB's sort order can be got wrong: a
+ * Pairs the documents of two streams that should be equal and in (nearly) the same order, and reports those that are
+ * not byte for byte equal. It does not compare `_id`s by order, so it does not depend on MongoDB's sort order. A
  * document that is on one side only stays unpaired.
  */
 export class DocumentPairing {
@@ -29,7 +29,7 @@ export class DocumentPairing {
     this.#suspect = suspect
   }
 
-  /** Pairs as far as both lists reach; returns how many of each were consumed. */
+  /** Pairs documents until one list ends, and advances both positions in `from`. */
   take(source: Buffer[], destination: Buffer[], from: Record<Side, number>): void {
     while (from.source < source.length && from.destination < destination.length) {
       const left = source[from.source] as Buffer
@@ -53,7 +53,9 @@ export class DocumentPairing {
     }
   }
 
-  /** A document without its counterpart beside it: the counterpart came earlier, comes later, or does not exist. */
+  /**
+   * Takes a document whose counterpart is not at the same position: it came earlier, comes later, or does not exist.
+   */
   single(side: Side, document: Buffer): void {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
@@ -67,13 +69,13 @@ export class DocumentPairing {
       return
     }
     const own = this.#unpaired[side]
-    // Two documents under one `_id`, on two shards: the second must not be forgotten for the first.
+    // Two documents on two shards may have the same `_id`. The second replaces the first here, so the `_id` is suspect.
     if (own.has(key)) this.#suspect(idElement)
     own.set(key, { digest, idElement: Buffer.from(idElement) })
     if (own.size > unpairedMax) this.end()
   }
 
-  /** What is unpaired now is on one side only, as far as can be told. */
+  /** Reports all unpaired documents as suspects. */
   end(): void {
     for (const unpaired of Object.values(this.#unpaired)) {
       for (const { idElement } of unpaired.values()) this.#suspect(idElement)

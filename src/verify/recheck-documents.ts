@@ -12,7 +12,7 @@ import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
-/** Neither cluster can be asked for this collection now: it is renamed or dropped, and the events that say so follow. */
+/** The collection cannot be read now: it was renamed or dropped, and the events for that follow. */
 export class MovedError extends TransientReplyError {
   constructor() {
     super('the collection moved while it was compared')
@@ -24,7 +24,7 @@ export function onSource(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
 }
 
-/** A read on the source found it renamed: it is read under that name from now on, whatever is known of the event that says so. */
+/** Takes the new name from a read error of the source, so that reads use it before the rename event is followed. */
 export function followName(entry: CatalogueEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
@@ -34,12 +34,14 @@ export function onDestination(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
 
-/** Documents of one side that are kept while the other side is read, in bytes; of those beyond it only digests are kept. */
+/**
+ * Bytes of source documents that are kept while the destination is read. For documents above it, only digests are kept.
+ */
 const keptBytesMax = 4 * 1024 * 1024
 
 /**
- * Reads the documents of these `_id`s on both clusters and returns the `_id` elements of those that are not byte for
- * byte the same. Throws MovedError when the collection is not where it was.
+ * Reads the documents with these `_id`s from both clusters and returns the `_id` elements of those that are not byte
+ * for byte equal. Throws MovedError when the collection was renamed or dropped.
  */
 export async function findDifferent(
   clusters: BothClusters,
@@ -55,7 +57,7 @@ export async function findDifferent(
     const key = identityKey(idElement)
     keptBytes += document.length
     const content = keptBytes > keptBytesMax ? digestOf(document) : document
-    // Two documents under one `_id`, on two shards: no one document on the destination is equal to both.
+    // Two documents on two shards have the same `_id`. No single document on the destination can be equal to both.
     expected.set(key, { content: expected.has(key) ? noDigest : content, idElement: Buffer.from(idElement) })
   })
   const different: Buffer[] = []
@@ -78,11 +80,14 @@ function isSame(content: Buffer | string, document: Buffer): boolean {
 }
 
 export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
-  /** Its `_id` element as the source spells it, or the destination where only that has it. */
+  /** The `_id` element with the source's spelling, or with the destination's when only the destination has it. */
   idElement: Buffer
 }
 
-/** What exactly differs in one document; null when it is equal now. Throws FatalError DuplicateDocumentId where the source has two. */
+/**
+ * Explains how one document differs; null when it is equal now. Throws FatalError DuplicateDocumentId when the source
+ * has two documents with this `_id`.
+ */
 export async function explain(
   clusters: BothClusters,
   entry: CatalogueEntry,
@@ -90,17 +95,17 @@ export async function explain(
 ): Promise<Explanation | null> {
   const [wanted, another] = await readAll(clusters, 'source', entry, idElement)
   if (another) await refuseDuplicate(clusters.source, entry, idElement)
-  const [standing, second] = await readAll(clusters, 'destination', entry, idElement)
-  if (!wanted) return standing ? { kind: 'extra', idElement: idElementOf(standing) } : null
+  const [existing, second] = await readAll(clusters, 'destination', entry, idElement)
+  if (!wanted) return existing ? { kind: 'extra', idElement: idElementOf(existing) } : null
   const own = { idElement: idElementOf(wanted) }
-  // On another shard: the router lets both stand.
+  // The second document is on another shard; mongos does not enforce unique `_id`s across shards.
   if (second) return { kind: 'extra', ...own }
-  if (!standing) return { kind: 'missing', ...own }
-  const field = firstDifferingPath(wanted, standing)
+  if (!existing) return { kind: 'missing', ...own }
+  const field = firstDifferingPath(wanted, existing)
   return field === null ? null : { kind: 'content', field, ...own }
 }
 
-/** More than one only where several shards hold one each. */
+/** Reads all documents with this `_id`. There is more than one only when several shards hold one each. */
 async function readAll(
   clusters: BothClusters,
   side: Side,

@@ -5,62 +5,63 @@ import { type Identified, KnownInStore } from './known-in-store.ts'
 
 export type Side = 'source' | 'destination'
 
-/** A document of which it is not known whether both clusters hold the same: it changed, or was found different. */
+/** A document that must be compared (again), because it changed or was found different. */
 export interface Recheck {
   readonly key: string
   /** UUID of its collection on the source. */
   readonly uuid: string
-  /** The whole `_id` element, on its own bytes. */
+  /** The whole `_id` element, copied out of the event or document. */
   readonly idElement: Buffer
-  /** Its newest change on the source; until that is applied nothing can be said. */
+  /** Time of the newest change on the source. The comparison waits until that change is applied. */
   changedAt: ClusterTime
-  /** The newest batch of each stream that named it; 0 for none. Stored positions stay before it (see `safeBatch`). */
+  /**
+   * The newest batch of each stream with an event for it; 0 for none. Stored positions stay before it (`safeBatch`).
+   */
   newestBatch: Record<Side, number>
-  /** The scanned range that found it different, and no stream has named it since; 0 otherwise (see `safeRange`). */
+  /** The scanned range that found it different, when no stream has named it since; 0 otherwise (see `safeRange`). */
   range: number
-  /** Its entry in the store covers all that is known here: it is compared before any verdict, also when this process dies. */
+  /** True when the stored entry suffices: after a crash, the document is still compared before any verdict. */
   stored: boolean
-  /** Neither a stream nor a range would name it again after a restart, so it is stored before any position moves. */
+  /** No stream or range would name it again after a restart, so it is stored before any position advances. */
   mustStore: boolean
-  /** How often it was found different. */
+  /** Number of comparisons that found it different. */
   attempts: number
   /** Milliseconds of `performance.now()`. */
   notBefore: number
 }
 
-/** Above this the streams are read no further and no range is scanned, until some are resolved. */
+/** Above this many open rechecks, reading the streams and scanning pause until some are resolved. */
 const outstandingMax = 60_000
-/** A document that is different is compared again after this, twice as long each time. */
+/** Delay before a different document is compared again. It doubles each time. */
 const backOffMS = 100
 const longestBackOffMS = 5_000
-/** Different this often: stored, and left to the store for the verdict. By the back-off that takes about 6 s. */
+/** After this many different results (about 6 s with the back-off), a recheck moves to the store until the verdict. */
 const patientAttempts = 5
 
-/** Removed from the store with one call: tens of milliseconds of the destination's time. */
+/** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
 const removedAtOnce = 1_000
 
 const sides = ['source', 'destination'] as const
 
 /**
- * Everything that is to be compared (again), by identity: however often a document changes, it is here once.
- *
- * The change streams are the durable queue. A recheck lives in memory alone, and the stored position of each stream stays
- * before the newest batch that named its document. That is enough for a crash at any moment:
- *
- * - Let a document have changed on one side since it was last compared equal, and let `newest` be the last batch of that
- *   side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and creates the
- *   recheck again. The events of earlier batches add nothing: a comparison reads what the document is now, not what an
- *   event says, and the side it changed on is the same.
- * - So a hot document does not hold the position back: each of its changes lets the position move up to that change.
- * - What a scan found different is in no stream. Its range is not stored as done until the document is resolved, stored,
- *   or named by a stream, which covers it from then on.
- * - Only a document that stays different over several comparisons is stored on its own. From then on the store covers it,
- *   until it changes again.
+ * All documents that must be compared (again), by identity. A document is here once, however often it changes. The
+ * change streams are the durable queue. A recheck exists only in memory, and the stored position of each stream stays
+ * before the newest batch that named its document. This is safe for a crash at any time: - Assume a document changed on
+ * one side after it was last compared equal, and `newest` is the last batch of that side's
+ *   stream that named it. The stored position is before `newest`, so a restart reads `newest` again and creates the
+ *   recheck again. The events of earlier batches are not needed: a comparison reads the current document, not the event,
+ *   and the changed side is the same.
+ * - Therefore a frequently changed document does not hold the position back: each change lets the position advance to
+ * it. - A document that a scan found different is in no stream. Its range is not stored as done until the document is
+ *   resolved, stored, or named by a stream, which covers it from then on.
+ * - Only a document that stays different over several comparisons is stored on its own. The store then covers it until
+ * it
+ *   changes again.
  */
 export class Rechecks {
   readonly #waiting = new Map<string, Recheck>()
   readonly #taken = new Set<Recheck>()
-  /** Being written to the store: positions stay before them until that has ended. */
+  /** Rechecks being written to the store. Positions stay before them until the write has ended. */
   readonly #storing = new Set<Recheck>()
   readonly #store = new KnownInStore()
 
@@ -72,7 +73,7 @@ export class Rechecks {
     return this.count >= outstandingMax
   }
 
-  /** All that are not being compared now. */
+  /** All rechecks that are not being compared now. */
   get waiting(): Recheck[] {
     return [...this.#waiting.values()]
   }
@@ -84,29 +85,30 @@ export class Rechecks {
     recheck.range = 0
     recheck.notBefore = 0
     recheck.attempts = 0
-    // The stored entry does not say who made this change, and a delayed removal by an earlier verifier may take it away.
+    // The stored entry does not record which side this change was on, and a delayed removal by an earlier verifier may
+    // delete it.
     recheck.stored = false
   }
 
-  /** The scan of this range (a number from 1 on) found it different, or on one side only. */
+  /** Called when the scan of this range (numbered from 1) found the document different or on one side only. */
   suspect(uuid: string, idElement: Buffer, range: number): void {
     const recheck = this.#known(uuid, idElement)
     if (recheck.newestBatch.source === 0 && recheck.newestBatch.destination === 0) recheck.range ||= range
   }
 
-  /** The comparison of another document came across it, under another spelling of its `_id`, and found it different. */
-  cameAcross(uuid: string, idElement: Buffer): void {
+  /** Called when the comparison of another spelling of its `_id` read this document and found it different. */
+  foundDifferent(uuid: string, idElement: Buffer): void {
     this.#known(uuid, idElement).mustStore = true
   }
 
-  /** Read from the store: compare it again, for it may have become equal since it was stored. */
+  /** Adds a stored recheck to be compared again, because it may have become equal since it was stored. */
   revisit(uuid: string, idElement: Buffer): void {
     const key = uuid + identityKey(idElement)
     this.#store.has({ key, uuid, idElement: Buffer.from(idElement) })
     if (this.#waiting.has(key)) return
     const recheck = this.#known(uuid, idElement)
     recheck.stored = true
-    recheck.attempts = patientAttempts - 1 // still different, it leaves memory at once
+    recheck.attempts = patientAttempts - 1 // if it is still different, it leaves memory at once
   }
 
   #known(uuid: string, idElement: Buffer): Recheck {
@@ -129,7 +131,10 @@ export class Rechecks {
     return recheck
   }
 
-  /** Up to `limit` that are due: their last change on the source is applied. To be given back as equal or different. */
+  /**
+   * Takes up to `limit` rechecks that are due: their last change on the source is applied. The caller must return each
+   * with `equal` or `different`.
+   */
   take(limit: number, appliedTime: ClusterTime, now: number): Recheck[] {
     const due: Recheck[] = []
     for (const recheck of this.#waiting.values()) {
@@ -144,7 +149,9 @@ export class Rechecks {
     return due
   }
 
-  /** Compared equal, or gone with their collection. One that changed meanwhile waits on its own. */
+  /**
+   * Resolves rechecks that were compared equal or whose collection was dropped. A newer change keeps its own recheck.
+   */
   equal(rechecks: readonly Recheck[]): void {
     for (const recheck of rechecks) {
       this.#taken.delete(recheck)
@@ -152,7 +159,7 @@ export class Rechecks {
     }
   }
 
-  /** Not equal yet, or could not be compared: they wait again, together with what changed meanwhile. */
+  /** Returns rechecks that are not equal yet or were not compared. They wait again, merged with newer changes. */
   different(rechecks: readonly Recheck[], now: number): void {
     for (const recheck of rechecks) {
       this.#taken.delete(recheck)
@@ -167,7 +174,7 @@ export class Rechecks {
     }
   }
 
-  /** The number of the last batch of a side that a stored position may stand for. */
+  /** The number of the last batch of a side up to which the stored position may advance. */
   safeBatch(side: Side, newest: number): number {
     let safe = newest
     for (const recheck of this.#open()) {
@@ -187,9 +194,11 @@ export class Rechecks {
     return safe
   }
 
-  /** What is to be stored now, because it stays different; with `everything`, all that is not being compared now. */
+  /**
+   * Returns the rechecks to store now: those that stay different, or with `everything` all that are not being compared.
+   */
   beginStoring(what: 'patient' | 'everything'): Recheck[] {
-    // An attempt that failed has stored nothing for certain.
+    // A failed attempt may have stored nothing.
     for (const recheck of this.#storing) recheck.stored = false
     this.#storing.clear()
     const due = this.waiting.filter(
@@ -205,7 +214,7 @@ export class Rechecks {
     return due
   }
 
-  /** They are durable. Real differences leave memory for the store, so that a million of them take none. */
+  /** Called when they are stored. Real differences leave memory, so that a million of them need none. */
   endStoring(): void {
     this.#storing.clear()
     for (const [key, recheck] of this.#waiting) {
@@ -215,19 +224,19 @@ export class Rechecks {
     }
   }
 
-  /** Read from the store and compared equal. */
+  /** Called for a recheck that was read from the store and compared equal. */
   equalInStore(uuid: string, idElement: Buffer): void {
     const key = uuid + identityKey(idElement)
     this.#store.has({ key, uuid, idElement })
     this.#equalInStore(key)
   }
 
-  /** One that waits may rely on the stored entry; that one leaves the store when both are resolved. */
+  /** A waiting recheck may rely on the stored entry, so the entry is removed only when both are resolved. */
   #equalInStore(key: string): void {
     if (!this.#waiting.has(key)) this.#store.equal(key)
   }
 
-  /** Entries that are in the store and were compared equal, up to a thousand: the store may forget them. */
+  /** Returns up to a thousand stored entries that were compared equal and can be removed from the store. */
   takeRemovable(): Identified[] {
     return this.#store.takeRemovable(removedAtOnce)
   }

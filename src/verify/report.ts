@@ -1,23 +1,23 @@
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import type { VerificationSide } from '../domain/progress.ts'
 
-/** How far the verification of one cluster is. */
+/** The progress of the verification on one cluster. */
 export interface VerifiedSoFar {
-  /** Documents of all catalogued collections, by the server's statistics. */
+  /** Documents of all collections in the catalogue, by server statistics. */
   documents: number
   /** Documents read by the scan. */
   read: number
-  /** The newest cluster time that was heard of, and the time up to which changes are known; 0 before they are followed. */
+  /** The newest known cluster time, and the time up to which changes are recorded; 0 before the stream is read. */
   latest: ClusterTime
   known: ClusterTime
-  /** Null before there is a scan. */
+  /** Null before the scan starts. */
   collections: { scanned: number; total: number } | null
   catalogued: number
-  /** Everything has been compared once. */
+  /** True when everything has been compared once. */
   scanned: boolean
 }
 
-/** One side of `progress.verification`. Once all is scanned and followed, every document counts as hashed. */
+/** One side of `progress.verification`. Once the scan is complete, every document counts as hashed. */
 export function reportOf(so: VerifiedSoFar): VerificationSide {
   const phase = so.collections === null ? 'not started' : so.scanned ? 'stream hashing' : 'initial hashing'
   return {

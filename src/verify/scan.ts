@@ -20,12 +20,12 @@ export interface ScanParts {
   metadata: Metadata
   context: RetryContext
   catalogue: () => Catalogue
-  /** Reads see at least these times: the streams tell of everything later. */
+  /** Reads include at least these times. The streams contain everything later. */
   notBefore: { source: ClusterTime; destination: ClusterTime }
   suspect: (entry: CatalogueEntry, idElement: Buffer) => void
-  /** Resolves when more may be read, and more suspects told. */
-  room: (bytesRead: number) => Promise<void>
-  /** Ranges at a time, of each of which both sides are read. */
+  /** Resolves when more may be read and more suspects may be reported. */
+  waitForCapacity: (bytesRead: number) => Promise<void>
+  /** Number of parallel ranges. Both sides of each are read. */
   rangesAtOnce: () => number
   done: (range: VerifiedRange) => void
 }
@@ -36,19 +36,21 @@ interface Range extends RangeBounds {
 }
 
 const rangesAtOnceMax = 2
-/** In one look at what the copy has cut; about so many, by the collections' size. */
+/** Approximate number of segments that one read loads, estimated from the collections' sizes. */
 const segmentsAtOnce = 1_000
-/** Looks, tens of milliseconds apart: a drop that is just being followed leaves the catalogue in between. */
+/** Tolerated misses, tens of milliseconds apart. A drop that is being followed leaves the catalogue in the meantime. */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
-/** Compares every collection once, range by range, and remembers which ranges are done, so that no restart repeats them. */
+/**
+ * Compares every collection once, range by range, and tracks finished ranges, so that a restart does not repeat them.
+ */
 export class Scan {
   readonly #parts: ScanParts
   readonly #done = new Map<string, VerifiedRange[]>()
-  /** How many ranges each planned collection has. */
+  /** The number of ranges of each planned collection. */
   readonly #planned = new Map<string, number>()
-  /** How often in a row a collection was not on the destination. */
+  /** The number of consecutive reads that did not find a collection on the destination. */
   readonly #misses = new Map<string, number>()
 
   constructor(parts: ScanParts, done: VerifiedRange[]) {
@@ -56,7 +58,7 @@ export class Scan {
     for (const range of done) this.#add(range)
   }
 
-  /** Documents of ranges done, per side, of collections that still exist. */
+  /** Documents of the finished ranges of existing collections, per side. */
   get documents(): { source: number; destination: number } {
     const sum = { source: 0, destination: 0 }
     for (const entry of this.#parts.catalogue().entries()) {
@@ -73,7 +75,7 @@ export class Scan {
     return { scanned: entries.filter((entry) => this.#isDone(entry)).length, total: entries.length }
   }
 
-  /** Compares what is not done yet; true when every collection known now is. */
+  /** Compares the ranges that are not done. Returns true when every collection in the catalogue is compared. */
   async run(): Promise<boolean> {
     const ranges: Range[] = []
     const entries = this.#parts.catalogue().entries()
@@ -88,7 +90,7 @@ export class Scan {
     return this.isComplete
   }
 
-  /** Every collection known now is compared. */
+  /** True when every collection in the catalogue is compared. */
   get isComplete(): boolean {
     return this.#parts
       .catalogue()
@@ -101,7 +103,7 @@ export class Scan {
     return planned !== undefined && planned === this.#done.get(entry.uuid)?.length
   }
 
-  /** Collections that are no longer in the catalogue: nothing is known of them from here on. Returns their UUIDs. */
+  /** Forgets collections that are no longer in the catalogue. Returns their UUIDs. */
   forgetGone(): string[] {
     const catalogue = this.#parts.catalogue()
     const known = new Set([...this.#done.keys(), ...this.#planned.keys(), ...this.#misses.keys()])
@@ -110,7 +112,10 @@ export class Scan {
     return gone
   }
 
-  /** The ranges of these collections that are not done: as the copy cut them, or one for a collection it never saw. */
+  /**
+   * The unfinished ranges of these collections: the segments of the copy, or one range for a collection without
+   * segments.
+   */
   async #open(entries: CatalogueEntry[]): Promise<Range[]> {
     const segments = await this.#parts.metadata.segments.load(entries.map(({ uuid }) => uuid))
     return entries.flatMap((entry) => {
@@ -138,24 +143,26 @@ export class Scan {
         if (context.signal.aborted) throw new StoppedError()
         const lost = codeOf(error) === code.cappedPositionLost
         if (renamedTo(error) === undefined && !lost) throw error
-        // Renamed or dropped ahead of the events that say so: this range is looked at again once they are applied.
+        // The collection was renamed or dropped, and its events are not applied yet. The next run compares this range.
         await this.#refuseGone(uuid)
       }
     })
   }
 
-  /** A collection that stays away from the destination was dropped by somebody else there. */
+  /**
+   * Throws FatalError DestinationConflict when a collection stays missing on the destination: someone else dropped it.
+   */
   async #refuseGone(uuid: string): Promise<void> {
     const entry = this.#parts.catalogue().get(uuid)
     if (!entry) return
     const { source, destination } = this.#parts.clusters
-    const [wanted, standing] = await Promise.all([
+    const [wanted, existing] = await Promise.all([
       listCollections(source, entry.database),
       listCollections(destination, entry.database),
     ])
-    // Gone from the source as well, its drop is followed by whoever comes to that event, however late.
+    // When it is gone from the source as well, its drop event will be followed, however late.
     const isMissed =
-      wanted.some((one) => one.uuid === uuid) && !standing.some((one) => one.uuid === entry.destinationUUID)
+      wanted.some((one) => one.uuid === uuid) && !existing.some((one) => one.uuid === entry.destinationUUID)
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
     this.#misses.set(uuid, misses)
     if (misses < missesMax) return
@@ -167,10 +174,10 @@ export class Scan {
 
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {
     const { clusters, notBefore, suspect } = this.#parts
-    const room = (bytesRead: number): Promise<void> => {
-      // An interrupted comparison of a range begins again.
+    const waitForCapacity = (bytesRead: number): Promise<void> => {
+      // An interrupted comparison of a range starts again from the beginning.
       progressed(false)
-      return this.#parts.room(bytesRead)
+      return this.#parts.waitForCapacity(bytesRead)
     }
     const current = this.#parts.catalogue().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
@@ -186,9 +193,14 @@ export class Scan {
         throw source.reason
       }
       if (destination.status === 'rejected') throw destination.reason
-      // A range that has a lower bound and no upper one ends before _id MaxKey.
+      // A range with a lower bound and no upper bound ends before _id MaxKey.
       if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
-      return await compareRange(source.value, destination.value, (idElement) => suspect(current, idElement), room)
+      return await compareRange(
+        source.value,
+        destination.value,
+        (idElement) => suspect(current, idElement),
+        waitForCapacity,
+      )
     } finally {
       for (const one of opened) if (one.status === 'fulfilled') await one.value.close()
     }

@@ -7,7 +7,7 @@ import { namespace } from '../domain/namespace.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
-import { comparedAtOnce, comparisonsAtOnce, identified, type RecheckComparison } from './compare-rechecks.ts'
+import { byIdentityKey, comparedAtOnce, comparisonsAtOnce, type RecheckComparison } from './compare-rechecks.ts'
 import { explain, MovedError } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
@@ -21,7 +21,7 @@ export interface VerdictParts {
   knownTime: () => ClusterTime
 }
 
-/** What differs: how many, and the first of them. */
+/** The documents that differ: their number and the first of them. */
 export interface Open {
   total: number
   first: StoredRecheck[]
@@ -30,9 +30,9 @@ export interface Open {
 const maxTime: ClusterTime = (1n << 64n) - 1n
 
 /**
- * Everything open: what is in memory first, then what is stored: a page at a time, for there may be many, and the next page
- * is read while one is compared. Only what is still different is written, and only what is in the store is removed: not
- * more than one command takes, because users wait. What stays was compared equal, so it is harmless there.
+ * Compares all open rechecks: first those in memory, then the stored ones, page by page. The next page is read while
+ * one is compared. Only rechecks that are still different are written. Because users are waiting, one command at most
+ * removes entries that were compared equal; the remaining equal entries are harmless.
  */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
   const { store, rechecks, comparison } = parts
@@ -51,7 +51,7 @@ export async function compareEverything(parts: VerdictParts): Promise<Open> {
   return open
 }
 
-/** Of these stored ones those that are different now. */
+/** Returns the stored rechecks that are different now. */
 async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<StoredRecheck[]> {
   const { rechecks, comparison, catalogue } = parts
   const differing: StoredRecheck[] = []
@@ -59,7 +59,7 @@ async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<
     const entry = catalogue().get(uuid)
     const ids = list.map(({ idElement }) => idElement)
     const found = entry?.destinationUUID ? await comparison.findDifferent(entry, ids, parts.knownTime()) : []
-    const byIdentity = identified(found ?? ids)
+    const byIdentity = byIdentityKey(found ?? ids)
     for (const recheck of list) {
       if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
       else rechecks.equalInStore(uuid, recheck.idElement)
@@ -71,7 +71,7 @@ async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<
   return differing
 }
 
-/** Names what is open; what has become equal meanwhile counts no more. */
+/** Explains the first differences. Documents that have become equal in the meantime no longer count. */
 export async function explainAll({ clusters, context, catalogue }: VerdictParts, open: Open): Promise<Verdict> {
   const verdict: Verdict = { mismatches: [], total: open.total }
   for (const recheck of open.first) {
@@ -98,12 +98,12 @@ async function mismatchOf(
       kind,
       ...(field === undefined ? {} : { field }),
       id: renderId(asSpelled),
-      // Changed on one cluster only: by somebody else there, or here and never applied.
+      // The document changed on one cluster only: a foreign write on the destination, or a source change not applied.
       ...(onDestination && !onSource ? { by: 'foreignWrite' as const } : {}),
       ...(onSource && !onDestination ? { by: 'sync' as const } : {}),
     }
   } catch (error) {
-    // It is not where it was, so it cannot be asked for its documents.
+    // The collection was renamed or dropped, so its documents cannot be read.
     if (error instanceof MovedError) return { namespace: where, kind: 'collection' }
     throw error
   }

@@ -32,59 +32,61 @@ export interface VerifierParts {
   throttle: Throttle
   epoch: number
   catalogue: () => Catalogue
-  /** Everything up to here is applied on the destination. */
+  /** Everything up to this time is applied on the destination. */
   appliedTime: () => ClusterTime
-  /** Everything has been compared once. */
-  onHashed: () => void
+  /** Called when everything has been compared once. */
+  onInitiallyVerified: () => void
 }
 
 const sides = ['source', 'destination'] as const
 
-/** Measured on two cores with both servers. */
+/** Comparison rate, measured on two cores that also ran both servers. */
 const comparedPerSecond = 40_000
-/** Compared with one call; what else is exclusive has its turn in between. */
+/** Rechecks compared with one call. Other exclusive work runs between calls. */
 const generationMax = 4_000
-/** Fewer than this are gathered for a while: a trickle that is compared one by one costs many times as much. */
+/** Fewer rechecks than this are gathered for `gatherMS`, because comparing them one by one costs many times as much. */
 const backlogCount = 4_000
 const gatherMS = 400
-/** Of a backlog nothing more is due for now: the application has to come first. */
+/** Pause when no recheck of a backlog is due yet, because event application must catch up first. */
 const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
-/** Counting asks for every collection's statistics, so the more there are, the less often: ms for each of them. */
+/** Counting reads the statistics of every collection, so the interval grows by `countCollectionMS` per collection. */
 const countMS = 5_000
 const countCollectionMS = 250
-/** Pages of what is stored are compared again, this far apart: it may be a million real differences. */
+/** Interval between pages of stored rechecks that are compared again. There may be a million real differences. */
 const revisitMS = 2_000
-/** The first time: an earlier process may have left tens of thousands that are equal by now. */
+/** Interval during the first pass: an earlier process may have left tens of thousands that are equal by now. */
 const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
-/** The figures of more collections than this are those of the last count: counting takes questions for each of them. */
+/**
+ * With more collections than this, the verdict uses the last counts, because counting takes commands per collection.
+ */
 const countedAtVerdict = 100
-/** Behind by more than this, the application cannot have made equal yet what is in the store. */
+/** When event application is further behind than this, it cannot have resolved the stored rechecks yet. */
 const behindSeconds = 5
 /**
- * While the application is this far behind, under a burst, the servers' time belongs to it: this many rechecks wait, which
- * take a second or two when it has caught up.
+ * When event application is further behind than this during a burst, comparisons leave it the servers' capacity. Up to
+ * `deferredCount` rechecks wait; comparing them takes a second or two later.
  */
-const burstSeconds = 0
+const burstLagSeconds = 0
 const deferredCount = 20_000
-const roomMS = 20
-/** Differences are compared this often, this far apart, before they are called proven. */
+const shortPauseMS = 20
+/** Number of additional comparisons, `verdictPauseMS` apart, before a difference counts as proven. */
 const verdictPasses = 4
 const verdictPauseMS = 150
 
 /**
- * Proves both clusters equal, beside the event application and without trusting it.
+ * Proves that both clusters are equal, in parallel with event application and without relying on it.
  *
  *   scan ──────────────▶ suspects ─┐
  *   source stream ─────▶ changed ──┼─▶ rechecks ─▶ compare both documents ─▶ resolved, or again
  *   destination stream ▶ changed ──┘
  *
  * A document is proven when it was compared equal after its last change on either side. A difference proves nothing
- * while changes are on their way: only `settle`, when the source is quiet and all is applied, gives a verdict. What is
- * scanned, what is open and how far the streams are is stored, so a restart goes on; memory is bounded by the number of
- * open rechecks.
+ * while changes are in flight: only `settle` issues a verdict, when the source is quiet and all changes are applied.
+ * Scanned ranges, open rechecks and stream positions are stored, so a restart continues. Memory is bounded by the
+ * number of open rechecks.
  */
 export class Verifier {
   readonly #parts: VerifierParts
@@ -133,22 +135,22 @@ export class Verifier {
     return { source: side('source'), destination: side('destination') }
   }
 
-  /** Documents whose comparison is outstanding, and how many are compared in a second. */
+  /** The number of open rechecks, and the number of comparisons per second. */
   get backlog(): { open: number; perSecond: number } {
     return { open: this.#rechecks.count, perSecond: comparedPerSecond }
   }
 
-  /** Both clusters have answered with the change streams from the stored positions. */
+  /** True when both clusters have returned the change streams from the stored positions. */
   get continues(): boolean {
     return sides.every((side) => (this.#followers.get(side)?.newest ?? 0) > 0)
   }
 
-  /** Time up to which each cluster's changes are known to the verifier. */
+  /** Time up to which the verifier has recorded the changes of a cluster; 0 before the stream is read. */
   #knownTime(side: Side): ClusterTime {
     return this.#followers.get(side)?.time ?? 0n
   }
 
-  /** Works until stopped; rejects on a failure. */
+  /** Runs until stopped. Rejects on a failure. */
   async run(): Promise<void> {
     const loops: Promise<void>[] = []
     try {
@@ -178,7 +180,7 @@ export class Verifier {
     }
     try {
       if (this.#failure) throw this.#failure
-      await this.#save(this.#parts.context).catch(() => {}) // what is not stored is done again
+      await this.#save(this.#parts.context).catch(() => {}) // a restart repeats what is not stored
     } finally {
       this.#ended.resolve()
     }
@@ -188,23 +190,23 @@ export class Verifier {
     this.#stop.abort()
   }
 
-  /** Resolves when `run` has ended, in whichever way. */
+  /** Resolves when `run` has ended, successfully or not. */
   get ended(): Promise<void> {
     return this.#ended.promise
   }
 
-  /** A verdict will be asked for soon: from here on the streams answer at once, and do not wait for more events. */
+  /** Called before a verdict is requested. The streams then return at once and do not wait for more events. */
   wake(): void {
-    for (const follower of this.#followers.values()) follower.hurried = true
+    for (const follower of this.#followers.values()) follower.pollsFast = true
   }
 
   /**
-   * The verdict, once the source is quiet and every change of it applied: scans what is left, follows both streams to
-   * this moment and compares everything that is open until it is equal or proven different.
+   * Issues a verdict. Call it when the source is quiet and all its changes are applied. Completes the scan, reads both
+   * streams up to the current time, and compares all open rechecks until they are equal or proven different.
    */
   async settle(): Promise<Settlement> {
-    // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
-    while (!this.#scan?.isComplete) await this.#pause(roomMS)
+    // Includes collections catalogued after the first complete scan: their earlier writes may be in no stream.
+    while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
     this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     for (let pass = 0; ; pass++) {
@@ -234,7 +236,7 @@ export class Verifier {
           side,
           cluster: clusters[side],
           start: starts[side],
-          // On the destination what is not ours is told by its UUID.
+          // On the destination, foreign collections are recognized by UUID.
           selected: side === 'source' ? this.#parts.selection.events : null,
           context: this.#context,
           rechecks: this.#rechecks,
@@ -250,7 +252,7 @@ export class Verifier {
         catalogue: this.#parts.catalogue,
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
-        room: (bytesRead) => this.#room(bytesRead),
+        waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),
         rangesAtOnce: () => this.#parts.throttle.readConcurrency,
         done: (range) => this.#checkpoint.done(range),
       },
@@ -258,7 +260,7 @@ export class Verifier {
     )
   }
 
-  /** Where the stream was, or (the first time) now: nothing has been compared yet. */
+  /** The stored position, or the current time for a first run, in which nothing has been compared yet. */
   async #startOf(side: Side): Promise<StreamPosition> {
     const stored = await this.#checkpoint.loadPosition(side)
     if (stored) return stored
@@ -272,16 +274,16 @@ export class Verifier {
       const complete = await (this.#scan as Scan).run()
       if (complete && !this.#scanned) {
         this.#scanned = true
-        this.#parts.onHashed()
+        this.#parts.onInitiallyVerified()
       }
-      await this.#pause(complete ? idleScanMS : roomMS)
+      await this.#pause(complete ? idleScanMS : shortPauseMS)
     }
   }
 
-  /** Without a pause while there is a backlog. */
+  /** Compares due rechecks, without a pause while there is a backlog. */
   async #compareAll(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      if (this.#rechecks.count < deferredCount && this.#applicationIsBehind(burstSeconds)) {
+      if (this.#rechecks.count < deferredCount && this.#applicationIsBehind(burstLagSeconds)) {
         await this.#pause(backlogMS)
         continue
       }
@@ -309,8 +311,8 @@ export class Verifier {
   }
 
   /**
-   * What an earlier process stored, and what was left to the store because it stayed different for a while, would otherwise
-   * wait for the verdict, and be compared while nobody may write.
+   * Compares stored rechecks again: those of an earlier process, and those that stayed different for a while. Otherwise
+   * the verdict would compare them while writes are blocked.
    */
   async #everyRevisit(): Promise<void> {
     let after: StoredRecheck | null = null
@@ -318,7 +320,7 @@ export class Verifier {
     while (!this.#stop.signal.aborted) {
       await this.#pause(pause)
       if (this.#rechecks.count > backlogCount || this.#applicationIsBehind(behindSeconds)) continue
-      // Not beside a checkpoint, which may remove what was just read.
+      // Must not run during a checkpoint, which may remove the entries just read.
       after = await this.#exclusively(async () => {
         const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
         for (const { uuid, idElement } of page) this.#rechecks.revisit(uuid, idElement)
@@ -343,7 +345,7 @@ export class Verifier {
     this.#counts = await countDocuments(this.#parts.clusters, this.#parts.catalogue())
   }
 
-  /** Waits until both streams have passed this moment. */
+  /** Waits until both streams have passed the current time. */
   async #catchUp(): Promise<void> {
     const targets = await Promise.all(
       sides.map(async (side) => {
@@ -355,8 +357,8 @@ export class Verifier {
       }),
     )
     for (const [side, target] of targets) {
-      // Beyond it, not at it: one time may be shared by many events.
-      while (this.#knownTime(side) <= target) await this.#pause(roomMS)
+      // Must be later than the time and not equal, because many events may share one time.
+      while (this.#knownTime(side) <= target) await this.#pause(shortPauseMS)
     }
   }
 
@@ -365,18 +367,18 @@ export class Verifier {
     await this.#checkpoint.save(this.#followers, gone, () => context.signal.aborted)
   }
 
-  /** One at a time compares or stores: a recheck belongs to whoever took it. */
+  /** Serializes comparing and storing, because a taken recheck belongs to one caller. */
   #exclusively<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#busy.then(work)
     this.#busy = run.catch(() => {})
     return run
   }
 
-  async #room(bytesRead: number): Promise<void> {
+  async #waitForCapacity(bytesRead: number): Promise<void> {
     const { throttle } = this.#parts
     throttle.spend(bytesRead)
     await throttle.earned(this.#stop.signal)
-    while (this.#rechecks.full) await this.#pause(roomMS)
+    while (this.#rechecks.full) await this.#pause(shortPauseMS)
   }
 
   async #pause(milliseconds: number): Promise<void> {

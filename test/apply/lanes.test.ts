@@ -185,9 +185,9 @@ describe('lanes', () => {
           } else if (step.do === 'routed') {
             routed += 1
             bench.watermark.routed(routed)
-            bench.lanes.kick()
+            bench.lanes.sendDue()
           } else if (step.do === 'time passes') vi.advanceTimersByTime(15)
-          else if (step.do === 'room') await bench.lanes.room()
+          else if (step.do === 'room') await bench.lanes.waitForCapacity()
           else bench.underWay[step.which % Math.max(1, bench.underWay.length)]?.resolve()
           await new Promise((resolve) => setImmediate(resolve))
           check()
@@ -215,7 +215,7 @@ describe('lanes', () => {
     const bench = new Bench(1)
     for (let id = 0; id < 5; id++) {
       bench.lanes.put(0, entry('c'), event('insert', id + 1), idElement(id), false)
-      bench.lanes.kick()
+      bench.lanes.sendDue()
     }
     expect(bench.sent).toEqual([])
     await delay(60)
@@ -243,7 +243,7 @@ describe('lanes', () => {
     bench.lanes.put(0, collections[0] as CatalogueEntry, large, idElement(5), false)
     expect(bench.lanes.full).toBe(true)
     let room = false
-    const waiting = bench.lanes.room().then(() => {
+    const waiting = bench.lanes.waitForCapacity().then(() => {
       room = true
     })
     await delay(1)
@@ -258,7 +258,7 @@ describe('lanes', () => {
     const bench = new Bench(2)
     const of = collections[0] as CatalogueEntry
     for (const id of [0, 1]) bench.lanes.put(id, of, event('insert', 1), idElement(id), false)
-    bench.lanes.kick()
+    bench.lanes.sendDue()
     await delay(30)
     expect(bench.underWay).toHaveLength(2)
     const failure = new Error('refused')
@@ -277,10 +277,10 @@ describe('lanes', () => {
     expect(bench.watermark.safe, 'what failed is not safe').toBeNull()
 
     bench.lanes.put(1, of, event('insert', 2), idElement(3), false)
-    bench.lanes.kick()
+    bench.lanes.sendDue()
     await delay(30)
     await bench.lanes.drain()
-    await bench.lanes.room()
+    await bench.lanes.waitForCapacity()
     expect(bench.sent).toHaveLength(2)
   })
 })

@@ -25,7 +25,7 @@ function position(epoch: number): ReversePosition {
   return new ReversePosition({
     destination,
     metadata: metadata(),
-    team: leader.team,
+    peers: leader.team,
     context: testContext(),
     epoch: () => epoch,
   })

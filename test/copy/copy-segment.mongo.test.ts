@@ -60,12 +60,12 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
   const claimed = await clusters.metadata.segments.claim(owner, ++claims, segments.length, () => false)
   expect(claimed).toHaveLength(segments.length)
   for (const segment of segments) segment.claim = claims
-  const ledger = new SegmentProgress(clusters.metadata.segments, owner)
+  const progress = new SegmentProgress(clusters.metadata.segments, owner)
   const parts = {
     source: clusters.source,
     destination: clusters.destination,
     metadata: clusters.metadata,
-    ledger,
+    progress,
     throttle: new Throttle(3),
     context: clusters.context,
     startTime: clusters.source.latest,
@@ -77,7 +77,7 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
     reload: async () => {},
   }
   for (const segment of segments) await copySegment(parts, entry, segment)
-  await ledger.close()
+  await progress.close()
 }
 
 /** A collection on both, with documents under `_id`s of every type on the source, which are returned in index order. */

@@ -36,7 +36,7 @@ it('are held back, and put back, under the name the collection has now', async (
   const entry = await entryOf()
   await one.client.db('app').collection('log').rename('journal')
   const traits = new DeferredOptions(one.cluster, testContext())
-  await traits.holdBack([entry])
+  await traits.deferAll([entry])
   expect(Number(await sizeOf('journal'))).toBeGreaterThan(Long.fromNumber(1e9).toNumber())
   await traits.restoreCapped([entry])
   expect(await sizeOf('journal')).toBe(capped.size)
@@ -46,7 +46,7 @@ it('of a collection that is gone are nobody’s: its drop is still to be followe
   const entry = await entryOf()
   await one.client.db('app').collection('log').drop()
   const traits = new DeferredOptions(one.cluster, testContext())
-  for (const step of ['holdBack', 'restoreCapped', 'prepareIndexes', 'restoreExpiry', 'finishIndexes'] as const) {
+  for (const step of ['deferAll', 'restoreCapped', 'prepareIndexes', 'restoreExpiry', 'finishIndexes'] as const) {
     await traits[step]([entry])
   }
 })
@@ -65,7 +65,7 @@ async function expiring(): Promise<CatalogueEntry[]> {
   const entries = listed.map(({ name, uuid, options }) => {
     return { database: 'app', name, destinationUUID: uuid, wanted: { options, indexes } } as CatalogueEntry
   })
-  await new DeferredOptions(one.cluster, testContext()).holdBack(entries)
+  await new DeferredOptions(one.cluster, testContext()).deferAll(entries)
   expect(await restored(entries)).toBe(0)
   return entries
 }

@@ -4,7 +4,7 @@ import { SyncStore } from '../../src/coordination/sync-store.ts'
 import type { ClusterName } from '../../src/mongo/cluster.ts'
 import type { ClusterFacts } from '../../src/mongo/identity.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
-import { turnRecord } from '../../src/reverse/move-metadata.ts'
+import { swappedRecord } from '../../src/reverse/move-metadata.ts'
 import { findStoredSync } from '../../src/session/find-stored.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 import { olderContext, olderSyncs } from '../older/stages-of-0.1.ts'
@@ -33,7 +33,7 @@ const begun: SyncRecord = {
   redis: false,
   generation: 0,
 }
-const turned = turnRecord(begun, { kind: 'time', time: 9n })
+const turned = swappedRecord(begun, { kind: 'time', time: 9n })
 const planted = { ...turned, configuration: { ...turned.configuration, enableUserWriteBlocking: 'none' as const } }
 
 describe('a record on the source', () => {
@@ -79,7 +79,7 @@ describe('a record on the source', () => {
   })
 
   it('of a sync that was reversed twice is one on its source again', async () => {
-    const back = turnRecord(turned, { kind: 'time', time: 11n })
+    const back = swappedRecord(turned, { kind: 'time', time: 11n })
     await on('cluster0').announceMove(back)
     await on('cluster1').saveSync(back)
     expect(await find()).toEqual(back)

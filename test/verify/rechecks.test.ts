@@ -74,7 +74,7 @@ class World {
         this.open.push({ id: step.id, side: null, range: this.range, taken: false })
         return
       case 'came across':
-        this.rechecks.cameAcross(collection, idElement(step.id))
+        this.rechecks.foundDifferent(collection, idElement(step.id))
         // Found beside another one that is compared in the same moment: durable before any position moves.
         this.checkpoint()
         this.open.push({ id: step.id, side: null, range: 0, taken: false })

@@ -27,7 +27,7 @@ async function bothHave(name: string): Promise<{ entry: CatalogueEntry; scan: Sc
       catalogue: () => catalogue,
       notBefore: { source: two.source.latest, destination: two.destination.latest },
       suspect: () => {},
-      room: async () => {},
+      waitForCapacity: async () => {},
       rangesAtOnce: () => 1,
       done: () => {},
     },

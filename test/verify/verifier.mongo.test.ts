@@ -37,7 +37,7 @@ async function verifierOf(names: string[]) {
     epoch: 1,
     catalogue: () => catalogue,
     appliedTime: () => two.source.latest,
-    onHashed: () => hashed.resolve(),
+    onInitiallyVerified: () => hashed.resolve(),
   })
   return { verifier, store, catalogue, hashed: hashed.promise }
 }
