@@ -3,23 +3,23 @@ import { Redis } from 'ioredis'
 import type { RedisEndpoint, RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 
-/** Waiting for a connection, and for the reply to a command: a call takes twice this at most. */
+/** Time limit for a connection and for the reply to a command. A call takes at most twice this long. */
 const patienceMS = 1_000
 const longestReconnectDelayMS = 1_000
 
-/** A connection that is made again for ever, while every call on it ends soon, with a result or an error. */
+/** A connection that reconnects indefinitely, while every call on it ends soon with a result or an error. */
 export class RedisConnection {
   readonly #redis: Redis
-  /** Why there is no connection; null while there is one. */
+  /** The last error of the connection. Null while it is connected. */
   #trouble: unknown = null
-  /** The client goes on in database 0 when Redis refuses the one it was given. We do not. */
+  /** The client continues in database 0 when Redis rejects the configured one. This class reports the error instead. */
   #databaseRefused: Error | null = null
   #closed = false
-  /** Shared by all calls that wait. */
+  /** One wait for a connection, shared by all callers. */
   #connecting: Promise<void> | null = null
   readonly #onSilence: () => void
 
-  /** `onSilence` is called when a command was not answered in time. */
+  /** @param onTimeout called when a command was not answered in time */
   constructor(endpoint: RedisEndpoint, tls: RedisTls = {}, onSilence: () => void = () => {}) {
     const { host, port, username, password, database } = endpoint
     this.#onSilence = onSilence
@@ -30,22 +30,24 @@ export class RedisConnection {
       ...(password === null ? {} : { password }),
       ...(endpoint.tls ? { tls: { ...tls, minVersion: 'TLSv1.2' } } : {}),
       db: database,
-      // All that we ask is in RESP2, which every version speaks.
+      // RESP2 is sufficient, and every version supports it.
       protocol: 2,
       connectTimeout: 2 * patienceMS,
       commandTimeout: patienceMS,
       disconnectTimeout: 100,
       keepAlive: 5_000,
       retryStrategy: (attempt) => Math.min(attempt * 50, longestReconnectDelayMS) * (0.5 + Math.random() / 2),
-      // A beat is worth nothing later: neither kept until there is a connection nor sent again over the next one.
+      // A late heartbeat has no value, so commands are neither queued while disconnected nor sent again after a
+      // reconnection.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       autoResubscribe: false,
-      // It would print to the console when the user may not do it; a server that is loading refuses commands anyway.
+      // The client would print to the console when the user lacks the privilege. A server that is loading rejects
+      // commands anyway.
       enableReadyCheck: false,
       disableClientInfo: true,
-      // The primary has become a replica: its name may lead to the new one.
+      // The primary has become a replica. Its host name may lead to the new primary.
       reconnectOnError: (error) => error.message.startsWith('READONLY'),
     })
     this.#redis.on('ready', () => {
@@ -60,7 +62,10 @@ export class RedisConnection {
     })
   }
 
-  /** Waits for the connection, briefly, and sends. Errors name `--redis` and hold nothing of its URL's credentials. */
+  /**
+   * Waits briefly for the connection and sends the command. Errors name `--redis` and contain no credentials of its
+   * URL.
+   */
   async ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     try {
       if (this.#closed) throw new Error('closed')
@@ -74,16 +79,18 @@ export class RedisConnection {
       return await command(this.#redis)
     } catch (error) {
       if (messageOf(error) === 'Command timed out') {
-        // A half-open socket never answers; the system would take a quarter of an hour to say so.
+        // A half-open socket never answers, and the operating system would report it only after a quarter of an hour.
         this.renew()
         this.#onSilence()
       }
-      // Not as `cause`: the client's errors carry the command they belong to, and that may be AUTH.
+      // The original error is not passed on as `cause`: it carries its command, which may be AUTH.
       throw new Error(`--redis: ${explain(error)}`)
     }
   }
 
-  /** Subscribes now and after every reconnection. Best effort: without the right to, nothing is ever heard. */
+  /**
+   * Subscribes now and after every reconnection. Best effort: without the privilege to subscribe, no message arrives.
+   */
   listen(channel: string, heard: (message: string) => void): void {
     this.#redis.on('message', (_, message) => heard(message))
     const subscribe = () => void this.#redis.subscribe(channel).catch(() => {})
@@ -91,7 +98,10 @@ export class RedisConnection {
     if (this.#redis.status === 'ready') subscribe()
   }
 
-  /** Replaces the connection. One that is only being made is left alone: the client would give up for good. */
+  /**
+   * Replaces an established connection. Does nothing while it is being established, when the client would give up for
+   * good.
+   */
   renew(): void {
     if (!this.#closed && this.#redis.status === 'ready') this.#redis.disconnect(true)
   }
@@ -110,7 +120,7 @@ export class RedisConnection {
   }
 }
 
-/** How the client says that a connection ended before the command was sent, or before its reply. */
+/** The client's messages for a connection that ended before the command was sent, or before its reply arrived. */
 const lostWords = /^(Stream isn't writeable|Connection is closed|Reached the max retries|Command aborted due to)/
 
 function explain(error: unknown): string {
