@@ -12,13 +12,13 @@ import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
 import {
   earlierPosition,
-  hurriedAwaitMS,
   idleAwaitMS,
   type PartitionedEvents,
   positionOfEvent,
   readChangeStream,
   type StreamBatch,
   type StreamPosition,
+  shortAwaitMS,
   type WholeCollection,
 } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -137,7 +137,7 @@ export class EventApplication {
     const saver = setInterval(() => this.#savePosition(), savePositionMS)
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
-      const awaitMS = (): number => (this.hurried ? hurriedAwaitMS : idleAwaitMS)
+      const awaitMS = (): number => (this.hurried ? shortAwaitMS : idleAwaitMS)
       // The server looks for a token's event behind the filter, and another filter may have let it through. What happened
       // at that time comes again then, and is applied again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }

@@ -73,7 +73,7 @@ export class LogFile {
   /** Throws the system's error. The next line is attempted again. */
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
-    if (this.#opened().bytes + bytes > this.#fullAt) this.#putAside(bytes)
+    if (this.#opened().bytes + bytes > this.#fullAt) this.#rotateWhenFull(bytes)
     const file = this.#opened()
     file.writer.write(line)
     file.bytes += bytes
@@ -86,7 +86,7 @@ export class LogFile {
   rotate(): void {
     this.#fullAt = 0
     try {
-      this.#putAside(0)
+      this.#rotateWhenFull(0)
     } catch {
       // The file cannot be opened. The next line reports it.
     }
@@ -107,7 +107,7 @@ export class LogFile {
     return this.#open
   }
 
-  #putAside(coming: number): void {
+  #rotateWhenFull(coming: number): void {
     const file = this.#opened()
     // Another process may have truncated the file.
     file.bytes = fstatSync(file.descriptor).size

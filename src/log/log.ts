@@ -76,7 +76,10 @@ function openFile({ logPath, logMaxMB, logFiles }: LogOptions): LogFile | null {
 /** Called once per outage of the log. */
 function complain(error: unknown): void {
   try {
-    writeSync(2, `tandem: the log cannot be written (${(error as NodeJS.ErrnoException).code}); it goes on without\n`)
+    writeSync(
+      2,
+      `tandem: the log cannot be written (${(error as NodeJS.ErrnoException).code}); tandem continues without it\n`,
+    )
   } catch {
     // Standard error cannot be written either.
   }

@@ -83,7 +83,7 @@ export interface WholeCollection {
 }
 
 /** The await time of a reader that waits for its position to pass a given time. */
-export const hurriedAwaitMS = 30
+export const shortAwaitMS = 30
 
 /** An event without documentKey does not concern one document, so every partition gets it. */
 function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean): Document {

@@ -41,7 +41,7 @@ const writeLimitMS = 25_000
  * Longer than any write with a time limit runs. Writes without a limit are safe to outlive it: they name their target
  * by UUID and are idempotent.
  */
-const settleLimitMS = 28_000
+const drainLimitMS = 28_000
 
 /** `$clusterTime` from a reply, signed by the cluster. */
 type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
@@ -226,10 +226,10 @@ export class Cluster {
     })
     const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
     if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await drained()
-    const passing = errors.find((error) => isTransientCode(error.code))
-    if (!passing) return reply
+    const transient = errors.find((error) => isTransientCode(error.code))
+    if (!transient) return reply
     throw this.#named(
-      new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code),
+      new TransientReplyError(`a statement failed with a transient error: ${transient.errmsg}`, transient.code),
       database,
       command,
     )
@@ -258,13 +258,13 @@ export class Cluster {
    */
   async idle(match: Document): Promise<void> {
     // A router forwards a write until its own limit; then the limit of the shard begins.
-    const until = performance.now() + settleLimitMS + (this.sharded ? writeLimitMS : 0)
-    let mayLook = true
+    const until = performance.now() + drainLimitMS + (this.sharded ? writeLimitMS : 0)
+    let mayList = true
     while (performance.now() < until && !this.stopped?.aborted) {
       try {
-        if (mayLook && !(await this.#isAtWork(match))) return
+        if (mayList && !(await this.#isAtWork(match))) return
       } catch (error) {
-        mayLook = isTransient(error)
+        mayList = isTransient(error)
       }
       await sleep(50)
     }
@@ -317,8 +317,8 @@ export class Cluster {
     options: CommandOptions,
   ): Promise<Document> {
     if (this.#clock) session.advanceClusterTime(this.#clock)
-    const told = this.#clock ? { ...command, $clusterTime: this.#clock } : command
-    const reply = await this.client.db(database).command(told, {
+    const sent = this.#clock ? { ...command, $clusterTime: this.#clock } : command
+    const reply = await this.client.db(database).command(sent, {
       session,
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
       // The driver's own timeoutMS has no effect in 7.8. An aborted command closes its connection.

@@ -129,7 +129,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
 function figuresOf(row: Document): StoredFigures {
   const definition = (row['definition'] as Document[])[0] ?? {}
   const copied = row['state'] === 'copied'
-  const cut = Number(row['ranges'])
+  const ranges = Number(row['ranges'])
   const [estimatedDocuments, totalBytes] = [Number(row['estimatedDocuments'] ?? 0), Number(row['totalBytes'])]
   return {
     namespace: namespace(row['database'] as string, row['name'] as string),
@@ -139,8 +139,8 @@ function figuresOf(row: Document): StoredFigures {
     totalBytes,
     copiedBytes: copied ? totalBytes : Number(row['copiedBytes']),
     // After a reversal the ranges of the original copy are no longer known.
-    copiedDocuments: copied && cut === 0 ? estimatedDocuments : Number(row['copiedDocuments']),
-    ranges: Math.max(1, cut),
+    copiedDocuments: copied && ranges === 0 ? estimatedDocuments : Number(row['copiedDocuments']),
+    ranges: Math.max(1, ranges),
     hashedRanges: Number(row['hashedRanges']),
     hashedDocuments: Number(row['hashedDocuments']),
     indexes: ((definition['indexes'] ?? []) as Binary[]).map((index) => readFields(bytesOf(index))),

@@ -33,11 +33,11 @@ export class CollectionStore {
   constructor(
     stored: StoredDocuments,
     others: { segments: SegmentStore; tombstones: TombstoneStore },
-    tenure: () => number,
+    term: () => number,
   ) {
     this.#stored = stored
     this.#others = others
-    this.#term = tenure
+    this.#term = term
   }
 
   async load(): Promise<CatalogueEntry[]> {
@@ -68,14 +68,14 @@ export class CollectionStore {
 
   /** Stores the coordinator's view of collections. The instance that ends their copy stores its progress. */
   async save(entries: CatalogueEntry[]): Promise<void> {
-    const tenure = this.#term()
+    const term = this.#term()
     await this.#stored.updateFenced(
       'collections',
       entries.map((entry) => ({
-        q: { _id: toUuid(entry.uuid), tenure: { $lte: tenure } },
+        q: { _id: toUuid(entry.uuid), tenure: { $lte: term } },
         u: {
           $set: {
-            tenure,
+            tenure: term,
             database: entry.database,
             name: entry.name,
             destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
@@ -103,16 +103,16 @@ export class CollectionStore {
    * change meanwhile. Returns the UUIDs of those that still exist and that no later term has written.
    */
   async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
-    const tenure = this.#term()
+    const term = this.#term()
     await this.#stored.update(
       'collections',
       entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
-        u: { $set: { tenure, planned: true, estimatedBytes, estimatedDocuments } },
+        q: { _id: toUuid(uuid), tenure: { $lte: term } },
+        u: { $set: { tenure: term, planned: true, estimatedBytes, estimatedDocuments } },
       })),
     )
     const projection = { schemaVersion: 1 }
-    const planned = await this.#stored.find('collections', { tenure, planned: true }, { projection })
+    const planned = await this.#stored.find('collections', { tenure: term, planned: true }, { projection })
     const asked = new Set(entries.map(({ uuid }) => uuid))
     return planned.map((document) => fromUuid(document['_id'] as Binary)).filter((uuid) => asked.has(uuid))
   }

@@ -12,9 +12,9 @@ const usedShareMax = 0.96
  * Why the primary cannot keep up, as text for people. Null when it can, or when it is unknown: mongos has no storage
  * engine, and the user may lack the privilege `serverStatus`. Then only the duration of writes shows the load.
  */
-export async function sufferingOf(destination: Cluster): Promise<string | null> {
+export async function pressureOn(destination: Cluster): Promise<string | null> {
   if (destination.sharded) return null
-  return describeSuffering(await destination.read('admin', { ...onlyWhatIsRead }, { timeoutMS: 5_000 }))
+  return describePressure(await destination.read('admin', { ...onlyWhatIsRead }, { timeoutMS: 5_000 }))
 }
 
 /** serverStatus returns all sections that are not excluded, and most of them cost more than the sections read here. */
@@ -34,7 +34,7 @@ const onlyWhatIsRead = {
   transactions: 0,
 }
 
-export function describeSuffering(status: Document): string | null {
+export function describePressure(status: Document): string | null {
   if (status['flowControl']?.isLagged === true)
     return 'flow control of the destination holds writes back: its secondaries lag'
   const cache = (status['wiredTiger']?.cache ?? {}) as Record<string, number>

@@ -9,7 +9,7 @@ import {
 } from 'mongodb'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 
-/** The server's error codes (src/mongo/base/error_codes.yml in its source). All code numbers of tandem are in this file. */
+/** The server's error codes by name (src/mongo/base/error_codes.yml in its source). */
 export const code = {
   hostUnreachable: 6,
   unauthorized: 13,
@@ -250,8 +250,8 @@ export function toFatal(what: string, error: unknown): unknown {
     case code.authenticationFailed:
       return new FatalError(
         'AuthenticationFailed',
-        `${what}: the cluster refuses the user name or password of its connection string (${message}). Mend the string, or the ` +
-          'user on the cluster, then start this process again.',
+        `${what}: the cluster refuses the user name or password of its connection string (${message}). ` +
+          'Fix the string, or the user on the cluster, then start this process again.',
         { cause: error },
       )
     case code.changeStreamHistoryLost:

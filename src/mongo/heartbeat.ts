@@ -5,7 +5,7 @@ import { appendOplogNote } from './oplog-note.ts'
  * Interval of the no-ops on the source. They advance the position of an idle cluster, so that it never leaves the
  * oplog.
  */
-const beatMS = 10_000
+const intervalMS = 10_000
 
 /** Writes periodic no-ops to the source while a sync runs, as mongosync does. */
 export class Heartbeat {
@@ -20,7 +20,7 @@ export class Heartbeat {
     this.#timer ??= setInterval(() => {
       // The next no-op replaces one that fails. The stream itself reports an unreachable source.
       appendOplogNote(this.#cluster, 'heartbeat').catch(() => {})
-    }, beatMS)
+    }, intervalMS)
   }
 
   stop(): void {

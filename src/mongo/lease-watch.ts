@@ -18,16 +18,16 @@ export const givenUp = new Date(0)
  * in its filter, so that a renewal in between wins.
  */
 export class LeaseWatch {
-  readonly #seen = new Map<string, { renewal: string; since: number }>()
+  readonly #observed = new Map<string, { renewal: string; since: number }>()
 
   /** Must be called for each read of that lease. */
   isUnrenewed(name: string, { epoch, expiresAt }: Renewal): boolean {
     if (expiresAt.getTime() === givenUp.getTime()) return true
     const renewal = `${epoch} ${expiresAt.getTime()}`
     const now = performance.now()
-    const seen = this.#seen.get(name)
-    if (seen?.renewal === renewal) return now - seen.since >= leaseMS
-    this.#seen.set(name, { renewal, since: now })
+    const observed = this.#observed.get(name)
+    if (observed?.renewal === renewal) return now - observed.since >= leaseMS
+    this.#observed.set(name, { renewal, since: now })
     return false
   }
 }

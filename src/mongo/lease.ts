@@ -8,7 +8,7 @@ import { code, TransientReplyError } from './errors.ts'
 import { type HostMoment, hostClocks } from './host-clocks.ts'
 import { hostProcess } from './host-process.ts'
 import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
-import { isProvenDead, predecessorsOf, writesEnded } from './predecessors.ts'
+import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
@@ -54,7 +54,7 @@ export class Lease {
   readonly #name: string
   readonly #owner: LeaseOwner
   readonly #context: RetryContext
-  readonly #belief: FailureDetector | null
+  readonly #detector: FailureDetector | null
   #epoch = 0
   #holder: string | null = null
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
@@ -67,21 +67,21 @@ export class Lease {
   /** Ends a pending attempt to take the lease. */
   #attempt = new AbortController()
   /** Aborted at the end of the current lease term. */
-  #life = new AbortController()
-  #lived: AbortSignal | null = null
+  #term = new AbortController()
+  #termSignal: AbortSignal | null = null
 
   /**
-   * @param belief null means that the expiry of the lease, which each renewal extends, decides whether its holder is
-   * alive
+   * @param detector null means that the expiry of the lease, which each renewal extends, decides whether its holder
+   * is alive
    */
   constructor(
     destination: Cluster,
     name: string,
     owner: LeaseOwner,
     context: RetryContext,
-    belief: FailureDetector | null = null,
+    detector: FailureDetector | null = null,
   ) {
-    this.#belief = belief
+    this.#detector = detector
     this.#cluster = destination
     this.#name = name
     this.#owner = owner
@@ -117,8 +117,8 @@ export class Lease {
    * Aborted when this lease term ends (lost or given back) or the process stops. Null without the lease. Writes under
    * this term are not retried after that, because its fence can never pass again.
    */
-  get life(): AbortSignal | null {
-    return this.held ? this.#lived : null
+  get termSignal(): AbortSignal | null {
+    return this.held ? this.#termSignal : null
   }
 
   /**
@@ -168,9 +168,9 @@ export class Lease {
       if (attempt.aborted && this.#epoch > 0) await this.#giveBack()
       throw error
     }
-    this.#timer ??= setInterval(() => this.#renew(), this.#belief ? confirmMS : renewMS)
-    this.#life = new AbortController()
-    this.#lived = AbortSignal.any([this.#context.signal, this.#life.signal])
+    this.#timer ??= setInterval(() => this.#renew(), this.#detector ? confirmMS : renewMS)
+    this.#term = new AbortController()
+    this.#termSignal = AbortSignal.any([this.#context.signal, this.#term.signal])
     const seconds = (performance.now() - began) / 1_000
     this.#context.journal?.('lease taken', { lease: this.#name, epoch: this.#epoch, seconds })
     this.#onTaken?.()
@@ -187,18 +187,19 @@ export class Lease {
   }
 
   /** Resolves when no attempt to take the lease is in progress. */
-  async settled(): Promise<void> {
+  async attemptEnded(): Promise<void> {
     await this.#acquiring?.catch(() => {})
   }
 
   /**
-   * Gives the lease back. Also cancels a pending attempt to take it; `settled` resolves when that attempt has ended.
+   * Gives the lease back. Also cancels a pending attempt to take it; `attemptEnded` resolves when that attempt has
+   * ended.
    */
   async release(): Promise<void> {
     this.#attempt.abort()
     if (this.#timer) clearInterval(this.#timer)
     this.#timer = null
-    this.#life.abort()
+    this.#term.abort()
     if (this.#epoch === 0) return
     this.#context.journal?.('lease given back', { lease: this.#name, epoch: this.#epoch })
     await this.#giveBack()
@@ -207,10 +208,9 @@ export class Lease {
   async #giveBack(): Promise<void> {
     this.#confirmedAt = null
     // If operations of this process or of its predecessor may still be running, the successor has to wait for them.
-    const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
-    const isOver = !this.#context.signal.aborted && !this.sessions.areOpen
-    const settled = isOver ? { settled: ended } : {}
-    const over = { expiresAt: givenUp, ...settled }
+    const drained = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
+    const over = { expiresAt: givenUp, ...(areDrained ? { settled: drained } : {}) }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
   }
 
@@ -230,7 +230,7 @@ export class Lease {
     const found = (held?.['sessions'] as LeaseSessions | null | undefined) ?? null
     const sessions = this.#cluster.sharded ? null : sessionsFor(found)
     // A predecessor may have confirmed its lease just before it was taken, and consider it valid for one more window.
-    let believes = predecessors.length > 0
+    let mustWait = predecessors.length > 0
     // $literal: a pipeline would read a text that begins with `$` as a field path.
     const fields = {
       owner: { $literal: this.#owner.id },
@@ -248,14 +248,14 @@ export class Lease {
       if (!(await this.#update({ _id: this.#name, epoch: { $exists: false } }, [{ $set: fields }], true))) return false
       this.#epoch = epoch
     } else if (held['incarnation'] !== this.#owner.incarnation) {
-      const proven = isProvenDead(held, this.#owner.id)
-      if (this.#belief && !proven && (await this.#belief.knows(held['owner'], held['incarnation']))) return false
+      const proven = hasHolderEnded(held, this.#owner.id)
+      if (this.#detector && !proven && (await this.#detector.knows(held['owner'], held['incarnation']))) return false
       const expiresAt = held['expiresAt'] as Date
       const unrenewed = this.#watch.isUnrenewed(this.#name, { epoch: held['epoch'], expiresAt })
-      if (!proven && !this.#belief && !unrenewed) return false
-      const free = proven || this.#belief ? {} : { expiresAt }
+      if (!proven && !this.#detector && !unrenewed) return false
+      const free = proven || this.#detector ? {} : { expiresAt }
       predecessors = [...predecessors, held['incarnation'] as string]
-      believes ||= !proven
+      mustWait ||= !proven
       const successor = { ...fields, predecessors: { $literal: predecessors } }
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
       this.#epoch = epoch
@@ -268,7 +268,7 @@ export class Lease {
       // An earlier attempt took the lease, but its reply was lost.
       this.#epoch = held['epoch'] as number
     }
-    if (this.#belief && believes) await sleep(this.#belief.windowMS)
+    if (this.#detector && mustWait) await sleep(this.#detector.windowMS)
     // The destination rejects writes of expired predecessors that arrive from now on. Those already running end before
     // ours begin.
     if (found) await closeSessions(this.#cluster, found, [...predecessors, ...former], this.#epoch)
@@ -276,8 +276,8 @@ export class Lease {
     // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
     const renewedAt = hostClocks.now()
-    const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
-    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
+    const drained = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
+    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
     this.#holder = this.#owner.id
     if (sessions) this.sessions.renewed(sessions)
     this.#confirmedAt = renewedAt
@@ -290,12 +290,12 @@ export class Lease {
   }
 
   get #validMS(): number {
-    return this.#belief ? this.#belief.windowMS - confirmMarginMS : leaseMS - marginMS
+    return this.#detector ? this.#detector.windowMS - confirmMarginMS : leaseMS - marginMS
   }
 
   /** Reads the lease and does not extend it: the failure detector decides whether this process is alive. */
   async #confirm(): Promise<boolean | null> {
-    if (!this.#belief?.holds()) return null
+    if (!this.#detector?.holds()) return null
     const found = await this.#find()
     return found?.['epoch'] === this.#epoch && found['incarnation'] === this.#owner.incarnation
   }
@@ -304,7 +304,7 @@ export class Lease {
     const sentAt = hostClocks.now()
     const epoch = this.#epoch
     try {
-      const renewed = this.#belief ? await this.#confirm() : await this.#extend()
+      const renewed = this.#detector ? await this.#confirm() : await this.#extend()
       // The answer belongs to an earlier term. Several renewals may be in flight when the lease is found fenced and is
       // taken again.
       if (epoch !== this.#epoch) return
@@ -326,7 +326,7 @@ export class Lease {
     clearInterval(this.#timer)
     this.#timer = null
     this.#holder = null
-    this.#life.abort()
+    this.#term.abort()
     const own = found?.['incarnation'] === this.#owner.incarnation
     const reason = own && found['buried'] ? 'buried' : 'taken'
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
@@ -359,8 +359,8 @@ export class Lease {
 }
 
 /**
- * `buried`: the lease expired, and other instances took over the work. `taken`: another process uses this instance's
- * id.
+ * `buried`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
+ * uses this instance's id.
  */
 export type LeaseLoss = 'buried' | 'taken'
 

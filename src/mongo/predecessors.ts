@@ -12,15 +12,15 @@ export function predecessorsOf(lease: Document): string[] {
   if (several) return several
   // Stored by an earlier version, which kept the field after the writes had ended.
   const one = lease['predecessor'] as string | undefined
-  const settled = (lease['settled'] as number | undefined) ?? 0
-  return one && settled < (lease['epoch'] as number) ? [one] : []
+  const drained = (lease['settled'] as number | undefined) ?? 0
+  return one && drained < (lease['epoch'] as number) ? [one] : []
 }
 
 /**
  * Whether the holder was a process of the same id that has certainly ended. Earlier versions stored a name of its host
  * instead, which proves nothing.
  */
-export function isProvenDead(lease: Document, id: string): boolean {
+export function hasHolderEnded(lease: Document, id: string): boolean {
   const process = lease['process'] as ProcessIdentity | null | undefined
   return lease['owner'] === id && !!process && hostProcess.hasEnded(process)
 }

@@ -64,14 +64,14 @@ export async function retry<T>(
 ): Promise<T> {
   // The signal is read now: work that began in one lease term must not be retried in the next.
   const { signal } = context
-  const trouble = new Trouble(what, context)
+  const streak = new FailureStreak(what, context)
   try {
     for (;;) {
       if (signal.aborted) throw new StoppedError()
       const attemptedAt = Date.now()
       try {
-        const result = await work((kept) => trouble.over(kept))
-        trouble.over(true)
+        const result = await work((kept) => streak.succeeded(kept))
+        streak.succeeded(true)
         return result
       } catch (error) {
         if (signal.aborted) throw new StoppedError()
@@ -80,18 +80,18 @@ export async function retry<T>(
           throw toFatal(what, error)
         }
         // An attempt that ran for a while before it failed proves that the earlier failures are over.
-        if (Date.now() - attemptedAt > workedMS) trouble.forgive()
-        trouble.met(error)
-        await sleep(trouble.delayMS(), undefined, { signal }).catch(() => {})
+        if (Date.now() - attemptedAt > workedMS) streak.restartBudget()
+        streak.failed(error)
+        await sleep(streak.delayMS(), undefined, { signal }).catch(() => {})
       }
     }
   } finally {
-    trouble.forget()
+    streak.end()
   }
 }
 
 /** The failures of one `retry` since its last success. */
-class Trouble {
+class FailureStreak {
   readonly #what: string
   readonly #context: RetryContext
   readonly #key: symbol
@@ -108,7 +108,7 @@ class Trouble {
   }
 
   /** Throws FatalError ClusterUnreachable when the time budget is exhausted. */
-  met(error: unknown): void {
+  failed(error: unknown): void {
     const { monitor, onRetry } = this.#context
     monitor.begin(this.#key, this.#what, error instanceof Error ? error.message : String(error))
     onRetry?.(this.#what, error)
@@ -132,22 +132,22 @@ class Trouble {
   }
 
   /** Something succeeded, so `progress.retrying` no longer shows this retry. */
-  over(kept: boolean): void {
-    if (kept) this.forgive()
+  succeeded(kept: boolean): void {
+    if (kept) this.restartBudget()
     if (this.#attempts === 0) return
     const seconds = (Date.now() - this.#begunAt) / 1_000
     this.#context.journal?.('retry ended', { what: this.#what, attempts: this.#attempts, seconds })
     this.#attempts = 0
-    this.forget()
+    this.end()
   }
 
   /** Restarts the time budget. */
-  forgive(): void {
+  restartBudget(): void {
     this.#since = null
     this.#delayMS = firstDelayMS
   }
 
-  forget(): void {
+  end(): void {
     this.#context.monitor.end(this.#key)
   }
 }

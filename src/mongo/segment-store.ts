@@ -60,7 +60,7 @@ export class SegmentStore {
    * Stores the progress of segments. Skips a segment that has another owner, another claim (its collection was split
    * again, so that it is a different range), or no collection any more.
    */
-  async note(segments: Segment[], owner: OwnerToken): Promise<void> {
+  async saveProgress(segments: Segment[], owner: OwnerToken): Promise<void> {
     await this.#stored.update(
       'segments',
       segments.map((segment) => ({
@@ -79,10 +79,10 @@ export class SegmentStore {
     owner: OwnerToken,
     claim: number,
     limit: number,
-    isDead: (owner: OwnerToken) => boolean,
+    isExpired: (owner: OwnerToken) => boolean,
   ): Promise<Segment[]> {
     const owners = await this.#openOwners()
-    const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isDead)] } }
+    const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isExpired)] } }
     const candidates = await this.#stored.find('segments', claimable, {
       sort: { rank: 1 },
       limit: limit + spare,

@@ -4,25 +4,25 @@ import type { RedisEndpoint, RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 
 /** Time limit for a connection and for the reply to a command. A call takes at most twice this long. */
-const patienceMS = 1_000
+const answerTimeoutMS = 1_000
 const longestReconnectDelayMS = 1_000
 
 /** A connection that reconnects indefinitely, while every call on it ends soon with a result or an error. */
 export class RedisConnection {
   readonly #redis: Redis
   /** The last error of the connection. Null while it is connected. */
-  #trouble: unknown = null
+  #lastError: unknown = null
   /** The client continues in database 0 when Redis rejects the configured one. This class reports the error instead. */
   #databaseRefused: Error | null = null
   #closed = false
   /** One wait for a connection, shared by all callers. */
   #connecting: Promise<void> | null = null
-  readonly #onSilence: () => void
+  readonly #onTimeout: () => void
 
   /** @param onTimeout called when a command was not answered in time */
-  constructor(endpoint: RedisEndpoint, tls: RedisTls = {}, onSilence: () => void = () => {}) {
+  constructor(endpoint: RedisEndpoint, tls: RedisTls = {}, onTimeout: () => void = () => {}) {
     const { host, port, username, password, database } = endpoint
-    this.#onSilence = onSilence
+    this.#onTimeout = onTimeout
     this.#redis = new Redis({
       host,
       port,
@@ -32,8 +32,8 @@ export class RedisConnection {
       db: database,
       // RESP2 is sufficient, and every version supports it.
       protocol: 2,
-      connectTimeout: 2 * patienceMS,
-      commandTimeout: patienceMS,
+      connectTimeout: 2 * answerTimeoutMS,
+      commandTimeout: answerTimeoutMS,
       disconnectTimeout: 100,
       keepAlive: 5_000,
       retryStrategy: (attempt) => Math.min(attempt * 50, longestReconnectDelayMS) * (0.5 + Math.random() / 2),
@@ -51,13 +51,13 @@ export class RedisConnection {
       reconnectOnError: (error) => error.message.startsWith('READONLY'),
     })
     this.#redis.on('ready', () => {
-      this.#trouble = null
+      this.#lastError = null
     })
     this.#redis.on('connect', () => {
       this.#databaseRefused = null
     })
     this.#redis.on('error', (error: Error & { command?: { name: string } }) => {
-      this.#trouble = error
+      this.#lastError = error
       if (error.command?.name === 'select') this.#databaseRefused = error
     })
   }
@@ -66,7 +66,7 @@ export class RedisConnection {
    * Waits briefly for the connection and sends the command. Errors name `--redis` and contain no credentials of its
    * URL.
    */
-  async ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
+  async send<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     try {
       if (this.#closed) throw new Error('closed')
       if (this.#redis.status !== 'ready') {
@@ -81,7 +81,7 @@ export class RedisConnection {
       if (messageOf(error) === 'Command timed out') {
         // A half-open socket never answers, and the operating system would report it only after a quarter of an hour.
         this.renew()
-        this.#onSilence()
+        this.#onTimeout()
       }
       // The original error is not passed on as `cause`: it carries its command, which may be AUTH.
       throw new Error(`--redis: ${explain(error)}`)
@@ -91,8 +91,8 @@ export class RedisConnection {
   /**
    * Subscribes now and after every reconnection. Best effort: without the privilege to subscribe, no message arrives.
    */
-  listen(channel: string, heard: (message: string) => void): void {
-    this.#redis.on('message', (_, message) => heard(message))
+  listen(channel: string, onMessage: (message: string) => void): void {
+    this.#redis.on('message', (_, message) => onMessage(message))
     const subscribe = () => void this.#redis.subscribe(channel).catch(() => {})
     this.#redis.on('ready', subscribe)
     if (this.#redis.status === 'ready') subscribe()
@@ -113,15 +113,15 @@ export class RedisConnection {
 
   async #connected(): Promise<void> {
     try {
-      await once(this.#redis, 'ready', { signal: AbortSignal.timeout(patienceMS) })
+      await once(this.#redis, 'ready', { signal: AbortSignal.timeout(answerTimeoutMS) })
     } catch (error) {
-      throw this.#trouble ?? (isAbort(error) ? new Error('no connection in time') : error)
+      throw this.#lastError ?? (isAbort(error) ? new Error('no connection in time') : error)
     }
   }
 }
 
 /** The client's messages for a connection that ended before the command was sent, or before its reply arrived. */
-const lostWords = /^(Stream isn't writeable|Connection is closed|Reached the max retries|Command aborted due to)/
+const lostConnection = /^(Stream isn't writeable|Connection is closed|Reached the max retries|Command aborted due to)/
 
 function explain(error: unknown): string {
   const message = messageOf(error)
@@ -131,7 +131,7 @@ function explain(error: unknown): string {
   if (refusal || /invalid password/.test(message)) {
     return `Redis refused the user name or password of the URL${refusal ? ` (${refusal})` : ''}`
   }
-  if (lostWords.test(message)) return 'the connection to Redis was lost'
+  if (lostConnection.test(message)) return 'the connection to Redis was lost'
   return `Redis does not answer as it should: ${redactUris(message)}`
 }
 

@@ -14,7 +14,7 @@ const keepMS = 7 * 24 * 60 * 60 * 1_000
  * A row is "<microseconds of Redis's clock> <JSON>". The two numbers of TIME are concatenated as text to keep every
  * digit.
  */
-const storeBeat = `
+const storeHeartbeat = `
 local now = redis.call('TIME')
 redis.call('HSET', KEYS[1], ARGV[1], now[1] .. string.format('%06d', now[2]) .. ' ' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
@@ -61,13 +61,13 @@ export class RedisLiveness implements Liveness {
     })
   }
 
-  async publish(beat: InstanceHeartbeat): Promise<void> {
-    const row = JSON.stringify(storedHeartbeat(beat))
-    await this.#commands.ask((redis) => redis.eval(storeBeat, 1, this.#members, beat.id, row, keepMS))
+  async publish(heartbeat: InstanceHeartbeat): Promise<void> {
+    const row = JSON.stringify(storedHeartbeat(heartbeat))
+    await this.#commands.send((redis) => redis.eval(storeHeartbeat, 1, this.#members, heartbeat.id, row, keepMS))
   }
 
   async instances(): Promise<SeenInstance[]> {
-    const reply = await this.#commands.ask((redis) => redis.eval(readAll, 1, this.#members))
+    const reply = await this.#commands.send((redis) => redis.eval(readAll, 1, this.#members))
     const [now, rows] = reply as [string, string[]]
     return inOrderOfIds(
       rows.map((row) => {
@@ -79,11 +79,11 @@ export class RedisLiveness implements Liveness {
   }
 
   async forget(id: string): Promise<void> {
-    await this.#commands.ask((redis) => redis.hdel(this.#members, id))
+    await this.#commands.send((redis) => redis.hdel(this.#members, id))
   }
 
   notify(): void {
-    void this.#commands.ask((redis) => redis.publish(this.#channel, this.#sender)).catch(() => {})
+    void this.#commands.send((redis) => redis.publish(this.#channel, this.#sender)).catch(() => {})
   }
 
   async close(): Promise<void> {

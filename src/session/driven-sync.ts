@@ -73,7 +73,7 @@ export class DrivenSync {
     this.#stored = new StoredContext({
       id: parts.mongosyncID,
       metadata: () => this.#metadata,
-      life: () => this.#work?.lease.life ?? null,
+      life: () => this.#work?.lease.termSignal ?? null,
       stopped: parts.context.signal,
       onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
     })
@@ -250,7 +250,7 @@ export class DrivenSync {
   async #abandon(): Promise<void> {
     await this.#work?.close()
     // The next attempt is this process's too, and would be taken for the same.
-    await this.#work?.lease.settled()
+    await this.#work?.lease.attemptEnded()
     // What comes next may have this cluster as its source, and another lease.
     const destination = this.#work?.record.configuration.destination
     if (destination) Object.assign(this.#parts.clusters[destination], { fence: () => {}, sessions: null })

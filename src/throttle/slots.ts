@@ -14,7 +14,7 @@ export class Slots {
 
   /** Runs `work` when a slot is free. Rejects with StoppedError when `signal` is aborted first. */
   async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    while (this.#taken >= this.#limit()) await this.#room(signal)
+    while (this.#taken >= this.#limit()) await this.#freeSlot(signal)
     if (signal.aborted) {
       this.changed() // this caller was woken and must not start: the next one takes its turn
       throw new StoppedError()
@@ -30,10 +30,10 @@ export class Slots {
 
   /** Wakes as many waiting callers as there are free slots. Must be called when the limit has changed. */
   changed(): void {
-    for (let room = this.#limit() - this.#taken; room > 0; room -= 1) this.#waiting.shift()?.()
+    for (let free = this.#limit() - this.#taken; free > 0; free -= 1) this.#waiting.shift()?.()
   }
 
-  #room(signal: AbortSignal): Promise<void> {
+  #freeSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const stop = (): void => {
         this.#waiting.splice(this.#waiting.indexOf(wake), 1)

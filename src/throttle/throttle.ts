@@ -2,17 +2,17 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BackOff } from '../domain/back-off.ts'
 import { concurrencyOf, type Limits, type LimitsReport, type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { sufferingOf } from '../mongo/destination-pressure.ts'
+import { pressureOn } from '../mongo/destination-pressure.ts'
 import { Pace } from './pace.ts'
 import { Slots } from './slots.ts'
 
-const lookMS = 2_000
+const pollMS = 2_000
 /**
  * Upper bound of a pause after a write. A cursor on the source is idle meanwhile, and the server closes it after ten
  * minutes. An operator also should not see the copy stall for long.
  */
 const restMaxMS = 10_000
-const restLookMS = 250
+const restPollMS = 250
 /** A batch has at most 4 MB. A destination that takes this long to write one is overloaded. */
 const slowWriteMS = 4_000
 /** A limited rate is spread over this many batches per second, instead of bursts of whole batches. */
@@ -120,7 +120,7 @@ export class Throttle {
       // Reported once per write: the duration of an unanswered write does not show how much load the destination can
       // take.
       const reason = 'a batch of the copy takes the destination seconds to write'
-      const slow = setTimeout(() => this.#note(reason), slowWriteMS)
+      const slow = setTimeout(() => this.#observe(reason), slowWriteMS)
       const written = await work().finally(() => clearTimeout(slow))
       await this.#rest(signal, performance.now() - began)
       return written
@@ -138,16 +138,16 @@ export class Throttle {
       return began + Math.min(restMS, restMaxMS) - performance.now()
     }
     while (left() > 0 && !signal.aborted) {
-      await sleep(Math.min(left(), restLookMS), undefined, { signal }).catch(() => {})
+      await sleep(Math.min(left(), restPollMS), undefined, { signal }).catch(() => {})
     }
   }
 
   /** Polls the load of the destination while the copy is written, until `unwatch` is called. */
   watch(destination: Cluster): void {
     if (this.#watching) clearInterval(this.#watching)
-    const look = async (): Promise<void> => this.#note(await sufferingOf(destination))
+    const poll = async (): Promise<void> => this.#observe(await pressureOn(destination))
     // A poll that fails tells nothing about the destination's load. The duration of its writes does.
-    this.#watching = setInterval(() => void look().catch(() => this.#note(null)), lookMS)
+    this.#watching = setInterval(() => void poll().catch(() => this.#observe(null)), pollMS)
     this.#watching.unref()
   }
 
@@ -159,11 +159,11 @@ export class Throttle {
     this.#wake()
   }
 
-  #note(suffering: string | null): void {
+  #observe(pressure: string | null): void {
     // An answer may arrive after `unwatch`, when nothing is limited and no later poll would end the limit.
     if (!this.#watching) return
     const before = this.#backOff.allowed(this.writeConcurrency)
-    this.#backOff.note(suffering)
+    this.#backOff.note(pressure)
     if (this.#backOff.allowed(this.writeConcurrency) !== before) this.#wake()
   }
 
