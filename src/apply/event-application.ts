@@ -12,13 +12,13 @@ import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
 import {
   earlierPosition,
-  hurriedAwaitMS,
   idleAwaitMS,
   type PartitionedEvents,
   positionOfEvent,
   readChangeStream,
   type StreamBatch,
   type StreamPosition,
+  shortAwaitMS,
   type WholeCollection,
 } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -141,7 +141,7 @@ export class EventApplication {
     const saver = setInterval(() => this.#savePosition(), savePositionMS)
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
-      const awaitMS = (): number => (this.pollsFast ? hurriedAwaitMS : idleAwaitMS)
+      const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
       // The server looks for a resume token's event after filtering, and the token may come from another filter. A
       // start by time avoids this. Events at that time are then read and applied again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }

@@ -6,7 +6,7 @@ import type { LateWrites } from '../domain/commit-request.ts'
 import { traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { hurriedAwaitMS, readChangeStream } from '../mongo/change-stream.ts'
+import { readChangeStream, shortAwaitMS } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -84,7 +84,7 @@ async function readSince(
   // This second no-op makes the stream pass `until`. It is not awaited yet, so that the stream opens in parallel.
   const after = retry('checking the source for late writes', context, () => appendOplogNote(source, 'after quiet'))
   after.catch(() => {}) // awaited below
-  const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => hurriedAwaitMS }
+  const content = { identitiesOnly: true, selected: parts.selection.events, awaitMS: () => shortAwaitMS }
   const stream = readChangeStream(source, { kind: 'time', time: since }, context, content)
   for await (const batch of stream) {
     const events = batch.events

@@ -37,7 +37,7 @@ export class SegmentProgress {
       this.#dirty = new Set()
       if (segments.length === 0) return
       try {
-        await this.#store.note(segments, this.#owner)
+        await this.#store.saveProgress(segments, this.#owner)
       } catch (error) {
         this.#failure = error
         throw error

@@ -1,9 +1,9 @@
 import type { Logger } from 'pino'
 import { alwaysWritten, type Journal, journalLevels } from '../domain/journal.ts'
 
-/** The journal of an instance, as lines of its log. */
+/** Writes the journal of an instance to its log. */
 export function journalOf(log: Logger): Journal {
-  // A child may let more pass than its parent does.
+  // A child logger may have a lower level than its parent.
   const always = log.child({}, { level: 'trace' })
   return (message, fields) => {
     const written: Logger = alwaysWritten.has(message) ? always : log

@@ -1,12 +1,12 @@
-/** Names of the log levels as pino has them; mongosync's PANIC is our fatal. */
+/** pino's names of the log levels. mongosync's PANIC is our fatal. */
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal'
 
 export interface LogOptions {
-  /** Directory for the log; null means standard output. */
+  /** Directory of the log. Null means standard output. */
   logPath: string | null
-  /** Megabytes (of a million bytes) after which the file is put aside; 0: never. */
+  /** Size in megabytes (10^6 bytes) at which the file is rotated. 0: never. */
   logMaxMB: number
-  /** How many files are kept, the present one among them. */
+  /** How many files are kept, including the current one. */
   logFiles: number
   logLevel: LogLevel
 }

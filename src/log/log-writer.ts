@@ -1,11 +1,14 @@
 import { closeSync, existsSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 
-/** A reader of a pipe that is full may come back within this many waits of so many milliseconds. */
+/** How often, and for how many milliseconds each, a write waits for the reader of a full pipe. */
 const waits = { most: 20, eachMS: 5 }
 const waited = new Int32Array(new SharedArrayBuffer(4))
 
-/** Writes whole lines to an open file, at once. Throws what the system says; what was cut short then is ended before the next line. */
+/**
+ * Writes whole lines to an open file, synchronously. Throws the system's error. A line that was cut short is terminated
+ * before the next line.
+ */
 export class LineWriter {
   readonly #descriptor: number
   #isTorn = false
@@ -35,9 +38,9 @@ export class LineWriter {
 
 export interface LogFileOptions {
   path: string
-  /** The file is put aside before it would grow beyond this; infinity: never. */
+  /** The file is rotated before it would grow beyond this size. Infinity: never. */
   bytesMax: number
-  /** This file and the older ones, `path.1` the newest of them. */
+  /** The number of files: the current one and the rotated ones, of which `path.1` is the newest. */
   files: number
 }
 
@@ -47,17 +50,19 @@ interface OpenFile {
   bytes: number
 }
 
-/** Names of hosts, namespaces and users are in it: for its owner, and a group that collects logs. */
+/** The log has names of hosts, namespaces and users, so only its owner and a group that collects logs may read it. */
 const modeOfNew = 0o640
 
-/** A log file that is put aside when it is full. Opened for appending, so that others may truncate it too. */
+/** A log file that is rotated when it is full. It is opened for appending, so that other processes may truncate it. */
 export class LogFile {
   readonly #options: LogFileOptions
   #open: OpenFile | null = null
-  /** Putting aside failed: it is tried again when the file has grown to this. */
+  /**
+   * The size at which the file is rotated. It is raised when a rotation fails, so that the next attempt comes later.
+   */
   #fullAt: number
 
-  /** Throws when it cannot be opened. */
+  /** Throws when the file cannot be opened. */
   constructor(options: LogFileOptions) {
     this.#options = options
     this.#fullAt = options.bytesMax
@@ -65,27 +70,30 @@ export class LogFile {
     this.#opened()
   }
 
-  /** Throws what the system says; the next line is tried anew. */
+  /** Throws the system's error. The next line is attempted again. */
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
-    if (this.#opened().bytes + bytes > this.#fullAt) this.#putAside(bytes)
+    if (this.#opened().bytes + bytes > this.#fullAt) this.#rotateWhenFull(bytes)
     const file = this.#opened()
     file.writer.write(line)
     file.bytes += bytes
   }
 
-  /** Puts the present file aside whatever its size, unless it is empty. A failure is tried again with a later line. */
+  /**
+   * Rotates the current file regardless of its size, unless it is empty. A failed rotation is tried again with a later
+   * line.
+   */
   rotate(): void {
     this.#fullAt = 0
     try {
-      this.#putAside(0)
+      this.#rotateWhenFull(0)
     } catch {
-      // The file cannot be opened: the next line says so.
+      // The file cannot be opened. The next line reports it.
     }
     if (this.#fullAt === 0) this.#fullAt = this.#options.bytesMax
   }
 
-  /** Goes on in the file that has the name now: after somebody else has put the present one aside. */
+  /** Continues in the file that has the name now, after another process has rotated the log. */
   reopen(): void {
     if (this.#open) closeSync(this.#open.descriptor)
     this.#open = null
@@ -99,9 +107,9 @@ export class LogFile {
     return this.#open
   }
 
-  #putAside(coming: number): void {
+  #rotateWhenFull(coming: number): void {
     const file = this.#opened()
-    // Somebody may have truncated it.
+    // Another process may have truncated the file.
     file.bytes = fstatSync(file.descriptor).size
     if (file.bytes === 0 || file.bytes + coming <= this.#fullAt) return
     const { path, files, bytesMax } = this.#options
@@ -111,20 +119,23 @@ export class LogFile {
       for (let age = files - 2; age >= 0; age -= 1) moveIfThere(name(age), name(age + 1))
       this.reopen()
     } catch {
-      // A log that grows is better than none.
+      // A log that grows beyond its limit is better than none.
       this.#fullAt = file.bytes + bytesMax
     }
   }
 }
 
-/** Step by step: with `recursive` Node asks for ever where the system takes no folder, as in /proc. */
+/**
+ * Creates folders one level at a time. With `recursive`, Node loops forever where the system accepts no folder, as in
+ * /proc.
+ */
 function makeFolder(folder: string): void {
   if (existsSync(folder)) return
   makeFolder(dirname(folder))
   try {
     mkdirSync(folder)
   } catch (error) {
-    // Another instance may have been quicker.
+    // Another instance may have created it first.
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   }
 }

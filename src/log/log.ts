@@ -8,7 +8,7 @@ import { prettyLine } from './log-line.ts'
 import type { LogOptions } from './log-options.ts'
 import { LineWriter, LogFile } from './log-writer.ts'
 
-/** Standard output, where there is no file for the log. */
+/** Properties of standard output, which is used when there is no log file. */
 export interface LogTerminal {
   isTerminal: boolean
   inColour: boolean
@@ -16,16 +16,16 @@ export interface LogTerminal {
 
 export interface OpenLog {
   journal: Journal
-  /** For SIGHUP: goes on in the file of that name, after somebody has put the present one aside. */
+  /** For SIGHUP: continues in the file of that name, after another process has rotated the log. */
   reopen(): void
-  /** For SIGUSR1: puts the present file aside itself and goes on in a new one. Nothing without a file. */
+  /** For SIGUSR1: rotates the file and continues in a new one. Does nothing without a file. */
   rotate(): void
 }
 
 /**
- * JSON lines with mongosync's field names: `level` in lower case, `time` as RFC 3339, `mongosyncID`, `message`. Never a
- * connection string, never a document. Throws when the log file cannot be opened; from then on a log that cannot be
- * written costs its lines and nothing else.
+ * Writes JSON lines with mongosync's field names: `level` in lower case, `time` as RFC 3339, `mongosyncID`, `message`.
+ * They never contain a document or the credentials of a connection string. Throws when the log file cannot be opened.
+ * When a later write fails, its line is lost and tandem continues.
  */
 export function createLog(options: LogOptions & { mongosyncID: string }, terminal: LogTerminal): OpenLog {
   const file = openFile(options)
@@ -73,16 +73,19 @@ function openFile({ logPath, logMaxMB, logFiles }: LogOptions): LogFile | null {
   }
 }
 
-/** Once, until lines can be written again. */
+/** Called once per outage of the log. */
 function complain(error: unknown): void {
   try {
-    writeSync(2, `tandem: the log cannot be written (${(error as NodeJS.ErrnoException).code}); it goes on without\n`)
+    writeSync(
+      2,
+      `tandem: the log cannot be written (${(error as NodeJS.ErrnoException).code}); tandem continues without it\n`,
+    )
   } catch {
-    // Then nobody can be told.
+    // Standard error cannot be written either.
   }
 }
 
-/** Whatever a line tells of, no connection string in it keeps its secrets. */
+/** Removes the credentials from every connection string in a log line. */
 function redacted(value: unknown): unknown {
   if (typeof value === 'string') return redactUris(value)
   if (Array.isArray(value)) return value.map(redacted)

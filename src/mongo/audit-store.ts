@@ -7,13 +7,16 @@ import { MetadataWriteError } from './stored-documents.ts'
 
 const collection = 'audit'
 const newestFirst = { time: -1, _id: -1 }
-/** Version 1 has no `token`, and holds commands only with their outcome. Releases that know nothing else leave version 2 out. */
+/**
+ * Version 1 has no `token`, and contains a command only together with its outcome. Releases that only know version 1
+ * skip version 2.
+ */
 const schemaVersion = 2
 const readableVersions = [1, schemaVersion]
 
 /**
- * The trail of commands, of all instances: collection `audit` of the metadata database. Nothing is retried here, and
- * no lease is needed: an entry belongs to the one process that received the command.
+ * The command trail of all instances: collection `audit` of the metadata database. Nothing is retried, and no lease is
+ * needed, because an entry belongs to the one process that received the command.
  */
 export class AuditStore {
   readonly #cluster: Cluster
@@ -22,8 +25,8 @@ export class AuditStore {
   }
 
   /**
-   * Adds entries, replaces a receipt by its outcome, and removes the oldest beyond `auditEntriesMax`. A receipt never replaces
-   * anything: the message that carries it may arrive after the one with the outcome.
+   * Adds entries, replaces a receipt by its outcome, and removes the oldest beyond `auditEntriesMax`. A receipt never
+   * replaces an entry, because its message may arrive after the one with the outcome.
    */
   async add(entries: readonly AuditEntry[]): Promise<void> {
     const documents = entries.map(({ id, ...entry }) => ({ _id: id, ...entry, schemaVersion }))
@@ -40,7 +43,7 @@ export class AuditStore {
     await this.#write({ delete: collection, deletes: [{ q: older, limit: 0 }] })
   }
 
-  /** The newest first. What a later release stored in another form is left out. */
+  /** All entries, newest first. Entries that a later release stored in another form are omitted. */
   async read(): Promise<AuditEntry[]> {
     const found = await this.#find({ filter: { schemaVersion: { $in: readableVersions } }, sort: newestFirst })
     return found.map(
@@ -49,7 +52,7 @@ export class AuditStore {
   }
 
   async #find(options: Document): Promise<Document[]> {
-    // One batch: a thousand entries are a quarter of a megabyte.
+    // One batch holds them all: a thousand entries have a quarter of a megabyte.
     const command = { find: collection, ...options, batchSize: 2 * auditEntriesMax, singleBatch: true }
     const reply = await this.#cluster.read(metadataDatabase, { ...command, readConcern: { level: 'majority' } })
     return reply['cursor'].firstBatch as Document[]

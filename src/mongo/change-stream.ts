@@ -10,12 +10,12 @@ import { type ReopeningLimits, Reopenings } from './reopenings.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { toUuid } from './uuid.ts'
 
-/** Where a stream (re)starts: right after a token, or at a time, inclusive. */
+/** Where a stream starts or resumes: right after a token, or at a time, inclusive. */
 export type StreamPosition =
   | { kind: 'token'; token: { _data: string }; time: ClusterTime }
   | { kind: 'time'; time: ClusterTime }
 
-/** Where an event stands: a stream that resumes there begins with the one after it. */
+/** The position of an event. A stream that resumes there begins with the next event. */
 export function positionOfEvent(event: Buffer): StreamPosition & { kind: 'token' } {
   const span = findSpan(event, '_id')
   assert(span, 'a change event without _id')
@@ -23,7 +23,7 @@ export function positionOfEvent(event: Buffer): StreamPosition & { kind: 'token'
   return { kind: 'token', token, time: clusterTimeOfToken(token._data) }
 }
 
-/** The earlier of two places in the same stream. */
+/** The earlier of two positions in the same stream. */
 export function earlierPosition(one: StreamPosition, other: StreamPosition): StreamPosition {
   if (one.time !== other.time) return one.time < other.time ? one : other
   if (one.kind === 'time') return one
@@ -33,31 +33,40 @@ export function earlierPosition(one: StreamPosition, other: StreamPosition): Str
 
 export interface StreamBatch {
   events: Buffer[]
-  /** Resumes right after this batch; also moves when nothing relevant happened, so an idle stream never falls behind. */
+  /**
+   * A stream that resumes here continues right after this batch. The position also advances without relevant events, so
+   * that an idle stream never falls behind.
+   */
   position: StreamPosition & { kind: 'token' }
 }
 
-/** Events per getMore; the server also ends a batch at 16 MB. */
+/** Events per getMore. The server also ends a batch at 16 MB. */
 const batchSize = 5_000
-/** How long the server holds an empty getMore open. Short, so that stopping and idle positions do not wait long. */
+/**
+ * How long the server holds an empty getMore open. It is short so that a stop and the position of an idle stream do not
+ * wait long.
+ */
 export const idleAwaitMS = 500
-/** A getMore that takes this much longer than its await time sits on a dead connection. */
+/** A getMore that takes this much longer than its await time is on a dead connection. */
 const answerLimitMS = 20_000
-/** Answers that give no position for so long are no stream: it is opened again, and says so. */
+/** When the answers have had no position for this long, the stream is reopened and the failure is reported. */
 const withoutPositionMS = 30_000
-/** Larger documents are left out of the event (and read from the source instead), so that no event exceeds 16 MB. */
+/** Events omit larger documents, which are then read from the source, so that no event exceeds 16 MB. */
 const inlineDocumentBytesMax = 256 * 1024
 
 export interface StreamContent {
-  /** Leave the documents of inserts and replacements out: only what changed is asked. */
+  /** Omit the documents of inserts and replacements, because the caller only needs to know what changed. */
   identitiesOnly?: boolean
-  /** How long the server may hold an empty getMore open, ms: a position moves only when it answers. Asked each time. */
+  /**
+   * How long the server may hold an empty getMore open, in ms. The position advances only when the server answers.
+   * Called for each getMore.
+   */
   awaitMS?: () => number
-  /** Events of what is selected only, as `Selection` has it; null for all. */
+  /** The condition for selected events, from `Selection`. Null for all events. */
   selected?: Document | null
-  /** Document events of some partitions only; events of definitions come in any case. */
+  /** Limits document events to some partitions. Definition events always come. */
   only?: PartitionedEvents
-  /** When a stream that is opened again and again without advancing is given up. */
+  /** When to give up a stream that is reopened repeatedly without advancing. */
   reopeningLimits?: ReopeningLimits
 }
 
@@ -73,14 +82,15 @@ export interface WholeCollection {
   name: string
 }
 
-/** For a reader that waits for its position to pass a moment. */
-export const hurriedAwaitMS = 30
+/** The await time of a reader that waits for its position to pass a given time. */
+export const shortAwaitMS = 30
 
-/** What is not about one document (no documentKey) concerns every partition. */
+/** An event without documentKey does not concern one document, so every partition gets it. */
 function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean): Document {
   const first = filter.partitions.includes(0)
   const byId = isIn(filter, '$documentKey._id')
-  // Without expanded events a field tells no UUID, and no name ever changes: that would have been a failure.
+  // Without expanded events there is no field with the UUID, and names never change: a rename would have failed the
+  // sync.
   const isWhole = before6
     ? { $in: ['$ns', whole.map(({ database, name }) => ({ db: { $literal: database }, coll: { $literal: name } }))] }
     : { $in: ['$collectionUUID', whole.map(({ uuid }) => toUuid(uuid))] }
@@ -125,10 +135,10 @@ const smallDocument = {
 }
 
 /**
- * The cluster-wide change stream as raw batches, in the server's total order, without end. Reopens by itself after
- * elections, cut connections and killed cursors, right after the last batch that was taken. Throws FatalError
- * OplogWindowLost when the position is gone from the oplog, ChangeStreamStalled when it is opened for half an hour without
- * advancing, StoppedError when stopped.
+ * The cluster-wide change stream as raw batches, in the server's total order, without end. After elections, cut
+ * connections and killed cursors it reopens right after the last batch that was taken. Throws FatalError
+ * OplogWindowLost when the position is no longer in the oplog, ChangeStreamStalled when the stream was reopened for
+ * half an hour without advancing, and StoppedError when stopped.
  */
 export async function* readChangeStream(
   cluster: Cluster,
@@ -166,7 +176,8 @@ export async function* readChangeStream(
       })
       if (!batch) continue
       if (batch.events.length > 0 || batch.position.time > position.time) reopenings.advanced()
-      // Tokens have gone backwards after a resume (NODE-7042); an older one would make a later restart lose its place.
+      // Tokens have moved backwards after a resume (NODE-7042). A later restart from an older token would lose its
+      // place.
       if (batch.position.time < position.time && batch.events.length === 0) continue
       position = batch.position
       yield batch
@@ -197,8 +208,8 @@ export async function* readChangeStream(
 }
 
 /**
- * Where the stream resumes after this answer; null when the answer does not say. A router leaves `postBatchResumeToken` out while
- * it has heard nothing from a shard yet: the cursor is as good as before, and the events given have tokens of their own.
+ * The position after this answer, or null if the answer has none. A router omits `postBatchResumeToken` until it has
+ * heard from every shard. The cursor remains usable, and the returned events have their own tokens.
  */
 function positionAfter({ documents, resumeToken }: RawBatch): StreamBatch['position'] | null {
   if (resumeToken) return { kind: 'token', token: resumeToken, time: clusterTimeOfToken(resumeToken._data) }

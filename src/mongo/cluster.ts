@@ -25,22 +25,25 @@ export type ClusterName = 'cluster0' | 'cluster1'
 
 export interface CommandOptions {
   session?: ClientSession
-  /** Client-side deadline in ms; 0 waits for as long as the server works (index builds), and sets the server no limit either. */
+  /** Client-side deadline in ms. 0 means that neither the client nor the server limits the time (index builds). */
   timeoutMS?: number
-  /** Give the documents of a cursor's batch as bytes. */
+  /** Return the documents of a cursor's batch as bytes. */
   rawBatch?: boolean
-  /** For the lease itself, which must be writable to be renewed. */
+  /** Skip the fence. For the lease itself, which must be writable to be renewed. */
   unfenced?: boolean
 }
 
-/** Data commands that take longer than this are sent again on a fresh connection: a half-open socket never answers. */
+/** A data command that takes longer than this is sent again on a new connection: a half-open socket never answers. */
 const defaultTimeoutMS = 30_000
-/** The server ends a write by itself before the client gives up on it, so that none lives on unobserved. */
+/** The server ends a write before the client gives up on it, so that no write continues unobserved. */
 const writeLimitMS = 25_000
-/** Longer than any write lives, but those without a limit, which name what they change by its UUID, and change it as it is to be. */
-const settleLimitMS = 28_000
+/**
+ * Longer than any write with a time limit runs. Writes without a limit are safe to outlive it: they name their target
+ * by UUID and are idempotent.
+ */
+const drainLimitMS = 28_000
 
-/** `$clusterTime` as replies carry it, signed by the cluster. */
+/** `$clusterTime` from a reply, signed by the cluster. */
 type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
 
 export interface BothClusters {
@@ -48,32 +51,35 @@ export interface BothClusters {
   destination: Cluster
 }
 
-/** One of the two clusters. Every command goes through `read` or `write`, which know what each must carry. */
+/** One of the two clusters. `read` and `write` add to every command what it must carry. */
 export class Cluster {
   readonly name: ClusterName
   readonly client: MongoClient
-  /** Options of the connection string by which certificates are not verified. */
+  /** Options of the connection string that turn certificate verification off. */
   readonly unverified: readonly string[]
-  /** Clusters without authentication let a command pass user write blocking by this field; others refuse it. */
+  /** Without authentication, this field lets a command bypass user write blocking. Other clusters reject the field. */
   writesCarryBypass = false
-  /** Spoken to through mongos (`readFacts` finds out). */
+  /** The connection goes through mongos. Set by `readFacts`. */
   sharded = false
-  /** Runs a release older than 6.0, whose commands know no `collectionUUID` and whose change streams no `showExpandedEvents`. */
+  /** Runs a release before 6.0: commands have no `collectionUUID` and change streams have no `showExpandedEvents`. */
   before6 = false
-  /** Asked before each write; throws when this instance may no longer write (its lease ran out). */
+  /** Called before each write. Throws when this instance must not write because its lease has expired. */
   fence: () => void = () => {}
-  /** The numbered sessions of the lease that `fence` checks: the server refuses a write that arrives after it was given up. */
+  /**
+   * The numbered sessions of the lease that `fence` checks. The server rejects a write that arrives after it was given
+   * up.
+   */
   sessions: WriteSessions | null = null
-  /** Shown while a write of unknown outcome is waited for. */
+  /** Shows that a write of unknown outcome is being waited for. */
   monitor: RetryMonitor | null = null
-  /** Ends that waiting when the process stops. */
+  /** Ends that wait when the process stops. */
   stopped: AbortSignal | null = null
   #latest: ClusterTime = 0n
   #clock: ServerClock | null = null
   #writes = 0
   readonly #appName: string
   readonly #uri: string
-  /** Servers of the cluster that the driver has found, as host:port. */
+  /** The servers of the cluster that the driver has discovered, as host:port. */
   readonly #servers = new Set<string>()
 
   constructor(name: ClusterName, uri: string, appName: string) {
@@ -95,13 +101,16 @@ export class Cluster {
     this.client.on('serverClosed', ({ address }) => this.#servers.delete(address))
   }
 
-  /** As host:port, or the path of a socket: those of the connection string, and those that the driver has found. */
+  /** The hosts of the connection string and those that the driver has discovered, as host:port or as a socket path. */
   get hosts(): string[] {
     const named = this.client.options.srvHost ? [] : this.client.options.hosts.map(String)
     return [...new Set([...named, ...this.#servers])]
   }
 
-  /** Asks one shard itself, past the routers, over a connection that is made for it and closed afterwards; `host` as in `config.shards`. */
+  /**
+   * Runs `work` against one shard directly, past the routers, over a connection of its own that is closed afterwards.
+   * @param host as in `config.shards`
+   */
   async onShard<Result>(
     host: string,
     work: (read: (database: string, command: Document) => Promise<Document>) => Promise<Result>,
@@ -126,7 +135,7 @@ export class Cluster {
     return this.client.options.tls
   }
 
-  /** The newest operation time any reply of this cluster carried. */
+  /** The newest operation time in any reply of this cluster. */
   get latest(): ClusterTime {
     return this.#latest
   }
@@ -136,8 +145,8 @@ export class Cluster {
   }
 
   /**
-   * Writes with majority acknowledgement. A reply whose write concern was not met is no answer: the driver throws it, and it
-   * passes (a batch with a duplicate key *and* a write concern error is not done either).
+   * Writes with majority acknowledgement. The driver throws when the write concern is not met, and that error counts as
+   * transient: even a batch with both a duplicate key and a write concern error is not complete.
    */
   async write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
     if (options.unfenced) return await this.#send(database, command, options)
@@ -159,9 +168,9 @@ export class Cluster {
   }
 
   /**
-   * Sends the command as a transaction of its own. Null when the server has aborted it, so that none of its statements took effect:
-   * capped collections take no transactions, one statement that fails aborts all, and a lock is waited for 5 ms at most
-   * (`maxTransactionLockRequestTimeoutMillis`).
+   * Sends the command as a transaction of its own. Returns null when the server has aborted it, so that none of its
+   * statements took effect. The server aborts transactions on capped collections, when one statement fails, and when a
+   * lock is not free within 5 ms (`maxTransactionLockRequestTimeoutMillis`).
    * https://www.mongodb.com/docs/manual/core/transactions-production-consideration/
    */
   async #transact(
@@ -184,7 +193,7 @@ export class Cluster {
     }
   }
 
-  /** @param fields what the command carries as a numbered write */
+  /** @param fields the fields that make the command a numbered write */
   async #send(
     database: string,
     command: Document,
@@ -195,7 +204,7 @@ export class Cluster {
     this.#writes += 1
     const comment = `${this.#appName}:${this.#writes}`
     let isSent = false
-    // The lease may be lost between the call and the moment the message is written.
+    // The lease may be lost between this call and the moment at which the message is written.
     const check = (): void => {
       this.fence()
       isSent = true
@@ -204,7 +213,7 @@ export class Cluster {
       ...command,
       ...fields,
       comment: options.unfenced ? comment : new CheckedText(comment, check),
-      // A transaction has the write concern of its commit.
+      // The commit carries the write concern of a transaction.
       ...(fields['startTransaction'] ? {} : { writeConcern: { w: 'majority' } }),
       ...(options.timeoutMS === 0 ? {} : { maxTimeMS: writeLimitMS }),
       ...(this.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
@@ -217,19 +226,19 @@ export class Cluster {
     })
     const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
     if (!options.unfenced && errors.some((error) => mayStillRun(error.code, this.sharded))) await drained()
-    const passing = errors.find((error) => isTransientCode(error.code))
-    if (!passing) return reply
+    const transient = errors.find((error) => isTransientCode(error.code))
+    if (!transient) return reply
     throw this.#named(
-      new TransientReplyError(`a statement met a passing error: ${passing.errmsg}`, passing.code),
+      new TransientReplyError(`a statement failed with a transient error: ${transient.errmsg}`, transient.code),
       database,
       command,
     )
   }
 
   /**
-   * The outcome of a write is unknown: the server may still run it or receive it later, so that it could come after its own retry.
-   * Resolves when no operation with this comment runs on the server, or when its time limit has passed, and when the server refuses
-   * the number of the write.
+   * Waits out a write of unknown outcome. The server may still run it or receive it later, so it could take effect
+   * after its own retry. Resolves when no operation with this comment runs on the server or its time limit has passed,
+   * and the server rejects the number of the write.
    */
   async #drained(comment: string, numbered: NumberedWrite | null): Promise<void> {
     const key = Symbol(comment)
@@ -243,27 +252,28 @@ export class Cluster {
   }
 
   /**
-   * Resolves when no server works on an operation that matches, but at the latest when any has ended by its time limit. That is waited
-   * for where this user may not look, and where a router does not answer: what it holds back is not seen anywhere else.
+   * Resolves when no server runs a matching operation, or when the time limit of every such operation has passed. The
+   * time limit decides where this user lacks the privilege to list operations and while a router does not answer: no
+   * other server shows the operations that a router holds.
    */
   async idle(match: Document): Promise<void> {
-    // A router hands a write on until its limit; then the limit of the shard begins.
-    const until = performance.now() + settleLimitMS + (this.sharded ? writeLimitMS : 0)
-    let mayLook = true
+    // A router forwards a write until its own limit; then the limit of the shard begins.
+    const until = performance.now() + drainLimitMS + (this.sharded ? writeLimitMS : 0)
+    let mayList = true
     while (performance.now() < until && !this.stopped?.aborted) {
       try {
-        if (mayLook && !(await this.#isAtWork(match))) return
+        if (mayList && !(await this.#isAtWork(match))) return
       } catch (error) {
-        mayLook = isTransient(error)
+        mayList = isTransient(error)
       }
       await sleep(50)
     }
   }
 
-  /** The routers first: what none of them has under way, none will hand on to a shard. */
+  /** Asks the routers first: a write that no router holds can no longer reach a shard through one. */
   async #isAtWork(match: Document): Promise<boolean> {
     const isShown = async (scope: Document, session: ClientSession): Promise<boolean> => {
-      // Of all users: a predecessor may have had another one.
+      // Operations of all users: a predecessor may have connected as a different user.
       const pipeline = [
         { $currentOp: { allUsers: true, ...scope } },
         { $match: { active: true, ...match } },
@@ -295,9 +305,10 @@ export class Cluster {
   }
 
   /**
-   * Passes on the newest time that any server of the cluster has told. A read after a time that a server has not heard of is refused
-   * (InvalidOptions), and this time may have come by way of another router, or of the former primary. The driver (7.8,
-   * `prepareCommand`) sends the session's time if that is later than the connection's own, and neither where the connection is new.
+   * Sends the newest `$clusterTime` of any server of this cluster along. A server rejects a read after a time that it
+   * has not observed (InvalidOptions), and the time may come from another router or from the former primary. The driver
+   * (7.8, `prepareCommand`) sends the session's time only if it is later than the connection's, and sends neither on a
+   * new connection.
    */
   async #inSession(
     session: ClientSession,
@@ -306,11 +317,11 @@ export class Cluster {
     options: CommandOptions,
   ): Promise<Document> {
     if (this.#clock) session.advanceClusterTime(this.#clock)
-    const told = this.#clock ? { ...command, $clusterTime: this.#clock } : command
-    const reply = await this.client.db(database).command(told, {
+    const sent = this.#clock ? { ...command, $clusterTime: this.#clock } : command
+    const reply = await this.client.db(database).command(sent, {
       session,
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
-      // The driver's own timeoutMS does nothing in 7.8; an aborted command closes its connection.
+      // The driver's own timeoutMS has no effect in 7.8. An aborted command closes its connection.
       ...(options.timeoutMS === 0 ? {} : { signal: AbortSignal.timeout(options.timeoutMS ?? defaultTimeoutMS) }),
       promoteLongs: true,
       bsonRegExp: true,
@@ -322,7 +333,7 @@ export class Cluster {
     return reply
   }
 
-  /** The error, which knows from here on by which command of which cluster it was met. */
+  /** Adds to the error which command of which cluster caused it. */
   #named(error: unknown, database: string, command: Document): unknown {
     addCircumstances(error, { cluster: this.name, ...nameOf(database, command) })
     return error
@@ -343,7 +354,7 @@ function nameOf(database: string, command: Document): { command: string; namespa
   return { command: name, namespace: typeof collection === 'string' ? namespace(database, collection) : database }
 }
 
-/** When the server answered, in the cluster's own time. */
+/** The operation time of the reply, in the cluster's own time. */
 export function operationTimeOf(reply: Document): ClusterTime | null {
   const operationTime = reply['operationTime'] as Timestamp | undefined
   return operationTime ? fromTimestamp(operationTime) : null
@@ -358,8 +369,8 @@ export function toTimestamp(time: ClusterTime): Timestamp {
 }
 
 /**
- * A server-side cursor read as raw batches. It lives in a session of its own, as the server demands for getMore, and stays with the
- * router that opened it, for the others do not know it.
+ * A server-side cursor that returns raw batches. It has its own session, as getMore requires, and stays with the router
+ * that opened it: other routers do not know the cursor.
  */
 export class RawCursor {
   readonly #cluster: Cluster
@@ -367,7 +378,7 @@ export class RawCursor {
   readonly #session: ClientSession
   #id: Long | null
   #collection: string
-  /** The first batch, until it is taken. */
+  /** The first batch, until the caller takes it. */
   #first: RawBatch | null
 
   private constructor(cluster: Cluster, database: string, session: ClientSession, reply: Document) {
@@ -395,7 +406,7 @@ export class RawCursor {
     }
   }
 
-  /** All documents of a cursor that ends, as bytes. */
+  /** Reads a finite cursor to its end and returns all documents as bytes. */
   static async readAll(cluster: Cluster, database: string, command: Document): Promise<Buffer[]> {
     const cursor = await RawCursor.open(cluster, database, command)
     try {
@@ -407,7 +418,7 @@ export class RawCursor {
     }
   }
 
-  /** The next batch (possibly empty for an awaiting cursor), or null when the cursor is exhausted. */
+  /** The next batch, or null when the cursor is exhausted. A batch of an awaiting cursor may be empty. */
   async next(options: { batchSize?: number; awaitMS?: number; timeoutMS?: number } = {}): Promise<RawBatch | null> {
     if (this.#first) {
       const batch = this.#first
@@ -446,7 +457,7 @@ export class RawCursor {
 
 export interface RawBatch {
   documents: Buffer[]
-  /** Change streams only: resumes right after this batch. */
+  /** For change streams: a stream that resumes here continues right after this batch. */
   resumeToken: { _data: string } | null
 }
 

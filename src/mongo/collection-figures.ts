@@ -7,7 +7,7 @@ import { readFields } from '../domain/raw-bson.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
 import { bytesOf } from './stored-documents.ts'
 
-/** One collection, as what is stored of it adds up. */
+/** The figures of one collection, aggregated from stored documents. */
 export interface StoredFigures {
   namespace: string
   copied: boolean
@@ -16,7 +16,9 @@ export interface StoredFigures {
   totalBytes: number
   copiedBytes: number
   copiedDocuments: number
-  /** Of `_id`, as the copy cut them; a collection that it never saw is one range. */
+  /**
+   * The ranges of `_id` into which the copy split the collection. A collection that the copy never read is one range.
+   */
   ranges: number
   hashedRanges: number
   hashedDocuments: number
@@ -24,12 +26,12 @@ export interface StoredFigures {
   refusedIndexes: string[]
 }
 
-/** Whoever looks on must not keep the destination busy for long; ms. */
+/** Time limit in ms: a progress query must not keep the destination busy for long. */
 const limitMS = 5_000
 
 /**
- * Copy and verification by collection, added up on the destination from what all instances store there anyway: one aggregation,
- * however many collections there are. Nothing is tried again, and only the rows of one page leave the server.
+ * Copy and verification progress by collection, computed on the destination from what all instances store there anyway.
+ * One aggregation serves any number of collections. Nothing is retried, and only the rows of one page leave the server.
  */
 export class CollectionFigures {
   readonly #cluster: Cluster
@@ -38,8 +40,8 @@ export class CollectionFigures {
   }
 
   /**
-   * Those named in `foremost` first, then those with the most left, then by name.
-   * @param verified what is left to compare counts as well
+   * Collections of `foremost` come first, then those with the most work left, then by name.
+   * @param verified whether work that is left to verify counts as well
    */
   async read(page: CollectionsPage, verified: boolean, foremost: readonly string[]): Promise<StoredFigures[]> {
     const command = {
@@ -53,9 +55,9 @@ export class CollectionFigures {
     return rows.map((bytes) => figuresOf(BSON.deserialize(bytes)))
   }
 
-  /** How many differences the last verdict lists of each collection, by namespace. */
+  /** The number of differences that the last verdict lists for each collection, by namespace. */
   async mismatches(): Promise<Map<string, number>> {
-    // One batch: there are a thousand at most.
+    // One batch holds them all: there are at most a thousand.
     const command = { find: 'mismatches', projection: { mismatch: 1 }, batchSize: 2 * listedMax, singleBatch: true }
     const majority = { ...command, readConcern: { level: 'majority' }, maxTimeMS: limitMS }
     const reply = await this.#cluster.read(metadataDatabase, majority)
@@ -67,9 +69,9 @@ export class CollectionFigures {
     return counts
   }
 
-  /** How many collections there are. */
+  /** The number of collections. */
   async count(): Promise<number> {
-    // From the collection's own statistics: it costs the same for ten thousand.
+    // `count` uses the collection's metadata, so its cost does not depend on the number of documents.
     const reply = await this.#cluster.read(metadataDatabase, { count: 'collections', maxTimeMS: limitMS })
     return Number(reply['n'])
   }
@@ -102,7 +104,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
         ...Object.fromEntries(summed.map((name) => [name, { $sum: `$${name}` }])),
       },
     },
-    // Of a collection that was dropped, something may still stand.
+    // Segments or ranges of a dropped collection may still exist.
     { $match: { database: { $type: 'string' } } },
     { $set: { totalBytes: copied, namespace: { $concat: ['$database', '.', '$name'] } } },
     {
@@ -119,7 +121,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
     { $sort: { foremost: -1, left: -1, namespace: 1 } },
     { $skip: after },
     { $limit: limit },
-    // Last, so that the definitions of those alone are read.
+    // This lookup comes last, so that only the definitions of one page are read.
     { $lookup: { from: 'collections', localField: '_id', foreignField: '_id', as: 'definition' } },
   ]
 }
@@ -127,7 +129,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
 function figuresOf(row: Document): StoredFigures {
   const definition = (row['definition'] as Document[])[0] ?? {}
   const copied = row['state'] === 'copied'
-  const cut = Number(row['ranges'])
+  const ranges = Number(row['ranges'])
   const [estimatedDocuments, totalBytes] = [Number(row['estimatedDocuments'] ?? 0), Number(row['totalBytes'])]
   return {
     namespace: namespace(row['database'] as string, row['name'] as string),
@@ -136,9 +138,9 @@ function figuresOf(row: Document): StoredFigures {
     estimatedDocuments,
     totalBytes,
     copiedBytes: copied ? totalBytes : Number(row['copiedBytes']),
-    // After a reversal nothing tells any more by which ranges it came.
-    copiedDocuments: copied && cut === 0 ? estimatedDocuments : Number(row['copiedDocuments']),
-    ranges: Math.max(1, cut),
+    // After a reversal the ranges of the original copy are no longer known.
+    copiedDocuments: copied && ranges === 0 ? estimatedDocuments : Number(row['copiedDocuments']),
+    ranges: Math.max(1, ranges),
     hashedRanges: Number(row['hashedRanges']),
     hashedDocuments: Number(row['hashedDocuments']),
     indexes: ((definition['indexes'] ?? []) as Binary[]).map((index) => readFields(bytesOf(index))),

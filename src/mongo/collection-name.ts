@@ -10,7 +10,10 @@ export interface SourceCollection {
   uuid: string
 }
 
-/** Releases before 6.0 say of a UUID that it stands for nothing, or not for this name; never where it is now. */
+/**
+ * Before 6.0, servers report only that a UUID does not exist or does not belong to this name, never its current name.
+ * Such an error becomes a GoneError.
+ */
 export async function unlessGone<T>(cluster: Cluster, work: Promise<T>): Promise<T> {
   return await work.catch((error) => {
     if (cluster.before6 && codeOf(error) === code.namespaceNotFound) throw new GoneError(error)
@@ -26,7 +29,7 @@ class GoneError extends Error {
 }
 
 /**
- * What a CollectionUUIDMismatch says: the collection's present name in the same database, or null when it is gone
+ * The result of a CollectionUUIDMismatch: the collection's current name in the same database, or null when it is gone
  * (dropped, or renamed into another database, which gives it a new UUID). Undefined for any other error.
  */
 export function renamedTo(error: unknown): string | null | undefined {
@@ -37,8 +40,9 @@ export function renamedTo(error: unknown): string | null | undefined {
 }
 
 /**
- * Runs a command on a collection of the destination, which it names by UUID as well, under the collection's present name, as the
- * server corrects it (CollectionUUIDMismatch). One that is gone needs nothing.
+ * Runs a command that identifies a collection of the destination by UUID and name. If the name is outdated, runs it
+ * again with the current name that the server reports (CollectionUUIDMismatch). Does nothing if the collection no
+ * longer exists.
  */
 export async function underPresentName(
   entry: Pick<CatalogueEntry, 'name'>,

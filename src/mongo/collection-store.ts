@@ -9,17 +9,17 @@ import { bytesOf, notOfLater, type StoredDocuments } from './stored-documents.ts
 import type { TombstoneStore } from './tombstone-store.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
-/** Collections ended at a time. */
+/** The largest number of collections whose copies are ended in one batch. */
 const endsMax = 500
 
 interface EndedCopy {
   uuid: string
-  /** With the epoch of their ownership. */
+  /** Each partition with the epoch of its ownership. */
   partitions: ReadonlyMap<number, number>
   partitionCount: number
 }
 
-/** The catalogue as it is stored: definitions by the coordinator, how far the copy is by whoever ends it. */
+/** The stored catalog. The coordinator writes the definitions; the instance that ends a copy writes its progress. */
 export class CollectionStore {
   readonly #stored: StoredDocuments
   readonly #others: { segments: SegmentStore; tombstones: TombstoneStore }
@@ -27,17 +27,17 @@ export class CollectionStore {
   readonly #endCopy = gathered(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
 
   /**
-   * @param others what belongs to a collection and goes with it
-   * @param tenure the coordinator's: what a later one has written, an earlier one does not overwrite
+   * @param others the stores of what is removed together with a collection
+   * @param term the coordinator's: an earlier term cannot overwrite what a later one has written
    */
   constructor(
     stored: StoredDocuments,
     others: { segments: SegmentStore; tombstones: TombstoneStore },
-    tenure: () => number,
+    term: () => number,
   ) {
     this.#stored = stored
     this.#others = others
-    this.#term = tenure
+    this.#term = term
   }
 
   async load(): Promise<CatalogueEntry[]> {
@@ -53,7 +53,7 @@ export class CollectionStore {
         options: readFields(bytesOf(document['options'])),
         indexes: (document['indexes'] as Binary[]).map((index) => readFields(bytesOf(index))),
       },
-      // Neither these nor the estimated documents are in what an earlier version stored.
+      // Earlier versions store neither this field nor the estimated number of documents.
       refusedIndexes: (document['refusedIndexes'] as string[] | undefined) ?? [],
       shardKey: shardKeyOf(document['shardKey']),
       estimatedBytes: document['estimatedBytes'] as number,
@@ -66,16 +66,16 @@ export class CollectionStore {
     }))
   }
 
-  /** Stores what the coordinator knows of collections; how far their copy is, is stored by whoever ends it. */
+  /** Stores the coordinator's view of collections. The instance that ends their copy stores its progress. */
   async save(entries: CatalogueEntry[]): Promise<void> {
-    const tenure = this.#term()
+    const term = this.#term()
     await this.#stored.updateFenced(
       'collections',
       entries.map((entry) => ({
-        q: { _id: toUuid(entry.uuid), tenure: { $lte: tenure } },
+        q: { _id: toUuid(entry.uuid), tenure: { $lte: term } },
         u: {
           $set: {
-            tenure,
+            tenure: term,
             database: entry.database,
             name: entry.name,
             destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
@@ -99,27 +99,27 @@ export class CollectionStore {
   }
 
   /**
-   * Stores that these collections are cut into segments, and nothing else of them: what is known of their definitions may change
-   * meanwhile. Returns the UUIDs of those that are still there, and that no later tenure has seen to.
+   * Stores that these collections are split into segments, and changes nothing else, because their definitions may
+   * change meanwhile. Returns the UUIDs of those that still exist and that no later term has written.
    */
   async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
-    const tenure = this.#term()
+    const term = this.#term()
     await this.#stored.update(
       'collections',
       entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
-        u: { $set: { tenure, planned: true, estimatedBytes, estimatedDocuments } },
+        q: { _id: toUuid(uuid), tenure: { $lte: term } },
+        u: { $set: { tenure: term, planned: true, estimatedBytes, estimatedDocuments } },
       })),
     )
     const projection = { schemaVersion: 1 }
-    const planned = await this.#stored.find('collections', { tenure, planned: true }, { projection })
+    const planned = await this.#stored.find('collections', { tenure: term, planned: true }, { projection })
     const asked = new Set(entries.map(({ uuid }) => uuid))
     return planned.map((document) => fromUuid(document['_id'] as Binary)).filter((uuid) => asked.has(uuid))
   }
 
   /**
-   * UUIDs of collections that are not yet copied by all. One that all partitions have ended is completed first: whoever
-   * ended the last of them died before it could.
+   * UUIDs of collections whose copy has not ended. Completes a collection first if all its partitions have ended: the
+   * instance that ended the last one may have crashed before it could.
    */
   async copying(partitionCount: number): Promise<string[]> {
     const projection = { schemaVersion: 1, endedPartitions: 1 }
@@ -134,8 +134,9 @@ export class CollectionStore {
   }
 
   /**
-   * Before partitions are applied under these epochs, and before it is read which of them have ended the copy of what: from here on
-   * no former owner ends it in their name. What he had recorded would be forgotten with it, and what his successor records.
+   * Called before partitions are applied under these epochs, and before reading which copies they have ended. From then
+   * on no former owner can end a copy for them. Such an end would discard the tombstones of the former owner together
+   * with those of its successor.
    */
   async claimCopies(epochs: ReadonlyMap<number, number>): Promise<void> {
     const $max = Object.fromEntries([...epochs].map(([partition, epoch]) => [epochField(partition), epoch]))
@@ -143,8 +144,9 @@ export class CollectionStore {
   }
 
   /**
-   * These partitions have reconciled what they recorded while the collection was copied. When all have, the collection
-   * is copied, and its bytes are returned; null before. Throws StoppedError where one of them has passed to another owner.
+   * Records that these partitions have reconciled the tombstones that they recorded during the copy of this collection.
+   * Returns the copied bytes once all partitions have done so, and null before. Throws StoppedError when one of the
+   * partitions has moved to another owner.
    * @param partitions each with the epoch of its ownership
    */
   async endCopy(uuid: string, partitions: ReadonlyMap<number, number>, partitionCount: number): Promise<number | null> {
@@ -153,7 +155,7 @@ export class CollectionStore {
     return ended
   }
 
-  /** For all of them at once what takes as long for one. */
+  /** Ends several copies with the round trips that one of them takes. */
   async #endCopies(ends: EndedCopy[]): Promise<(number | null | 'passed')[]> {
     await this.#stored.update(
       'collections',
@@ -197,7 +199,10 @@ export class CollectionStore {
     })
   }
 
-  /** Forgets a collection that is gone on the source, with its segments and tombstones; nothing of it where a later tenure has written it. */
+  /**
+   * Removes a collection that no longer exists on the source, with its segments and tombstones. Removes nothing if a
+   * later term has written it.
+   */
   async remove(uuid: string): Promise<void> {
     const owned = { _id: toUuid(uuid), tenure: { $lte: this.#term() } }
     const projection = { schemaVersion: 1, tenure: 1 }
@@ -209,12 +214,12 @@ export class CollectionStore {
   }
 }
 
-/** Where the epoch is stored under which a partition was last begun while this collection was copied. */
+/** The field with the epoch under which a partition last began while this collection was copied. */
 function epochField(partition: number): string {
   return `epochs.${partition}`
 }
 
-/** Written since sharded clusters can be synced; what was stored before has none. */
+/** Earlier versions, which could not sync sharded clusters, store no shard key. */
 function shardKeyOf(stored: unknown): ShardKey | null {
   return (stored as ShardKey | null | undefined) ?? null
 }

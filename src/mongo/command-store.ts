@@ -8,9 +8,9 @@ import type { Cluster } from './cluster.ts'
 
 const collection = 'commands'
 const schemaVersion = 1
-/** Of a database command, by the client's clock. */
+/** Time limit of a database command, by the client's clock. */
 const timeoutMS = 5_000
-/** What a giver that died has left behind is removed by the next one. */
+/** Commands older than this are removed by the next sender: an instance that crashed may have left them behind. */
 const keepMS = 10 * 60_000
 
 const givenSchema = v.object({
@@ -24,30 +24,31 @@ const answerSchema = v.variant('success', [
   v.object({ success: v.literal(false), error: v.picklist(refusalNames), errorDescription: v.string() }),
 ])
 
-/** One process that a command is for. */
+/** A process that a command is sent to. */
 export interface Addressee {
   /** mongosyncID. */
   id: string
-  /** Of that process: hexadecimal digits, so it may be the name of a field. */
+  /** Identifies the process. It has hexadecimal digits only, so it can be a field name. */
   incarnation: string
 }
 
-/** A command and, where it is a commit, what that is asked for. */
+/** A command. A commit also has its request. */
 export interface GivenCommand {
   command: PeerCommand
   request?: CommitRequest
 }
 
 export interface CommandRecord {
-  /** Incarnations that have begun to perform it. */
+  /** Incarnations that have begun to execute the command. */
   taken: ReadonlySet<string>
-  /** By incarnation. */
+  /** Answers by incarnation. */
   answers: ReadonlyMap<string, TeamAnswer>
 }
 
 /**
- * Commands passed on to all instances: collection `commands` of the metadata database. Ages are told by the server's
- * clock. Nothing here is fenced: a committed instance has no lease, and is to be reversed.
+ * Commands that are passed on to all instances: collection `commands` of the metadata database. The server's clock
+ * determines their age. Nothing here is fenced: a committed instance has no lease, and has to receive the reverse
+ * command.
  *
  * All methods reject when the cluster does not answer within a few seconds.
  */
@@ -58,19 +59,19 @@ export class CommandStore {
     this.#cluster = destination
   }
 
-  /** @param generation of the sync: instances of another one do not see the command */
+  /** @param generation of the sync: instances of another generation ignore the command */
   async give(id: string, given: GivenCommand, generation: number, to: readonly Addressee[]): Promise<void> {
     const expired = { $expr: { $gt: [ageMS, keepMS] } }
     await this.#write({ delete: collection, deletes: [{ q: expired, limit: 0 }] })
     const fields = { _id: id, schemaVersion, ...given, generation, to, closed: false, taken: {}, answers: {} }
-    // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
+    // $literal: a pipeline would read a text that begins with `$` as a field path.
     const u = [{ $replaceWith: { $literal: fields } }, { $set: { givenAt: '$$NOW' } }]
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
   /**
-   * Those for this process that it has not taken, the oldest first. `given` is null where the record names no command that this
-   * release knows: anybody who may write here can have stored it.
+   * The commands for this process that it has not taken, oldest first. `given` is null when this release does not know
+   * the stored command: anyone who may write to this collection can have stored it.
    */
   async waiting(incarnation: string, generation: number): Promise<{ id: string; given: GivenCommand | null }[]> {
     const filter = {
@@ -88,8 +89,8 @@ export class CommandStore {
   }
 
   /**
-   * True for one caller per process, once, and only while the command is open and no older than that. After an error it
-   * may be taken nevertheless: it is not to be performed then.
+   * Returns true to one caller per process, once, and only while the command is open and younger than `withinMS`. When
+   * this rejects, the command may be taken nevertheless, and must not be executed.
    */
   async take(id: string, incarnation: string, withinMS: number): Promise<boolean> {
     const taken = `taken.${incarnation}`
@@ -101,7 +102,7 @@ export class CommandStore {
     await this.#update({ _id: id }, { $set: { [`answers.${incarnation}`]: answer } })
   }
 
-  /** From now on nobody takes it. */
+  /** From now on no process can take the command. */
   async close(id: string): Promise<void> {
     await this.#update({ _id: id }, { $set: { closed: true } })
   }
@@ -120,14 +121,14 @@ export class CommandStore {
     await this.#write({ delete: collection, deletes: [{ q: { _id: id }, limit: 1 }] })
   }
 
-  /** Commands are few: all come in one batch. */
+  /** Commands are few, so one batch holds all of them. */
   async #find(filter: Document, extra: Document): Promise<Document[]> {
     const command = { find: collection, filter, ...extra, singleBatch: true, readConcern: { level: 'majority' } }
     const reply = await this.#cluster.read(metadataDatabase, command, { timeoutMS })
     return reply['cursor'].firstBatch as Document[]
   }
 
-  /** How many documents were changed. */
+  /** Returns the number of changed documents. */
   async #update(q: Document, u: Document): Promise<number> {
     return (await this.#write({ update: collection, updates: [{ q, u }] }))['nModified'] as number
   }

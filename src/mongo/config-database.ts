@@ -7,7 +7,7 @@ export async function listShards(cluster: Cluster): Promise<string[]> {
   return found.map((bytes) => stringOf(fieldNamed(readFields(bytes), '_id')) ?? '').sort()
 }
 
-/** The documents of a collection of the config database, as raw bytes, majority-committed. */
+/** Reads the documents of a collection of the config database with read concern majority, as raw bytes. */
 export function readConfig(cluster: Cluster, collection: string, filter: Document): Promise<Buffer[]> {
   return RawCursor.readAll(cluster, 'config', { find: collection, filter, readConcern: { level: 'majority' } })
 }

@@ -2,22 +2,22 @@ import type { Document } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 
 /**
- * Shares of WiredTiger's cache. At `eviction_dirty_trigger` (20 %) and `eviction_trigger` (95 %) of it the server makes the threads
- * that serve applications evict pages themselves, and every operation on it becomes slow (WiredTiger's eviction tuning guide).
+ * Shares of WiredTiger's cache. Above `eviction_dirty_trigger` (20 %) and `eviction_trigger` (95 %), the server makes
+ * application threads evict pages, and every operation becomes slow (WiredTiger's eviction tuning guide).
  */
 const dirtyShareMax = 0.2
 const usedShareMax = 0.96
 
 /**
- * Why the member that takes the writes cannot keep up, in words; null when it can, or does not say: mongos has no storage
- * engine, and without the privilege `serverStatus` only the time its writes take tells.
+ * Why the primary cannot keep up, as text for people. Null when it can, or when it is unknown: mongos has no storage
+ * engine, and the user may lack the privilege `serverStatus`. Then only the duration of writes shows the load.
  */
-export async function sufferingOf(destination: Cluster): Promise<string | null> {
+export async function pressureOn(destination: Cluster): Promise<string | null> {
   if (destination.sharded) return null
-  return describeSuffering(await destination.read('admin', { ...onlyWhatIsRead }, { timeoutMS: 5_000 }))
+  return describePressure(await destination.read('admin', { ...onlyWhatIsRead }, { timeoutMS: 5_000 }))
 }
 
-/** All sections come unless they are declined; most of these cost more than what is read here. */
+/** serverStatus returns all sections that are not excluded, and most of them cost more than the sections read here. */
 const onlyWhatIsRead = {
   serverStatus: 1,
   asserts: 0,
@@ -34,7 +34,7 @@ const onlyWhatIsRead = {
   transactions: 0,
 }
 
-export function describeSuffering(status: Document): string | null {
+export function describePressure(status: Document): string | null {
   if (status['flowControl']?.isLagged === true)
     return 'flow control of the destination holds writes back: its secondaries lag'
   const cache = (status['wiredTiger']?.cache ?? {}) as Record<string, number>

@@ -9,7 +9,7 @@ import {
 } from 'mongodb'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 
-/** The only reader of server error codes (src/mongo/base/error_codes.yml in the server's source). */
+/** The server's error codes by name (src/mongo/base/error_codes.yml in its source). */
 export const code = {
   hostUnreachable: 6,
   unauthorized: 13,
@@ -47,7 +47,8 @@ export const code = {
 
 /**
  * Codes after which the same command may be sent again: elections, shutdowns, lock and time limits, killed cursors,
- * conflicts, a full disk. After the driver specification's retryable codes, widened by what a long-running sync meets.
+ * conflicts, a full disk. Based on the retryable codes of the driver specification, and extended by codes that a
+ * long-running sync encounters.
  */
 const transient = new Set<number>([
   6, // HostUnreachable
@@ -111,9 +112,12 @@ export function codeOf(error: unknown): number | undefined {
   return error instanceof MongoServerError && typeof error.code === 'number' ? error.code : undefined
 }
 
-/** A reply that is no answer: the write concern was not met, or a statement met a transient error. Send it again. */
+/**
+ * A reply that does not confirm the command: the write concern was not met, or a statement failed with a transient
+ * error. The command is sent again.
+ */
 export class TransientReplyError extends Error {
-  /** Of the statement that met it. */
+  /** The code of the failed statement. */
   readonly code: number | undefined
   constructor(message: string, code?: number) {
     super(message)
@@ -122,7 +126,7 @@ export class TransientReplyError extends Error {
   }
 }
 
-/** The server's time limit ended the command, or one of its statements: fewer of them may pass. */
+/** The server's time limit ended the command or one of its statements. A command with fewer statements may succeed. */
 export function ranOutOfTime(error: unknown): boolean {
   return (error instanceof TransientReplyError ? error.code : codeOf(error)) === code.maxTimeMSExpired
 }
@@ -132,8 +136,8 @@ export function isTransientCode(value: number): boolean {
 }
 
 /**
- * Codes by which one server reports that it lost or gave up another one that was at work for it. A router answers so, for the
- * whole command or for single statements, while the shard may go on with the write.
+ * Codes with which a server reports that it lost, or gave up on, another server that was working for it. A router
+ * returns them for a whole command or for single statements while the shard may continue with the write.
  */
 const lostAnotherServer = new Set<number>([
   code.hostUnreachable,
@@ -152,14 +156,18 @@ const lostAnotherServer = new Set<number>([
 ])
 
 /**
- * Whether a write that was answered with this passing code may still be under way.
- * @param sharded the answer is a router's, whose own time limits and interruptions do not end what the shards do either
+ * Whether a write that failed with this transient code may still be in progress.
+ * @param sharded the answer comes from a router, whose own time limits and interruptions do not end the work of the
+ * shards either
  */
 export function mayStillRun(value: number, sharded: boolean): boolean {
   return isTransientCode(value) && (sharded || lostAnotherServer.has(value))
 }
 
-/** Whether a write that ended in this error may still be under way: nobody answered, or whoever did has lost the one that is at it. */
+/**
+ * Whether a write that ended with this error may still be in progress: no server answered, or the server that answered
+ * has lost the one that runs the write.
+ */
 export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
   const answered = codeOf(error)
   if (answered === undefined) return isTransient(error)
@@ -168,19 +176,22 @@ export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
   return codes.some((value) => mayStillRun(value, sharded))
 }
 
-/** Whether the server has answered a command of a transaction with an error that aborts it and is not an unmet write concern. */
+/**
+ * Whether the server answered a command of a transaction with an error that aborts it. An unmet write concern does not
+ * abort it.
+ */
 export function hasAborted(error: unknown, sharded: boolean): boolean {
   if (error instanceof TransientReplyError) return error.code !== undefined && error.code !== code.transactionTooOld
   return codeOf(error) !== undefined && !(error instanceof MongoWriteConcernError) && !mayBeUnderWay(error, sharded)
 }
 
-/** True when sending the same (idempotent) command again may succeed without anybody acting. */
+/** True when sending the same idempotent command again may succeed without an operator's action. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof TransientReplyError || error instanceof MongoWriteConcernError) return true
   if (error instanceof MongoTopologyClosedError) return true // until the next connect()
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
-  if (error instanceof DOMException && error.name === 'TimeoutError') return true // a deadline of ours, as the driver may pass it on
+  if (error instanceof DOMException && error.name === 'TimeoutError') return true // our own deadline, passed on by the driver
   if (error instanceof MongoError && poolErrors.has(error.name)) return true
   if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true
   const value = codeOf(error)
@@ -188,20 +199,23 @@ export function isTransient(error: unknown): boolean {
 }
 
 /**
- * A read after a time that this server has not heard of yet. It hears of it from the other servers, and from `$clusterTime` of the
- * commands that follow (src/mongo/db/read_concern_mongod.cpp in the server's source).
+ * A read after a time that this server has not observed yet. It learns the time from other servers and from
+ * `$clusterTime` of later commands (src/mongo/db/read_concern_mongod.cpp in the server's source).
  */
 function isAheadOfServer(error: unknown, value: number): boolean {
   return value === code.invalidOptions && /must not be greater than the current clusterTime/.test(String(error))
 }
 
-/** The driver lets some errors of Node's sockets through as they are: a write into a connection the peer has ended. */
+/**
+ * The driver passes some errors of Node's sockets on unchanged, such as a write to a connection that the peer has
+ * closed.
+ */
 function isSocketError(error: unknown): boolean {
   const name = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined
   return typeof name === 'string' && socketErrors.has(name)
 }
 
-/** The driver does not export their classes: no connection was had in time, or the pool or the server went with its description. */
+/** The driver does not export these classes: no connection was free in time, or the pool or the server was closed. */
 const poolErrors = new Set(['MongoWaitQueueTimeoutError', 'MongoPoolClosedError', 'MongoServerClosedError'])
 
 const socketErrors = new Set([
@@ -220,7 +234,9 @@ const socketErrors = new Set([
   'ERR_SOCKET_CLOSED',
 ])
 
-/** Turns an error that cannot be retried into the named failure the operator sees. Others pass unchanged. */
+/**
+ * Turns an error that cannot be retried into the named failure that the operator sees. Returns other errors unchanged.
+ */
 export function toFatal(what: string, error: unknown): unknown {
   if (error instanceof FatalError || error instanceof StoppedError) return error
   const message = error instanceof Error ? error.message : String(error)
@@ -234,8 +250,8 @@ export function toFatal(what: string, error: unknown): unknown {
     case code.authenticationFailed:
       return new FatalError(
         'AuthenticationFailed',
-        `${what}: the cluster refuses the user name or password of its connection string (${message}). Mend the string, or the ` +
-          'user on the cluster, then start this process again.',
+        `${what}: the cluster refuses the user name or password of its connection string (${message}). ` +
+          'Fix the string, or the user on the cluster, then start this process again.',
         { cause: error },
       )
     case code.changeStreamHistoryLost:
@@ -246,7 +262,7 @@ export function toFatal(what: string, error: unknown): unknown {
   }
 }
 
-/** The oplog is a capped collection: a reader that it overtook has lost its place. */
+/** The oplog is a capped collection. A reader that it has overtaken cannot continue. */
 export function historyLost(error: unknown): FatalError {
   return new FatalError(
     'OplogWindowLost',

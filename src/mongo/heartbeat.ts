@@ -1,10 +1,13 @@
 import type { Cluster } from './cluster.ts'
 import { appendOplogNote } from './oplog-note.ts'
 
-/** How often a no-op is written to the source, so that a quiet cluster's position moves on and never leaves the oplog. */
-const beatMS = 10_000
+/**
+ * Interval of the no-ops on the source. They advance the position of an idle cluster, so that it never leaves the
+ * oplog.
+ */
+const intervalMS = 10_000
 
-/** Periodic no-op writes on the source while a sync runs, as mongosync makes them. */
+/** Writes periodic no-ops to the source while a sync runs, as mongosync does. */
 export class Heartbeat {
   readonly #cluster: Cluster
   #timer: NodeJS.Timeout | null = null
@@ -15,9 +18,9 @@ export class Heartbeat {
 
   start(): void {
     this.#timer ??= setInterval(() => {
-      // A beat that fails is made up for by the next; the stream itself reports an unreachable source.
+      // The next no-op replaces one that fails. The stream itself reports an unreachable source.
       appendOplogNote(this.#cluster, 'heartbeat').catch(() => {})
-    }, beatMS)
+    }, intervalMS)
   }
 
   stop(): void {

@@ -1,22 +1,23 @@
 import { readFileSync, readlinkSync } from 'node:fs'
 
-/** What tells one process from every other that has ever run, as far as its own kernel can tell. */
+/** Distinguishes a process from every other process that ran at any time, as far as its own kernel can tell. */
 export interface ProcessIdentity {
-  /** Of the running kernel: random, new with each boot. */
+  /** Identifies the boot of the kernel: a random value that changes with each boot. */
   bootID: string
-  /** Pid namespace in which `pid` is a process. Containers of one host have one each, and in most of them the pid is 1. */
+  /** The pid namespace of `pid`. Each container of a host has its own, and in most of them the process has pid 1. */
   pidNamespace: string
   pid: number
-  /** When the process started, in clock ticks after boot: a pid is given again, but not at the same tick. */
+  /** Start time of the process in clock ticks after boot. A pid is reused, but not at the same tick. */
   startedAt: string
 }
 
 /**
- * What the kernel tells about processes (proc(5), pid_namespaces(7)). Other systems than Linux tell none of it: there nothing is
- * ever proven, and a successor waits until the lease has expired. An object, so that a simulation can stand in the kernel's place.
+ * What the kernel reports about processes (proc(5), pid_namespaces(7)). Only Linux reports it. On other systems no
+ * process is ever proven to have ended, and a successor waits until the lease has expired. This is an object, so that a
+ * simulation can replace the kernel.
  */
 export const hostProcess = {
-  /** This process; null where the system does not tell. */
+  /** The identity of this process. Null where the system does not report it. */
   identity(): ProcessIdentity | null {
     const bootID = contentOf('/proc/sys/kernel/random/boot_id')
     const pidNamespace = namespaceOf('self')
@@ -26,15 +27,15 @@ export const hostProcess = {
   },
 
   /**
-   * True when that process has ended for certain. Only who sees the same pids may judge: the same boot of a kernel, and the same pid
-   * namespace, which is gone with its last process.
+   * True when the other process has certainly ended. A process can judge this only if it sees the same pids: it has the
+   * same boot of the kernel and the same pid namespace, which disappears with its last process.
    */
   hasEnded(other: ProcessIdentity): boolean {
     const own = this.identity()
     if (own?.bootID !== other.bootID || own.pidNamespace !== other.pidNamespace) return false
     const startedAt = startOf(String(other.pid))
     if (startedAt !== null) return startedAt !== other.startedAt
-    // /proc may hide the processes of other users (hidepid); this does not.
+    // /proc may hide the processes of other users (hidepid). This signal does not depend on it.
     try {
       process.kill(other.pid, 0)
       return false
@@ -60,7 +61,9 @@ function namespaceOf(pid: string): string | null {
   }
 }
 
-/** Field 22 of `stat`. The second is the name of the executable in parentheses, which may itself hold spaces and parentheses. */
+/**
+ * Field 22 of `stat`. Field 2 is the name of the executable in parentheses, which may contain spaces and parentheses.
+ */
 function startOf(pid: string): string | null {
   const stat = contentOf(`/proc/${pid}/stat`)
   return stat?.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null

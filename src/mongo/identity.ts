@@ -5,26 +5,31 @@ import { code, codeOf } from './errors.ts'
 
 export interface ClusterFacts {
   topology: 'replicaSet' | 'sharded' | 'standalone'
-  /** Stays the same when hosts are renamed or moved; another cluster on the same address has another. Empty when the user may not ask. */
+  /**
+   * Does not change when hosts are renamed or moved. A different cluster at the same address has a different one. Empty
+   * when the user lacks the privilege to read it.
+   */
   identity: string
-  /** Names of the shards; empty for a replica set. */
+  /** Names of the shards. Empty for a replica set. */
   shards: string[]
   version: string
   major: number
   /** host:port of one member, for directionMapping. */
   address: string
   authenticated: boolean
-  /** What the user may do; empty without authentication. */
+  /** Privileges of the user. Empty without authentication. */
   privileges: Privilege[]
 }
 
-/** As connectionStatus tells it (https://www.mongodb.com/docs/manual/reference/resource-document/). */
+/**
+ * A privilege as in the reply of connectionStatus (https://www.mongodb.com/docs/manual/reference/resource-document/).
+ */
 export interface Privilege {
   resource: { db?: string; collection?: string; cluster?: boolean; anyResource?: boolean }
   actions: string[]
 }
 
-/** Learns what is behind a connection string, and tells the cluster whether it is spoken to through mongos. */
+/** Reads what is behind a connection string. Also sets `cluster.sharded` and `cluster.before6`. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const hello = await cluster.read('admin', { hello: 1 })
   const build = await cluster.read('admin', { buildInfo: 1 })
@@ -50,7 +55,7 @@ async function identityOf(cluster: Cluster, topology: ClusterFacts['topology']):
   return topology === 'sharded' ? await clusterId(cluster) : await replicaSetId(cluster)
 }
 
-/** Made when the cluster is, and kept in the config servers' one document of this collection ever since. */
+/** The id is created with the cluster, and the config servers keep it in the only document of this collection. */
 async function clusterId(cluster: Cluster): Promise<string> {
   const reply = await cluster
     .read('config', { find: 'version', limit: 1, readConcern: { level: 'majority' } })

@@ -8,24 +8,29 @@ import { code, TransientReplyError } from './errors.ts'
 import { type HostMoment, hostClocks } from './host-clocks.ts'
 import { hostProcess } from './host-process.ts'
 import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
-import { isProvenDead, predecessorsOf, writesEnded } from './predecessors.ts'
+import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
 const renewMS = 2_500
-/** Writes stop this much before the lease ends, so that one just sent has ended when a successor begins. */
+/** Writes stop this long before the lease expires, so that the last one sent has ended when a successor begins. */
 const marginMS = 2_000
 
-/** Where a store other than the metadata database says who is alive. */
+/** A store other than the metadata database that decides which instances are alive. */
 export interface FailureDetector {
-  /** How long a confirmation counts, ms: a lease is confirmed by looking, and its successor waits this long. */
+  /**
+   * How long a confirmation is valid, in ms. The holder confirms its lease by reading it, and a successor waits this
+   * long.
+   */
   readonly windowMS: number
-  /** The store has heard of this instance lately. */
+  /** Whether the store has received a heartbeat of this instance recently. */
   holds(): boolean
-  /** Whether it has heard of that process lately. Throws TransientReplyError when it does not answer. */
+  /**
+   * Whether it has received a heartbeat of that process recently. Throws TransientReplyError when it does not answer.
+   */
   knows(id: string, incarnation: string): Promise<boolean>
 }
-/** While a belief decides: how often a lease is confirmed, and how much before the window ends writes stop. */
+/** With a failure detector: how often a lease is confirmed, and how long before the end of the window writes stop. */
 const confirmMS = 700
 const confirmMarginMS = 800
 
@@ -37,42 +42,46 @@ export interface LeaseOwner {
 }
 
 /**
- * The right to write to the destination: one holder per lease, each with an epoch of its own that every stored position
- * carries. A process started again under the same kernel proves that its predecessor has ended, and takes over at once; anybody
- * else waits until it has itself seen the lease unrenewed for as long as it lasts.
+ * The right to write to the destination. A lease has one holder. Each term of a lease has its own epoch, which every
+ * stored position carries. A process that was restarted under the same kernel proves that its predecessor has ended,
+ * and takes over at once. Every other process waits until it has observed the lease unrenewed for the whole lease
+ * duration.
  */
 export class Lease {
-  /** What is written under it goes with them. */
+  /** The sessions that carry every write under this lease. */
   readonly sessions: WriteSessions
   readonly #cluster: Cluster
   readonly #name: string
   readonly #owner: LeaseOwner
   readonly #context: RetryContext
-  readonly #belief: FailureDetector | null
+  readonly #detector: FailureDetector | null
   #epoch = 0
   #holder: string | null = null
-  /** Before the request was sent that confirmed the lease last; null when it is not this process's. */
+  /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
   #confirmedAt: HostMoment | null = null
   readonly #watch = new LeaseWatch()
   #timer: NodeJS.Timeout | null = null
   #onLost: ((reason: LeaseLoss) => void) | null = null
   #onTaken: (() => void) | null = null
   #acquiring: Promise<void> | null = null
-  /** Ends an attempt to take the lease that is given up. */
+  /** Ends a pending attempt to take the lease. */
   #attempt = new AbortController()
-  /** Ends with the lease's present life. */
-  #life = new AbortController()
-  #lived: AbortSignal | null = null
+  /** Aborted at the end of the current lease term. */
+  #term = new AbortController()
+  #termSignal: AbortSignal | null = null
 
-  /** @param belief null: the lease's own expiry, which renewing moves on, tells whether its holder is alive */
+  /**
+   * @param detector null means that the expiry of the lease, which each renewal extends, decides whether its holder
+   * is alive
+   */
   constructor(
     destination: Cluster,
     name: string,
     owner: LeaseOwner,
     context: RetryContext,
-    belief: FailureDetector | null = null,
+    detector: FailureDetector | null = null,
   ) {
-    this.#belief = belief
+    this.#detector = detector
     this.#cluster = destination
     this.#name = name
     this.#owner = owner
@@ -89,47 +98,53 @@ export class Lease {
     return this.#epoch
   }
 
-  /** mongosyncID of the holder as last seen; null before anybody is known. */
+  /** mongosyncID of the last observed holder. Null until a holder is known. */
   get holder(): string | null {
     return this.#holder
   }
 
-  /** Who this process is to the others while it holds the lease. */
+  /** Identifies this process to other instances while it holds the lease. */
   get token(): OwnerToken {
     return ownerToken(this.#owner.id, this.#epoch)
   }
 
-  /** Taken, and not known to be lost; whether it may still write now is for `fence` to say. */
+  /** The lease was taken and is not known to be lost. `fence` decides whether the process may write at this moment. */
   get held(): boolean {
     return this.#timer !== null
   }
 
   /**
-   * Aborted when this life of the lease is over (lost, or given back) or the process stops; null without the lease. What is to be stored
-   * by it is not tried for longer, since that fence can never hold again.
+   * Aborted when this lease term ends (lost or given back) or the process stops. Null without the lease. Writes under
+   * this term are not retried after that, because its fence can never pass again.
    */
-  get life(): AbortSignal | null {
-    return this.held ? this.#lived : null
+  get termSignal(): AbortSignal | null {
+    return this.held ? this.#termSignal : null
   }
 
-  /** Throws while this process may not write, also when it was stopped, or its machine suspended, and has just gone on. */
+  /**
+   * Throws while this process must not write. This includes a process that resumes after SIGSTOP or after its machine
+   * was suspended.
+   */
   fence(): void {
     if (this.#confirmedAt === null || hostClocks.longestSince(this.#confirmedAt) > this.#validMS) {
       throw new TransientReplyError('the lease on the destination could not be renewed in time')
     }
   }
 
-  /** Called when the lease is found in other hands, or buried. */
+  /** Called when another process has taken the lease or other instances have fenced this one. */
   set onLost(listener: ((reason: LeaseLoss) => void) | null) {
     this.#onLost = listener
   }
 
-  /** Called when a life of the lease begins. */
+  /** Called when a lease term begins. */
   set onTaken(listener: (() => void) | null) {
     this.#onTaken = listener
   }
 
-  /** Resolves when this process holds the lease; at once when it does. Rejects with StoppedError when it is given back before. */
+  /**
+   * Resolves when this process holds the lease, at once if it already does. Rejects with StoppedError when `release` is
+   * called first.
+   */
   acquire(): Promise<void> {
     if (this.held) return Promise.resolve()
     if (this.#acquiring && this.#attempt.signal.aborted) {
@@ -149,13 +164,13 @@ export class Lease {
       await this.#untilTaken(attempt)
       if (attempt.aborted) throw new StoppedError()
     } catch (error) {
-      // It may have been taken by then.
+      // The lease may have been taken in the meantime.
       if (attempt.aborted && this.#epoch > 0) await this.#giveBack()
       throw error
     }
-    this.#timer ??= setInterval(() => this.#renew(), this.#belief ? confirmMS : renewMS)
-    this.#life = new AbortController()
-    this.#lived = AbortSignal.any([this.#context.signal, this.#life.signal])
+    this.#timer ??= setInterval(() => this.#renew(), this.#detector ? confirmMS : renewMS)
+    this.#term = new AbortController()
+    this.#termSignal = AbortSignal.any([this.#context.signal, this.#term.signal])
     const seconds = (performance.now() - began) / 1_000
     this.#context.journal?.('lease taken', { lease: this.#name, epoch: this.#epoch, seconds })
     this.#onTaken?.()
@@ -171,17 +186,20 @@ export class Lease {
     }
   }
 
-  /** Resolves when no attempt to take it is under way. */
-  async settled(): Promise<void> {
+  /** Resolves when no attempt to take the lease is in progress. */
+  async attemptEnded(): Promise<void> {
     await this.#acquiring?.catch(() => {})
   }
 
-  /** An attempt to take it is given up as well; `settled` tells when that has ended. */
+  /**
+   * Gives the lease back. Also cancels a pending attempt to take it; `attemptEnded` resolves when that attempt has
+   * ended.
+   */
   async release(): Promise<void> {
     this.#attempt.abort()
     if (this.#timer) clearInterval(this.#timer)
     this.#timer = null
-    this.#life.abort()
+    this.#term.abort()
     if (this.#epoch === 0) return
     this.#context.journal?.('lease given back', { lease: this.#name, epoch: this.#epoch })
     await this.#giveBack()
@@ -189,16 +207,14 @@ export class Lease {
 
   async #giveBack(): Promise<void> {
     this.#confirmedAt = null
-    // Given up on while something was under way (its own, or a predecessor's that it still waited for), nobody knows
-    // whether that has ended: then it is for the others to find out.
-    const ended = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
-    const isOver = !this.#context.signal.aborted && !this.sessions.areOpen
-    const settled = isOver ? { settled: ended } : {}
-    const over = { expiresAt: givenUp, ...settled }
+    // If operations of this process or of its predecessor may still be running, the successor has to wait for them.
+    const drained = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
+    const over = { expiresAt: givenUp, ...(areDrained ? { settled: drained } : {}) }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
   }
 
-  /** Whether the instance takes work or only keeps what it has, and whether it is at work at all; shown to the others. */
+  /** Shows the other instances whether this one accepts new work and whether it is working at all. */
   async announce(shown: { takesWork: boolean; atWork: boolean }): Promise<void> {
     if (!this.held) return
     await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: shown })
@@ -209,13 +225,13 @@ export class Lease {
     this.#holder = (held?.['owner'] as string | undefined) ?? null
     const epoch = ((held?.['epoch'] as number | undefined) ?? 0) + 1
     let predecessors = held ? predecessorsOf(held) : []
-    // Those of a former life of this process as well.
+    // Sessions of an earlier lease term of this process have to be closed as well.
     const former = held?.['incarnation'] === this.#owner.incarnation ? [this.#owner.incarnation] : []
     const found = (held?.['sessions'] as LeaseSessions | null | undefined) ?? null
     const sessions = this.#cluster.sharded ? null : sessionsFor(found)
-    // One of them may have looked just before its lease was taken, and believe for so long that it is still its own.
-    let believes = predecessors.length > 0
-    // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
+    // A predecessor may have confirmed its lease just before it was taken, and consider it valid for one more window.
+    let mustWait = predecessors.length > 0
+    // $literal: a pipeline would read a text that begins with `$` as a field path.
     const fields = {
       owner: { $literal: this.#owner.id },
       incarnation: { $literal: this.#owner.incarnation },
@@ -232,52 +248,54 @@ export class Lease {
       if (!(await this.#update({ _id: this.#name, epoch: { $exists: false } }, [{ $set: fields }], true))) return false
       this.#epoch = epoch
     } else if (held['incarnation'] !== this.#owner.incarnation) {
-      const proven = isProvenDead(held, this.#owner.id)
-      if (this.#belief && !proven && (await this.#belief.knows(held['owner'], held['incarnation']))) return false
+      const proven = hasHolderEnded(held, this.#owner.id)
+      if (this.#detector && !proven && (await this.#detector.knows(held['owner'], held['incarnation']))) return false
       const expiresAt = held['expiresAt'] as Date
       const unrenewed = this.#watch.isUnrenewed(this.#name, { epoch: held['epoch'], expiresAt })
-      if (!proven && !this.#belief && !unrenewed) return false
-      const free = proven || this.#belief ? {} : { expiresAt }
+      if (!proven && !this.#detector && !unrenewed) return false
+      const free = proven || this.#detector ? {} : { expiresAt }
       predecessors = [...predecessors, held['incarnation'] as string]
-      believes ||= !proven
+      mustWait ||= !proven
       const successor = { ...fields, predecessors: { $literal: predecessors } }
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
       this.#epoch = epoch
     } else if (held['buried'] || (held['settled'] as number) > (held['epoch'] as number)) {
-      // Its own, but that life is over: given back, or buried by others. What it owned then is no longer its own.
+      // This process held the lease, but that term is over: it was given back, or others fenced it. They took over its
+      // work.
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'] }, [{ $set: fields }]))) return false
       this.#epoch = epoch
     } else {
-      // Taken by an attempt whose answer was lost.
+      // An earlier attempt took the lease, but its reply was lost.
       this.#epoch = held['epoch'] as number
     }
-    if (this.#belief && believes) await sleep(this.#belief.windowMS)
-    // Writes of dead predecessors that the destination gets now are refused, those that it is still working on end before ours begin.
+    if (this.#detector && mustWait) await sleep(this.#detector.windowMS)
+    // The destination rejects writes of expired predecessors that arrive from now on. Those already running end before
+    // ours begin.
     if (found) await closeSessions(this.#cluster, found, [...predecessors, ...former], this.#epoch)
     await writesEnded(this.#cluster, predecessors)
-    // Given back meanwhile, it is free for others, who wait for the same.
+    // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
     const renewedAt = hostClocks.now()
-    const settled = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
-    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: settled }]))) return false
+    const drained = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
+    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
     this.#holder = this.#owner.id
     if (sessions) this.sessions.renewed(sessions)
     this.#confirmedAt = renewedAt
     return true
   }
 
-  /** Asks now whether the lease is still this process's; `onLost` is called when it is not. */
+  /** Checks now whether this process still holds the lease. Calls `onLost` when it does not. */
   async verify(): Promise<void> {
     if (this.held) await this.#renew()
   }
 
   get #validMS(): number {
-    return this.#belief ? this.#belief.windowMS - confirmMarginMS : leaseMS - marginMS
+    return this.#detector ? this.#detector.windowMS - confirmMarginMS : leaseMS - marginMS
   }
 
-  /** Nobody is told by it that this process lives: that is the store's to say. It only looks. */
+  /** Reads the lease and does not extend it: the failure detector decides whether this process is alive. */
   async #confirm(): Promise<boolean | null> {
-    if (!this.#belief?.holds()) return null
+    if (!this.#detector?.holds()) return null
     const found = await this.#find()
     return found?.['epoch'] === this.#epoch && found['incarnation'] === this.#owner.incarnation
   }
@@ -286,13 +304,14 @@ export class Lease {
     const sentAt = hostClocks.now()
     const epoch = this.#epoch
     try {
-      const renewed = this.#belief ? await this.#confirm() : await this.#extend()
-      // Of another life: several may have been under way when this one's lease was found buried, and taken anew.
+      const renewed = this.#detector ? await this.#confirm() : await this.#extend()
+      // The answer belongs to an earlier term. Several renewals may be in flight when the lease is found fenced and is
+      // taken again.
       if (epoch !== this.#epoch) return
       if (renewed) this.#confirmedAt = sentAt
       else if (renewed === false) await this.#lost(epoch)
     } catch {
-      // Tried again at the next tick; the fence stops writes when it takes too long.
+      // The next tick retries. The fence stops writes when that takes too long.
     }
   }
 
@@ -307,7 +326,7 @@ export class Lease {
     clearInterval(this.#timer)
     this.#timer = null
     this.#holder = null
-    this.#life.abort()
+    this.#term.abort()
     const own = found?.['incarnation'] === this.#owner.incarnation
     const reason = own && found['buried'] ? 'buried' : 'taken'
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
@@ -323,7 +342,7 @@ export class Lease {
     return found['cursor'].firstBatch[0] as Document | undefined
   }
 
-  /** True when the filter matched (or, with upsert, nothing stood there). */
+  /** True when the filter matched or, with upsert, when no document existed. */
   async #update(filter: Document, change: Document | Document[], upsert = false): Promise<boolean> {
     const reply = await this.#cluster.write(
       metadataDatabase,
@@ -339,7 +358,10 @@ export class Lease {
   }
 }
 
-/** `buried`: it expired, and the others took over what this instance had. `taken`: another process has this instance's id. */
+/**
+ * `buried`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
+ * uses this instance's id.
+ */
 export type LeaseLoss = 'buried' | 'taken'
 
 const leaseEnd = { $add: ['$$NOW', leaseMS] }

@@ -13,28 +13,28 @@ import { TombstoneStore } from './tombstone-store.ts'
 
 export interface SyncRecord {
   configuration: StartConfiguration
-  /** Identity of each cluster as bound at start. */
+  /** Identity of each cluster, recorded at start. */
   sourceIdentity: string
   destinationIdentity: string
-  /** Taken before anything was read: every change from here on is in the stream. */
+  /** Read before anything else: the change stream has every change from this time on. */
   startTime: ClusterTime
-  /** How many partitions the changes are divided into, whoever applies them; fixed at start. */
+  /** The number of partitions of the changes. Fixed at start, and independent of which instances apply them. */
   partitions: number
-  /** Whether instances find each other by Redis; the same for all of them. */
+  /** Whether instances discover each other through Redis. The same for all instances. */
   redis: boolean
-  /** How often the sync was reversed. If both clusters hold a record, the one with the higher number counts. */
+  /** How often the sync was reversed. If both clusters hold a record, the higher number is valid. */
   generation: number
 }
 
 /**
- * What positions are kept: of each partition's stream; `reverse`, where a reversed stream will begin; `former`, up to
- * where the new destination had been read while it was the source.
+ * Keys of stored positions. A number is the partition of a stream, `reverse` is where a reversed stream will begin, and
+ * `former` is how far the new destination was read while it was the source.
  */
 export type PositionKey = number | 'reverse' | 'former'
 
 /**
- * Durable truth: the database `tandem_internal` on the destination, majority-acknowledged. Whoever starts again with
- * the same clusters goes on from what stands here.
+ * The durable state: the database `tandem_internal` on the destination, written with majority acknowledgement. A
+ * process that starts again with the same clusters continues from it.
  */
 export class Metadata {
   readonly collections: CollectionStore
@@ -42,7 +42,10 @@ export class Metadata {
   readonly segments: SegmentStore
   readonly sharding: ShardingStore
   readonly audit: AuditStore
-  /** The coordinator's tenure: what a later one has written about collections and their segments, an earlier one does not change. */
+  /**
+   * The coordinator's term. An earlier term cannot overwrite what a later one has written about collections and their
+   * segments.
+   */
   term: () => number = () => 0
   readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
@@ -60,30 +63,30 @@ export class Metadata {
   }
 
   /**
-   * The record that this cluster's own sync is, or was, to have on the cluster that a reversal moves it to; null where none was announced.
-   * It stays when the rest is cleared: by it a record over there is believed.
+   * The record that a reversal of this cluster's sync creates, or created, on the other cluster. Null if no reversal
+   * was announced. It survives `clear`, because a record on the other cluster is trusted only if it is announced here.
    */
   async loadMove(): Promise<SyncRecord | null> {
     const found = await this.#stored.findOne('moves', { _id: 'sync' })
     return found && recordOf(found)
   }
 
-  /** Before anything is written on the cluster that the sync moves to. */
+  /** Called before anything is written on the cluster that the sync moves to. */
   async announceMove(turned: SyncRecord): Promise<void> {
     await this.#stored.replace('moves', 'sync', { ...turned, startTime: toTimestamp(turned.startTime) })
   }
 
-  /** A sync begins, or comes back, on this cluster: what was announced before vouches for nothing any more. */
+  /** Called when a sync begins on this cluster or returns to it: an earlier announcement is no longer valid. */
   async forgetMove(): Promise<void> {
     await this.#stored.clear('moves')
   }
 
-  /** Whether a sync has had this cluster as its destination, also when nothing else is left of it: leases stay. */
+  /** Whether this cluster has ever been the destination of a sync. Leases remain when everything else was removed. */
   async wasDestination(): Promise<boolean> {
     return (await this.#stored.aggregate('leases', [{ $limit: 1 }])).length > 0
   }
 
-  /** Stores the record unless another instance was first. Returns the one that counts. */
+  /** Stores the record unless another instance did so first. Returns the stored record. */
   async createSync(record: SyncRecord): Promise<SyncRecord> {
     const fields = { ...record, startTime: toTimestamp(record.startTime), createdAt: new Date() }
     await this.#stored.update('sync', [{ q: { _id: 'sync' }, u: { $setOnInsert: fields, $set: {} }, upsert: true }])
@@ -98,22 +101,25 @@ export class Metadata {
     })
   }
 
-  /** What each instance stored of its machine, by mongosyncID. */
+  /** The persisted state machine of each instance, by mongosyncID. */
   async loadInstances(): Promise<Map<string, unknown>> {
     const found = await this.#stored.find('instances', {})
     return new Map(found.map((document) => [document['_id'] as string, JSON.parse(document['snapshot'] as string)]))
   }
 
   /**
-   * The instance machine's persisted snapshot, as JSON text: its keys are XState's and none of MongoDB's business. Rejects with
-   * StoppedError when the signal is aborted before it is stored.
+   * Stores the persisted snapshot of an instance's machine as JSON text, because XState chooses its keys and MongoDB
+   * need not read them. Rejects with StoppedError when the signal is aborted before the snapshot is stored.
    */
   async saveInstance(id: string, snapshot: unknown, until?: AbortSignal): Promise<void> {
     const stored = until ? this.#stored.until(until) : this.#stored
     await stored.replace('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
   }
 
-  /** Forgets the sync: its record first, without which the rest means nothing. The lease and its epoch stay. */
+  /**
+   * Removes the sync. The record goes first, because the rest has no meaning without it. The lease and its epoch
+   * remain.
+   */
   async clear(): Promise<void> {
     const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']
     const shared = ['ownership', 'ownershipHistory', 'stages', 'barriers', 'members']
@@ -144,7 +150,7 @@ export class Metadata {
     return new Map(found.map((document) => [document['_id'] as number, positionOf(document)]))
   }
 
-  /** Gives every partition its first position, unless it has one. */
+  /** Gives a first position to every partition that has none. */
   async beginPartitions(count: number, position: StreamPosition): Promise<void> {
     await this.#stored.update(
       'positions',
@@ -156,12 +162,15 @@ export class Metadata {
     )
   }
 
-  /** Saves a position unless a later epoch has written one: a deposed instance must not set its successor back. */
+  /**
+   * Saves a position unless a later epoch has written one, so that a fenced instance cannot move its successor's
+   * position back.
+   */
   async savePosition(key: PositionKey, epoch: number, position: StreamPosition): Promise<void> {
     await this.savePositions(new Map([[key, epoch]]), position)
   }
 
-  /** The same for several at once, each under its own epoch. */
+  /** Saves the same position under several keys, each with its own epoch. */
   async savePositions(epochs: ReadonlyMap<PositionKey, number>, position: StreamPosition): Promise<void> {
     await this.#stored.updateFenced(
       'positions',

@@ -1,27 +1,27 @@
 import type { Document } from 'mongodb'
 import { statementCount } from './raw-values.ts'
 
-/** The forms in which a write can carry a number (`txnNumber`), so that the server refuses it after a higher one. */
+/** The forms in which a write can carry a number (`txnNumber`), so that the server rejects it after a higher one. */
 export interface NumberedForms {
-  /** A transaction of this one command and its commit. */
+  /** A transaction with only this command and its commit. */
   transaction: boolean
   /** The command itself, as a retryable write. */
   retryable: boolean
 }
 
 /**
- * Fewer statements cost less as a retryable write. For every retryable update or delete the server writes its own oplog entry and a
- * session record, 1.3 to 2 times the CPU of the plain write; a transaction is one oplog entry and one record for all of its
- * statements (docs/bench.md, "Numbered writes"). Retryable inserts are recorded by the batch.
+ * With fewer statements, a retryable write is cheaper. For every retryable update or delete the server writes an oplog
+ * entry and a session record, 1.3 to 2 times the CPU of the plain write. A transaction needs one oplog entry and one
+ * record for all of its statements (docs/bench.md, "Numbered writes"). Retryable inserts are recorded by the batch.
  */
 const transactionFrom = 8
 
-/** Null for commands that take no number, such as changes of definitions. */
+/** Null for commands that carry no number, such as DDL commands. */
 export function numberedForms(command: Document): NumberedForms | null {
   if ((command['insert'] ?? command['findAndModify']) !== undefined) return { transaction: false, retryable: true }
   if ((command['update'] ?? command['delete']) === undefined) return null
   const statements: unknown = command['updates'] ?? command['deletes']
-  // Retryable writes exclude statements that may change several documents.
+  // Statements that may change several documents are not retryable.
   const retryable = !Array.isArray(statements) || statements.every(changesOne)
   return { transaction: !retryable || statementCount(statements) >= transactionFrom, retryable }
 }

@@ -2,7 +2,7 @@ import type { Document } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 import { TransientReplyError } from './errors.ts'
 
-/** A no-op in the oplog, majority-acknowledged; returns its time by way of `cluster.latest`. */
+/** Writes a majority-acknowledged no-op to the oplog. Its time becomes available as `cluster.latest`. */
 export async function appendOplogNote(cluster: Cluster, purpose: string): Promise<Document> {
   const reply = await cluster.read('admin', {
     appendOplogNote: 1,

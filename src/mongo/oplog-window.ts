@@ -1,12 +1,17 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 
-/** Below, the oplog has never been full, so its window is not what it reaches back but what it will grow to. */
+/**
+ * An oplog below this share of its size has never been full. Its window will still grow, so its present window is no
+ * limit.
+ */
 const fullShare = 0.9
 
 type Read = (database: string, command: Document) => Promise<Document>
 
-/** Seconds that the oplog of a replica set reaches back; infinite while the oplog has never been full. */
+/**
+ * Seconds between the oldest and newest entry of a replica set's oplog. Infinite while the oplog has never been full.
+ */
 export async function oplogWindowOf(source: Cluster): Promise<number> {
   const read: Read = (database, command) => source.read(database, command)
   const oldest = await oldestOf(read)
@@ -14,11 +19,11 @@ export async function oplogWindowOf(source: Cluster): Promise<number> {
 }
 
 /**
- * The time, in seconds, since which the source's oplog has everything: of a sharded cluster the latest of all shards, for the first
- * shard that lacks an event ends a sync. Minus infinity while no oplog has ever been full. Rejects when one of them cannot be read.
- * A router shows no shard's oplog, so each shard is asked over a connection of its own, with the user and the options of the
- * connection string: with access control that user must exist on the shards too
- * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users).
+ * The time, in seconds, since which the source's oplog is complete. For a sharded cluster it is the latest time of all
+ * shards, because a sync fails with the first shard that lacks an event. Minus infinity while no oplog has ever been
+ * full. Rejects when one of them cannot be read. A router cannot read the oplog of a shard, so each shard is read over
+ * its own connection, with the user and the options of the connection string. With access control, that user must also
+ * exist on the shards (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users).
  */
 export async function oplogBegin(source: Cluster): Promise<number> {
   if (!source.sharded) return await oldestOf((database, command) => source.read(database, command))
@@ -27,7 +32,7 @@ export async function oplogBegin(source: Cluster): Promise<number> {
   return Math.max(...(await Promise.all(hosts.map((host) => source.onShard(host, oldestOf)))))
 }
 
-/** Seconds; minus infinity while this oplog has never been full. */
+/** In seconds. Minus infinity while this oplog has never been full. */
 async function oldestOf(read: Read): Promise<number> {
   const pipeline = [
     { $collStats: { storageStats: {} } },

@@ -4,28 +4,31 @@ import type { Cluster } from './cluster.ts'
 import { hostProcess, type ProcessIdentity } from './host-process.ts'
 
 /**
- * The processes that had this lease and whose writes nobody has seen end yet, by their incarnations. More than one when a
- * successor died before it had waited for its own predecessor: whoever comes next waits for all of them.
+ * The incarnations of processes that held this lease and whose writes are not known to have ended. There are several
+ * when a successor crashed before it had waited for its own predecessor. The next holder waits for all of them.
  */
 export function predecessorsOf(lease: Document): string[] {
   const several = lease['predecessors'] as string[] | undefined
   if (several) return several
-  // Stored by an earlier version, which let it stand when its writes had ended.
+  // Stored by an earlier version, which kept the field after the writes had ended.
   const one = lease['predecessor'] as string | undefined
-  const settled = (lease['settled'] as number | undefined) ?? 0
-  return one && settled < (lease['epoch'] as number) ? [one] : []
+  const drained = (lease['settled'] as number | undefined) ?? 0
+  return one && drained < (lease['epoch'] as number) ? [one] : []
 }
 
-/** Its holder was a process of the same id that has ended for certain. An earlier version stored a name of its host, which proves nothing. */
-export function isProvenDead(lease: Document, id: string): boolean {
+/**
+ * Whether the holder was a process of the same id that has certainly ended. Earlier versions stored a name of its host
+ * instead, which proves nothing.
+ */
+export function hasHolderEnded(lease: Document, id: string): boolean {
   const process = lease['process'] as ProcessIdentity | null | undefined
   return lease['owner'] === id && !!process && hostProcess.hasEnded(process)
 }
 
 /**
- * Resolves when the destination works on no write of those processes any more. By the comment that every write carries: a
- * router passes it on to the shards, where it does not pass on the name of the application. A write that waits in a
- * collection's lock has not shown its command yet and is found by the name.
+ * Resolves when the destination no longer runs any write of these processes. It searches for the comment that every
+ * write carries: routers forward the comment to the shards, but not the application name. A write that waits for a
+ * collection lock does not show its command yet and is found by the application name.
  */
 export async function writesEnded(destination: Cluster, incarnations: readonly string[]): Promise<void> {
   for (const incarnation of incarnations) {
@@ -35,6 +38,6 @@ export async function writesEnded(destination: Cluster, incarnations: readonly s
       op: { $in: ['insert', 'update', 'remove', 'command'] },
     })
   }
-  // Who stops has not waited to the end, and must not say that they have ended.
+  // A process that stops has not waited to the end, and must not report that the writes have ended.
   if (destination.stopped?.aborted) throw new StoppedError()
 }

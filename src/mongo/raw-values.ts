@@ -5,9 +5,9 @@ import { MongoNetworkError, MongoOperationTimeoutError, ObjectId } from 'mongodb
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
- * Everything that leans on the driver's inside, in one file: the driver offers no public way to send bytes it did not
- * encode itself. The driver's version is pinned exactly; test/mongo/raw-values.mongo.test.ts fails when an upgrade
- * changes what is relied on here.
+ * Sends bytes that the driver did not encode itself. The driver has no public way to do that, so this file relies on
+ * its internals. The driver's version is pinned exactly; test/mongo/raw-values.mongo.test.ts fails when an upgrade
+ * changes what this file relies on.
  */
 type MakeSections = (this: object, buffers: Uint8Array[], document: Record<string, unknown>) => number
 const require = createRequire(import.meta.url)
@@ -29,7 +29,7 @@ const { Connection } = require('mongodb/lib/cmap/connection.js') as {
 }
 
 /**
- * A kind-1 section of OP_MSG: documents verbatim after the command's body
+ * A kind-1 section of OP_MSG: the documents follow the body of the command verbatim
  * (https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/#kind-1--document-sequence).
  */
 class RawSequence {
@@ -53,8 +53,8 @@ class RawSequence {
 }
 
 /**
- * The driver's own document sequences are laid out, then concatenated twice; a raw one is handed over in its pieces and
- * copied once, into the message, or not at all. Any command without one goes the driver's way untouched.
+ * The driver assembles its own document sequences and then concatenates them twice. A RawSequence is passed on as
+ * separate pieces and copied into the message once, or not at all. Commands without a RawSequence are not affected.
  */
 const makeSections = OpMsgRequest.prototype.makeSections
 OpMsgRequest.prototype.makeSections = function (this: object, buffers, document) {
@@ -70,13 +70,17 @@ OpMsgRequest.prototype.makeSections = function (this: object, buffers, document)
 }
 
 /**
- * Pieces of this many bytes on average are handed to the socket as they are (`writev`), smaller ones as one concatenated message:
- * each costs a little, and a message of megabytes costs memory, and V8 a collection for every 64 MB of it.
+ * Messages whose pieces average at least this many bytes are written to the socket piece by piece (`writev`), others as
+ * one concatenated message. Each piece has a small cost; a concatenated message of megabytes costs memory, and one V8
+ * garbage collection per 64 MB.
  */
 const pieceBytesMin = 4_096
 const sentInPieces = new WeakSet<object>()
 
-/** As the driver's own, but for a message in pieces: throws what it throws, and closes the connection when it does. */
+/**
+ * Sends messages in pieces, and leaves all others to the driver's method. Throws the same errors as that method, and
+ * closes the connection when it does.
+ */
 const { writeCommand } = Connection.prototype
 Connection.prototype.writeCommand = async function (this: DriverConnection, command, options) {
   if (options.agreedCompressor !== 'none') return await writeCommand.call(this, command, options)
@@ -112,7 +116,7 @@ export function rawSequence(
   return new RawSequence(field, documents, from, to)
 }
 
-/** How many statements a write command has, given as bytes or not. */
+/** The number of statements in a write command, whether they are given as bytes or as documents. */
 export function statementCount(statements: unknown): number {
   return statements instanceof RawSequence ? statements.parts.length - 1 : (statements as unknown[]).length
 }
@@ -120,9 +124,9 @@ export function statementCount(statements: unknown): number {
 const someObjectId = new ObjectId('000000000000000000000000')
 
 /**
- * A value of any BSON type inside a command document, sent as the bytes it was read as. js-bson asks an ObjectId to
- * write itself (`serializeInto(buffer, index)`) right after it wrote the type byte and the element's name; this one
- * writes its own bytes and puts its own type in front of the name.
+ * A value of any BSON type inside a command document, sent as the bytes that were read. js-bson lets an ObjectId write
+ * itself (`serializeInto(buffer, index)`) right after the type byte and the element's name. This class writes its own
+ * bytes, and overwrites the type byte before the name.
  */
 export class RawValue extends ObjectId {
   readonly #typed: TypedValue
@@ -132,8 +136,8 @@ export class RawValue extends ObjectId {
   }
   /** @internal called by js-bson */
   serializeInto(target: Uint8Array, index: number): number {
-    // The type byte js-bson wrote stands before the name, which ends at index - 2. Raw values are only ever placed under
-    // names of ours (command fields, array indexes), none of which holds the byte 0x07.
+    // js-bson has written the type byte before the name, which ends at index - 2. Raw values are only placed under
+    // names that tandem chooses (command fields, array indexes), and none of these contains the byte 0x07.
     let typeAt = index - 2
     while (target[typeAt] !== objectIdType) typeAt--
     target[typeAt] = this.#typed[0] as number
@@ -143,8 +147,9 @@ export class RawValue extends ObjectId {
 }
 
 /**
- * A text in a command that asks `check` at the very moment the command becomes a message: after the driver has found a
- * server and a connection for it, which may take seconds. What `check` throws is what the command fails with, and nothing is sent.
+ * A text in a command that calls `check` at the moment the command becomes a message. By then the driver has found a
+ * server and a connection, which may take seconds. If `check` throws, the command fails with that error and nothing is
+ * sent.
  */
 export class CheckedText extends RawValue {
   readonly #check: () => void

@@ -5,21 +5,21 @@ import type { RetryContext } from './retry.ts'
 export interface ReopeningLimits {
   /** Cursors opened since the position last advanced. */
   openings: number
-  /** Time since the first of them was lost, ms. */
+  /** Time since the first of them was lost, in ms. */
   withinMS: number
 }
 
 /**
- * As long as an unreachable cluster is waited for (`retry`): a network that cuts every connection within seconds is no better.
- * The count keeps one opening that takes very long from being taken for many.
+ * The time is the one that `retry` waits for an unreachable cluster: a network that cuts every connection within
+ * seconds is no better. The count prevents one very slow opening from exhausting the limit.
  */
 const defaultLimits: ReopeningLimits = { openings: 20, withinMS: 30 * 60_000 }
 const firstDelayMS = 50
 const longestDelayMS = 2_000
 
 /**
- * Counts how often a change stream was opened again without any progress between. `retry` alone cannot: it sees the successful
- * opening, and forgets that the same stream was opened, and lost, a moment ago.
+ * Counts how often a change stream was reopened without progress. `retry` cannot count this: it observes the successful
+ * opening, and does not know that the same stream was opened and lost a moment before.
  */
 export class Reopenings {
   readonly #context: RetryContext
@@ -34,17 +34,20 @@ export class Reopenings {
     this.#limits = limits
   }
 
-  /** An open cursor is of no use any more. */
+  /** Called when an open cursor is no longer usable. */
   lost(reason: unknown): void {
     this.#reason = reason
     this.#lostAt ??= performance.now()
-    // `retry` shows the first one until the stream is open again.
+    // Until the stream is open again, `retry` shows the first loss.
     if (this.#openings < 2) return
     const message = reason instanceof Error ? reason.message : String(reason)
     this.#context.monitor.begin(this.#key, 'reading the change stream', message)
   }
 
-  /** Before a cursor is opened: waits the longer, the more were opened in vain. Throws FatalError ChangeStreamStalled. */
+  /**
+   * Called before a cursor is opened. Waits longer after each opening without progress. Throws FatalError
+   * ChangeStreamStalled.
+   */
   async opening(): Promise<void> {
     const { openings, withinMS } = this.#limits
     if (this.#lostAt !== null && this.#openings >= openings && performance.now() - this.#lostAt >= withinMS) {
@@ -56,7 +59,7 @@ export class Reopenings {
         { cause: this.#reason },
       )
     }
-    // `retry` has waited already before the first one is opened again.
+    // `retry` has already waited before the first reopening.
     if (this.#openings < 2) return
     const delayMS = Math.min(firstDelayMS * 2 ** (this.#openings - 1), longestDelayMS)
     const { signal } = this.#context
@@ -68,7 +71,7 @@ export class Reopenings {
     this.#openings += 1
   }
 
-  /** The position has advanced: what was lost before counts no more. */
+  /** The position has advanced, so earlier losses no longer count. */
   advanced(): void {
     this.#openings = 1
     this.#lostAt = null

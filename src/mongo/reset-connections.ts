@@ -2,9 +2,10 @@ import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
 
 /**
- * A connection whose command is given up is reset. Closed in order, its kernel would go on sending what lies in the send buffer, and
- * the server would carry out a write long after its retry. The driver (7.8) closes in order; its version is pinned exactly, and
- * test/mongo/given-up-connection.mongo.test.ts fails when an upgrade changes what is relied on.
+ * Resets a connection whose command was given up. If it were closed normally, the kernel would still send the contents
+ * of the send buffer, and the server would execute a write long after its retry. The driver (7.8) closes normally. Its
+ * version is pinned exactly; test/mongo/given-up-connection.mongo.test.ts fails when an upgrade changes what this file
+ * relies on.
  */
 interface DriverConnection {
   socket: Socket
@@ -16,7 +17,7 @@ const { Connection } = require('mongodb/lib/cmap/connection.js') as {
   Connection: { prototype: { cleanup: Cleanup; command: Command } }
 }
 
-/** A command was sent on them that is not answered yet. */
+/** Connections with a command that is not answered yet. */
 const underWay = new WeakSet<DriverConnection>()
 
 const { command, cleanup } = Connection.prototype
@@ -38,7 +39,10 @@ interface TcpHandle {
   reset?: (done: () => void) => number
 }
 
-/** Node (20) resets no TLS socket: the handle of the TCP connection below it is reset then, and the caller destroys the socket. */
+/**
+ * Node (20) does not reset TLS sockets. The handle of the underlying TCP connection is reset instead, and the caller
+ * destroys the socket.
+ */
 function reset(socket: Socket): void {
   const handle = (socket as { _handle?: (TcpHandle & { _parent?: TcpHandle }) | null })._handle
   if (handle?.reset) socket.resetAndDestroy()

@@ -5,7 +5,10 @@ import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Journal } from '../domain/journal.ts'
 import { isTransient, toFatal } from './errors.ts'
 
-/** What is being retried now, for `progress.retrying`. Several rooms may be retrying at once; the oldest is shown. */
+/**
+ * What is being retried now, for `progress.retrying`. Several modules may retry at the same time; the oldest retry is
+ * shown.
+ */
 export class RetryMonitor {
   readonly #active = new Map<symbol, { what: string; since: Date; reason: string }>()
 
@@ -28,44 +31,47 @@ export class RetryMonitor {
 export interface RetryContext {
   monitor: RetryMonitor
   signal: AbortSignal
-  /** Called once per failed attempt: for the log. */
+  /** Called for each failed attempt, for the log. */
   onRetry?: (what: string, error: unknown) => void
-  /** For the log: what else there is to say. */
+  /** Receives everything else that is worth logging. */
   journal?: Journal
 }
 
 const firstDelayMS = 50
 const longestDelayMS = 2_000
-/** mongosync 1.18 gives up on an unreachable cluster after 30 minutes; so do we, in state FAILED, resumable. */
+/**
+ * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: state FAILED, resumable.
+ */
 const budgetMS = 30 * 60_000
 const workedMS = 60_000
 
 /**
- * A part of the work has succeeded.
- * @param kept the next attempt goes on from there; else it begins again, and the 30 minutes go on
+ * Reports that a part of the work has succeeded.
+ * @param kept true: the next attempt continues from there. False: it starts from the beginning, and the 30 minutes keep
+ * running.
  */
 export type Progressed = (kept: boolean) => void
 
 /**
- * Runs idempotent `work` until it succeeds. Transient errors are retried with growing delay for up to 30 minutes; any
- * other error is thrown at once, as FatalError where the operator can act on it. Throws StoppedError once stopped.
- * Work of many parts calls `progressed` for each part that succeeds: earlier trouble is shown no longer then.
+ * Runs idempotent `work` until it succeeds. Transient errors are retried with increasing delay for up to 30 minutes.
+ * Any other error is thrown at once, as FatalError if the operator can act on it. Throws StoppedError once stopped.
+ * Work of many parts calls `progressed` for each part that succeeds, so that earlier failures are no longer shown.
  */
 export async function retry<T>(
   what: string,
   context: RetryContext,
   work: (progressed: Progressed) => Promise<T>,
 ): Promise<T> {
-  // As it is now: what began in one life of an instance is not tried again in the next.
+  // The signal is read now: work that began in one lease term must not be retried in the next.
   const { signal } = context
-  const trouble = new Trouble(what, context)
+  const streak = new FailureStreak(what, context)
   try {
     for (;;) {
       if (signal.aborted) throw new StoppedError()
       const attemptedAt = Date.now()
       try {
-        const result = await work((kept) => trouble.over(kept))
-        trouble.over(true)
+        const result = await work((kept) => streak.succeeded(kept))
+        streak.succeeded(true)
         return result
       } catch (error) {
         if (signal.aborted) throw new StoppedError()
@@ -73,23 +79,23 @@ export async function retry<T>(
           addCircumstances(error, { step: what })
           throw toFatal(what, error)
         }
-        // An attempt that worked for a while before it failed is the end of earlier trouble.
-        if (Date.now() - attemptedAt > workedMS) trouble.forgive()
-        trouble.met(error)
-        await sleep(trouble.delayMS(), undefined, { signal }).catch(() => {})
+        // An attempt that ran for a while before it failed proves that the earlier failures are over.
+        if (Date.now() - attemptedAt > workedMS) streak.restartBudget()
+        streak.failed(error)
+        await sleep(streak.delayMS(), undefined, { signal }).catch(() => {})
       }
     }
   } finally {
-    trouble.forget()
+    streak.end()
   }
 }
 
-/** What one `retry` has met since it last succeeded with anything. */
-class Trouble {
+/** The failures of one `retry` since its last success. */
+class FailureStreak {
   readonly #what: string
   readonly #context: RetryContext
   readonly #key: symbol
-  /** From when on its budget counts. */
+  /** When the time budget began. */
   #since: number | null = null
   #begunAt = 0
   #attempts = 0
@@ -101,8 +107,8 @@ class Trouble {
     this.#key = Symbol(what)
   }
 
-  /** Throws FatalError ClusterUnreachable when it has lasted too long. */
-  met(error: unknown): void {
+  /** Throws FatalError ClusterUnreachable when the time budget is exhausted. */
+  failed(error: unknown): void {
     const { monitor, onRetry } = this.#context
     monitor.begin(this.#key, this.#what, error instanceof Error ? error.message : String(error))
     onRetry?.(this.#what, error)
@@ -118,30 +124,30 @@ class Trouble {
     )
   }
 
-  /** How long to wait before the next attempt; longer each time. */
+  /** The delay before the next attempt. It increases each time. */
   delayMS(): number {
     const delayMS = this.#delayMS
     this.#delayMS = Math.min(delayMS * 2, longestDelayMS)
     return delayMS
   }
 
-  /** Something succeeded: `progress.retrying` shows it no longer. */
-  over(kept: boolean): void {
-    if (kept) this.forgive()
+  /** Something succeeded, so `progress.retrying` no longer shows this retry. */
+  succeeded(kept: boolean): void {
+    if (kept) this.restartBudget()
     if (this.#attempts === 0) return
     const seconds = (Date.now() - this.#begunAt) / 1_000
     this.#context.journal?.('retry ended', { what: this.#what, attempts: this.#attempts, seconds })
     this.#attempts = 0
-    this.forget()
+    this.end()
   }
 
-  /** The budget begins again. */
-  forgive(): void {
+  /** Restarts the time budget. */
+  restartBudget(): void {
     this.#since = null
     this.#delayMS = firstDelayMS
   }
 
-  forget(): void {
+  end(): void {
     this.#context.monitor.end(this.#key)
   }
 }

@@ -2,10 +2,10 @@ import { createRequire } from 'node:module'
 import type { ClientSession, MongoClient } from 'mongodb'
 
 /**
- * Keeps the commands of a session at one router. A router knows only the cursors that were opened through it, and the driver sends a
- * raw `getMore` or `killCursors` to any router of the connection string; it pins its own cursors, but does not export how. So server
- * selection is wrapped here. The driver's version is pinned exactly; test/mongo/same-server.mongo.test.ts fails when an upgrade
- * changes what is relied on.
+ * Sends all commands of a session to one router. A router knows only the cursors that were opened through it, and the
+ * driver sends a raw `getMore` or `killCursors` to any router of the connection string. The driver pins its own
+ * cursors, but does not export the means. Therefore this file wraps server selection. The driver's version is pinned
+ * exactly; test/mongo/same-server.mongo.test.ts fails when an upgrade changes what this file relies on.
  */
 interface ServerDescription {
   address: string
@@ -22,7 +22,7 @@ const { Topology } = require('mongodb/lib/sdam/topology.js') as {
   Topology: { prototype: { selectServer: SelectServer } }
 }
 
-/** The address of the router of each session that stays at one; null until its first command has selected one. */
+/** The router address of each session that stays at one router. Null until its first command has selected one. */
 const pinned = new WeakMap<ClientSession, string | null>()
 
 const selectServer = Topology.prototype.selectServer
@@ -30,18 +30,19 @@ Topology.prototype.selectServer = async function (selector, options) {
   const { session } = options
   const address = session && pinned.get(session)
   if (!session || address === undefined) return await selectServer.call(this, selector, options)
-  // As the driver does it for its cursors: a router that is not known to be there is waited for, and may come back.
+  // Like the driver for its cursors: waits for a router that is not available, because it may come back.
   const sameServer: ServerSelector = (_topology, servers) =>
     servers.filter((server) => server.address === address && server.type !== 'Unknown')
   const server = await selectServer.call(this, address === null ? selector : sameServer, options)
-  // A replica set has one primary, which is selected anyway. What the servers are is known only now, when one was selected.
+  // A replica set has one primary, which is selected anyway. The topology type is known only after a server was
+  // selected.
   if (this.description.type === 'Sharded') pinned.set(session, server.description.address)
   return server
 }
 
 /**
- * From now on, all commands of this session go to the router that its first one was sent to.
- * @param address host and port of the router, where the first command must not choose
+ * From now on, all commands of this session go to the router of the first one.
+ * @param address host:port of the router, if the first command must not choose one
  */
 export function stayAtOneRouter(session: ClientSession, address: string | null = null): void {
   pinned.set(session, address)
@@ -51,7 +52,7 @@ interface Connected {
   topology?: { description: { type: string; servers: ReadonlyMap<string, ServerDescription> } }
 }
 
-/** The addresses of all routers that the client knows of, whether they answer or not. None where it speaks to a replica set. */
+/** The addresses of all routers that the client knows, whether they answer or not. Empty for a replica set. */
 export function routersOf(client: MongoClient): string[] {
   const description = (client as Connected).topology?.description
   return description?.type === 'Sharded' ? [...description.servers.keys()] : []

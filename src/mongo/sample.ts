@@ -12,7 +12,7 @@ export interface CollectionSize {
 /** A sample of more than a twentieth reads the whole collection. */
 const sampleLimitMS = 30 * 60_000
 
-/** Size and count from the collection's storage statistics: cheap, and good enough for an estimate. */
+/** Size and count from the collection's storage statistics, which are cheap and sufficient for an estimate. */
 export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
   const command = {
     aggregate: collection.name,
@@ -21,11 +21,11 @@ export async function sizeOf(cluster: Cluster, collection: SourceCollection): Pr
       { $project: { s: '$storageStats.size', c: '$storageStats.count' } },
     ],
     cursor: {},
-    // The one command that takes this on 5.0.32, too.
+    // The only command on 5.0.32 that also accepts this field.
     collectionUUID: toUuid(collection.uuid),
   }
   const reply = await unlessGone(cluster, cluster.read(collection.database, command))
-  // One document, or one of each shard that holds some of the collection.
+  // The reply has one document, or one for each shard that has a part of the collection.
   const size = { bytes: 0, documents: 0 }
   for (const { s = 0, c = 0 } of reply['cursor'].firstBatch as { s?: number; c?: number }[]) {
     size.bytes += Number(s)
@@ -35,8 +35,8 @@ export async function sizeOf(cluster: Cluster, collection: SourceCollection): Pr
 }
 
 /**
- * `count` random `_id`s in the order of the collection's `_id` index. $sample of less than a twentieth of a collection
- * walks a random cursor, so the cost does not grow with the collection.
+ * `count` random `_id`s in the order of the collection's `_id` index. For less than a twentieth of a collection,
+ * $sample uses a random cursor, so the cost does not grow with the collection.
  */
 export async function sampleIds(cluster: Cluster, collection: SourceCollection, count: number): Promise<TypedValue[]> {
   const command = {

@@ -5,9 +5,9 @@ import { parseOwner } from '../domain/owner.ts'
 import { notOfLater, type StoredDocuments } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
-/** UUIDs in one `$in`. */
+/** The largest number of UUIDs in one `$in`. */
 const uuidsMax = 500
-/** Candidates looked at for one claim beyond those wanted: others claim at the same time. */
+/** How many candidates are read beyond those wanted for a claim, because other instances claim at the same time. */
 const spare = 8
 
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
@@ -15,15 +15,16 @@ export class SegmentStore {
   readonly #stored: StoredDocuments
   readonly #term: () => number
 
-  /** @param term the coordinator's: what a later one has planned, an earlier one neither removes nor replaces nor opens */
+  /** @param term the coordinator's: an earlier term cannot remove, replace or open what a later one has planned */
   constructor(stored: StoredDocuments, term: () => number = () => 0) {
     this.#stored = stored
     this.#term = term
   }
 
   /**
-   * Stores a plan, in the order of whose ranks segments are claimed; by nobody before `open`. Were they claimed at once, a plan
-   * that a crash cut short would be made again while others still copy its ranges, and insert after the copy has ended.
+   * Stores a plan. Segments are claimed in order of their priority (`rank`), and only after `open`. If they could be
+   * claimed at once, a plan that a crash interrupted would be made again while other instances still copy its ranges,
+   * and these would insert after the copy has ended.
    */
   async plan(segments: Segment[]): Promise<void> {
     const term = this.#term()
@@ -46,7 +47,7 @@ export class SegmentStore {
     )
   }
 
-  /** The plan of these collections is on record, and will not be made again: their segments may be claimed. */
+  /** Makes the segments of these collections claimable: their plan is stored completely and will not be made again. */
   async open(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
@@ -56,10 +57,10 @@ export class SegmentStore {
   }
 
   /**
-   * Stores how far segments are; one that is not this owner's any more, or by another claim (of a collection that was cut anew,
-   * where it is another range), or gone with its collection, is left alone.
+   * Stores the progress of segments. Skips a segment that has another owner, another claim (its collection was split
+   * again, so that it is a different range), or no collection any more.
    */
-  async note(segments: Segment[], owner: OwnerToken): Promise<void> {
+  async saveProgress(segments: Segment[], owner: OwnerToken): Promise<void> {
     await this.#stored.update(
       'segments',
       segments.map((segment) => ({
@@ -70,25 +71,25 @@ export class SegmentStore {
   }
 
   /**
-   * Claims up to `limit` open segments that nobody owns, or whose owner is dead. They come back as stored: a segment
-   * taken over goes on after the last `_id` that its former owner had acknowledged.
-   * @param claim a number of this owner's that no earlier claim of it had
+   * Claims up to `limit` open segments that have no owner or an expired one. Returns them as stored: the copy of a
+   * segment that is taken over continues after the last `_id` that its former owner acknowledged.
+   * @param claim a number that this owner has not used for an earlier claim
    */
   async claim(
     owner: OwnerToken,
     claim: number,
     limit: number,
-    isDead: (owner: OwnerToken) => boolean,
+    isExpired: (owner: OwnerToken) => boolean,
   ): Promise<Segment[]> {
     const owners = await this.#openOwners()
-    const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isDead)] } }
+    const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isExpired)] } }
     const candidates = await this.#stored.find('segments', claimable, {
       sort: { rank: 1 },
       limit: limit + spare,
       projection: { _id: 1, schemaVersion: 1 },
     })
     if (candidates.length === 0) return []
-    // Of more candidates than wanted, so that instances claiming at the same moment do not all go for the same ones.
+    // The choice is spread over more candidates than wanted, so that instances that claim at the same moment differ.
     const chosen =
       candidates.length > limit
         ? candidates.slice(claim % 2 === 0 ? 0 : candidates.length - limit).slice(0, limit)
@@ -97,7 +98,7 @@ export class SegmentStore {
     await this.#stored.update('segments', [
       {
         q: { _id: { $in: ids }, ...claimable },
-        // Literal: in a pipeline a text that begins with `$` would be taken for the name of a field.
+        // $literal: a pipeline would read a text that begins with `$` as a field path.
         u: [{ $set: { previousID: '$ownerID', owner: literal(owner), ownerID: literal(parseOwner(owner).id), claim } }],
         multi: true,
       },
@@ -107,8 +108,8 @@ export class SegmentStore {
   }
 
   /**
-   * Gives open segments back, each as far as it is.
-   * @param lastClaim what is claimed later is not given back, by a message that comes late: it is being copied then
+   * Gives open segments back, with their stored progress.
+   * @param lastClaim segments of later claims are kept: this owner already copies them when a delayed release arrives
    */
   async release(owner: OwnerToken, lastClaim: number): Promise<void> {
     const q = { owner, done: false, claim: { $lte: lastClaim } }
@@ -124,7 +125,7 @@ export class SegmentStore {
     return new Set(groups.map((group) => fromUuid(group['_id'] as Binary)))
   }
 
-  /** Bytes copied of each collection by instances with the given id. */
+  /** Copied bytes of each collection, by instances with the given id. */
   async bytesBy(id: string): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { ownerID: id } },
@@ -133,7 +134,7 @@ export class SegmentStore {
     return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
   }
 
-  /** Bytes copied by each instance, by mongosyncID. */
+  /** Copied bytes of each instance, by mongosyncID. */
   async bytesByInstance(): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { ownerID: { $ne: null } } },
@@ -142,7 +143,7 @@ export class SegmentStore {
     return new Map(groups.map((group) => [group['_id'] as string, Number(group['bytes'])]))
   }
 
-  /** Bytes copied of each of these collections that has segments. */
+  /** Copied bytes of each of these collections that has segments. */
   async bytesOf(uuids: string[]): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { collection: { $in: uuids.map(toUuid) } } },
@@ -151,7 +152,7 @@ export class SegmentStore {
     return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
   }
 
-  /** Of each of these collections that has any, in order. */
+  /** The segments of each of these collections that has any, in order. */
   async load(uuids: string[]): Promise<Map<string, Segment[]>> {
     const loaded = new Map<string, Segment[]>()
     const found = await this.#stored.find('segments', { collection: { $in: uuids.map(toUuid) } })

@@ -8,18 +8,19 @@ export function patternCondition({ pattern, options }: NamespacePattern): Docume
 }
 
 /**
- * A name that is left out by a pattern. No name is empty, yet the server (6.0.27) must be told: it carries what is negated into its
- * reading of the oplog, where `create`, `drop` and `dropDatabase` lack fields that it then takes for empty texts, and events
- * of what is selected are lost wherever the pattern matches the empty text. This it does not carry there.
+ * A condition for names that an exclusion pattern matches. `$gt: ''` looks redundant because no name is empty, but the
+ * server (6.0.27) needs it. The server pushes negated conditions down to its oplog scan. There, `create`, `drop` and
+ * `dropDatabase` entries lack fields, which the server treats as empty texts. If the pattern matches the empty text,
+ * events of selected namespaces are lost. The server does not push this condition down.
  */
 function excludedCondition(pattern: NamespacePattern): Document {
   return { ...patternCondition(pattern), $gt: '' }
 }
 
 /**
- * The change events that filters leave: of documents and definitions of what is selected by the name it had then, of renames
- * from and to such names, and of databases that go. Null where nothing is filtered. Only plain matching is used, which the
- * server carries into its reading of the oplog, but for patterns of what is left out.
+ * The change events that the filters keep: events of documents and definitions of namespaces that were selected by
+ * their name at that time, renames from and to such names, and drops of databases. Null if there are no filters. The
+ * conditions use plain matching, which the server pushes down to its oplog scan, except for exclusion patterns.
  */
 export function eventCondition(filters: NamespaceFilters): Document | null {
   if (!isFiltered(filters)) return null
@@ -32,7 +33,10 @@ export function eventCondition(filters: NamespaceFilters): Document | null {
   }
 }
 
-/** The same of a collection: a pattern leaves out what users call so, not the server's temporary names. */
+/**
+ * The condition for a collection name. An exclusion pattern applies to the users' names, and not to the server's
+ * temporary names.
+ */
 function excludedCollection(pattern: NamespacePattern): Document {
   return { ...excludedCondition(pattern), $not: { $regex: temporaryNames } }
 }

@@ -13,19 +13,22 @@ import type { Cluster } from './cluster.ts'
 import { codeOf, isTransient } from './errors.ts'
 import { eventCondition, patternCondition } from './selection-match.ts'
 
-/** Names asked about in one command, and answers kept. */
+/** The largest number of names in one command, and of cached answers. */
 const atOnce = 5_000
 const keptMax = 100_000
 
 /**
- * What of the clusters is synced. Patterns are the server's regular expressions, and no other library reads all of them alike,
- * so a cluster is asked (always the source, so that everybody gets the same answer), once for each name.
+ * Decides which namespaces are synced. Patterns are the server's regular expressions, and no library interprets all of
+ * them the same way, so the server evaluates them, once for each name. It is always the source, so that all instances
+ * get the same answer.
  */
 export class Selection {
   readonly #cluster: Cluster
   readonly #filters: NamespaceFilters
   readonly #kept = new Map<string, boolean>()
-  /** For a change stream: the events of what is selected. Null where everything is. */
+  /**
+   * The condition for a change stream that matches the events of selected namespaces. Null if everything is selected.
+   */
   readonly events: Document | null
 
   constructor(source: Cluster, filters: NamespaceFilters) {
@@ -38,7 +41,7 @@ export class Selection {
     return (await this.among(database, [{ name: collection }])).length > 0
   }
 
-  /** Those of a database's collections and views that are selected. */
+  /** The selected ones of a database's collections and views. */
   async among<T extends { name: string }>(database: string, listed: T[]): Promise<T[]> {
     if (!isFiltered(this.#filters)) return listed
     const names = listed.map(({ name }) => decidingName(name))
@@ -46,7 +49,7 @@ export class Selection {
     return listed.filter((_, at) => selects(this.#filters, matches, database, names[at] as string))
   }
 
-  /** The same for many databases, in as few questions as for one. */
+  /** The selected ones of many databases, with as many commands as for one database. */
   async amongAll<T extends { name: string }>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
     if (!isFiltered(this.#filters)) return new Map(catalog)
     const names = [...catalog.values()].flatMap((listed) => listed.map(({ name }) => decidingName(name)))
@@ -58,7 +61,7 @@ export class Selection {
     )
   }
 
-  /** Those databases that may hold something selected. */
+  /** The databases that may contain a selected namespace. */
   async databases(names: Iterable<string>): Promise<string[]> {
     const all = [...names]
     if (!isFiltered(this.#filters)) return all
@@ -66,7 +69,7 @@ export class Selection {
     return all.filter((name) => mayHold(this.#filters, matches, name))
   }
 
-  /** Throws RefusedError naming the field of a pattern that the server does not take. */
+  /** Throws RefusedError with the field of a pattern that the server rejects. */
   async refuseBadPatterns(): Promise<void> {
     for (const field of ['includeNamespaces', 'excludeNamespaces'] as const) {
       for (const [at, entry] of (this.#filters[field] ?? []).entries()) {
@@ -93,7 +96,7 @@ export class Selection {
     return [...(this.#filters.includeNamespaces ?? []), ...(this.#filters.excludeNamespaces ?? [])]
   }
 
-  /** Everything that is to be known to decide about these databases and collections. */
+  /** Evaluates all patterns that are needed to decide about these databases and collections. */
   async #ask(databases: string[], collections: string[]): Promise<Matches> {
     const answers = new Map<string, boolean>()
     for (const { databaseRegex, collectionsRegex } of this.#entries) {
@@ -107,7 +110,7 @@ export class Selection {
     }
   }
 
-  /** Adds to `answers` from what is kept or, where nothing is, from the server. */
+  /** Adds answers from the cache, or from the server if they are not cached. */
   async #answer(pattern: NamespacePattern, texts: string[], answers: Map<string, boolean>): Promise<void> {
     const unknown: string[] = []
     for (const text of new Set(texts)) {
@@ -131,7 +134,7 @@ export class Selection {
     const reply = await this.#cluster.read('admin', {
       aggregate: 1,
       pipeline: [
-        // Names may look like expressions: as literals they are what they are.
+        // Names may look like expressions. $literal keeps them as text.
         { $documents: { $literal: texts.map((text) => ({ text })) } },
         { $match: { text: patternCondition(pattern) } },
       ],
@@ -141,7 +144,7 @@ export class Selection {
   }
 }
 
-/** Neither part may hold a null character: the server refuses such patterns and such names. */
+/** The separator cannot occur in either part: the server rejects patterns and names with a null character. */
 function questionOf({ pattern, options = '' }: NamespacePattern, text: string): string {
   return `${options}\0${pattern}\0${text}`
 }

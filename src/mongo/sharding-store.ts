@@ -1,13 +1,13 @@
 import type { StoredDocuments } from './stored-documents.ts'
 
-/** What is remembered of how either cluster was distributed. */
+/** Stored facts about the data distribution of both clusters. */
 export class ShardingStore {
   readonly #stored: StoredDocuments
   constructor(stored: StoredDocuments) {
     this.#stored = stored
   }
 
-  /** Versions of where the source's databases live, as last looked at. */
+  /** The version of each source database's placement on shards, as last observed. */
   async loadPlacements(): Promise<Map<string, string>> {
     const found = await this.#stored.find('placements', {})
     return new Map(found.map((document) => [document['_id'] as string, document['version'] as string]))
@@ -17,7 +17,7 @@ export class ShardingStore {
     await this.#stored.replace('placements', database, { version })
   }
 
-  /** The destination's balancer as it was before the sync stopped it; null where it did not. */
+  /** The mode of the destination's balancer before the sync stopped it. Null if the sync did not stop it. */
   async loadBalancer(): Promise<string | null> {
     return ((await this.#stored.findOne('balancer', { _id: 'balancer' }))?.['mode'] as string | undefined) ?? null
   }

@@ -6,21 +6,21 @@ import { type Cluster, RawCursor } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
 import { type RetryContext, retry } from './retry.ts'
 
-/** Version of what is stored, unless said otherwise. A document of another version is refused by name, never guessed at. */
+/** The default version of stored documents. A document of another version is rejected by name and never interpreted. */
 export const metadataVersion = 1
 
-/** Which version is written, and which are read: an older one where there is a migration. */
+/** The version that is written, and the versions that are read. An older version is readable if it has a migration. */
 export interface StoredVersion {
   writes: number
   reads: readonly number[]
 }
-/** Statements in one command, and their bytes: an `_id` alone may have megabytes. */
+/** Limits of one command: the number of its statements, and their bytes, because a single `_id` may have megabytes. */
 const statementsMax = 500
 const bytesMax = 8 * 1024 * 1024
 
 const versioned = v.object({ schemaVersion: v.number() })
 
-/** An update statement whose document or `$set` is completed with the schema version. */
+/** An update statement. The schema version is added to its document or to its `$set`. */
 export interface StoredUpdate {
   q: Document
   u: Document | Document[]
@@ -28,7 +28,7 @@ export interface StoredUpdate {
   multi?: boolean
 }
 
-/** Reads and majority-acknowledged writes of documents in tandem's own database, repeated until they succeed. */
+/** Reads and majority-acknowledged writes of documents in tandem's own database, retried until they succeed. */
 export class StoredDocuments {
   readonly #cluster: Cluster
   readonly #context: RetryContext
@@ -43,7 +43,7 @@ export class StoredDocuments {
     this.#version = version
   }
 
-  /** The same, but told to stop by this signal as well: what is under way rejects with StoppedError then. */
+  /** The same documents, with an additional signal that stops. Operations in progress then reject with StoppedError. */
   until(signal: AbortSignal): StoredDocuments {
     const any = AbortSignal.any([this.#context.signal, signal])
     return new StoredDocuments(this.#cluster, { ...this.#context, signal: any }, this.#version)
@@ -54,7 +54,7 @@ export class StoredDocuments {
     return found ?? null
   }
 
-  /** Throws FatalError MetadataVersion for what another version of tandem stored. */
+  /** Throws FatalError MetadataVersion for documents that another version of tandem stored. */
   async find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
     const documents = await this.#read(collection, { find: collection, filter, ...extra })
     for (const document of documents) {
@@ -70,12 +70,15 @@ export class StoredDocuments {
     return documents
   }
 
-  /** Figures computed by the server, read from the majority. */
+  /** Runs an aggregation with read concern majority. */
   async aggregate(collection: string, pipeline: Document[]): Promise<Document[]> {
     return await this.#read(collection, { aggregate: collection, pipeline, cursor: {} })
   }
 
-  /** Every value a field has among these documents, in one reply: where an index begins with what is asked for, at the cost of the values alone. */
+  /**
+   * All values of a field in these documents, in one reply. If an index begins with the queried field, this reads only
+   * the values.
+   */
   async distinct(collection: string, key: string, query: Document): Promise<unknown[]> {
     return await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
       const command = { distinct: collection, key, query, readConcern: { level: 'majority' } }
@@ -91,7 +94,7 @@ export class StoredDocuments {
     })
   }
 
-  /** Replaces, or creates, the document with this `_id`. */
+  /** Replaces or creates the document with this `_id`. */
   async replace(collection: string, id: unknown, fields: Document): Promise<void> {
     await this.update(collection, [{ q: { _id: id }, u: fields, upsert: true }])
   }
@@ -104,9 +107,9 @@ export class StoredDocuments {
   }
 
   /**
-   * Updates one document and reads it, in one round trip. Null where none matches: also where an answer was lost and the update,
-   * sent again, finds what it had changed itself.
-   * @param upsert creates the document where there is none with this `_id`; null where there is one that does not match
+   * Updates one document and returns it, in one round trip. Returns null when no document matches. That includes an
+   * update that is sent again after a lost reply and no longer matches because of its own first change.
+   * @param upsert creates the document if none has this `_id`; if one has it but does not match, the result is null
    */
   async findAndUpdate(collection: string, query: Document, update: Document, upsert = false): Promise<Document | null> {
     const command = { findAndModify: collection, query, update: this.#withVersion(update), new: true, upsert }
@@ -121,12 +124,15 @@ export class StoredDocuments {
     })
   }
 
-  /** Upserts whose filters match nothing where a later epoch, or tenure, has written: FatalError LeaseLost then. */
+  /**
+   * Upserts whose filters exclude documents that a later epoch or term has written. Throws FatalError LeaseLost for
+   * such a document.
+   */
   async updateFenced(collection: string, updates: StoredUpdate[]): Promise<void> {
     try {
       await this.update(collection, updates)
     } catch (error) {
-      // A later epoch's document does not match, so the upsert meets its _id.
+      // The filter does not match a document of a later epoch, so the upsert collides with its _id.
       if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
       throw new FatalError('LeaseLost', 'another instance has taken over; this one has stopped writing', {
         cause: error,
@@ -138,7 +144,7 @@ export class StoredDocuments {
     await this.#eachPart(deletes, (part) => ({ delete: collection, deletes: part }))
   }
 
-  /** Removes everything in the collection. */
+  /** Removes all documents of the collection. */
   async clear(collection: string): Promise<void> {
     await this.delete(collection, [{ q: {}, limit: 0 }])
   }
@@ -169,13 +175,13 @@ export class StoredDocuments {
 
   #withVersion(update: Document | Document[]): Document {
     const schemaVersion = this.#version.writes
-    if (Array.isArray(update)) return update // changes what stands there, which has its version
+    if (Array.isArray(update)) return update // changes an existing document, which has its version
     if (!('$set' in update)) return { ...update, schemaVersion }
     return { ...update, $set: { ...update['$set'], schemaVersion } }
   }
 }
 
-/** A term or epoch of this one's or an earlier owner's. What a release that had none has stored is of an earlier one. */
+/** Matches a term or epoch that is not later than the given one. Documents of releases without the field match too. */
 export function notOfLater(term: number): Document {
   return { $not: { $gt: term } }
 }
@@ -189,7 +195,7 @@ export class MetadataWriteError extends Error {
   }
 }
 
-/** What was stored as binary. */
+/** The bytes of a stored binary value. */
 export function bytesOf(value: unknown): Buffer {
   return Buffer.from((value as Binary).buffer)
 }

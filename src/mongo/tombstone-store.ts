@@ -6,17 +6,20 @@ import { RawValue } from './raw-values.ts'
 import { bytesOf, type StoredDocuments } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
-/** Collections in one look. */
+/** The largest number of collections in one query. */
 const collectionsMax = 500
 
-/** An identity to be reconciled once its collection's copy has ended, in ascending `order`. */
+/** A document identity that must be reconciled after the copy of its collection has ended, in ascending `order`. */
 export interface Tombstone {
   idElement: Buffer
   order: number
   reorder: boolean
 }
 
-/** Identities applied while their collection was copied: collection `tombstones` of the metadata database. */
+/**
+ * Document identities that were applied while their collection was copied: collection `tombstones` of the metadata
+ * database.
+ */
 export class TombstoneStore {
   readonly #stored: StoredDocuments
   constructor(stored: StoredDocuments) {
@@ -24,8 +27,8 @@ export class TombstoneStore {
   }
 
   /**
-   * Records identities (whole `_id` elements) to be reconciled again when the collection's copy has ended. An identity
-   * that is recorded already keeps its order unless `reorder` says that it stands at the end now.
+   * Records identities (whole `_id` elements) to reconcile when the copy of the collection has ended. An identity that
+   * is already recorded keeps its order, unless `reorder` moves it to the end.
    */
   async add(uuid: string, tombstones: Tombstone[]): Promise<void> {
     const collection = toUuid(uuid)
@@ -33,7 +36,7 @@ export class TombstoneStore {
       'tombstones',
       tombstones.map(({ idElement, order, reorder }) => {
         const position = { order: Long.fromNumber(order) }
-        // The value by itself as well: the server hashes it to tell whose partition it belongs to.
+        // The value is also stored alone, because the server hashes it to determine its partition.
         const known = { collection, id: new RawValue(idOf(idElement)) }
         return {
           q: { _id: tombstoneID(uuid, idElement) },
@@ -45,8 +48,8 @@ export class TombstoneStore {
   }
 
   /**
-   * Up to `limit` identities beyond `after` (null: from the first on), in order; of some partitions only, if they are given.
-   * Instances number what they record each for itself, so several may have one number.
+   * Up to `limit` identities after `after` (null: from the first one), in order. `of` limits them to some partitions.
+   * Each instance numbers the identities that it records, so several identities may have the same number.
    */
   async read(
     uuid: string,
@@ -70,25 +73,25 @@ export class TombstoneStore {
     }))
   }
 
-  /** Whether this collection has any; asked for many at once, they are read together. */
+  /** Whether this collection has any tombstones. Simultaneous calls share one query. */
   readonly isRecorded = gathered(collectionsMax, async (uuids: string[]) => {
     const recorded = await this.recorded(uuids)
     return uuids.map((uuid) => recorded.has(uuid))
   })
 
-  /** Which of these collections have any. */
+  /** Which of these collections have tombstones. */
   async recorded(uuids: string[]): Promise<Set<string>> {
     const found = await this.#stored.distinct('tombstones', 'collection', { collection: { $in: uuids.map(toUuid) } })
     return new Set(found.map((uuid) => fromUuid(uuid as Binary)))
   }
 
-  /** The highest order any recorded identity has; 0 without any. */
+  /** The highest order of all recorded identities. 0 if there are none. */
   async highestOrder(): Promise<number> {
     const [found] = await this.#stored.find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
     return Number(found?.['order'] ?? 0)
   }
 
-  /** Forgets those of these collections. */
+  /** Removes the tombstones of these collections. */
   async remove(uuids: string[]): Promise<void> {
     await this.#stored.delete('tombstones', [{ q: { collection: { $in: uuids.map(toUuid) } }, limit: 0 }])
   }

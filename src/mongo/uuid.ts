@@ -1,6 +1,6 @@
 import { type Binary, UUID } from 'mongodb'
 
-/** Collection UUIDs are 16 bytes as latin1 text everywhere inside tandem: cheap keys for maps. */
+/** tandem represents collection UUIDs as 16 bytes of latin1 text, because these are cheap map keys. */
 export function toUuid(latin1: string): UUID {
   return new UUID(Buffer.from(latin1, 'latin1'))
 }

@@ -9,22 +9,22 @@ export interface VerifiedRange {
   /** The collection's UUID on the source. */
   collection: string
   ordinal: number
-  /** Documents read. */
+  /** The number of documents read from each cluster. */
   source: number
   destination: number
   bytes: number
 }
 
-/** A document that is to be compared before any verdict. */
+/** A document that must be compared before a verdict is issued. */
 export interface StoredRecheck {
   uuid: string
   idElement: Buffer
-  /** Changed on this cluster, as its stream has it. */
+  /** The change stream of this cluster has reported a change of the document. */
   onSource: boolean
   onDestination: boolean
 }
 
-/** The embedded verifier's durable state, in tandem's own database on the destination, majority-acknowledged. */
+/** The durable state of the embedded verifier, in tandem's own database on the destination, majority-acknowledged. */
 export class VerificationStore {
   readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
@@ -52,7 +52,7 @@ export class VerificationStore {
         q: { _id: `${hexOf(collection)}:${range.ordinal}` },
         u: {
           $set: { ...range, collection: toUuid(collection) },
-          // 1, or a restart has read again what was done.
+          // A value above 1 shows that a restart has read a finished range again.
           $inc: { reads: 1 },
         },
         upsert: true,
@@ -60,11 +60,11 @@ export class VerificationStore {
     )
   }
 
-  /** Forgets all ranges of these collections. */
+  /** Removes all ranges of these collections. */
   async removeRanges(collections: string[]): Promise<void> {
     await this.#stored.delete(
       'verifiedRanges',
-      // By the key, which is all that is indexed: ';' comes after ':'.
+      // The filter uses `_id`, the only indexed field. The character ';' follows ':'.
       collections.map((uuid) => ({ q: { _id: { $gt: `${hexOf(uuid)}:`, $lt: `${hexOf(uuid)};` } }, limit: 0 })),
     )
   }
@@ -74,7 +74,7 @@ export class VerificationStore {
       'rechecks',
       rechecks.map((recheck) => ({
         q: { _id: recheckId(recheck) },
-        // Marks are only ever added: what was seen on either side stays known until it is settled.
+        // Marks are only added: a change observed on either cluster stays known until the recheck is resolved.
         u: {
           $set: {
             ...(recheck.onSource ? { onSource: true } : {}),
@@ -93,7 +93,7 @@ export class VerificationStore {
     )
   }
 
-  /** Up to `limit` rechecks after the given one, in the order of their keys. */
+  /** Up to `limit` rechecks after the given one, in key order. */
   async readRechecks(after: StoredRecheck | null, limit: number): Promise<StoredRecheck[]> {
     const filter = after ? { _id: { $gt: recheckId(after) } } : {}
     const found: StoredRecheck[] = []
@@ -109,15 +109,15 @@ export class VerificationStore {
     return found
   }
 
-  /** Replaces what the last verdict found. */
+  /** Replaces the findings of the last verdict. */
   async saveVerdict(mismatches: object[], total: number): Promise<void> {
-    // A majority write that changes nothing is no shorter: it waits for the newest entry of the oplog.
+    // A majority write that changes nothing is not faster: it waits for the newest entry of the oplog.
     if (await this.#stored.findOne('mismatches', {})) await this.#stored.clear('mismatches')
     await this.#stored.update(
       'mismatches',
       mismatches.map((mismatch, index) => ({
         q: { _id: index },
-        // As text: an `_id` in Extended JSON has names that begin with a dollar sign.
+        // Stored as text, because an `_id` in Extended JSON has field names that begin with a dollar sign.
         u: { mismatch: JSON.stringify(mismatch) },
         upsert: true,
       })),
@@ -146,7 +146,7 @@ export class VerificationStore {
     return null
   }
 
-  /** Nothing has been compared. */
+  /** Discards all results of comparisons, so that every range is compared again. */
   async forget(): Promise<void> {
     for (const collection of ['verifiedRanges', 'rechecks']) await this.#stored.clear(collection)
   }
@@ -160,7 +160,7 @@ function recheckId({ uuid, idElement }: Pick<StoredRecheck, 'uuid' | 'idElement'
   return new Binary(Buffer.concat([Buffer.from(uuid, 'latin1'), idElement]))
 }
 
-/** The `_id` of an `_id` element as canonical Extended JSON. */
+/** The value of an `_id` element as canonical Extended JSON. */
 export function renderId(idElement: Buffer): unknown {
   const document = Buffer.alloc(4 + idElement.length + 1)
   document.writeInt32LE(document.length, 0)
@@ -169,15 +169,15 @@ export function renderId(idElement: Buffer): unknown {
   try {
     return BSON.EJSON.serialize(BSON.deserialize(document, options), { relaxed: false })['_id']
   } catch {
-    // The server stores what js-bson refuses, such as a string that is not UTF-8.
+    // The server accepts values that js-bson rejects, such as a string that is not UTF-8.
     return { $bytes: idElement.toString('hex') }
   }
 }
 
-/** Characters of an `_id` in a message: it may be as large as a document. */
+/** The largest number of characters of an `_id` in a message. An `_id` may be as large as a document. */
 const describedMax = 256
 
-/** The same as text for a message. */
+/** The value of an `_id` element as text for a message. */
 export function describeId(idElement: Buffer): string {
   const text = JSON.stringify(renderId(idElement))
   return text.length > describedMax ? `${text.slice(0, describedMax)}… (${text.length} characters)` : text

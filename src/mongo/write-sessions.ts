@@ -7,11 +7,12 @@ import { code, codeOf, isTransient, TransientReplyError } from './errors.ts'
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
- * A write that this process has given up may still reach the server: a proxy or a slow network may hold it. Every write under a
- * lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only rises in that session. Once the server has
- * seen a higher number, it refuses the delayed write (TransactionTooOld). A session carries one write at a time. When the outcome of
- * a write is unknown, its session is closed with a higher number before anything is sent again. An instance that takes a lease
- * over closes all sessions of the former holders, whose ids are derived from the lease.
+ * A write that this process has given up may still reach the server: a proxy or a slow network may hold it. Every write
+ * under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only rises in that session. Once
+ * the server has seen a higher number, it rejects the delayed write (TransactionTooOld). A session carries one write at
+ * a time. When the outcome of a write is unknown, its session is closed with a higher number before anything is sent
+ * again. An instance that takes a lease over closes all sessions of the former holders, whose ids are derived from the
+ * lease.
  * https://github.com/mongodb/specifications/blob/master/source/retryable-writes/retryable-writes.md
  */
 
@@ -52,13 +53,19 @@ export interface NumberedWrite {
   /** The next number of this session. Each attempt takes its own. */
   next(): Long
   /**
-   * Resolves when the server refuses this write from now on. Where it cannot be reached, the session stays open, and the next write
-   * of any session closes it first.
+   * Resolves when the server rejects this write from now on. While the server is unreachable the session stays open,
+   * and the next write of any session closes it first.
    */
   close(): Promise<void>
-  /** The write with this number may still take effect, unless the session was closed since. The next write of any session closes it. */
+  /**
+   * The write with this number may still take effect. Unless the session is closed first, the next write of any session
+   * closes it.
+   */
   leaveOpen(number: Long): void
-  /** The error of a write that the server refused because another instance has closed the session, and so taken the lease. */
+  /**
+   * The error of a write that the server rejected because another instance has closed the session and therefore taken
+   * the lease.
+   */
   refused(): Error
   /** Gives the session back. */
   end(): void
@@ -82,14 +89,14 @@ export class WriteSessions {
     this.#onRefused = onRefused
   }
 
-  /** Some write may still arrive at the server: a successor has to close the sessions. */
+  /** A write may still reach the server, so a successor has to close the sessions. */
   get areOpen(): boolean {
     return this.#all.some(({ isInUse, isOpen }) => isInUse || isOpen)
   }
 
   /**
-   * Waits for a free session. Null for a command that carries no number. Rejects while a session that another write left open cannot
-   * be closed: the open write may hold an older state of the same documents.
+   * Waits for a free session. Returns null for a command that carries no number. Rejects when a session that another
+   * write left open cannot be closed: the open write may hold an older state of the same documents.
    */
   async begin(command: Document): Promise<NumberedWrite | null> {
     for (;;) {
@@ -154,7 +161,10 @@ export class WriteSessions {
     }
   }
 
-  /** One attempt at a time: of two, the one that is refused does not know whether the other one's write will last. */
+  /**
+   * Only one attempt runs at a time. If two ran, the rejected one would not know whether the write of the other is
+   * durable.
+   */
   #close(one: NumberedSession): Promise<void> {
     one.closing ??= this.#tryToClose(one).finally(() => {
       one.closing = null
@@ -208,14 +218,17 @@ export async function closeSessions(
   }
 }
 
-/** Higher than every number of earlier epochs. Stays below 2^53, which is as far as the driver counts, for two million epochs. */
+/**
+ * Higher than every number of earlier epochs. For two million epochs it stays below 2^53, the limit of the driver's
+ * counter.
+ */
 function numberBefore(epoch: number): bigint {
   return BigInt(epoch) << 32n
 }
 
 /**
- * Any retryable write serves, since it leaves a record of its number that survives a failover; nobody reads the document. The
- * server waits for a command that is running in the session, and aborts a transaction that is open there.
+ * Any retryable write works, because it leaves a record of its number that survives a failover. Nobody reads the
+ * document. The server waits for a command that is running in the session, and aborts a transaction that is open there.
  */
 async function sendClosing(cluster: Cluster, session: ClientSession, index: number, txnNumber: Long): Promise<void> {
   const updates = [{ q: { _id: index }, u: { $inc: { closed: 1 }, $set: { schemaVersion: 1 } }, upsert: true }]
@@ -228,15 +241,18 @@ async function sendClosing(cluster: Cluster, session: ClientSession, index: numb
     const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
     if (failed) throw new TransientReplyError(`a session could not be closed: ${failed.errmsg}`, failed.code)
   } catch (error) {
-    // An instance with a later epoch has closed it already, and retries until its own write lasts.
+    // An instance with a later epoch has already closed it, and retries until its own write is durable.
     if (codeOf(error) !== code.transactionTooOld) throw error
   }
 }
 
-/** Any session of the driver, for what its sessions have in common. */
+/** One session of the driver per cluster, as the prototype of the numbered sessions. */
 const prototypes = new WeakMap<Cluster, ClientSession>()
 
-/** Sessions whose ids the lease and the incarnation determine. The driver's own sessions have random ids and are shared. */
+/**
+ * Sessions whose ids derive from the lease and the incarnation. The driver's own sessions have random ids and are
+ * shared.
+ */
 function openSessions(cluster: Cluster, base: string, incarnation: string, count: number): ClientSession[] {
   const prototype = prototypes.get(cluster) ?? cluster.startSession()
   prototypes.set(cluster, prototype)

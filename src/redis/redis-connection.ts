@@ -3,26 +3,26 @@ import { Redis } from 'ioredis'
 import type { RedisEndpoint, RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 
-/** Waiting for a connection, and for the reply to a command: a call takes twice this at most. */
-const patienceMS = 1_000
+/** Time limit for a connection and for the reply to a command. A call takes at most twice this long. */
+const answerTimeoutMS = 1_000
 const longestReconnectDelayMS = 1_000
 
-/** A connection that is made again for ever, while every call on it ends soon, with a result or an error. */
+/** A connection that reconnects indefinitely, while every call on it ends soon with a result or an error. */
 export class RedisConnection {
   readonly #redis: Redis
-  /** Why there is no connection; null while there is one. */
-  #trouble: unknown = null
-  /** The client goes on in database 0 when Redis refuses the one it was given. We do not. */
+  /** The last error of the connection. Null while it is connected. */
+  #lastError: unknown = null
+  /** The client continues in database 0 when Redis rejects the configured one. This class reports the error instead. */
   #databaseRefused: Error | null = null
   #closed = false
-  /** Shared by all calls that wait. */
+  /** One wait for a connection, shared by all callers. */
   #connecting: Promise<void> | null = null
-  readonly #onSilence: () => void
+  readonly #onTimeout: () => void
 
-  /** `onSilence` is called when a command was not answered in time. */
-  constructor(endpoint: RedisEndpoint, tls: RedisTls = {}, onSilence: () => void = () => {}) {
+  /** @param onTimeout called when a command was not answered in time */
+  constructor(endpoint: RedisEndpoint, tls: RedisTls = {}, onTimeout: () => void = () => {}) {
     const { host, port, username, password, database } = endpoint
-    this.#onSilence = onSilence
+    this.#onTimeout = onTimeout
     this.#redis = new Redis({
       host,
       port,
@@ -30,38 +30,43 @@ export class RedisConnection {
       ...(password === null ? {} : { password }),
       ...(endpoint.tls ? { tls: { ...tls, minVersion: 'TLSv1.2' } } : {}),
       db: database,
-      // All that we ask is in RESP2, which every version speaks.
+      // RESP2 is sufficient, and every version supports it.
       protocol: 2,
-      connectTimeout: 2 * patienceMS,
-      commandTimeout: patienceMS,
+      connectTimeout: 2 * answerTimeoutMS,
+      commandTimeout: answerTimeoutMS,
       disconnectTimeout: 100,
       keepAlive: 5_000,
       retryStrategy: (attempt) => Math.min(attempt * 50, longestReconnectDelayMS) * (0.5 + Math.random() / 2),
-      // A beat is worth nothing later: neither kept until there is a connection nor sent again over the next one.
+      // A late heartbeat has no value, so commands are neither queued while disconnected nor sent again after a
+      // reconnection.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       autoResubscribe: false,
-      // It would print to the console when the user may not do it; a server that is loading refuses commands anyway.
+      // The client would print to the console when the user lacks the privilege. A server that is loading rejects
+      // commands anyway.
       enableReadyCheck: false,
       disableClientInfo: true,
-      // The primary has become a replica: its name may lead to the new one.
+      // The primary has become a replica. Its host name may lead to the new primary.
       reconnectOnError: (error) => error.message.startsWith('READONLY'),
     })
     this.#redis.on('ready', () => {
-      this.#trouble = null
+      this.#lastError = null
     })
     this.#redis.on('connect', () => {
       this.#databaseRefused = null
     })
     this.#redis.on('error', (error: Error & { command?: { name: string } }) => {
-      this.#trouble = error
+      this.#lastError = error
       if (error.command?.name === 'select') this.#databaseRefused = error
     })
   }
 
-  /** Waits for the connection, briefly, and sends. Errors name `--redis` and hold nothing of its URL's credentials. */
-  async ask<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
+  /**
+   * Waits briefly for the connection and sends the command. Errors name `--redis` and contain no credentials of its
+   * URL.
+   */
+  async send<T>(command: (redis: Redis) => Promise<T>): Promise<T> {
     try {
       if (this.#closed) throw new Error('closed')
       if (this.#redis.status !== 'ready') {
@@ -74,24 +79,29 @@ export class RedisConnection {
       return await command(this.#redis)
     } catch (error) {
       if (messageOf(error) === 'Command timed out') {
-        // A half-open socket never answers; the system would take a quarter of an hour to say so.
+        // A half-open socket never answers, and the operating system would report it only after a quarter of an hour.
         this.renew()
-        this.#onSilence()
+        this.#onTimeout()
       }
-      // Not as `cause`: the client's errors carry the command they belong to, and that may be AUTH.
+      // The original error is not passed on as `cause`: it carries its command, which may be AUTH.
       throw new Error(`--redis: ${explain(error)}`)
     }
   }
 
-  /** Subscribes now and after every reconnection. Best effort: without the right to, nothing is ever heard. */
-  listen(channel: string, heard: (message: string) => void): void {
-    this.#redis.on('message', (_, message) => heard(message))
+  /**
+   * Subscribes now and after every reconnection. Best effort: without the privilege to subscribe, no message arrives.
+   */
+  listen(channel: string, onMessage: (message: string) => void): void {
+    this.#redis.on('message', (_, message) => onMessage(message))
     const subscribe = () => void this.#redis.subscribe(channel).catch(() => {})
     this.#redis.on('ready', subscribe)
     if (this.#redis.status === 'ready') subscribe()
   }
 
-  /** Replaces the connection. One that is only being made is left alone: the client would give up for good. */
+  /**
+   * Replaces an established connection. Does nothing while it is being established, when the client would give up for
+   * good.
+   */
   renew(): void {
     if (!this.#closed && this.#redis.status === 'ready') this.#redis.disconnect(true)
   }
@@ -103,15 +113,15 @@ export class RedisConnection {
 
   async #connected(): Promise<void> {
     try {
-      await once(this.#redis, 'ready', { signal: AbortSignal.timeout(patienceMS) })
+      await once(this.#redis, 'ready', { signal: AbortSignal.timeout(answerTimeoutMS) })
     } catch (error) {
-      throw this.#trouble ?? (isAbort(error) ? new Error('no connection in time') : error)
+      throw this.#lastError ?? (isAbort(error) ? new Error('no connection in time') : error)
     }
   }
 }
 
-/** How the client says that a connection ended before the command was sent, or before its reply. */
-const lostWords = /^(Stream isn't writeable|Connection is closed|Reached the max retries|Command aborted due to)/
+/** The client's messages for a connection that ended before the command was sent, or before its reply arrived. */
+const lostConnection = /^(Stream isn't writeable|Connection is closed|Reached the max retries|Command aborted due to)/
 
 function explain(error: unknown): string {
   const message = messageOf(error)
@@ -121,7 +131,7 @@ function explain(error: unknown): string {
   if (refusal || /invalid password/.test(message)) {
     return `Redis refused the user name or password of the URL${refusal ? ` (${refusal})` : ''}`
   }
-  if (lostWords.test(message)) return 'the connection to Redis was lost'
+  if (lostConnection.test(message)) return 'the connection to Redis was lost'
   return `Redis does not answer as it should: ${redactUris(message)}`
 }
 

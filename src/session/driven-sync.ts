@@ -76,7 +76,7 @@ export class DrivenSync {
     this.#stored = new StoredContext({
       id: parts.mongosyncID,
       metadata: () => this.#metadata,
-      leaseTerm: () => this.#work?.lease.life ?? null,
+      leaseTerm: () => this.#work?.lease.termSignal ?? null,
       stopped: parts.context.signal,
       onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
     })
@@ -260,7 +260,7 @@ export class DrivenSync {
   async #abandon(): Promise<void> {
     await this.#work?.close()
     // The next attempt has this process's incarnation too, so the server could not distinguish their writes.
-    await this.#work?.lease.settled()
+    await this.#work?.lease.attemptEnded()
     // The next sync may have this cluster as its source and use another lease.
     const destination = this.#work?.record.configuration.destination
     if (destination) Object.assign(this.#parts.clusters[destination], { fence: () => {}, sessions: null })

@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { StoppedError } from '../domain/errors.ts'
 
-/** Longer timers overflow; the wait goes on after it. */
+/** Longer timers overflow. A longer wait continues with another timer. */
 const sleepMaxMS = 3_600_000
 
 /**
- * A rate in bytes per second over all who spend. Spending is told afterwards, and whoever wants to spend next waits until what
- * was spent is earned: the size of a batch is known only when it is there.
+ * A rate in bytes per second, shared by all callers. Bytes are charged after they were read, because the size of a
+ * batch is not known before. The next caller waits until the rate has paid for them.
  */
 export class Pace {
   #bytesPerSecond: number | null = null
-  /** Milliseconds of performance.now(), at which everything spent is earned. */
+  /** The time, in ms of performance.now(), at which the rate has paid for everything charged so far. */
   #earnedAt = 0
   #changed = new AbortController()
 
@@ -18,7 +18,7 @@ export class Pace {
     return this.#bytesPerSecond
   }
 
-  /** Takes effect at once, for those who wait as well: they owe what they spent at the new rate. */
+  /** Takes effect at once. Callers that already wait pay the rest of the charged bytes at the new rate. */
   set(bytesPerSecond: number | null): void {
     if (bytesPerSecond === this.#bytesPerSecond) return
     const now = performance.now()
@@ -34,7 +34,10 @@ export class Pace {
     this.#earnedAt = Math.max(this.#earnedAt, performance.now()) + (bytes / this.#bytesPerSecond) * 1_000
   }
 
-  /** Rejects with StoppedError when `signal` is aborted meanwhile. */
+  /**
+   * Resolves when the rate has paid for all bytes charged so far. Rejects with StoppedError when `signal` is aborted
+   * first.
+   */
   async earned(signal: AbortSignal): Promise<void> {
     for (;;) {
       if (signal.aborted) throw new StoppedError()

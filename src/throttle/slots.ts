@@ -1,6 +1,8 @@
 import { StoppedError } from '../domain/errors.ts'
 
-/** At most so many at a time, first come, first served; the number may change while some wait. */
+/**
+ * Limits how many operations run at the same time, first come, first served. The limit may change while callers wait.
+ */
 export class Slots {
   readonly #limit: () => number
   readonly #waiting: (() => void)[] = []
@@ -10,11 +12,11 @@ export class Slots {
     this.#limit = limit
   }
 
-  /** Runs `work` when there is room. Rejects with StoppedError when `signal` is aborted before. */
+  /** Runs `work` when a slot is free. Rejects with StoppedError when `signal` is aborted first. */
   async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    while (this.#taken >= this.#limit()) await this.#room(signal)
+    while (this.#taken >= this.#limit()) await this.#freeSlot(signal)
     if (signal.aborted) {
-      this.changed() // woken, and stopped before it could begin: its turn is the next one's
+      this.changed() // this caller was woken and must not start: the next one takes its turn
       throw new StoppedError()
     }
     this.#taken += 1
@@ -26,12 +28,12 @@ export class Slots {
     }
   }
 
-  /** There may be room now: the limit has changed. */
+  /** Wakes as many waiting callers as there are free slots. Must be called when the limit has changed. */
   changed(): void {
-    for (let room = this.#limit() - this.#taken; room > 0; room -= 1) this.#waiting.shift()?.()
+    for (let free = this.#limit() - this.#taken; free > 0; free -= 1) this.#waiting.shift()?.()
   }
 
-  #room(signal: AbortSignal): Promise<void> {
+  #freeSlot(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const stop = (): void => {
         this.#waiting.splice(this.#waiting.indexOf(wake), 1)

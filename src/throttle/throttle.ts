@@ -2,23 +2,26 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BackOff } from '../domain/back-off.ts'
 import { concurrencyOf, type Limits, type LimitsReport, type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { sufferingOf } from '../mongo/destination-pressure.ts'
+import { pressureOn } from '../mongo/destination-pressure.ts'
 import { Pace } from './pace.ts'
 import { Slots } from './slots.ts'
 
-const lookMS = 2_000
-/** A cursor on the source waits meanwhile, which the server closes after ten minutes; and an operator sees little of it. */
+const pollMS = 2_000
+/**
+ * Upper bound of a pause after a write. A cursor on the source is idle meanwhile, and the server closes it after ten
+ * minutes. An operator also should not see the copy stall for long.
+ */
 const restMaxMS = 10_000
-const restLookMS = 250
-/** A batch is 4 MB at most: a destination that takes this long for one has more to do than it can. */
+const restPollMS = 250
+/** A batch has at most 4 MB. A destination that takes this long to write one is overloaded. */
 const slowWriteMS = 4_000
-/** A limited rate is kept in pieces this long, not in bursts of a whole batch. */
+/** A limited rate is spread over this many batches per second, instead of bursts of whole batches. */
 const piecesPerSecond = 4
 const batchBytesMin = 64 * 1024
 
 /**
- * Everything that holds back bulk work in one instance: what the operator has set, which takes effect at once, and the
- * destination's own distress. Change events are never held back: falling behind them is what a limit must not cause.
+ * Everything that limits bulk work in one instance: the limits set by the operator, which take effect at once, and the
+ * load of the destination. Change events are never delayed, because a limit must not make the sync fall behind.
  */
 export class Throttle {
   readonly #loadLevel: LoadLevel
@@ -53,7 +56,7 @@ export class Throttle {
     return this.#limits.writeConcurrency ?? concurrencyOf(this.#loadLevel)
   }
 
-  /** Whether an operator has anything to see here that `loadLevel` does not say. */
+  /** Whether limits are in effect that `loadLevel` does not show to an operator. */
   get isActive(): boolean {
     return this.#backOff.active !== null || Object.values(this.#limits).some((value) => value != null)
   }
@@ -76,20 +79,23 @@ export class Throttle {
     }
   }
 
-  /** Calls `listener` whenever a limit has changed, until what is returned is called. */
+  /** Calls `listener` after each change of a limit, until the returned function is called. */
   onChanged(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
-  /** Bytes for one batch, of at most `most`: a slow rate is kept by small ones. */
+  /** The size in bytes of one batch, at most `most`. A slow rate needs small batches. */
   batchBytes(most: number): number {
     const { bytesPerSecond } = this.#pace
     if (bytesPerSecond === null) return most
     return Math.min(most, Math.max(batchBytesMin, bytesPerSecond / piecesPerSecond))
   }
 
-  /** One batch of a bulk read, when there is room for it and what was read before is earned. Throws StoppedError by `signal`. */
+  /**
+   * Runs one batch of a bulk read when a slot is free and the rate has paid for earlier reads. Throws StoppedError when
+   * `signal` is aborted.
+   */
   async read<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return await this.#reads.run(signal, async () => {
       await this.#pace.earned(signal)
@@ -97,30 +103,34 @@ export class Throttle {
     })
   }
 
-  /** Bytes of documents that a bulk read has brought. */
+  /** Charges the bytes of documents that a bulk read has returned. */
   spend(bytes: number): void {
     this.#pace.spend(bytes)
   }
 
-  /** Resolves when what was read in bulk is earned. Throws StoppedError by `signal`. */
+  /** Resolves when the rate has paid for all earlier bulk reads. Throws StoppedError when `signal` is aborted. */
   earned(signal: AbortSignal): Promise<void> {
     return this.#pace.earned(signal)
   }
 
-  /** One batch of the copy being written. Throws StoppedError by `signal`. */
+  /** Writes one batch of the copy. Throws StoppedError when `signal` is aborted. */
   async write<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return await this.#writes.run(signal, async () => {
       const began = performance.now()
-      // Once for each: how long a write takes that is not answered says nothing of how much the destination can bear.
+      // Reported once per write: the duration of an unanswered write does not show how much load the destination can
+      // take.
       const reason = 'a batch of the copy takes the destination seconds to write'
-      const slow = setTimeout(() => this.#note(reason), slowWriteMS)
+      const slow = setTimeout(() => this.#observe(reason), slowWriteMS)
       const written = await work().finally(() => clearTimeout(slow))
       await this.#rest(signal, performance.now() - began)
       return written
     })
   }
 
-  /** After a write that took so many ms, while the destination suffers; ended early when it does no longer. */
+  /**
+   * Pauses in proportion to the duration of the last write while the destination is overloaded. Ends early when it
+   * recovers.
+   */
   async #rest(signal: AbortSignal, tookMS: number): Promise<void> {
     const began = performance.now()
     const left = (): number => {
@@ -128,32 +138,32 @@ export class Throttle {
       return began + Math.min(restMS, restMaxMS) - performance.now()
     }
     while (left() > 0 && !signal.aborted) {
-      await sleep(Math.min(left(), restLookMS), undefined, { signal }).catch(() => {})
+      await sleep(Math.min(left(), restPollMS), undefined, { signal }).catch(() => {})
     }
   }
 
-  /** Looks every now and then how the destination is, until it is unwatched: while the copy is written. */
+  /** Polls the load of the destination while the copy is written, until `unwatch` is called. */
   watch(destination: Cluster): void {
     if (this.#watching) clearInterval(this.#watching)
-    const look = async (): Promise<void> => this.#note(await sufferingOf(destination))
-    // A look that fails says nothing about the destination's load; its writes do.
-    this.#watching = setInterval(() => void look().catch(() => this.#note(null)), lookMS)
+    const poll = async (): Promise<void> => this.#observe(await pressureOn(destination))
+    // A poll that fails tells nothing about the destination's load. The duration of its writes does.
+    this.#watching = setInterval(() => void poll().catch(() => this.#observe(null)), pollMS)
     this.#watching.unref()
   }
 
   unwatch(): void {
     if (this.#watching) clearInterval(this.#watching)
     this.#watching = null
-    // Nothing is held back any more.
+    // No limit by the destination's load applies from now on.
     this.#backOff.reset()
     this.#wake()
   }
 
-  #note(suffering: string | null): void {
-    // A look may be answered when there is nothing to hold back any more, and nobody to see that it is over.
+  #observe(pressure: string | null): void {
+    // An answer may arrive after `unwatch`, when nothing is limited and no later poll would end the limit.
     if (!this.#watching) return
     const before = this.#backOff.allowed(this.writeConcurrency)
-    this.#backOff.note(suffering)
+    this.#backOff.note(pressure)
     if (this.#backOff.allowed(this.writeConcurrency) !== before) this.#wake()
   }
 

@@ -4,7 +4,7 @@ import type { Catalogue } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isUserCollection } from '../domain/namespace.ts'
-import { hurriedAwaitMS, idleAwaitMS, readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
+import { idleAwaitMS, readChangeStream, type StreamPosition, shortAwaitMS } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Rechecks, Side } from './rechecks.ts'
@@ -60,7 +60,7 @@ export class Follower {
   /** Runs until stopped. Pauses while too many rechecks are open. */
   async run(): Promise<void> {
     const { cluster, start, context, rechecks, selected } = this.#parts
-    const awaitMS = (): number => (this.pollsFast ? hurriedAwaitMS : idleAwaitMS)
+    const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
     const content = { identitiesOnly: true, selected, awaitMS }
     for await (const batch of readChangeStream(cluster, start, context, content)) {
       const number = this.#newest + 1

@@ -49,9 +49,9 @@ it('what is stored by a lease is told to stop when that life is over, and by the
     lives += 1
   }
   try {
-    expect(lease.life).toBeNull()
+    expect(lease.termSignal).toBeNull()
     await lease.acquire()
-    const first = lease.life as AbortSignal
+    const first = lease.termSignal as AbortSignal
     const data = { failCommands: ['update'], namespace: 'tandem_internal.instances', errorCode: 262 }
     await using held = await failPoint(one.client, 'failCommand', data)
     const storing = metadata.saveInstance('b', { told: 'by the first' }, first)
@@ -60,11 +60,11 @@ it('what is stored by a lease is told to stop when that life is over, and by the
     await leases.updateOne({ _id: 'ended' }, { $set: { epoch: 2, buried: true, settled: 3 } })
     await lease.verify()
     await expect(storing).rejects.toBeInstanceOf(StoppedError)
-    expect([first.aborted, lease.life]).toEqual([true, null])
+    expect([first.aborted, lease.termSignal]).toEqual([true, null])
     await lease.acquire()
     await held.release()
     expect(lives).toBe(2)
-    await metadata.saveInstance('b', { told: 'by the next' }, lease.life as AbortSignal)
+    await metadata.saveInstance('b', { told: 'by the next' }, lease.termSignal as AbortSignal)
     expect((await metadata.loadInstances()).get('b')).toEqual({ told: 'by the next' })
   } finally {
     context.stop()
@@ -83,7 +83,7 @@ it('an attempt to take a lease that is given back meanwhile has ended then, and 
     const attempt = contender.acquire()
     const refused = expect(attempt).rejects.toBeInstanceOf(StoppedError)
     await contender.release()
-    await contender.settled()
+    await contender.attemptEnded()
     await refused
     await holder.release()
     const leases = one.client.db('tandem_internal').collection<{ _id: string; incarnation: string }>('leases')

@@ -55,7 +55,7 @@ describe('segments', () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
     const claimed = await store.claim('$x.$y#1', 1, 2, nobodyIsDead)
     expect(claimed).toHaveLength(2)
-    await store.note(
+    await store.saveProgress(
       claimed.map((segment) => done(segment, 10)),
       '$x.$y#1',
     )
@@ -113,12 +113,12 @@ describe('segments', () => {
     const [first, second] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
     const [third] = (await store.claim('c#1', 2, 1, nobodyIsDead)) as [Segment]
     const last = Buffer.from([0x10, 9, 0, 0, 0])
-    await store.note([done(first, 100), { ...second, last, bytes: 70, documents: 7, attempts: 1 }], 'a#1')
+    await store.saveProgress([done(first, 100), { ...second, last, bytes: 70, documents: 7, attempts: 1 }], 'a#1')
     expect(ranks(await store.claim('b#1', 2, 8, nobodyIsDead))).toEqual([3])
     const taken = await store.claim('b#1', 3, 8, dead('a#1'))
     expect(taken).toMatchObject([{ rank: second.rank, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false }])
     // The dead one may still believe that it is its own.
-    await store.note([{ ...second, bytes: 5_000, done: true }], 'a#1')
+    await store.saveProgress([{ ...second, bytes: 5_000, done: true }], 'a#1')
     expect(await load(uuid(1))).toContainEqual(taken[0])
     expect(third.rank).toBe(2)
     expect(await store.claim('b#1', 4, 8, dead('a#1'))).toEqual([])
@@ -130,15 +130,15 @@ describe('segments', () => {
     await store.remove([uuid(1)])
     await planAndOpen(segmentsOf(uuid(1), 2))
     await store.claim('a#1', 3, 2, nobodyIsDead)
-    await store.note([done(before, 100)], 'a#1')
+    await store.saveProgress([done(before, 100)], 'a#1')
     for (const segment of await load(uuid(1))) expect(segment).toMatchObject({ done: false, bytes: 0 })
   })
 
   it('given back by a pause come back as its own, and as another’s when another takes them', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
     const [one, other] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
-    await store.note([{ ...one, bytes: 10 }], 'a#1')
-    await store.note([done(other, 20)], 'a#1')
+    await store.saveProgress([{ ...one, bytes: 10 }], 'a#1')
+    await store.saveProgress([done(other, 20)], 'a#1')
     await store.release('a#1', 2)
     expect(await store.claim('a#1', 3, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: true }])
     await store.release('a#1', 3)
@@ -161,8 +161,8 @@ describe('segments', () => {
     await planAndOpen([...segmentsOf(uuid(1), 3), ...segmentsOf(uuid(2), 2, 3)])
     const [a0, a1] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
     const [b0, b1] = (await store.claim('b#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
-    await store.note([done(a0, 100), { ...a1, bytes: 30 }], 'a#1')
-    await store.note([done(b0, 7), { ...b1, bytes: 5 }], 'b#1')
+    await store.saveProgress([done(a0, 100), { ...a1, bytes: 30 }], 'a#1')
+    await store.saveProgress([done(b0, 7), { ...b1, bytes: 5 }], 'b#1')
     expect(await store.bytesByInstance()).toEqual(
       new Map([
         ['a', 130],

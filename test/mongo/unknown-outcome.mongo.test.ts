@@ -61,7 +61,7 @@ it('also of one statement', async () => {
   onTestFinished(() => command.mockRestore())
   const writeErrors = [{ index: 0, code: 6, errmsg: 'no shard' }]
   command.mockResolvedValueOnce({ ok: 1, n: 0, writeErrors })
-  await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('passing error')
+  await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('transient error')
   expect(asked).toHaveBeenCalledExactlyOnceWith({ 'command.comment': 'statements:1' })
   // The driver throws a write concern error, with the statements' errors in it.
   const writeConcernError = { code: 100, codeName: 'UnsatisfiableWriteConcern', errmsg: 'too few members' }
