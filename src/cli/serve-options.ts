@@ -6,7 +6,7 @@ import { addClusterOptions, readClusters } from './cluster-options.ts'
 import { addListenOptions, type ListenOptions, readListenOptions } from './listen-options.ts'
 import { addLogOptions, readLogOptions } from './log-options.ts'
 import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
-import { addConfigOption, type Environment, type Origin, applySettings } from './settings.ts'
+import { addConfigOption, applySettings, type Environment, type Origin } from './settings.ts'
 import { instanceId, integerBetween } from './values.ts'
 
 export interface ServeCommandOptions extends ListenOptions, LogOptions {
