@@ -36,12 +36,12 @@ export interface ComposeOptions {
   id: string
   journal: Journal
   loadLevel: LoadLevel
-  /** Where instances tell each other that they are alive; null: in the metadata database. */
+  /** The Redis for heartbeats; null: heartbeats go through the metadata database. */
   redis: string | null
   redisTls: RedisTls
-  /** Called at each named step of a commit or a reversal, when it begins. */
+  /** Called when a named step of a commit or a reversal begins. */
   atStep: (step: string) => void
-  /** The instance has reached FAILED. */
+  /** Called when the instance has reached FAILED. */
   onFailure: () => void
 }
 
@@ -49,8 +49,8 @@ const connectPatienceMS = 8_000
 const closePatienceMS = 5_000
 
 /**
- * The composition root of one instance: connects both clusters, finds what a predecessor stored, and from then on
- * stands in front of the SyncInstance. Until the clusters answer, every request is told so.
+ * The composition root of one instance. It connects to both clusters, finds the state that a predecessor stored, and
+ * then delegates to the SyncInstance. Until the clusters answer, every request is refused with the reason.
  */
 export class ComposedInstance implements Instance {
   readonly #options: ComposeOptions
@@ -59,7 +59,7 @@ export class ComposedInstance implements Instance {
   readonly #booted: Promise<void>
   #instance: SyncInstance | null = null
   #bootFailure: unknown = null
-  /** What is missing before there is an instance to command. */
+  /** What the instance is waiting for before it accepts commands. */
   #waitingFor = ''
   #reporting: Disposable | null = null
   #redis: RedisLiveness | null = null
@@ -149,16 +149,16 @@ export class ComposedInstance implements Instance {
   }
 
   async commandReceived(call: ReceivedCommand): Promise<void> {
-    await this.#writeDown({ ...call, outcome: 'received', error: null, mongosyncID: this.#options.id }, true)
+    await this.#record({ ...call, outcome: 'received', error: null, mongosyncID: this.#options.id }, true)
   }
 
   commandAnswered(call: CommandCall, admitted: boolean): void {
-    void this.#writeDown({ ...call, mongosyncID: this.#options.id }, admitted)
+    void this.#record({ ...call, mongosyncID: this.#options.id }, admitted)
   }
 
-  async #writeDown(entry: AuditEntry, admitted: boolean): Promise<void> {
+  async #record(entry: AuditEntry, admitted: boolean): Promise<void> {
     const { time, mongosyncID: _id, ...rest } = entry
-    // A line has a time of its own.
+    // A log line has its own time.
     this.#options.journal('audit', { received: time, ...rest })
     if (admitted) await this.#trail.add(entry)
   }
@@ -171,21 +171,21 @@ export class ComposedInstance implements Instance {
     return await (await this.#whenReady()).repair()
   }
 
-  /** Drains for a moment; what does not end by then (a cluster that does not answer) is given up. */
+  /** Drains for a limited time, then aborts what has not ended (a cluster may not answer). */
   async close(): Promise<void> {
     this.#trail.close()
     this.#reporting?.[Symbol.dispose]()
-    const givingUp = setTimeout(() => this.#stop.abort(), closePatienceMS)
+    const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
     if (!this.#instance) this.#stop.abort()
     await this.#instance?.close()
-    clearTimeout(givingUp)
+    clearTimeout(abortTimer)
     this.#stop.abort()
     await this.#booted
     await this.#redis?.close().catch(() => {})
     for (const name of clusterNames) await this.#clusters[name].close().catch(() => {})
   }
 
-  /** Commands wait a moment for an instance that is just connecting. */
+  /** Commands wait for a limited time for an instance that is connecting. */
   async #whenReady(): Promise<SyncInstance> {
     await Promise.race([this.#booted, sleep(connectPatienceMS, undefined, { ref: false })])
     return this.#ready()
@@ -223,11 +223,11 @@ export class ComposedInstance implements Instance {
       ...redisRisks(redis),
     ]
     for (const { message, remedy } of transportRisks()) journal('insecure connection', { problem: message, remedy })
-    // Most do without, and its client takes a sixth of the time that everything takes to load.
+    // Loaded on demand: most installations do not use Redis, and its client takes a sixth of the total load time.
     if (redis !== null) this.#redis = await openRedis(redis, redisTls, facts)
     const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context)
     const stored = await findStored()
-    const story = new StateLog(journal, () => context.monitor.current?.what)
+    const stateLog = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
       clusters: this.#clusters,
       addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
@@ -236,28 +236,28 @@ export class ComposedInstance implements Instance {
       context,
       loadLevel: this.#options.loadLevel,
       atStep,
-      // One Redis serves both directions; in the metadata database it is where the sync is.
+      // One Redis serves both directions. The metadata database is on the present destination.
       liveness: (destination) => this.#redis ?? new MongoLiveness(destination),
       redis: redis !== null,
       transportRisks,
       findStored,
       onTransition: (snapshot) => {
-        if (story.told(snapshot) === 'FAILED') onFailure()
+        if (stateLog.told(snapshot) === 'FAILED') onFailure()
       },
     })
     if (stored) await instance.restore(stored)
     this.#instance = instance
-    this.#reporting = story.reporting(() => instance.progress())
+    this.#reporting = stateLog.reporting(() => instance.progress())
     journal('connected', { versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null })
   }
 
-  /** Waits for the cluster for as long as it takes: an instance may be started before its clusters. */
+  /** Waits for the cluster without a limit, because an instance may start before its clusters. */
   async #connect(name: ClusterName): Promise<ClusterFacts> {
     this.#waitingFor = `${name} does not answer yet`
     for (;;) {
       if (this.#stop.signal.aborted) throw new StoppedError()
       try {
-        // A topology whose first connection failed is closed for good; connect() opens it anew.
+        // A topology whose first connection failed stays closed; connect() opens a new one.
         await this.#clusters[name].client.connect()
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated

@@ -7,7 +7,7 @@ import { parseCommandLine } from './cli/options.ts'
 import { runWait } from './cli/wait.ts'
 import { runWatch, type WatchRequest } from './cli/watch.ts'
 
-// Many wait for the same signal to stop: Node warns of more than ten, as of a leak.
+// Many listeners wait for the same stop signal, and Node reports more than ten as a leak.
 setMaxListeners(200)
 
 const version = readVersion()
@@ -37,7 +37,7 @@ switch (commandLine.kind) {
   case 'watch':
     await watch(commandLine.request)
     break
-  // What speaks to clusters loads the driver, which takes longer than a question to an instance.
+  // Only commands that connect to clusters load the driver, which takes longer than a request to an instance.
   case 'verify': {
     const { runVerify } = await import('./comparison/run-verify.ts')
     process.exitCode = await runVerify(commandLine.options, {
@@ -53,7 +53,7 @@ switch (commandLine.kind) {
   }
 }
 
-/** Until Ctrl-C. On a terminal in a screen of its own, so that what stood there comes back. */
+/** Runs until Ctrl-C. On a terminal it uses the alternate screen, so that the previous content comes back. */
 async function watch(request: WatchRequest): Promise<void> {
   const ended = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ended.abort())

@@ -7,24 +7,25 @@ import { Tokens } from './api/tokens.ts'
 import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
 import { readTokens } from './cli/token.ts'
-import { collectInOneGo } from './collect-garbage.ts'
+import { collectInOnePass } from './collect-garbage.ts'
 import { ComposedInstance, type ComposeOptions } from './compose.ts'
 import { errorStack, errorText } from './domain/error-text.ts'
 import { createLog, type OpenLog } from './log/log.ts'
 
 /**
- * One instance, from its options to the signal that ends it.
- * @param compose what is served, made of the same parts
+ * Runs one instance, from its options to the signal that ends it.
+ * @param compose creates the instance from its parts
  */
 export async function serve(
   options: ServeCommandOptions,
   version: string,
   compose = (parts: ComposeOptions): ComposedInstance => new ComposedInstance(parts),
 ): Promise<void> {
-  collectInOneGo()
+  collectInOnePass()
   const { journal, reopen, rotate } = openLog(options)
-  // Also without a file: Node answers SIGUSR1 by opening its inspector, which runs whatever a local user sends to it. mongosync,
-  // like mongod (https://www.mongodb.com/docs/manual/tutorial/rotate-log-files/), rotates its log then.
+  // Handled even without a log file: by default, Node opens its inspector on SIGUSR1, which runs any code that a
+  // local user sends. mongosync, like mongod (https://www.mongodb.com/docs/manual/tutorial/rotate-log-files/),
+  // rotates its log on this signal.
   process.on('SIGUSR1', () => {
     if (options.logPath === null) return
     rotate()
@@ -59,7 +60,7 @@ export async function serve(
     onInternalError,
     onTokensRefused,
   })
-  onHangUp(options, { journal, reopen, tokens, sampler })
+  onHangup(options, { journal, reopen, tokens, sampler })
   const onConnectionsRefused: ServeOptions['onConnectionsRefused'] = (refused) =>
     journal('connections refused', refused)
   const onClosing = (): void => sampler.close()
@@ -74,7 +75,7 @@ export async function serve(
 
   let stopping = false
   const stop = async (): Promise<void> => {
-    if (stopping) return // mongosync: repeated signals must not crash
+    if (stopping) return // as in mongosync, repeated signals must not crash
     stopping = true
     journal('stopping', {})
     await server.close()
@@ -85,8 +86,11 @@ export async function serve(
   process.on('SIGPIPE', () => {})
 }
 
-/** SIGHUP: goes on in the file that has the log's name now, and reads the tokens again. Without either it ends the process, as it does any. */
-function onHangUp(
+/**
+ * On SIGHUP: reopens the log file by its name, and reads the token files again. Without a log file and token files,
+ * SIGHUP ends the process as usual.
+ */
+function onHangup(
   { logPath, tokenOptions }: ServeCommandOptions,
   {
     journal,
@@ -107,7 +111,7 @@ function onHangUp(
     if ('problem' in read) return journal('tokens not read again', { error: read.problem })
     if (read.tokens === null) return
     tokens.replace(read.tokens)
-    // Who listens with a token that is gone is asked for the new one when it comes back.
+    // Listeners with a replaced token must send the new one when they reconnect.
     sampler.disconnect()
     journal('tokens read again', {})
   })

@@ -1,4 +1,4 @@
-/** What an OpenAPI document does not tell of an endpoint: the command of the command line for it, and a body worth showing. */
+/** What the OpenAPI document does not contain: the command of the command line, and an example body. */
 export interface Example {
   cli: string
   body?: unknown
@@ -15,6 +15,7 @@ const examples: Record<string, Example> = {
   pause: { cli: '`tandem pause`' },
   resume: { cli: '`tandem resume`' },
   commit: { cli: '`tandem commit`' },
+  abort: { cli: '`tandem abort`' },
   reverse: { cli: '`tandem reverse`' },
   progress: { cli: '`tandem progress`' },
   instances: { cli: '`tandem instances`' },
@@ -22,6 +23,7 @@ const examples: Record<string, Example> = {
   limits: { cli: '`tandem limits`' },
   limit: { cli: '`tandem limit`', body: { bytesPerSecond: 20_000_000, writeConcurrency: null } },
   mismatches: { cli: '`tandem mismatches`' },
+  audit: { cli: '`tandem audit`' },
   repair: { cli: '`tandem repair`' },
 }
 

@@ -3,7 +3,7 @@ import { apiUnderTest } from '../../test/api/recording-instance.ts'
 import { exampleOf } from './api-examples.ts'
 import { type Field, fieldsOf, innerOf, type Schema } from './schema-fields.ts'
 
-/** The text of docs/api.md, from the document that the app itself answers at `/openapi.json`. */
+/** Builds the text of docs/api.md from the document that the app answers at `/openapi.json`. */
 export const apiPath = 'docs/api.md'
 
 interface Content {
@@ -20,7 +20,7 @@ interface Operation {
 }
 
 interface Endpoint extends Operation {
-  /** As in `GET /api/v1/progress`. */
+  /** Method and path, for instance `GET /api/v1/progress`. */
   title: string
   method: string
   path: string
@@ -42,12 +42,12 @@ export async function apiPage(): Promise<string> {
 function introduction(endpoints: Endpoint[]): string {
   return `# API reference
 
-Generated from the app's OpenAPI document by \`npm run docs:api\`; a test fails when this page is older than the app. Do not edit it.
-A running instance answers the same as JSON at \`GET /openapi.json\`. \`GET /metrics\` is text for Prometheus, see
+Generated from the app's OpenAPI document by \`npm run docs:api\`. Do not edit this page: a test fails if it differs from the app.
+A running instance returns the same document as JSON at \`GET /openapi.json\`. \`GET /metrics\` is text for Prometheus, see
 [metrics.md](metrics.md). What the commands do is described in [control.md](control.md).
 
-Every answer has \`success\`. A failure has \`error\` and \`errorDescription\` besides, see [Failures](#failures). Fields that are not
-listed here are refused in a request and are never in an answer. A path such as \`mismatches[].id\` is the field \`id\` of each element.
+Every answer has \`success\`. A failure also has \`error\` and \`errorDescription\`, see [Failures](#failures). Fields that are not
+listed here are refused in a request and are never in an answer. A path such as \`mismatches[].id\` names the field \`id\` of each element.
 
 ${table(
   ['Endpoint', 'Command line', 'What it does'],
@@ -84,7 +84,7 @@ function renderEndpoint(endpoint: Endpoint, known: Known): string {
   return `${parts.join('\n\n')}\n`
 }
 
-/** Objects of several fields that were shown already, by their schema, and where. */
+/** Objects of several fields that the page shows already: their schema, and their place. */
 type Known = Map<string, string>
 
 function fieldsTable(schema: Schema, known: Known, here: string, isRequest: boolean): string {
@@ -113,7 +113,10 @@ function fieldsTable(schema: Schema, known: Known, here: string, isRequest: bool
   )
 }
 
-/** Where an object of this schema was shown; null when it is to be shown here. Small ones are told again rather than referred to. */
+/**
+ * The place where the page shows an object of this schema; null if it is to be shown here. Small objects are
+ * repeated.
+ */
 function placeOf(schema: Schema, known: Known, here: string): string | null {
   if (Object.keys(schema.properties ?? {}).length < 3) return null
   const key = JSON.stringify(schema.properties)
@@ -134,11 +137,11 @@ ${table(
   [
     ['`success`', 'boolean', '`false`'],
     ['`error`', 'string', 'Name of the error, one of those below.'],
-    ['`errorDescription`', 'string', 'What was refused, the field it is about, and the remedy.'],
+    ['`errorDescription`', 'string', 'What was refused, which field is wrong, and the remedy.'],
   ],
 )}
 
-A command that is refused has changed nothing. \`InvalidRequest\` has status 403 for a foreign Host or Origin, 404 for a path and 405 for
+A refused command has changed nothing. \`InvalidRequest\` has status 403 for a foreign Host or Origin, 404 for a path and 405 for
 a method that does not exist, and 408 or 431 for a request that is late or whose header is too large.
 
 ${table(['Error', 'Status'], names)}
@@ -151,7 +154,7 @@ function curl(method: string, path: string, body: unknown, takesBody: boolean): 
   return `curl${verb} http://localhost:27182${path}${data}`
 }
 
-/** Of an endpoint that nobody has written an example for: what must be sent, by its types. */
+/** The example body of an endpoint without an example: the required fields, filled in by their types. */
 function required(schema: Schema | null): unknown {
   const filled = (one: Schema): unknown => {
     if (one.enum) return one.enum[0]
@@ -172,7 +175,7 @@ function table(heads: string[], rows: string[][]): string {
   return [line(heads), line(heads.map(() => '---')), ...rows.map(line)].join('\n')
 }
 
-/** As GitHub makes them of headings. */
+/** The anchor that GitHub derives from a heading. */
 function anchor(heading: string): string {
   return heading
     .toLowerCase()

@@ -1,4 +1,4 @@
-/** The part of JSON Schema that the API's document uses. */
+/** The part of JSON Schema that the API's OpenAPI document uses. */
 export interface Schema {
   type?: string
   properties?: Record<string, Schema>
@@ -19,21 +19,21 @@ export interface Schema {
 }
 
 export interface Field {
-  /** As in `sharding.shardingEntries[].database`. */
+  /** Path of the field, for instance `sharding.shardingEntries[].database`. */
   path: string
   type: string
-  /** Of a request: must be sent. Of an answer: is always there. */
+  /** In a request: the field must be sent. In an answer: the field is always present. */
   required: boolean
   default: string
   constraints: string
   meaning: string
-  /** Its own schema, for who wants to show its fields elsewhere. */
+  /** The field's own schema, for pages that show its fields elsewhere. */
   schema: Schema
 }
 
 /**
- * Fields of an object, each followed by its own ones. `within` tells what of a field is to be listed as well; what another
- * endpoint shows already need not be told twice.
+ * The fields of an object, each followed by its nested fields. `within` decides which fields list their nested ones;
+ * those that another endpoint shows are not repeated.
  */
 export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () => true, prefix = ''): Field[] {
   return Object.entries(schema.properties ?? {}).flatMap(([name, own]) => {
@@ -53,7 +53,7 @@ export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () 
   })
 }
 
-/** The object whose fields are a field's own, and what its path is then followed by. */
+/** The object that contains a field's nested fields, and the suffix of its path. */
 export function innerOf(schema: Schema): [inner: Schema | null, suffix: string] {
   const found = [schema, ...(schema.anyOf ?? [])].find(({ properties, items }) => properties ?? items)
   if (found?.items) {

@@ -1,22 +1,23 @@
 import type { AnyStateMachine, AnyStateNode } from 'xstate'
 
 /**
- * State machines as Mermaid charts (https://mermaid.js.org/syntax/stateDiagram.html). One chart for a machine and one for each
- * state that has states of its own: a chart shows what goes on between the children of one state, and deeper ones as part of
- * the child they are in. Mermaid cannot draw transitions between the insides of two states, and nobody could read them.
+ * Renders state machines as Mermaid charts (https://mermaid.js.org/syntax/stateDiagram.html). There is one chart for
+ * each machine and for each state with substates. A chart shows the transitions between the children of one state,
+ * and includes deeper states in the child that contains them. Mermaid cannot draw transitions between the insides of
+ * two states, and they would be unreadable.
  */
 
 interface Edge {
   from: AnyStateNode
-  /** Null: taken without leaving the state. */
+  /** Null: the transition does not leave the state. */
   to: AnyStateNode | null
   label: string
 }
 
-/** Stands in a chart for all of its states. */
+/** Represents all states of a chart. */
 const anyState = 'anyState'
 
-/** Of a whole machine, one section for each chart. */
+/** Renders a whole machine, one section for each chart. */
 export function renderMachine(machine: AnyStateMachine): string {
   const edges = nodesOf(machine.root).flatMap(edgesOf)
   return nodesOf(machine.root)
@@ -39,9 +40,9 @@ function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {
   for (const { from, to, label } of edges) {
     const start = childOver(from, composite)
     const end = to && childOver(to, composite)
-    // What leaves the whole composite is drawn in its parent's chart.
+    // A transition that leaves the whole composite is in its parent's chart.
     if (!to || (!start && !(from === composite && end))) continue
-    // Within one child: drawn in that child's own chart.
+    // A transition within one child is in that child's chart.
     if (end !== null && end === start && (from !== start || to !== start)) continue
     if (!end) outside.set(idOf(to), nameOf(to))
     if (!start) outside.set(anyState, 'any of these')
@@ -58,7 +59,7 @@ function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {
   ]
 }
 
-/** What a chart has no room for: what is shown to users, what is at work, what is taken without leaving. */
+/** The details that a chart omits: tags, actors, and transitions that do not leave a state. */
 function tableOf(composite: AnyStateNode, edges: Edge[]): string[] {
   const rows = [composite, ...childrenOf(composite)].map((node) => {
     const stays = edges.filter(({ from, to }) => from === node && to === null).map(({ label }) => label)
@@ -82,7 +83,7 @@ function edgesOf(node: AnyStateNode): Edge[] {
   })
 }
 
-/** XState's own names for the end of an actor's work, and for that of a delay, are long. */
+/** Shortens XState's names for the end of an actor and of a delay. */
 function eventName(eventType: string): string {
   const [, delay] = /^xstate\.after\.(\w+)\./.exec(eventType) ?? []
   if (delay !== undefined) return `after ${delay}`
@@ -104,14 +105,14 @@ function childrenOf(node: AnyStateNode): AnyStateNode[] {
   return Object.values(node.states)
 }
 
-/** The child of `composite` that is `node` or holds it; null when it is elsewhere. */
+/** The child of `composite` that is or contains `node`; null if there is none. */
 function childOver(node: AnyStateNode, composite: AnyStateNode): AnyStateNode | null {
   let at = node
   while (at.parent && at.parent !== composite) at = at.parent
   return at.parent === composite ? at : null
 }
 
-/** A key alone is not unique: several states have a child `choosing`. */
+/** Keys are not unique: several states have a child `choosing`. */
 function idOf(node: AnyStateNode): string {
   return node.path.length > 0 ? node.path.join('_') : node.machine.id
 }

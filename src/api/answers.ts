@@ -2,7 +2,7 @@ import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import type { FailureAnswer } from './schemas.ts'
 
-/** The one shape in which everything is refused. */
+/** The body of every refusal. */
 export function failure(
   context: Context,
   status: ContentfulStatusCode,
@@ -13,7 +13,7 @@ export function failure(
   return context.json(body, status)
 }
 
-/** @param allow the methods that the path takes */
+/** @param allow the methods that the path accepts */
 export function wrongMethod(context: Context, allow: string): Response {
   context.header('Allow', allow)
   return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} takes ${allow}`)

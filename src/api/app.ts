@@ -33,26 +33,29 @@ import type { Tokens } from './tokens.ts'
 
 export interface ApiDependencies {
   instance: Instance
-  /** What `/api/v1/events` tells. */
+  /** Source of the events of `/api/v1/events`. */
   sampler: Sampler
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
-  /** One of which requests must show; null: none is asked for. */
+  /** Requests must send one of these tokens; null: no token is required. */
   tokens?: Tokens | null
-  /** Other machines reach it, so a Host header may name anything. Only with a token. */
+  /** Accepts any Host header, because other machines connect by various names. Only with a token. */
   anyHost?: boolean
-  /** Told of errors that are nobody's refusal; the client only learns that there was one. */
+  /** Receives unexpected errors. The client only learns that there was one. */
   onInternalError?: (error: unknown) => void
-  /** Called when an address has failed to show a token too often; once a minute at most. */
+  /** Called when an address has failed to send a valid token too often; once a minute at most. */
   onTokensRefused?: (refused: RefusedTokens) => void
 }
 
 export type Api = ReturnType<typeof createApi>
 
-/** Whether the process answers is for load balancers and supervisors to ask. */
+/** Load balancers and supervisors may ask whether the process answers. */
 const openPaths = ['/healthz', ...dashboardPaths]
 
-/** mongosync's HTTP API in front of an instance. Endpoints, shapes and refusals only: what a command does is the instance's. */
+/**
+ * mongosync's HTTP API for an instance. It defines only endpoints, shapes and refusals; the instance implements the
+ * commands.
+ */
 export function createApi(dependencies: ApiDependencies) {
   const { instance, sampler, version, tokens = null, anyHost = false } = dependencies
   const { onInternalError = () => {}, onTokensRefused = () => {} } = dependencies
@@ -64,7 +67,7 @@ export function createApi(dependencies: ApiDependencies) {
   }
   const noBody = { schema: emptyBodySchema, required: false }
 
-  /** Null while the instance is connecting: metrics are there from the first moment. */
+  /** Null while the instance is connecting, because metrics are available from the start. */
   const connectedProgress = (): Progress | null => {
     try {
       return instance.progress()
@@ -301,7 +304,7 @@ export function createApi(dependencies: ApiDependencies) {
     })
     .onError((error, context) => {
       if (error instanceof RefusedError) return failure(context, error.status, error.refusal, redactUris(error.message))
-      // Its message may hold anything, so it is for the log only.
+      // The message may contain anything, so it goes only to the log.
       onInternalError(error)
       return failure(context, 500, 'InternalError', 'tandem met an unexpected error; its log tells which')
     })

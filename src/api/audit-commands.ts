@@ -10,13 +10,13 @@ import {
 } from '../domain/audit-entry.ts'
 import { type RefusalName, RefusedError } from '../domain/errors.ts'
 
-/** Where commands are written down. */
+/** Records commands. */
 export interface CommandBook {
-  /** Resolves when the command may be carried out. Never rejects. */
+  /** Resolves when the command may run. Never rejects. */
   received(call: ReceivedCommand): Promise<void>
   /**
-   * `admitted` is false when Host, Origin or token kept the command out, and `received` was not called: strangers who are refused a
-   * thousand times must not push out the sync's own trail.
+   * `admitted` is false if Host, Origin or token excluded the command; `received` was then not called. Otherwise a
+   * thousand refused requests of strangers would replace the sync's own audit trail.
    */
   answered(call: CommandCall, admitted: boolean): void
 }
@@ -24,7 +24,7 @@ export interface CommandBook {
 /** Set by handlers that answer with a refusal without throwing it. */
 export interface RefusalVariables {
   refusedWith?: RefusalName
-  /** One of very many, which would fill the log. */
+  /** Not recorded, because such requests come in masses and would fill the log. */
   unaudited?: boolean
 }
 
@@ -33,7 +33,7 @@ interface AuditVariables extends RefusalVariables {
   admitted?: boolean
 }
 
-/** Writes down what became of each command. It is placed before every guard, and never reads a body. */
+/** Records the outcome of each command. It comes before every guard and never reads a body. */
 export function auditCommands(book: CommandBook, tokenOf: (context: Context) => TokenUse): MiddlewareHandler {
   return async (context: Context<{ Variables: AuditVariables }>, next) => {
     const command = commandOf(context.req.method, context.req.path)
@@ -42,7 +42,7 @@ export function auditCommands(book: CommandBook, tokenOf: (context: Context) => 
       id: randomUUID(),
       time: new Date().toISOString(),
       command,
-      // Read before the command: the connection of a client that has hung up by then has no address any more.
+      // Read before the command runs: a client that disconnects meanwhile no longer has an address.
       remoteAddress: remoteAddressOf(context),
       token: tokenOf(context),
     }
@@ -55,7 +55,7 @@ export function auditCommands(book: CommandBook, tokenOf: (context: Context) => 
   }
 }
 
-/** Writes down a command that the guards let pass, before it is carried out. It is placed behind them. */
+/** Records a command that the guards let pass, before it runs. It comes after the guards. */
 export function auditAdmitted(book: CommandBook): MiddlewareHandler {
   return async (context: Context<{ Variables: AuditVariables }>, next) => {
     const received = context.get('received')
@@ -79,11 +79,11 @@ function errorOf(context: Context<{ Variables: RefusalVariables }>): CommandCall
   if (res.ok) return null
   const refusedWith = context.get('refusedWith')
   if (refusedWith) return refusedWith
-  // The guard of the host answers by itself.
+  // The host guard answers directly.
   return res.status === 403 ? 'InvalidRequest' : 'InternalError'
 }
 
-/** Null when the client has hung up already, and for a request within the process. */
+/** Null if the client has already disconnected, and for a request within the process. */
 export function remoteAddressOf(context: Context): string | null {
   const { incoming } = (context.env ?? {}) as Partial<HttpBindings>
   return incoming?.socket.remoteAddress ?? null

@@ -1,9 +1,9 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 
-/** What never became a request (late, oversized or malformed headers) is answered in the API's error shape too. */
+/** Answers input that is no valid request (late, oversized or malformed headers) in the API's error format too. */
 
-/** What Node tells of a parse error besides its code: the packet, and how much of it was understood. */
+/** The fields that Node adds to a parse error: the packet, and how many of its bytes were parsed. */
 interface ClientError extends NodeJS.ErrnoException {
   rawPacket?: Buffer
   bytesParsed?: number
@@ -24,7 +24,7 @@ export function answerBadClients(server: Server): void {
   server.on('request', (request, response) => latest.set(request.socket, { request, response }))
   server.on('clientError', (error: ClientError, socket: Socket) => {
     const known = latest.get(socket)
-    // One whose body is bad or late: unless its answer is under way, or was given without waiting for the body.
+    // True if the error is in the body of a known request, unless its answer is complete.
     const isOpen = known !== undefined && !(known.request.complete && known.response.writableEnded)
     if (error.code === 'ECONNRESET' || !socket.writable || (isOpen && known.response.headersSent)) {
       socket.destroy()
@@ -34,17 +34,20 @@ export function answerBadClients(server: Server): void {
     const body = JSON.stringify(badRequest(description))
     const head = `HTTP/1.1 ${status}\r\nConnection: close\r\n`
     const method = isOpen ? known.request.method : methodOf(error)
-    // Who has sent nothing yet may be about to send a HEAD.
+    // A client that has sent nothing yet may be about to send a HEAD.
     if (socket.bytesRead === 0) socket.end(`${head}Content-Length: 0\r\n\r\n`)
     else {
       const headers = `${head}Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`
-      // A client takes what follows the header of an answer to HEAD for another answer.
+      // After an answer to HEAD, a client would read a body as the next answer.
       socket.end(method === 'HEAD' ? headers : headers + body)
     }
   })
 }
 
-/** Of the message that could not be understood, the last one begun in the packet; undefined when it began in an earlier packet. */
+/**
+ * The method of the invalid message, which is the last one that begins in the packet; undefined if it began in an
+ * earlier packet.
+ */
 function methodOf({ rawPacket, bytesParsed }: ClientError): string | undefined {
   if (!rawPacket) return undefined
   const text = rawPacket.toString('latin1', 0, bytesParsed ?? rawPacket.length)

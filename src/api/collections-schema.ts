@@ -4,7 +4,7 @@ import { RefusedError } from '../domain/errors.ts'
 import { whole } from './progress-schema.ts'
 import { describeIssues, objectOf } from './strict-schema.ts'
 
-/** `GET /api/v1/collections`: how far the sync is with each collection, a page at a time. */
+/** `GET /api/v1/collections`: the progress of each collection, one page at a time. */
 
 const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(0), v.description(meaning))
 
@@ -47,7 +47,7 @@ export const collectionsAnswerSchema = objectOf({
 
 export type CollectionsAnswer = v.InferOutput<typeof collectionsAnswerSchema>
 
-/** What the query may say. */
+/** The parameters of the query. */
 const parameters = {
   limit: { least: 1, most: 200, usual: 100, meaning: 'Rows to show.' },
   after: {
@@ -72,7 +72,7 @@ const numberOf = ({ least, most, usual }: (typeof parameters)[keyof typeof param
 
 const querySchema = objectOf({ limit: numberOf(parameters.limit), after: numberOf(parameters.after) })
 
-/** As the OpenAPI document has them. */
+/** The parameters in the form of the OpenAPI document. */
 export const pageParameters = Object.entries(parameters).map(([name, { least, most, usual, meaning }]) => ({
   name,
   in: 'query' as const,
@@ -94,7 +94,7 @@ function renderCollections(report: CollectionsReport): CollectionsAnswer {
 
 const written = new WeakMap<CollectionsReport, string>()
 
-/** As JSON. One report is shown to all who look on within a moment: it is written once. */
+/** The report as JSON. Several requests at the same moment share one report, so it is serialized once. */
 export function writeCollections(report: CollectionsReport): string {
   const known = written.get(report) ?? JSON.stringify(renderCollections(report))
   written.set(report, known)

@@ -3,9 +3,9 @@ import type { CommitRequest } from '../domain/commit-request.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { describeIssues, objectOf } from './strict-schema.ts'
 
-/** The body of `POST /api/v1/commit`, and what `progress` says of a commit. */
+/** The body of `POST /api/v1/commit`, and the commit fields of `progress`. */
 
-/** A day. A cutover that may take longer needs no limit. */
+/** One day in seconds. A cutover that may take longer needs no limit. */
 const maxSecondsMax = 86_400
 
 export const commitBodySchema = objectOf({
@@ -28,7 +28,10 @@ export const commitBodySchema = objectOf({
   ),
 })
 
-/** Throws RefusedError InvalidRequest that names what is wrong. */
+/**
+ * Parses the body of a commit.
+ * @throws RefusedError InvalidRequest that names the invalid field
+ */
 export function parseCommit(body: Record<string, unknown>): CommitRequest {
   const parsed = v.safeParse(commitBodySchema, body)
   if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))

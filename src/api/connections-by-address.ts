@@ -2,29 +2,32 @@ import type { Socket } from 'node:net'
 import { networkOf } from './failed-tokens.ts'
 
 /**
- * How many connections each address has. One address may not use up what all have together: the connections of others would be closed
- * as soon as they are made. Clients that come over loopback are not counted by address.
+ * Limits the connections of each address. Otherwise one address could use up all connections, and those of other
+ * addresses would be closed as soon as they are made. Connections over loopback are not counted.
  */
 export class ConnectionsByAddress {
   readonly #max: number
-  /** No more entries than there are connections. */
+  /** It has at most as many entries as there are connections. */
   readonly #connections = new Map<string, number>()
 
-  /** @param max of one address (of IPv6 its first 64 bits) */
+  /** @param max maximum number of connections for one address (for IPv6: for its first 64 bits) */
   constructor(max: number) {
     this.#max = max
   }
 
-  /** Addresses in memory. */
+  /** Number of addresses in memory. */
   get size(): number {
     return this.#connections.size
   }
 
-  /** Counts a connection until it is closed. False when its address has as many as it may: then it is closed and not counted. */
+  /**
+   * Counts a connection until it is closed. If the address has reached its limit, closes the connection and returns
+   * false.
+   */
   admit(socket: Pick<Socket, 'remoteAddress' | 'once' | 'destroy'>): boolean {
     const { remoteAddress } = socket
-    // Without one it is closed already, or no connection between machines.
-    if (remoteAddress === undefined || isOwn(remoteAddress)) return true
+    // A socket without an address is already closed, or is not a network connection.
+    if (remoteAddress === undefined || isLoopback(remoteAddress)) return true
     const network = networkOf(remoteAddress)
     const connections = this.#connections.get(network) ?? 0
     if (connections >= this.#max) {
@@ -43,7 +46,7 @@ export class ConnectionsByAddress {
   }
 }
 
-/** Loopback, also as an IPv4 address that is mapped into IPv6. */
-function isOwn(remoteAddress: string): boolean {
+/** True for loopback addresses, also for an IPv4 address that is mapped into IPv6. */
+function isLoopback(remoteAddress: string): boolean {
   return remoteAddress === '::1' || networkOf(remoteAddress).startsWith('127.')
 }

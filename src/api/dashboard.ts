@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Hono } from 'hono'
 import { wrongMethod } from './answers.ts'
 
-/** The dashboard's files, served as they lie in `src/dashboard`. What they show comes from `/api/v1/events` and `/api/v1/collections`. */
+/** Serves the files of `src/dashboard` unchanged. Their data comes from `/api/v1/events` and `/api/v1/collections`. */
 
 const directory = new URL('../dashboard/', import.meta.url)
 
@@ -12,7 +12,7 @@ const contentTypes = {
   js: 'text/javascript; charset=utf-8',
 }
 
-/** By path. Named one by one, so that no path of a request ever becomes a path of a file. */
+/** Files by path. Each is listed, so that the path of a request never becomes the path of a file. */
 const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/': 'page.html',
   '/dashboard/base.css': 'base.css',
@@ -36,10 +36,10 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/table.js': 'table.js',
 }
 
-/** Without a token, too: the page says nothing of a sync before it has shown one itself. */
+/** Served without a token: the page contains nothing about a sync until its user enters a token. */
 export const dashboardPaths: readonly string[] = Object.keys(files)
 
-/** Nothing from elsewhere, nothing inline, in nobody's frame. */
+/** Allows no content from other hosts, no inline content, and no embedding in a frame. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",

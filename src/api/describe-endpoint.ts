@@ -2,14 +2,14 @@ import { describeRoute, resolver } from 'hono-openapi'
 import type { GenericSchema } from 'valibot'
 import { failureSchema } from './schemas.ts'
 
-/** What the OpenAPI document says about an endpoint. It only describes: bodies are parsed by read-body.ts. */
+/** Describes endpoints for the OpenAPI document. Bodies are parsed by read-body.ts. */
 
 const answer = (description: string, schema: GenericSchema) => ({
   description,
   content: { 'application/json': { schema: resolver(schema) } },
 })
 
-/** Refusals that any request may meet. */
+/** Refusals that any request can receive. */
 const commonFailures = {
   401: answer('Unauthorized: the token of --tokenFile is missing or another one.', failureSchema),
   403: answer('Foreign Host or Origin; of a command also Forbidden: the token only reads.', failureSchema),
@@ -17,7 +17,7 @@ const commonFailures = {
   500: answer('InternalError.', failureSchema),
 }
 
-/** @param parameters what the query part of the address may say; anything else there is refused */
+/** @param parameters the query parameters; all others are refused */
 export function describeQuery(
   operationId: string,
   summary: string,

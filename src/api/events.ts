@@ -5,11 +5,11 @@ import { wrongMethod } from './answers.ts'
 import { sampleSchema } from './sample-schema.ts'
 import type { Sampler } from './sampler.ts'
 
-/** `GET /api/v1/events`: how the sync is, as server-sent events. */
+/** `GET /api/v1/events`: the state of the sync as server-sent events. */
 
-/** Of what a client has not read; the bytes themselves are the same for all clients. */
+/** Maximum unread bytes for one client. All clients share the bytes themselves. */
 const unreadBytesMax = 256 * 1024
-/** How soon an EventSource comes back by itself; ms. */
+/** Milliseconds after which an EventSource reconnects by itself. */
 const retryMS = 1_000
 
 const description = describeRoute({
@@ -29,29 +29,32 @@ export function eventRoutes(sampler: Sampler): Hono<{ Bindings: Partial<HttpBind
   routes.get('/api/v1/events', description, (context) => {
     context.header('Content-Type', 'text/event-stream; charset=utf-8')
     if (context.req.method === 'HEAD') return context.body(null)
-    // The bindings are absent where a request is made within the process.
+    // The bindings are absent for a request within the process.
     return context.body(eventStream(sampler, () => context.env?.outgoing?.destroy()))
   })
   routes.all('/api/v1/events', (context) => wrongMethod(context, 'GET, HEAD'))
   return routes
 }
 
-/** What one client is sent. A client that does not read is cut off: it may come back, and misses only what is old by then. */
-function eventStream(sampler: Sampler, cut: () => void): ReadableStream<Uint8Array<ArrayBuffer>> {
+/**
+ * The stream of one client. A client that does not read is disconnected. It may reconnect, and misses only outdated
+ * samples.
+ */
+function eventStream(sampler: Sampler, disconnect: () => void): ReadableStream<Uint8Array<ArrayBuffer>> {
   let leave = (): void => {}
   return new ReadableStream<Uint8Array<ArrayBuffer>>(
     {
       start: (controller) => {
         controller.enqueue(new TextEncoder().encode(`retry: ${retryMS}\n\n`))
         leave = sampler.listen({
-          hear: (event) => {
+          send: (event) => {
             if ((controller.desiredSize ?? 0) > 0) controller.enqueue(event)
             else {
               leave()
-              // Cutting it off cancels the stream.
+              // `disconnect` cancels the stream, which calls `leave` again.
               leave = () => {}
               controller.close()
-              cut()
+              disconnect()
             }
           },
           end: () => controller.close(),

@@ -2,21 +2,22 @@ import { isIPv6 } from 'node:net'
 import { RarelyTold } from './rarely-told.ts'
 
 /**
- * How often each address may fail to show a token. It keeps strangers from filling the log and from trying tokens at full speed. A
- * request with a right token is never affected: a scraper with an outdated token must not lock out an operator at the same address.
+ * Limits how often each address may fail to send a valid token. Strangers can then neither fill the log nor try
+ * tokens at full speed. A request with a valid token is never affected: a scraper with an outdated token must not
+ * lock out an operator at the same address.
  */
 
-/** A page that is opened without a token fails a few times; a scraper without one fails every few seconds. */
+/** A dashboard that is opened without a token fails a few times; a scraper without one fails every few seconds. */
 export const failuresPerMinuteMax = 30
 const windowMS = 60_000
-/** An entry takes about 200 bytes. All further addresses share one entry. */
+/** Maximum number of entries, of about 200 bytes each. All further addresses share one entry. */
 const addressesMax = 10_000
 const others = 'others'
 
 export interface RefusedTokens {
   /** The address of the latest attempt. */
   remoteAddress: string | null
-  /** Attempts that were refused with 429 since the last call. */
+  /** Number of attempts that were refused with 429 since the last call. */
   attempts: number
   failuresPerMinuteMax: number
 }
@@ -29,33 +30,36 @@ interface Failures {
 export class FailedTokens {
   readonly #failures = new Map<string, Failures>()
   readonly #now: () => number
-  readonly #told: RarelyTold<RefusedTokens>
+  readonly #limited: RarelyTold<RefusedTokens>
 
-  /** @param onRefused called once a minute at most. @param now ms, of a clock that never steps back */
+  /**
+   * @param onRefused called once a minute at most
+   * @param now milliseconds of a clock that never goes back
+   */
   constructor(onRefused: (refused: RefusedTokens) => void, now: () => number = () => performance.now()) {
     this.#now = now
-    this.#told = new RarelyTold(onRefused, now)
+    this.#limited = new RarelyTold(onRefused, now)
   }
 
-  /** Entries in memory. */
+  /** Number of entries in memory. */
   get size(): number {
     return this.#failures.size
   }
 
-  /** Counts a failure. Null while the address may fail again; else for how many seconds it may not. */
+  /** Counts a failure. Returns null while the address may fail again, else the seconds until then. */
   add(remoteAddress: string | null): number | null {
     const now = this.#now()
     const failures = this.#failuresOf(networkOf(remoteAddress), now)
     failures.count += 1
     if (failures.count <= failuresPerMinuteMax) return null
-    this.#told.add((attempts) => ({ remoteAddress, attempts, failuresPerMinuteMax }))
+    this.#limited.add((attempts) => ({ remoteAddress, attempts, failuresPerMinuteMax }))
     return Math.max(1, Math.ceil((failures.since + windowMS - now) / 1_000))
   }
 
   #failuresOf(network: string, now: number): Failures {
     const known = this.#failures.get(network)
     if (known && now - known.since < windowMS) return known
-    // The oldest window is the first in the map, for each is inserted when it begins.
+    // The oldest window is the first in the map, because each is inserted when it begins.
     this.#failures.delete(network)
     for (const [other, { since }] of this.#failures) {
       if (now - since < windowMS) break
@@ -68,7 +72,10 @@ export class FailedTokens {
   }
 }
 
-/** Addresses that belong to one host: of IPv6 the first 64 bits (RFC 4291, section 2.5.4), of a mapped IPv4 address that address. */
+/**
+ * The part of an address that identifies one host: the first 64 bits of an IPv6 address (RFC 4291, section 2.5.4),
+ * and the IPv4 address of a mapped one.
+ */
 export function networkOf(remoteAddress: string | null): string {
   if (remoteAddress === null) return ''
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(remoteAddress)

@@ -20,7 +20,7 @@ export const findingsAnswerSchema = objectOf({
   findings: v.array(findingSchema),
 })
 
-/** Errors first, each kind in the order in which it was found. */
+/** Errors come first. Each severity keeps the order in which its findings were made. */
 export function renderFindings(findings: readonly Finding[]): v.InferOutput<typeof findingsAnswerSchema> {
   const ordered = (['error', 'warning', 'info'] as const).flatMap((severity) =>
     findings.filter((finding) => finding.severity === severity),

@@ -3,17 +3,20 @@ import type { HonoRequest, MiddlewareHandler } from 'hono'
 import type { FailureAnswer } from './schemas.ts'
 
 /**
- * Keeps web pages out. Without a token the API's guard is that it is reached from this machine only. A browser
- * on this machine would carry a foreign page's requests here, so a request must name a host that only local programs
- * know it by (a rebound DNS name shows in Host), and a page's request (it has an Origin) must come from this very
- * host. A GET that a page makes for an image or a script has no Origin, but browsers say in Sec-Fetch-Site that it comes from
- * another site (https://www.w3.org/TR/fetch-metadata/); other clients do not send that header. No CORS header is ever sent. With `anyHost` other machines reach it, by whatever names they have for it: the
- * token, which no page knows, is the guard then.
+ * Refuses requests of foreign web pages. Without a token, the API is protected only because it accepts connections
+ * from this machine alone. But a browser on this machine could send a foreign page's requests. Therefore the Host
+ * header must name a loopback host (a rebound DNS name appears in Host), and a page's request (which has an Origin)
+ * must come from the same host. When a page loads an image or a script, the GET has no Origin, but browsers report in
+ * Sec-Fetch-Site that it comes from another site (https://www.w3.org/TR/fetch-metadata/). Other clients do not send
+ * that header. The API never sends a CORS header.
+ *
+ * With `anyHost`, other machines connect by any name. The token, which no page knows, is then the protection.
  */
 export function guardHost(anyHost: boolean): MiddlewareHandler {
   return async (context, next) => {
     const url = new URL(context.req.url)
-    // Node refuses an HTTP/1.1 request without Host; a Request built in-process has it in its URL only.
+    // Node refuses an HTTP/1.1 request without Host. A Request that is built in this process has the host only in its
+    // URL.
     const host = context.req.header('host') ?? url.host
     const name = hostName(host)
     if (name === null || !(anyHost || isLoopback(name))) {
@@ -31,7 +34,10 @@ export function guardHost(anyHost: boolean): MiddlewareHandler {
   }
 }
 
-/** Somebody follows a link to the dashboard: no other page gets to see what comes, and it is not shown within one either. */
+/**
+ * True if a user follows a link to the dashboard. No other page can read the answer, and the dashboard cannot be
+ * embedded.
+ */
 function isVisit(request: HonoRequest): boolean {
   const { method, path } = request
   const [mode, destination] = [request.header('sec-fetch-mode'), request.header('sec-fetch-dest')]
@@ -42,7 +48,7 @@ function forbidden(errorDescription: string): FailureAnswer {
   return { success: false, error: 'InvalidRequest', errorDescription }
 }
 
-/** The name in a Host header without its port, as browsers normalise it; null when it is not a plain host. */
+/** The name in a Host header without its port, as browsers normalise it; null if it is no plain host. */
 function hostName(host: string): string | null {
   if (!/^[\w.:[\]-]+$/.test(host)) return null
   try {

@@ -3,7 +3,7 @@ import type { InstancesReport } from '../domain/instances.ts'
 import { progressSchema, renderProgress, whole } from './progress-schema.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/instances`: every instance of the sync as this one knows it, and what they come to together. */
+/** The answer of `GET /api/v1/instances`: every instance of the sync that this one knows, and their totals. */
 
 const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(0), v.description(meaning))
 
@@ -33,7 +33,7 @@ export const instancesAnswerSchema = objectOf({
   totals: totalsSchema,
 })
 
-/** Copies what is public; each progress as `GET /api/v1/progress` shows it. */
+/** Copies the public fields. Each progress has the form of `GET /api/v1/progress`. */
 export function renderInstances({ instances, totals }: InstancesReport): v.InferOutput<typeof instancesAnswerSchema> {
   return {
     success: true,

@@ -3,7 +3,7 @@ import { RefusedError } from '../domain/errors.ts'
 import { bytesPerSecondMin, concurrencyMax, type Limits, type LimitsReport } from '../domain/limits.ts'
 import { describeIssues, objectOf } from './strict-schema.ts'
 
-/** `GET` and `PATCH /api/v1/limits`: how hard this instance loads the clusters with what it does in bulk. */
+/** `GET` and `PATCH /api/v1/limits`: the limits on the load of this instance's bulk work. */
 
 const whole = (least: number, most: number, meaning: string) =>
   v.pipe(
@@ -40,7 +40,10 @@ export const limitsSchema = objectOf({
 
 export const limitsAnswerSchema = objectOf({ limits: limitsSchema, success: v.literal(true) })
 
-/** Only the limits that are to change. Throws RefusedError InvalidRequest that names what is wrong. */
+/**
+ * Parses the limits that a request changes.
+ * @throws RefusedError InvalidRequest that names the invalid field
+ */
 export function parseLimits(body: Record<string, unknown>): Partial<Limits> {
   const parsed = v.safeParse(limitsBodySchema, body)
   if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))

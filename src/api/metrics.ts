@@ -1,8 +1,9 @@
 import type { Progress, PublicState } from '../domain/progress.ts'
 
 /**
- * Progress as Prometheus reads it (text format 0.0.4, https://prometheus.io/docs/instrumenting/exposition_formats/), in base units. What
- * an alert needs is here; docs/metrics.md says what each is, docs/alerts.yml has rules to begin with.
+ * Progress in the text format of Prometheus (0.0.4, https://prometheus.io/docs/instrumenting/exposition_formats/), in
+ * base units. It covers what alerts need. docs/metrics.md describes each metric, and docs/alerts.yml has rules to
+ * begin with.
  */
 export const metricsContentType = 'text/plain; version=0.0.4; charset=utf-8'
 

@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/verification/mismatches`: names, never values other than an `_id`. */
+/** The answer of `GET /api/v1/verification/mismatches`: names, and no values except an `_id`. */
 
 const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 

@@ -1,23 +1,23 @@
 import { RefusedError } from '../domain/errors.ts'
 
-/** The same work, refused while a call of it is under way: each puts load on both clusters, and may take minutes. */
+/** Refuses a call of `work` while another one runs: each puts load on both clusters and may take minutes. */
 export function oneAtATime<Given, Result>(
   name: string,
   work: (given: Given) => Promise<Result>,
 ): (given: Given) => Promise<Result> {
-  let underWay = false
+  let isRunning = false
   return async (given) => {
-    if (underWay) {
+    if (isRunning) {
       throw new RefusedError(
         'TooManyRequests',
         `another ${name} is under way on this instance, and one runs at a time; send it again when that has ended`,
       )
     }
-    underWay = true
+    isRunning = true
     try {
       return await work(given)
     } finally {
-      underWay = false
+      isRunning = false
     }
   }
 }

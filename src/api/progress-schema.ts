@@ -5,7 +5,7 @@ import { commitEstimateSchema, rehearsalSchema } from './commit-schema.ts'
 import { limitsSchema, renderLimits } from './limits-schema.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/progress`: exactly these fields leave the process, whatever else an instance knows. */
+/** The answer of `GET /api/v1/progress`: only these fields leave the process. */
 
 const described = <Schema extends v.GenericSchema>(schema: Schema, meaning: string) =>
   v.pipe(schema, v.description(meaning))
@@ -75,7 +75,7 @@ export const progressAnswerSchema = objectOf({ progress: progressSchema, success
 
 type RenderedProgress = v.InferOutput<typeof progressSchema>
 
-/** Copies what is public, with whole numbers and without connection strings in free text. */
+/** Copies the public fields, with whole numbers and without connection strings in free text. */
 export function renderProgress(progress: Progress): RenderedProgress {
   const { collectionCopy, directionMapping, verification, failure, indexBuilding, limits, retrying } = progress
   const { commit, lastRehearsal } = progress
@@ -136,7 +136,10 @@ function renderSide(side: VerificationSide): VerificationSide {
   }
 }
 
-/** Estimates and clock differences may be fractional or slightly negative; JSON would also print NaN as null. */
+/**
+ * Rounds down to a whole number of at least 0. Estimates and clock differences may be fractional or slightly
+ * negative, and JSON would print NaN as null.
+ */
 export function whole(value: number): number {
   return Number.isFinite(value) ? Math.max(0, Math.floor(value)) : 0
 }

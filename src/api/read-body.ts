@@ -3,10 +3,13 @@ import { RefusedError } from '../domain/errors.ts'
 import { emptyBodySchema } from './schemas.ts'
 import { describeIssues } from './strict-schema.ts'
 
-/** A start with thousands of namespaces fits many times over; more is a mistake or an attack. */
+/** Many times the size of a start with thousands of namespaces. A larger body is a mistake or an attack. */
 export const bodyBytesMax = 1024 * 1024
 
-/** The body as a JSON object, whatever the Content-Type says: mongosync's documented `curl --data` sends a form's. */
+/**
+ * Reads the body as a JSON object with any Content-Type, because mongosync's documented `curl --data` sends that of a
+ * form.
+ */
 export async function readJsonObject(request: Request): Promise<Record<string, unknown>> {
   const text = await readText(request)
   if (text.trim() === '') return {}
@@ -14,7 +17,7 @@ export async function readJsonObject(request: Request): Promise<Record<string, u
   try {
     value = JSON.parse(text)
   } catch {
-    // The parser's own message quotes the body, which may hold secrets.
+    // The parser's own message quotes the body, which may contain secrets.
     throw new RefusedError('InvalidRequest', 'body: is not valid JSON; send a JSON object, for instance {}')
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
@@ -42,7 +45,7 @@ async function readText(request: Request): Promise<string> {
     if (next.done) break
     bytes += next.value.byteLength
     if (bytes > bodyBytesMax) {
-      // Not awaited: a client that keeps sending must not hold up the answer, nor can its failure change it.
+      // Not awaited: a client that keeps sending must not delay the answer, and a failure here cannot change it.
       reader.cancel().catch(() => {})
       throw tooLarge()
     }

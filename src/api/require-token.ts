@@ -4,13 +4,13 @@ import { type RefusalVariables, remoteAddressOf } from './audit-commands.ts'
 import type { FailedTokens } from './failed-tokens.ts'
 import { bearerOf, type Tokens } from './tokens.ts'
 
-/** Hono handles a HEAD as a GET. */
+/** Hono handles a HEAD like a GET. */
 const readingMethods = ['GET', 'HEAD']
 
 /**
- * Admits requests that show a token (`Authorization: Bearer …`); with the read-only one, GET (and HEAD) alone. Everything else is
- * answered 401 or 403, unknown paths as well, and 429 where that happens too often.
- * @param openPaths what anybody may read: it says nothing of the clusters
+ * Admits requests with a valid token (`Authorization: Bearer …`). The read-only token allows only GET and HEAD. All
+ * other requests, also for unknown paths, are answered 401 or 403, or 429 if they are too frequent.
+ * @param openPaths paths that need no token, because they contain nothing about the clusters
  */
 export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: readonly string[]): MiddlewareHandler {
   return async (context: Context<{ Variables: RefusalVariables }>, next) => {

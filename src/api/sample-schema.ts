@@ -3,7 +3,7 @@ import { instancesAnswerSchema } from './instances-schema.ts'
 import { progressSchema } from './progress-schema.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** What `GET /api/v1/events` sends: once the history, then a sample each second. */
+/** The events of `GET /api/v1/events`: once the history, then a sample each second. */
 
 const { instances, totals } = instancesAnswerSchema.entries
 
@@ -22,7 +22,7 @@ export const sampleSchema = objectOf({
 export type Sample = v.InferOutput<typeof sampleSchema>
 
 /**
- * Totals of one moment: milliseconds of the epoch, bytes copied, bytes in all, events applied, lag in seconds. An array,
- * because six hundred of them are sent to whoever connects.
+ * Totals of one moment: milliseconds since the epoch, bytes copied, total bytes, events applied, lag in seconds. It
+ * is an array because each new client receives six hundred of them.
  */
 export type HistoryPoint = [at: number, copied: number, total: number, events: number, lag: number | null]

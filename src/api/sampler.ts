@@ -6,25 +6,25 @@ import { renderInstances } from './instances-schema.ts'
 import { renderProgress } from './progress-schema.ts'
 import type { HistoryPoint, Sample } from './sample-schema.ts'
 
-/** Who is told. Both are called with an event as it goes over the wire, one array for all listeners. */
+/** Receives events. Each event is in its wire format, in one array that all listeners share. */
 export interface Listener {
-  hear: (event: Uint8Array<ArrayBuffer>) => void
-  /** There is nothing more to come. */
+  send: (event: Uint8Array<ArrayBuffer>) => void
+  /** No more events follow. */
   end: () => void
 }
 
 export interface SamplerOptions {
-  /** Told of errors that are nobody's refusal. */
+  /** Receives unexpected errors. */
   onInternalError: (error: unknown) => void
   everyMS?: number
-  /** How long totals are remembered. */
+  /** Milliseconds for which totals are kept. */
   keptMS?: number
 }
 
 /**
- * Looks how the sync is once a second, once for all listeners, and not at all while there are none: so a dashboard that is
- * closed costs nothing. What was seen is remembered for ten minutes, so whoever opens it again sees what others
- * watched, and gaps where nobody did. A longer memory is what `/metrics` is for.
+ * Takes a sample of the sync once a second for all listeners together, and none while there are no listeners, so a
+ * closed dashboard costs nothing. It keeps the totals for ten minutes, so a dashboard that opens later shows what
+ * others watched, with gaps where nobody did. `/metrics` serves longer periods.
  */
 export class Sampler {
   readonly #instance: Instance
@@ -45,7 +45,7 @@ export class Sampler {
     this.#keptMS = keptMS
   }
 
-  /** The listener hears the history at once, then every sample. Returns how it stops listening. */
+  /** Sends the history to the listener at once, then every sample. Returns a function that stops it. */
   listen(listener: Listener): () => void {
     if (this.#closed) {
       listener.end()
@@ -53,24 +53,24 @@ export class Sampler {
     }
     this.#listeners.add(listener)
     this.#forget(Date.now())
-    listener.hear(encoded('history', { points: this.#history }))
-    if (this.#running && this.#latest) listener.hear(this.#latest)
+    listener.send(encoded('history', { points: this.#history }))
+    if (this.#running && this.#latest) listener.send(this.#latest)
     this.#run()
     return () => {
       this.#listeners.delete(listener)
-      if (this.#listeners.size === 0) this.#rest()
+      if (this.#listeners.size === 0) this.#stopTimer()
     }
   }
 
-  /** Ends every listener, and whoever comes later. */
+  /** Ends every listener, also those that come later. */
   close(): void {
     this.#closed = true
     this.disconnect()
   }
 
-  /** Ends every listener there is; they may come back. */
+  /** Ends all present listeners; they may reconnect. */
   disconnect(): void {
-    this.#rest()
+    this.#stopTimer()
     for (const listener of this.#listeners) listener.end()
     this.#listeners.clear()
   }
@@ -81,8 +81,8 @@ export class Sampler {
     void this.#sample()
   }
 
-  /** A look under way goes on, and its end finds that nobody waits for it. */
-  #rest(): void {
+  /** Cancels the next sample. A sample in progress finishes and then finds no listener. */
+  #stopTimer(): void {
     if (this.#timer) {
       clearTimeout(this.#timer)
       this.#timer = null
@@ -92,15 +92,15 @@ export class Sampler {
 
   async #sample(): Promise<void> {
     const began = performance.now()
-    const sample = await this.#take()
+    const sample = await this.#observe()
     this.#latest = encoded('sample', sample)
     this.#remember(sample)
-    for (const listener of this.#listeners) listener.hear(this.#latest)
+    for (const listener of this.#listeners) listener.send(this.#latest)
     if (this.#closed || this.#listeners.size === 0) {
       this.#running = false
       return
     }
-    // Never two looks at a time: where one takes longer than a second, samples come less often.
+    // Samples never overlap. If one takes longer than a second, they become less frequent.
     const wait = Math.max(0, this.#everyMS - (performance.now() - began))
     this.#timer = setTimeout(() => {
       this.#timer = null
@@ -109,12 +109,12 @@ export class Sampler {
     this.#timer.unref()
   }
 
-  async #take(): Promise<Sample> {
+  async #observe(): Promise<Sample> {
     const at = Date.now()
     const nothing = { at, self: null, problem: null, progress: null, instances: [], totals: totalsOf([]) }
     let progress: Sample['progress'] = null
     try {
-      // Asked first: it answers at once also while the clusters do not.
+      // Comes first, because it also answers at once while the clusters do not.
       progress = renderProgress(this.#instance.progress())
       const { instances, totals } = renderInstances(await this.#instance.instances())
       return { at, self: progress.mongosyncID, problem: null, progress, instances, totals }

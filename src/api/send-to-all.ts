@@ -11,7 +11,7 @@ import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { emptyBodySchema, failureSchema, successSchema } from './schemas.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** `POST /api/v1/all/<command>`: one instance passes the command on to all, for those who reach only one of them. */
+/** `POST /api/v1/all/<command>`: one instance sends the command to all, for clients that reach only one of them. */
 
 const answers = v.pipe(
   v.record(v.string(), v.union([successSchema, failureSchema])),
@@ -51,7 +51,7 @@ export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVa
   return routes
 }
 
-/** The first refusal speaks for all of them; `answers` has each. */
+/** The error of the first refusal is the error of the whole request; `answers` contains each answer. */
 function renderAnswers(given: PeerAnswers) {
   const answers = Object.fromEntries(given)
   const [refused] = [...given].flatMap(([id, answer]) => (answer.success ? [] : [{ id, ...answer }]))

@@ -10,43 +10,51 @@ export interface ServeOptions {
   api: { fetch: (request: Request, env: Partial<HttpBindings>) => Response | Promise<Response> }
   port: number
   hostname?: string
-  /** Certificate and key, both in it as PEM: HTTPS alone is spoken then. */
+  /** Certificate and key as PEM. With them the server accepts only HTTPS. */
   tls?: { cert: string; key: string } | null
-  /** How long a client may take to send its header and its whole request. Handling may take longer: commit does. */
+  /**
+   * How long a client may take to send its header and its whole request. Handling may take longer, as a commit does.
+   */
   headersTimeoutSeconds?: number
   requestTimeoutSeconds?: number
-  /** Connections beyond these are closed as soon as they are made. */
+  /** Further connections are closed as soon as they are made. */
   connectionsMax?: number
-  /** The same for the connections of one address; clients that come over loopback are not limited by it. */
+  /** The same limit for each address. It does not apply to loopback. */
   connectionsPerAddressMax?: number
-  /** Called when connections were closed so; for each of the two limits once a minute at most. */
+  /** Called when a limit closed connections; for each limit once a minute at most. */
   onConnectionsRefused?: (refused: RefusedConnections) => void
-  /** Called when closing begins: ends the answers that would go on for ever. */
+  /** Called when closing begins, to end the answers that would never end by themselves. */
   onClosing?: () => void
 }
 
 export interface RefusedConnections {
-  /** So many were closed since the last call for this limit. */
+  /** Number of connections closed since the last call for this limit. */
   connections: number
   /** The limit. */
   connectionsMax: number
-  /** The latest address that had as many connections as one may have; null when all addresses together had as many as they may. */
+  /** The latest address that reached its own limit; null if all addresses together reached theirs. */
   remoteAddress: string | null
 }
 
 export interface ServedApi {
   port: number
-  /** Takes no new request, lets those in hand finish for a moment, then cuts what is left. */
+  /** Accepts no new requests, gives those in progress a moment to finish, then closes all connections. */
   close(): Promise<void>
 }
 
 const closeGraceMilliseconds = 2_000
-/** Many times what scrapers, dashboards (six for each browser) and commands need; far below the usual limit of open files (1,024). */
+/**
+ * Many times what scrapers, dashboards (six connections for each browser) and commands need, and far below the usual
+ * limit of open files (1,024).
+ */
 const connectionsMaxDefault = 256
-/** A quarter: several people's dashboards, or scrapers, behind one router. */
+/** A quarter: enough for several users' dashboards, or scrapers, behind one router. */
 const connectionsPerAddressMaxDefault = 64
 
-/** Listens for the API. Port 0 takes a free one. */
+/**
+ * Serves the API. Port 0 selects a free port.
+ * @throws Error that says why the address cannot be used
+ */
 export async function serveApi(options: ServeOptions): Promise<ServedApi> {
   const {
     api,
@@ -63,7 +71,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
   const limits = {
     headersTimeout: headersTimeoutSeconds * 1000,
     requestTimeout: requestTimeoutSeconds * 1000,
-    // Node looks for late clients only this often; its default would let them stay half a minute longer.
+    // Node checks for late clients only this often. Its default would give them up to half a minute more.
     connectionsCheckingInterval: 500,
   }
   const listener = getRequestListener((request, env) => api.fetch(request, env as HttpBindings), {
@@ -121,7 +129,8 @@ function listenError(cause: NodeJS.ErrnoException, port: number, hostname: strin
 async function close(server: Server, onClosing: () => void): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()))
   onClosing()
-  // Node closes the connections that are idle now; one that is answered later would stay open for its client's next request.
+  // Node closes the connections that are idle now. A connection that is answered later would stay open for its
+  // client's next request.
   const whenIdle = setInterval(() => server.closeIdleConnections(), 20)
   const whenLate = setTimeout(() => server.closeAllConnections(), closeGraceMilliseconds)
   await closed

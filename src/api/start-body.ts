@@ -6,14 +6,14 @@ import { refuseContradictions } from '../domain/start-rules.ts'
 import { startBodySchema } from './start-schema.ts'
 import { describeIssues } from './strict-schema.ts'
 
-/** The body of start as a configuration: defaults filled in, aliases resolved, contradictions refused. */
+/** Converts the body of start: fills in defaults, resolves aliases, and refuses contradictions. */
 export function parseStartBody(body: Record<string, unknown>): StartConfiguration {
   const configuration = readStartBody(body)
   refuseContradictions(configuration)
   return configuration
 }
 
-/** The same for check, whose answer names contradictions beside everything else. */
+/** The same for check, which reports contradictions together with its other findings. */
 export function readStartBody(body: Record<string, unknown>): StartConfiguration {
   const parsed = v.safeParse(startBodySchema, body)
   if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
@@ -47,7 +47,7 @@ function resolveAlias(given: WriteBlocking | boolean): WriteBlocking {
 }
 
 function filters(field: string, given: NamespaceFilter[] | undefined): NamespaceFilter[] | null {
-  // An empty exclude list leaves nothing out, as its absence does; an empty include list was refused as ambiguous.
+  // An empty exclude list means the same as none. An empty include list was refused, because it is ambiguous.
   if (given === undefined || given.length === 0) return null
   for (const [index, filter] of given.entries()) {
     if ((filter.database === undefined) === (filter.databaseRegex === undefined)) {
@@ -67,7 +67,7 @@ function filters(field: string, given: NamespaceFilter[] | undefined): Namespace
   return given
 }
 
-/** A filter that names what is never synced was meant for something else. */
+/** Refuses a filter that names namespaces that are never synced: its author meant something else. */
 function refuseSystemNames(field: string, { database, collections = [] }: NamespaceFilter): void {
   if (database !== undefined && !isUserDatabase(database)) {
     throw new RefusedError(

@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { objectOf, singleFieldOf } from './strict-schema.ts'
 
-/** The body of `POST /api/v1/start`: validation and OpenAPI both come from here. */
+/** The body of `POST /api/v1/start`, for validation and for OpenAPI. */
 
 const clusterName = (meaning: string) => v.pipe(v.picklist(['cluster0', 'cluster1']), v.description(meaning))
 const name = (meaning: string) => v.pipe(v.string(), v.minLength(1, 'must not be empty'), v.description(meaning))

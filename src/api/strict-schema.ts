@@ -1,13 +1,13 @@
 import * as v from 'valibot'
 
 /**
- * valibot's strictObject and record with what a door needs beyond them: arrays are not objects, and the messages name
- * the fields that are allowed. Field names of the request may be shown; its values never are.
+ * valibot's strictObject and record with two additions for API input: they refuse arrays, and their messages name the
+ * allowed fields. Messages may contain field names of the request, but never its values.
  */
 
 type ObjectIssue = v.StrictObjectIssue | v.RecordIssue
 
-/** valibot takes an array for an object; running the schema on null instead yields its "must be an object" issue. */
+/** valibot accepts an array as an object. Running the schema on null instead gives its "must be an object" issue. */
 function refuseArrays<Schema extends v.GenericSchema>(schema: Schema): Schema {
   const run = schema['~run'].bind(schema)
   return Object.assign(schema, {
@@ -29,7 +29,7 @@ export function objectOf<const Entries extends v.ObjectEntries>(entries: Entries
   return refuseArrays(v.strictObject(entries, message))
 }
 
-/** Names that valibot's record drops in silence, to protect prototypes. */
+/** Names that valibot's record drops silently, to protect prototypes. */
 const droppedNames = ['__proto__', 'prototype', 'constructor']
 
 /** An object with one field of any name. */
@@ -40,7 +40,7 @@ export function singleFieldOf<const Value extends v.GenericSchema>(value: Value)
   const guarded = Object.assign(schema, {
     '~run': (dataset: Parameters<typeof run>[0], config: Parameters<typeof run>[1]) => {
       const input = dataset.value
-      // One field whose name would be dropped leaves none: the length checks below then refuse it.
+      // If the single field would be dropped, no field is left, and the length checks below refuse the object.
       const plain = typeof input === 'object' && input !== null && !Array.isArray(input)
       const dropped = plain && droppedNames.some((name) => Object.hasOwn(input, name))
       return run(dropped ? { value: {} } : plain ? dataset : { value: null }, config)
@@ -49,7 +49,7 @@ export function singleFieldOf<const Value extends v.GenericSchema>(value: Value)
   return v.pipe(guarded, v.minEntries(1, one), v.maxEntries(1, one))
 }
 
-/** A sentence per issue, each beginning with the dotted path of the field. */
+/** One sentence for each issue. It begins with the dotted path of the field. */
 export function describeIssues(issues: readonly v.BaseIssue<unknown>[]): string {
   const issuesShownMax = 20
   const shown = issues.slice(0, issuesShownMax).map((issue) => {

@@ -1,15 +1,15 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { TokenUse } from '../domain/audit-entry.ts'
 
-/** What requests may show. */
+/** The tokens that requests may send. */
 export interface TokenPair {
   /** Allows everything. */
   control: string
-  /** Allows GET alone; null: there is no such token. */
+  /** Allows only GET; null: there is no such token. */
   read: string | null
 }
 
-/** The tokens of an instance, which may be replaced while it runs. Only their digests are kept. */
+/** The tokens of an instance. They can be replaced while it runs. Only their digests are kept. */
 export class Tokens {
   #control: Buffer
   #read: Buffer | null
@@ -24,18 +24,21 @@ export class Tokens {
     this.#read = pair.read === null ? null : digestOf(pair.read)
   }
 
-  /** @param authorization the header of that name */
+  /**
+   * Which token the request sent.
+   * @param authorization the Authorization header
+   */
   shownIn(authorization: string | undefined): TokenUse {
     const given = bearerOf(authorization)
     if (given === null) return 'none'
     const digest = digestOf(given)
-    // Digests have one length: the duration of the comparison reveals neither the token nor its length.
+    // All digests have the same length, so the duration of the comparison reveals neither the token nor its length.
     if (timingSafeEqual(digest, this.#control)) return 'control'
     return this.#read !== null && timingSafeEqual(digest, this.#read) ? 'read' : 'none'
   }
 }
 
-/** The token of an `Authorization: Bearer …`; null without one. */
+/** The token of an `Authorization: Bearer …` header; null if there is none. */
 export function bearerOf(authorization: string | undefined): string | null {
   return /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? null
 }

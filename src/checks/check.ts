@@ -12,11 +12,11 @@ export interface CheckedClusters {
   source: Cluster
   destination: Cluster
   facts: { source: ClusterFacts; destination: ClusterFacts }
-  /** What is to be synced. */
+  /** The namespaces to sync. */
   selection: Selection
 }
 
-/** Looks at both clusters and changes nothing. What it throws as a refusal is an error finding as well. */
+/** Reads both clusters and changes nothing. A refusal that it throws also counts as an error finding. */
 export type Check = (clusters: CheckedClusters) => Promise<Finding[]> | Finding[]
 
 export function problem(name: RefusalName, message: string, remedy: string): Finding {
@@ -27,10 +27,10 @@ export function refusalOf({ name, message, remedy }: Finding): RefusedError {
   return new RefusedError(name as RefusalName, `${message}; ${remedy}`)
 }
 
-/** Errors of refusals that were thrown, by the finding each became. */
+/** The refusals that were thrown, by the finding that each became. */
 const refusals = new WeakMap<Finding, RefusedError>()
 
-/** Runs a check, or a part of one; a refusal it throws becomes a finding. Throws what is no refusal. */
+/** Runs a check, or a part of one. A refusal that it throws becomes a finding; other errors are thrown. */
 export async function findingsOf(
   work: () => Promise<Finding[]> | Finding[],
   about: Pick<Finding, 'namespace'> = {},
@@ -47,14 +47,14 @@ export async function findingsOf(
   }
 }
 
-/** What start is refused with for an error finding. */
+/** The refusal of start for an error finding. */
 export function toRefusal(finding: Finding): RefusedError {
   return refusals.get(finding) ?? refusalOf(finding)
 }
 
 const otherRemedy = 'mend what the message names, then check again'
 
-/** Where a refusal's own sentence names the remedy already, in short. */
+/** Short remedies for refusals whose message already names the remedy. */
 const remedies: Partial<Record<RefusalName, string>> = {
   UnsupportedTopology: 'give two different clusters, each a replica set or a sharded cluster',
   UnsupportedVersion: 'upgrade the cluster that the message names',
@@ -78,13 +78,16 @@ const refusedFailures = new Set<FailureName>([
   'MetadataVersion',
 ])
 
-/** What a command that met `error` is answered; anything unknown passes unchanged and becomes InternalError. */
+/**
+ * The refusal of a command that failed with `error`. An unknown error is returned unchanged and becomes
+ * InternalError.
+ */
 export function asRefusal(error: unknown, command = 'start'): unknown {
   const fatal = toFatal(command, error)
   if (fatal instanceof FatalError && refusedFailures.has(fatal.failure)) {
     return new RefusedError(fatal.failure as RefusalName, fatal.message, { cause: error })
   }
-  // A collection that is being resharded just now.
+  // The collection is currently being resharded.
   if (fatal instanceof FatalError && fatal.failure === 'UnsupportedChange') {
     return new RefusedError('UnsupportedCollection', fatal.message, { cause: error })
   }
@@ -99,9 +102,9 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
   return error
 }
 
-/** Of a look that is good to have: what a cluster does not tell this user, or does not know, is null. */
-export async function ifAllowed<T>(look: Promise<T>): Promise<T | null> {
-  return await look.catch((error) => {
+/** Result of an optional query; null if the cluster does not allow it to this user or does not support it. */
+export async function ifAllowed<T>(query: Promise<T>): Promise<T | null> {
+  return await query.catch((error) => {
     if (codeOf(error) === undefined || isTransient(error)) throw error
     return null
   })

@@ -3,7 +3,10 @@ import type { Check } from './check.ts'
 
 const skewMaxMS = 2_000
 
-/** Nothing is ordered by clocks across clusters, but lag is shown by them, and documents expire by them. */
+/**
+ * Warns if the clocks differ. tandem orders nothing by the clocks of two clusters, but lag is computed from them, and
+ * documents expire by them.
+ */
 export const checkClocks: Check = async ({ source, destination }) => {
   const skew = Math.abs((await offsetOf(source)) - (await offsetOf(destination)))
   if (skew <= skewMaxMS) return []
@@ -18,7 +21,7 @@ export const checkClocks: Check = async ({ source, destination }) => {
   ]
 }
 
-/** Of the server's clock from this machine's, ms. */
+/** Offset of the server's clock from this machine's clock, in milliseconds. */
 async function offsetOf(cluster: Cluster): Promise<number> {
   const before = Date.now()
   const { localTime } = await cluster.read('admin', { hello: 1 })

@@ -5,14 +5,14 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { refuseDistributions } from './refuse-sharding.ts'
 
-/** Collections of the source that cannot be carried, each of them. */
+/** Finds each collection of the source that cannot be synced. */
 export const checkCollections: Check = async ({ source, selection }) => {
   const findings: Finding[] = []
   for (const database of await selection.databases(await listDatabases(source))) {
     const selected = await selection.among(database, await listCollections(source, database))
     const listed = selected.sort((one, other) => (one.name < other.name ? -1 : 1))
     for (const one of listed) {
-      // A time series is told of by its own name.
+      // A time-series collection is reported under its own name.
       if (one.name.startsWith('system.buckets.')) continue
       const about = { namespace: namespace(database, one.name) }
       const refuse = async (): Promise<Finding[]> => {

@@ -2,7 +2,10 @@ import type { Document } from 'mongodb'
 import { listDatabases } from '../definitions/listing.ts'
 import { type Check, ifAllowed } from './check.ts'
 
-/** An estimate: compression differs, and the oplog takes its share. */
+/**
+ * Compares the size of the source with the free space of the destination. This is an estimate: compression differs,
+ * and the oplog takes its share.
+ */
 export const checkDisk: Check = async ({ source, destination }) => {
   let needed = 0
   for (const database of await listDatabases(source)) {
@@ -22,7 +25,7 @@ export const checkDisk: Check = async ({ source, destination }) => {
   ]
 }
 
-/** Of one server; of a sharded cluster the sum of what its shards tell. */
+/** Free bytes of one server, or the sum of all shards of a sharded cluster; null if unknown. */
 function freeOf(stats: Document | null): number | null {
   const each = stats?.['raw'] ? Object.values(stats['raw'] as Record<string, Document>) : stats ? [stats] : []
   let free: number | null = null

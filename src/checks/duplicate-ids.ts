@@ -5,16 +5,20 @@ import { type Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { type Check, ifAllowed } from './check.ts'
 
-/** In all: every `_id` of every sharded collection is read, from its index. What is not done by then is told as not checked. */
-const lookMS = 10_000
+/**
+ * Milliseconds for the whole search, which reads every `_id` of every sharded collection from its index. Collections
+ * that are not finished by then are reported as not checked.
+ */
+const searchMS = 10_000
 
 /**
- * Of a sharded source: an `_id` that stands on more than one shard, which the server allows unless the key is `_id` itself
- * (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). The copy finds it as well, and ends in FAILED.
+ * Searches a sharded source for an `_id` on more than one shard. The server allows it unless the shard key is `_id`
+ * itself (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). The copy also detects it and
+ * ends in FAILED.
  */
 export const checkDuplicateIds: Check = async ({ source, selection }) => {
   if (!source.sharded) return []
-  const until = performance.now() + lookMS
+  const until = performance.now() + searchMS
   const findings: Finding[] = []
   const unchecked: string[] = []
   for (const distribution of await readDistributions(source)) {
@@ -33,7 +37,7 @@ function isUniqueById({ key }: Distribution): boolean {
   return key.length === 1 && key[0]?.path === '_id'
 }
 
-/** Null when there is no time to see. */
+/** Null if no time is left. */
 async function duplicatesOf(
   source: Cluster,
   database: string,
@@ -54,11 +58,11 @@ async function duplicatesOf(
     maxTimeMS: Math.ceil(leftMS),
     readConcern: { level: 'majority' },
   }
-  const look = RawCursor.readAll(source, database, command).catch((error) => {
+  const search = RawCursor.readAll(source, database, command).catch((error) => {
     if (codeOf(error) === code.maxTimeMSExpired) return null
     throw error
   })
-  const found = await ifAllowed(look)
+  const found = await ifAllowed(search)
   return found && found.length > 0
 }
 
@@ -77,7 +81,7 @@ function notChecked(names: string[]): Finding {
   return {
     severity: 'info',
     name: 'DuplicateIdsNotChecked',
-    message: `that no _id stands on two shards of the source was not checked to the end in ${lookMS / 1_000} seconds for ${shown}; the copy finds it, and ends in FAILED (DuplicateDocumentId)`,
+    message: `that no _id stands on two shards of the source was not checked to the end in ${searchMS / 1_000} seconds for ${shown}; the copy finds it, and ends in FAILED (DuplicateDocumentId)`,
     remedy: 'none is needed where the application makes _ids unique',
   }
 }

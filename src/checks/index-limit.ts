@@ -4,10 +4,13 @@ import { namespace } from '../domain/namespace.ts'
 import { askedShardKey, supportsShardKey } from '../domain/shard-key.ts'
 import { type Check, problem } from './check.ts'
 
-/** Of a collection, the `_id` index among them (https://www.mongodb.com/docs/manual/reference/limits/#indexes). */
+/**
+ * Maximum number of indexes of a collection, including the `_id` index
+ * (https://www.mongodb.com/docs/manual/reference/limits/#indexes).
+ */
 const indexesMax = 64
 
-/** A supporting index that tandem is to create may be one too many. */
+/** Checks that the supporting indexes that tandem creates stay within the index limit. */
 export const checkIndexLimit: Check = async ({ configuration, source }) => {
   const { sharding } = configuration
   if (!sharding?.createSupportingIndexes) return []

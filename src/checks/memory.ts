@@ -3,16 +3,22 @@ import process from 'node:process'
 import { RefusedError } from '../domain/errors.ts'
 
 const mebibyte = 1024 * 1024
-/** Open rechecks, two ranges being compared and what the driver holds of them (docs/architecture.md, Verification). */
+/**
+ * Memory of open rechecks, of two ranges being compared, and of the driver's buffers for them (docs/architecture.md,
+ * Verification).
+ */
 const verifierBytes = 256 * mebibyte
 
-/** Bytes this process may still take: of its container's limit where there is one. */
+/** Bytes that this process may still allocate, within its container's limit if there is one. */
 export function availableMemory(): number {
   const limit = process.constrainedMemory() || Number.POSITIVE_INFINITY
   return Math.min(os.freemem(), Math.max(0, limit - process.memoryUsage().rss))
 }
 
-/** Throws RefusedError InsufficientMemory when `available` bytes are not enough for the verifier. */
+/**
+ * Refuses to start if `available` bytes are not enough for the verifier.
+ * @throws RefusedError InsufficientMemory
+ */
 export function refuseLittleMemory(available: number): void {
   if (available >= verifierBytes) return
   throw new RefusedError(

@@ -3,12 +3,15 @@ import { oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import { oplogWindowOf } from '../mongo/oplog-window.ts'
 import { type Check, ifAllowed } from './check.ts'
 
-/** Bytes that are copied in a second on modest machines: what a short window is measured by, no promise. */
+/** Bytes copied per second on modest machines: an estimate to compare the window with, no guarantee. */
 const copiedPerSecond = 20_000_000
 
-/** How far the source's oplog reaches back, against what a copy is estimated to take. Events are applied meanwhile, but may fall behind. */
+/**
+ * Compares the window of the source's oplog with the estimated duration of a copy. Events are applied during the
+ * copy, but their application may fall behind.
+ */
 export const checkOplogWindow: Check = async ({ source, facts }) => {
-  // A router does not show the shards' oplogs.
+  // A router does not expose the oplogs of the shards.
   if (facts.source.topology !== 'replicaSet') return []
   const seconds = await ifAllowed(oplogWindowOf(source))
   if (seconds === null) return []

@@ -4,13 +4,13 @@ import type { ClusterFacts, Privilege } from '../mongo/identity.ts'
 import { type Check, problem } from './check.ts'
 
 /**
- * What the users of both connection strings must be allowed to do for exactly what is asked for. The roles of docs/privileges.md are these lists
- * (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
+ * The privileges that the users of both connection strings need for this start. The roles of docs/privileges.md are
+ * these lists (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
  */
 interface Needed {
-  /** On the cluster. */
+  /** Actions on the cluster. */
   cluster: string[]
-  /** On every database and collection of users. */
+  /** Actions on every user database and collection. */
   anywhere: string[]
 }
 
@@ -36,7 +36,7 @@ export const checkPrivileges: Check = ({ configuration, facts }) => {
   return findings
 }
 
-/** Exported for the test that compares the roles of docs/privileges.md with it. */
+/** Exported for the test that compares it with the roles of docs/privileges.md. */
 export function neededOn(
   role: 'source' | 'destination',
   configuration: Pick<StartConfiguration, 'enableUserWriteBlocking' | 'reversible' | 'verification'>,
@@ -44,7 +44,7 @@ export function neededOn(
 ): Needed {
   const { enableUserWriteBlocking: mode, verification, reversible } = configuration
   if (reversible) {
-    // Either may become the other.
+    // Each cluster can become the source or the destination.
     const both = [ofSource(mode, facts), ofDestination(mode, verification.enabled, facts)]
     return {
       cluster: unique([...both.flatMap(({ cluster }) => cluster), 'serverStatus', ...appends]),
@@ -76,7 +76,7 @@ function ofDestination(
   return {
     cluster: [
       ...ofTopology(facts, true),
-      // To see whether a dead predecessor's writes have ended.
+      // To check whether the writes of an expired instance have ended.
       'inprog',
       ...(verifies ? appends : []),
       ...(mode === 'none' ? [] : ['setUserWriteBlockMode', 'bypassWriteBlockingMode']),
@@ -85,7 +85,10 @@ function ofDestination(
   }
 }
 
-/** Renaming within a database takes `renameCollectionSameDB` or, as here, reading, dropping and writing both (measured on 6.0.27). */
+/**
+ * Actions for writing. A rename within a database needs `renameCollectionSameDB` or, as here, the privileges to read,
+ * drop and write both collections (measured on 6.0.27).
+ */
 const writes = [
   'insert',
   'update',
@@ -94,16 +97,19 @@ const writes = [
   'createCollection',
   'dropCollection',
   'collMod',
-  // To create a capped collection, too.
+  // Also needed to create a capped collection.
   'convertToCapped',
   'createIndex',
   'dropIndex',
 ]
 const distributes = ['enableSharding', 'splitChunk', 'moveChunk']
 
-/** A replica set's identity stands in its configuration, a sharded cluster's where whoever may read config finds it. */
+/**
+ * Actions that identify a cluster and name collections. A replica set has its identity in its configuration. A
+ * sharded cluster has it in the config database, which its users can read.
+ */
 function ofTopology({ topology }: Pick<ClusterFacts, 'topology'>, isWritten: boolean): string[] {
-  // Commands that name a collection by its UUID ask for useUUID; a router takes none.
+  // Commands that name a collection by its UUID need useUUID. A router does not support such commands.
   return topology === 'sharded'
     ? ['listDatabases', ...(isWritten ? distributes : [])]
     : ['listDatabases', 'replSetGetConfig', 'useUUID']
@@ -113,14 +119,17 @@ function allows({ actions }: Privilege, action: string): boolean {
   return actions.includes(action) || actions.includes('anyAction')
 }
 
-/** Sharding's actions are granted on namespaces. */
+/** True if the privilege holds for the cluster. Sharding actions are granted on namespaces. */
 function isOfCluster({ resource }: Privilege): boolean {
   return (
     resource.cluster === true || resource.anyResource === true || (resource.db === '' && resource.collection === '')
   )
 }
 
-/** One that is held on some databases only passes here and may fail there; one held in the server's own is none. */
+/**
+ * True if the privilege holds for user data. A privilege on some databases is accepted here, although it may be too
+ * little later. A privilege on the server's own databases does not count.
+ */
 function isOfData({ resource }: Privilege): boolean {
   if (resource.anyResource === true) return true
   if (resource.db === undefined || resource.collection?.startsWith('system.')) return false

@@ -10,7 +10,10 @@ import type { Cluster } from '../mongo/cluster.ts'
 
 type Entry = NonNullable<StartConfiguration['sharding']>['shardingEntries'][number]
 
-/** What of the sharded collections of a source cannot be carried. Throws FatalError. */
+/**
+ * Refuses sharded collections of a source that cannot be synced.
+ * @throws FatalError
+ */
 export async function refuseDistributions(
   source: Cluster,
   database: string,
@@ -20,7 +23,10 @@ export async function refuseDistributions(
   refuseUndistributable(database, listed, new Map(found.map((one) => [one.uuid, one])))
 }
 
-/** Refuses entries that say nothing the destination could do, whatever stands on the source. */
+/**
+ * Refuses entries that are invalid for every source.
+ * @throws RefusedError InvalidRequest
+ */
 export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
   const named = new Set<string>()
   for (const [at, entry] of (sharding?.shardingEntries ?? []).entries()) {
@@ -44,8 +50,8 @@ export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
 }
 
 /**
- * Refuses an entry that does not fit the collection that the replica set has now. One that is created later is sharded when it
- * comes; what does not fit then ends in a named failure.
+ * Refuses an entry that does not fit the present collection of the replica set. A collection that is created later is
+ * sharded at its creation, and a misfit then ends in a named failure.
  */
 export async function refuseUnfitEntry(
   source: Cluster,
@@ -69,7 +75,7 @@ export async function refuseUnfitEntry(
       )
     }
   }
-  // Where the _id index has a collation no other index on _id alone can stand beside it.
+  // If the _id index has a collation, no second index on _id alone can exist.
   if (isIdKey(key) ? !isCollated(one.options) : creates) return
   const supporting = indexes.filter((index) => supportsShardKey(index, key))
   for (const index of supporting) if (!(await isMultikey(source, entry, index))) return
@@ -81,12 +87,15 @@ export async function refuseUnfitEntry(
   )
 }
 
-/** The index on `_id`, which every collection has, and which listIndexes leaves out here. */
+/** True if the shard key is `_id`. Every collection has an index on it, which listIndexes omits here. */
 function isIdKey(key: ShardKey): boolean {
   return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
 }
 
-/** Each shard keeps an index unique among its own documents; equal ones are on one shard when the key comes first. */
+/**
+ * True if the index is unique across shards. Each shard enforces uniqueness only among its own documents, so equal
+ * values must be on one shard: the index must begin with the shard key.
+ */
 function isUniqueAcrossShards(index: IndexSpecification, key: ShardKey): boolean {
   const bare = index.filter(({ name }) => name !== 'partialFilterExpression' && name !== 'sparse')
   return supportsShardKey(bare, key)

@@ -4,12 +4,12 @@ import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed, problem } from './check.ts'
 
 /**
- * Patch releases of the source whose change streams are known to be wrong, per series up to and with: events of collections that
- * are renamed, dropped or created anew may carry the wrong collection (release notes of mongosync 1.7.2).
+ * The last patch release of each series whose change streams have a known bug: events of collections that are
+ * renamed, dropped or created again may name the wrong collection (release notes of mongosync 1.7.2).
  */
 const wrongEventsUpTo: Record<string, number> = { '6.0': 12, '7.0': 3 }
 
-/** Whether this release tells of renames and drops as it should. */
+/** Whether this release reports renames and drops correctly. */
 export function tellsDefinitionsRight(version: string): boolean {
   const [, series = '', patch = ''] = /^(\d+\.\d+)\.(\d+)/.exec(version) ?? []
   const last = wrongEventsUpTo[series]
@@ -30,8 +30,9 @@ export const checkReleases: Check = ({ facts: { source } }) => {
 }
 
 /**
- * A cluster in the middle of an upgrade or a downgrade, or upgraded and never told so: commands and change streams are those of the
- * older release then (https://www.mongodb.com/docs/manual/reference/command/setFeatureCompatibilityVersion/).
+ * Refuses a cluster whose featureCompatibilityVersion (FCV) differs from its release, during or after an upgrade or a
+ * downgrade. Its commands and change streams are those of the older release
+ * (https://www.mongodb.com/docs/manual/reference/command/setFeatureCompatibilityVersion/).
  */
 export const checkCompatibility: Check = async ({ source, destination, facts }) => [
   ...(await compatibilityOf(source, facts.source)),
@@ -40,7 +41,7 @@ export const checkCompatibility: Check = async ({ source, destination, facts }) 
 
 async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterFacts): Promise<Finding[]> {
   const [series = ''] = /^\d+\.\d+/.exec(version) ?? []
-  // A router has none of its own, and its users see the config servers' as little as it does.
+  // A router has no FCV, and its users cannot read that of the config servers either.
   if (topology === 'sharded') return []
   const reply = await ifAllowed(cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 }))
   const found = reply?.['featureCompatibilityVersion'] as

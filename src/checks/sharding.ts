@@ -4,7 +4,7 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { refuseSenselessEntries, refuseUnfitEntry } from './refuse-sharding.ts'
 
-/** Whether `sharding` fits the collections that the replica set has now, entry by entry. */
+/** Checks each entry of `sharding` against the present collections of the replica set. */
 export const checkShardingEntries: Check = async ({ configuration, source, selection }) => {
   const { sharding } = configuration
   if (!sharding) return []

@@ -6,9 +6,9 @@ import { type Cluster, RawCursor } from '../mongo/cluster.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * Of a sharded source: an index that some shards have and others lack, or have otherwise
- * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). What tandem copies is what the
- * router tells.
+ * Finds indexes of a sharded source that differ between shards or are missing on some
+ * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). tandem
+ * copies the indexes that the router returns.
  */
 export const checkShards: Check = async ({ source }) => {
   if (!source.sharded) return []
@@ -44,7 +44,7 @@ interface IndexOnShard {
   shard?: string
 }
 
-/** To the end: a router's first batch may hold what one shard answered first. */
+/** Reads to the end, because a router's first batch may contain only what one shard answered first. */
 async function readStats(source: Cluster, database: string, command: Document): Promise<IndexOnShard[]> {
   const all = await RawCursor.readAll(source, database, command)
   return all.map((bytes) => BSON.deserialize(bytes) as IndexOnShard)

@@ -1,7 +1,7 @@
 import type { Finding } from '../domain/finding.ts'
 import { type Check, problem } from './check.ts'
 
-/** What both clusters are, and that they are two, whatever names they are reached by. */
+/** Checks the topology of both clusters, and that they are different clusters under any name. */
 export const checkTopology: Check = ({ configuration, facts }) => {
   const findings: Finding[] = []
   const { source, destination } = facts

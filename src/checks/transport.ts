@@ -3,7 +3,7 @@ import type { Finding } from '../domain/finding.ts'
 import { parseRedisUrl } from '../domain/redis-url.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 
-/** Connections whose bytes others on the way could read or change: documents, and what is needed to log in. */
+/** Finds connections that others on the network path could read or change: they carry documents and credentials. */
 
 const shownMax = 3
 
@@ -20,7 +20,7 @@ export function clusterRisks({ name, hosts, encrypted, unverified }: Cluster): F
   ]
 }
 
-/** @param url of `--redis`; null: there is none */
+/** @param url value of `--redis`; null if there is none */
 export function redisRisks(url: string | null): Finding[] {
   const endpoint = url === null ? null : parseRedisUrl(url)
   if (endpoint === null || 'problem' in endpoint || endpoint.tls) return []
@@ -48,7 +48,7 @@ function unencrypted(name: string, hosts: readonly string[], remedy: string): Fi
   ]
 }
 
-/** What is sent there does not leave this machine, or this container. */
+/** True if data for this address does not leave this machine or container. */
 export function isThisMachine(address: string): boolean {
   if (address.startsWith('/')) return true
   const host = address

@@ -5,7 +5,7 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { availableMemory, refuseLittleMemory } from './memory.ts'
 
-/** What the embedded verifier cannot do here. */
+/** Checks what the embedded verifier needs. */
 export const checkVerification: Check = async ({ configuration, source, selection }) => {
   if (!configuration.verification.enabled) return []
   const findings = await findingsOf(() => {

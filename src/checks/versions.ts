@@ -3,7 +3,7 @@ import { metadataDatabase } from '../domain/namespace.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { type Check, type CheckedClusters, problem } from './check.ts'
 
-/** Which releases can be the source and the destination of one sync. */
+/** Checks that the releases can be the source and the destination of one sync. */
 export const checkVersions: Check = (clusters) => {
   const { source, destination } = clusters.facts
   const findings: Finding[] = []
@@ -35,7 +35,7 @@ function forOldSource({ configuration, facts: { source } }: CheckedClusters): Fi
     )
   }
   if (source.topology === 'sharded') {
-    // A router of such a release reads no collection by its UUID.
+    // A router of such a release cannot read a collection by its UUID.
     findings.push(
       problem(
         'UnsupportedVersion',
@@ -53,10 +53,13 @@ function forOldSource({ configuration, facts: { source } }: CheckedClusters): Fi
   return findings
 }
 
-/** Every write keeps top-level Timestamp(0, 0) by a field that older servers do not know; asked of a document that is not there. */
+/**
+ * Checks that the destination supports bypassEmptyTsReplacement, by which every write keeps a top-level Timestamp(0,
+ * 0). The probe updates a document that does not exist.
+ */
 export const checkPatch: Check = async ({ destination, facts }) => {
   const { version, major } = facts.destination
-  if (major < 6) return [] // said already
+  if (major < 6) return [] // checkVersions reports it
   try {
     await destination.read(metadataDatabase, {
       update: 'probe',

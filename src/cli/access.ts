@@ -4,10 +4,10 @@ import { isLoopback } from './listen-options.ts'
 import type { Environment } from './settings.ts'
 import { readToken } from './token.ts'
 
-/** What a client needs to be let in, and to know whom it talks to. */
+/** What a client needs to log in and to verify the server. */
 export interface Access {
   token: string | null
-  /** Certificates, as PEM, of the authorities to trust; null: those that Node.js trusts. */
+  /** Certificates of trusted authorities, as PEM; null: those of Node.js. */
   ca: string | null
 }
 
@@ -21,7 +21,7 @@ export function addAccessOptions(command: Command): Command {
     )
 }
 
-/** Undefined when neither is given. Ends the parsing with an error when a file, or an address, is of no use for it. */
+/** Undefined if neither option is given. Ends the parsing with an error if a file or an address is unusable. */
 export function readAccess(command: Command, urls: readonly string[], env: Environment): Access | undefined {
   const options = command.opts()
   const isGiven = options['token'] !== undefined || options['tokenFile'] !== undefined
@@ -45,7 +45,7 @@ function readAuthorities(command: Command, path: string): string {
   }
 }
 
-/** Encrypted, or within this machine. */
+/** True if the connection is encrypted or stays on this machine. */
 function isConfidential(url: string): boolean {
   const { protocol, hostname } = new URL(url)
   return protocol === 'https:' || hostname === 'localhost' || isLoopback(hostname.replace(/^\[|\]$/g, ''))

@@ -3,14 +3,14 @@ import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
 import { type Column, renderTable } from './table.ts'
 
-/** What several instances answered, as one table for people. Below it, in full, what does not fit into cells. */
+/** The answers of several instances as one table. Text that does not fit into cells follows in full below the table. */
 
 export interface Answer {
   url: string
   reply: Record<string, unknown>
 }
 
-/** One instance in the table: without `progress` it did not answer; without `partitions` they are not known. */
+/** One instance in the table. Without `progress` it did not answer; without `partitions` they are unknown. */
 export interface Line extends Pick<InstanceRow, 'coordinator'> {
   id: string
   status: string
@@ -37,18 +37,18 @@ export function instancesTable(answers: readonly Answer[], width: number): strin
     answers.flatMap(({ reply }) => (reply['success'] === true ? (reply['instances'] as InstanceRow[]) : [])),
   )
   const lines = rows.map(lineOf)
-  // When nobody answered there is nothing to tabulate; the notes say why.
+  // If no instance answered, there is no table, and the notes give the reasons.
   const table = rows.length === 0 ? [] : statusTable(lines, totalsOf(rows), width)
   return [...table, ...notes(lines, answers)]
 }
 
-/** One row of an `instances` answer. */
+/** Converts one row of an `instances` answer. */
 export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, progress, partitions }: InstanceRow): Line {
   const shown = status === 'lost' ? `lost, ${lastSeenSeconds} s` : status
   return { id: mongosyncID, coordinator, status: shown, progress, partitions }
 }
 
-/** Of a command that only succeeds or not. */
+/** The table of a command that only succeeds or fails. */
 export function outcomeTable(answers: readonly Answer[], width: number): string[] {
   const columns: Column[] = [
     { title: 'instance', align: 'left', cellsMin: idCellsMin },
@@ -61,7 +61,10 @@ export function outcomeTable(answers: readonly Answer[], width: number): string[
   return [...renderTable(columns, rows, width), ...notes([], answers)]
 }
 
-/** Every instance tells of all of them, the freshest of itself: of several answers that one counts. */
+/**
+ * Each instance reports all instances, and knows itself best. Of several rows for one instance, the most recent
+ * counts.
+ */
 function freshest(rows: readonly InstanceRow[]): InstanceRow[] {
   const byId = new Map<string, InstanceRow>()
   for (const row of rows) {
@@ -108,7 +111,10 @@ export function statusTable(lines: readonly Line[], totals: InstancesTotals, wid
   return renderTable(columns, [...rows, total], width)
 }
 
-/** Sentences are never cut: they say what to do. What several instances say alike is said once. */
+/**
+ * Messages below the table. They are never truncated, because they say what to do. A message that several instances
+ * share is printed once.
+ */
 export function notes(lines: readonly Line[], answers: readonly Answer[]): string[] {
   const sayers = new Map<string, string[]>()
   const say = (who: string, what: string): void => {
@@ -125,7 +131,7 @@ export function notes(lines: readonly Line[], answers: readonly Answer[]): strin
   return [...sayers].map(([what, who]) => printable(`${who.join(', ')}: ${what}`))
 }
 
-/** What tells two addresses apart comes last in them and would be cut first. */
+/** The address without its scheme. Addresses differ at their end, which would be truncated first. */
 function host(url: string): string {
   return url.replace(/^https?:\/\//, '')
 }
@@ -138,7 +144,7 @@ export function inUnits(bytes: number): string {
   if (bytes < 1_000) return `${bytes} B`
   const units = ['kB', 'MB', 'GB', 'TB', 'PB']
   let [value, at] = [bytes / 1_000, 0]
-  // From 999.95 on one decimal would show a thousand.
+  // From 999.95 on, one decimal would show 1000.0.
   for (; value >= 999.95 && at < units.length - 1; at += 1) value /= 1_000
   return `${value.toFixed(1)} ${units[at]}`
 }

@@ -3,11 +3,15 @@ import { createSecureContext } from 'node:tls'
 import type { Command } from 'commander'
 import { openFileProblem } from './secret-file.ts'
 
-/** PEM files that options name. Each function ends the parsing with an error that names the option and the file. */
+/**
+ * Reads the PEM files that options name. Each function ends the parsing with an error that names the option and the
+ * file.
+ */
 
 /**
- * @param option that of the certificate; the one of the key has Key for Cert in its name
- * @param keyFile the same as `certFile` where one file holds both; users other than its owner and group may not read it
+ * @param option option of the certificate; the key's option has Key instead of Cert in its name
+ * @param keyFile the same as `certFile` if one file contains both; users other than its owner and group may not read
+ * it
  */
 export function readCertificate(
   command: Command,
@@ -18,7 +22,7 @@ export function readCertificate(
   const keyOption = option.replace(/Cert$/, 'Key')
   const [cert, key] = [readPem(command, option, certFile), readPem(command, keyOption, keyFile)]
   try {
-    // Throws when one of them is not there, and when they do not belong together.
+    // Throws if one of them is missing or they do not belong together.
     createSecureContext({ cert, key })
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException

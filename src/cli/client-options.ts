@@ -1,7 +1,7 @@
 import { InvalidArgumentError } from 'commander'
 import type { Access } from './access.ts'
 
-/** One command for the HTTP API of one or several instances. */
+/** A command for the HTTP API of one or several instances. */
 export interface ClientRequest {
   command:
     | 'start'
@@ -22,16 +22,18 @@ export interface ClientRequest {
   /** Base addresses without a trailing slash. */
   urls: string[]
   body: { inline: unknown } | { file: string }
-  /** Of a question, as the API takes it. */
+  /** Query parameters of a GET, as the API accepts them. */
   query?: Readonly<Record<string, string>> | undefined
   access?: Access | undefined
-  /** As the operator wants the answers; else a table where a person looks and there is more than one instance. */
+  /**
+   * The requested form of the answers. By default it is a table on a terminal for more than one instance, else JSON.
+   */
   form?: 'table' | 'json'
 }
 
 export const defaultUrls = ['http://localhost:27182']
 
-/** Collects `--url`, which may be repeated. */
+/** Collects the values of `--url`, which may be repeated. */
 export function collectUrl(text: string, before: string[] | undefined): string[] {
   let url: URL
   try {
@@ -48,23 +50,23 @@ export function collectUrl(text: string, before: string[] | undefined): string[]
   return [...(before ?? []), url.href.replace(/\/+$/, '')]
 }
 
-/** The body of limit from its options: only what was given; `none` takes a limit away. */
+/** Builds the body of limit from the given options; `none` removes a limit. */
 export function limitsBody(options: Record<string, string | undefined>): Record<string, unknown> {
   const fields = ['bytesPerSecond', 'readConcurrency', 'writeConcurrency']
   return Object.fromEntries(
     fields.flatMap((field) => {
       const given = options[field]
-      // The instance judges the values: it knows the rules.
+      // The instance validates the values, because it has the rules.
       return given === undefined ? [] : [[field, given === 'none' ? null : /^\d+$/.test(given) ? Number(given) : given]]
     }),
   )
 }
 
-/** The body of commit from its options: only what was given. */
+/** Builds the body of commit from the given options. */
 export function commitBody({ dryRun, maxSeconds }: { dryRun?: boolean; maxSeconds?: string }): Record<string, unknown> {
   return {
     ...(dryRun === true && { dryRun }),
-    // The instance judges the value: it knows the rules.
+    // The instance validates the value, because it has the rules.
     ...(maxSeconds !== undefined && { maxSeconds: /^\d+$/.test(maxSeconds) ? Number(maxSeconds) : maxSeconds }),
   }
 }
@@ -79,7 +81,10 @@ interface StartOptions {
   body?: string
 }
 
-/** The body of start from its options, or a sentence that says what is wrong. Values are left for the instance to judge: it knows the rules. */
+/**
+ * Builds the body of start from the given options, or returns a sentence that says what is wrong. The instance
+ * validates the values, because it has the rules.
+ */
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
   const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
   const fields = {
@@ -103,7 +108,7 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
   }
 }
 
-/** The API takes these two as JSON booleans only. */
+/** The API accepts these two values only as JSON booleans. */
 function booleanAlias(text: string): string | boolean {
   const lower = text.toLowerCase()
   return lower === 'true' || lower === 'false' ? lower === 'true' : text

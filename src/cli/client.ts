@@ -6,19 +6,19 @@ import { collectionsTable } from './collections.ts'
 import { findingsText, hasError } from './findings.ts'
 import { ask } from './request.ts'
 
-/** Sends a command to every instance at the same time: commit and reverse wait until all of them have got it. */
+/** Sends a command to every instance at the same time: commit and reverse wait until all instances have received it. */
 
 type Reply = Answer['reply']
 
-/** Names of what is not an instance's own answer. */
+/** Error names for replies that do not come from an instance. */
 export const clientErrors = ['InstanceUnreachable', 'NotTandem'] as const
 
-/** Of a table that goes into a file or a pipe. */
+/** Width of a table that is written into a file or a pipe. */
 const widthWithoutTerminal = 160
 
 /**
- * Prints each instance's reply, as JSON or all of them as one table, and returns the exit code: 0 when all of them
- * report success (and a check no error). `terminalWidth` is null where no terminal is printed to: scripts read JSON.
+ * Prints each instance's reply, as JSON or in one table for all, and returns the exit code: 0 if all report success
+ * (and check finds no error). `terminalWidth` is null if the output is no terminal; scripts read JSON.
  */
 export async function runClient(
   request: ClientRequest,
@@ -39,7 +39,8 @@ export async function runClient(
     for (const line of render(answers, terminalWidth ?? widthWithoutTerminal)) print(line)
   } else {
     for (const { url, reply } of answers) {
-      // One instance: indented. Several: a line each, so that both eyes and scripts can tell them apart.
+      // The reply of one instance is indented. Several replies take one line each, so that people and scripts can
+      // separate them.
       if (answers.length === 1) print(JSON.stringify(reply, null, 2))
       else print(JSON.stringify({ url, ...reply }))
     }
@@ -56,7 +57,7 @@ const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
 
 function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): boolean {
   if (form !== undefined) return form === 'table'
-  // These lists have no row per instance.
+  // These lists have no row for each instance.
   return (
     onTerminal &&
     command !== 'mismatches' &&
@@ -77,7 +78,7 @@ async function readBody(body: ClientRequest['body']): Promise<{ json: string } |
   }
 }
 
-/** Commands that ask, and where. All others but limit are sent as `POST /api/v1/<command>`. */
+/** Commands that query, and their paths. All others except limit are sent as `POST /api/v1/<command>`. */
 const queries: Partial<Record<ClientRequest['command'], string>> = {
   progress: 'progress',
   instances: 'instances',
@@ -87,7 +88,7 @@ const queries: Partial<Record<ClientRequest['command'], string>> = {
   audit: 'audit',
 }
 
-/** One request; never throws: what keeps it from being answered is told as a refusal would be. */
+/** Sends one request. Never throws: a failed connection is returned in the form of a refusal. */
 export async function send(
   url: string,
   command: ClientRequest['command'],
@@ -115,7 +116,7 @@ export async function send(
     const reply: unknown = JSON.parse(response.text)
     if (typeof reply === 'object' && reply !== null && 'success' in reply) return reply as Reply
   } catch {
-    // Falls through: not an answer of ours.
+    // Falls through: this is no answer of tandem.
   }
   return failed('NotTandem', `${url} answered ${response.status}, but not as tandem does; check --url`)
 }
@@ -126,7 +127,7 @@ function routeOf(command: ClientRequest['command']): [path: string, method: 'GET
   return command === 'limit' ? ['limits', 'PATCH'] : [command, 'POST']
 }
 
-/** OpenSSL's names of what is wrong with a certificate. */
+/** True for OpenSSL's error codes of untrusted certificates. */
 function isDistrust(code: string): boolean {
   return /CERT|SIGNATURE|ISSUER/.test(code)
 }

@@ -2,14 +2,17 @@ import type { Command } from 'commander'
 import { certificateKeyFileOf, checkUri } from '../domain/uri-rules.ts'
 import { openFileProblem } from './secret-file.ts'
 
-/** Connection strings of both clusters: each command that talks to clusters reads them alike. */
+/** Connection strings of both clusters, which all commands that connect to clusters read in the same way. */
 export function addClusterOptions(command: Command): Command {
   return command
     .option('--cluster0 <uri>', 'connection string of one cluster (or environment variable TANDEM_CLUSTER0)')
     .option('--cluster1 <uri>', 'connection string of the other cluster (or environment variable TANDEM_CLUSTER1)')
 }
 
-/** Ends the parsing with an error when one is missing or may not be used; options go before the environment. */
+/**
+ * Reads both connection strings; options take precedence over the environment. Ends the parsing with an error if one
+ * is missing or not allowed.
+ */
 export function readClusters(
   command: Command,
   options: { cluster0?: string; cluster1?: string },

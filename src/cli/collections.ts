@@ -4,7 +4,7 @@ import { printable } from '../domain/printable.ts'
 import { type Answer, inUnits, notes } from './answers.ts'
 import { type Column, renderTable } from './table.ts'
 
-/** `tandem collections` as a table: every instance tells of the whole sync, but one that has not been started of nothing. */
+/** `tandem collections` as a table. Every instance reports the whole sync, except one that has not been started. */
 
 type Row = CollectionsAnswer['collections'][number]
 
@@ -18,8 +18,8 @@ const columns: Column[] = [
 ]
 
 export function collectionsTable(answers: readonly Answer[], width: number): string[] {
-  const told = answers.flatMap(({ reply }) => (reply['success'] === true ? [reply as CollectionsAnswer] : []))
-  const [most] = told.sort((one, other) => other.total - one.total)
+  const reports = answers.flatMap(({ reply }) => (reply['success'] === true ? [reply as CollectionsAnswer] : []))
+  const [most] = reports.sort((one, other) => other.total - one.total)
   if (!most) return notes([], answers)
   const { collections, total } = most
   const left = total - collections.length

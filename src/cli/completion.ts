@@ -1,12 +1,15 @@
 import { Argument, type Command, type Option } from 'commander'
 import { logLevels } from '../log/log-options.ts'
 
-/** `tandem completion SHELL`: prints what makes the shell complete tandem's commands and options, made from their definitions. */
+/**
+ * `tandem completion SHELL`: prints a script that completes tandem's commands and options in the shell. It is
+ * generated from their definitions.
+ */
 
 const shells = { bash: bashScript, zsh: zshScript, fish: fishScript }
 export type Shell = keyof typeof shells
 
-/** Values of options that the command line itself leaves for the instance to judge, or takes in any case of letters. */
+/** Values of options that the command line does not validate itself, or accepts in upper and lower case. */
 const knownValues: Readonly<Record<string, readonly string[]>> = {
   '--source': ['cluster0', 'cluster1'],
   '--destination': ['cluster0', 'cluster1'],
@@ -18,19 +21,19 @@ const knownValues: Readonly<Record<string, readonly string[]>> = {
 const filePlaceholders = ['<file>', '<directory>', '<path>']
 
 interface Completed {
-  /** '' is the program itself: an instance is run. */
+  /** '' is the program itself, which runs an instance. */
   name: string
   description: string
-  /** What may follow the command that is no option. */
+  /** Arguments of the command that are no options. */
   words: readonly string[]
   options: CompletedOption[]
 }
 
 interface CompletedOption {
-  /** As in `--url`; short ones besides. */
+  /** Names such as `--url`, and short ones. */
   names: string[]
   description: string
-  /** What follows it: nothing, one of some values, a file, or any text. */
+  /** The argument of the option: nothing, one of some values, a file, or any text. */
   takes: 'nothing' | 'text' | 'file' | readonly string[]
 }
 
@@ -48,7 +51,7 @@ export function completionScript(program: Command, shell: Shell): string {
   return `# Completion of tandem's commands and options for ${shell}, made by: tandem completion ${shell}\n${shells[shell](commands)}`
 }
 
-/** The program itself first. */
+/** All commands; the program itself comes first. */
 export function completed(program: Command): Completed[] {
   return [program, ...program.commands].map((command) => ({
     name: command === program ? '' : command.name(),
@@ -71,7 +74,7 @@ function completedOption({ short, long, flags, description, argChoices }: Option
 
 const isList = (takes: CompletedOption['takes']): takes is readonly string[] => typeof takes !== 'string'
 
-/** For bash 3.2 and later. Where it offers nothing, the shell offers files. */
+/** A script for bash 3.2 and later. Where it offers nothing, the shell offers files. */
 function bashScript(commands: readonly Completed[]): string {
   const valueCases = commands.flatMap(({ name, options }) =>
     options

@@ -2,7 +2,7 @@ import type { Finding } from '../domain/finding.ts'
 import { printable } from '../domain/printable.ts'
 import type { Answer } from './answers.ts'
 
-/** What `tandem check` found, for people: a line for each finding and below it what to do. */
+/** The findings of `tandem check` as text: one line for each finding, and its remedy below it. */
 export function findingsText(answers: readonly Answer[]): string[] {
   return answers.flatMap(({ url, reply }) => {
     const head = answers.length > 1 ? [printable(url)] : []
@@ -15,7 +15,7 @@ export function findingsText(answers: readonly Answer[]): string[] {
   })
 }
 
-/** A start would be refused. */
+/** True if a start would be refused. */
 export function hasError(reply: Answer['reply']): boolean {
   return findingsIn(reply).some(({ severity }) => severity === 'error')
 }

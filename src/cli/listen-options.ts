@@ -6,15 +6,15 @@ import { readCertificate } from './certificate.ts'
 import { readTokens, type TokenOptions } from './token.ts'
 import { nonEmpty } from './values.ts'
 
-/** Where an instance listens, and what keeps strangers out there. */
+/** Where an instance listens, and how it restricts access. */
 export interface ListenOptions {
   /** An IP address. */
   bind: string
-  /** As PEM, the certificate with those between it and its authority; null: without TLS. */
+  /** Certificate chain and key as PEM; null: without TLS. */
   tls: { cert: string; key: string } | null
-  /** One of which requests have to show; null: none is asked for. */
+  /** Requests must send one of these tokens; null: no token is required. */
   tokens: TokenPair | null
-  /** Where they came from, to be read again. */
+  /** Their options, from which the tokens can be read again. */
   tokenOptions: TokenOptions
 }
 
@@ -33,7 +33,7 @@ export function addListenOptions(command: Command): Command {
     .option('--readTokenFile <file>', 'file with a second token, which allows GET alone: for monitoring', nonEmpty)
 }
 
-/** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
+/** Reads the files. Ends the parsing with an error that names the option and the remedy. */
 export function readListenOptions(command: Command): ListenOptions & { notices: string[] } {
   const { bind, tlsCert, tlsKey, token, tokenFile, readTokenFile } = command.opts()
   const missing = [
@@ -53,7 +53,7 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
   return { bind, tls, tokens: read.tokens, tokenOptions, notices: expired(tls) }
 }
 
-/** Only this machine reaches it. */
+/** True for addresses that only this machine can reach. */
 export function isLoopback(address: string): boolean {
   return address === '::1' || (isIPv4(address) && address.startsWith('127.'))
 }

@@ -19,7 +19,7 @@ import type { WaitRequest } from './wait.ts'
 import { addWaitCommands } from './wait-options.ts'
 import type { WatchRequest } from './watch.ts'
 
-/** What a command line asks for. Reading it has no effect: whoever called prints, serves or sends. */
+/** The result of parsing a command line. Parsing has no effect; the caller prints, serves or sends. */
 export type CommandLine =
   | { kind: 'serve'; options: ServeCommandOptions }
   | { kind: 'client'; request: ClientRequest }
@@ -28,7 +28,10 @@ export type CommandLine =
   | { kind: 'watch'; request: WatchRequest }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
 
-/** Reads the arguments after the program's name. `env` may hold the connection strings, which argument lists show to every user of the machine. */
+/**
+ * Parses the arguments after the program's name. `env` may contain the connection strings, because argument lists are
+ * visible to every user of the machine.
+ */
 export function parseCommandLine(argv: readonly string[], env: Environment, version = '0.0.0'): CommandLine {
   let result: CommandLine | undefined
   let out = ''
@@ -51,7 +54,7 @@ export function parseCommandLine(argv: readonly string[], env: Environment, vers
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     const failed = error.exitCode !== 0
-    // commander quotes the argument it stumbled over, and that may be a connection string.
+    // commander quotes the invalid argument, which may be a connection string.
     const text = redactUris(failed ? err || `${error.message}\n` : out)
     return { kind: 'print', stream: failed ? 'stderr' : 'stdout', text, exitCode: failed ? 2 : 0 }
   }
@@ -67,7 +70,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
     .version(version, '-v, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
-    // A command's own options are its own, also where the program has one of the same name.
+    // A command may have an option of the same name as the program.
     .enablePositionalOptions()
   addServeOptions(program).action((_options, command: Command) =>
     found({ kind: 'serve', options: readServeOptions(command, env) }),
@@ -183,7 +186,7 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
   }
 }
 
-/** What all client commands share: who is asked, by what they let in, and how the answers are shown. */
+/** Options that all client commands share: addresses, access, and form of the answers. */
 function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'access' | 'form'> {
   const { url, table, json } = command.opts<{ url?: string[]; table?: boolean; json?: boolean }>()
   const urls = url ?? defaultUrls

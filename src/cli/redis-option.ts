@@ -19,7 +19,10 @@ export function addRedisOptions(command: Command): Command {
     )
 }
 
-/** Null without one. Ends the parsing with an error when it may not be used, without repeating it. */
+/**
+ * The Redis URL; null if none is given. Ends the parsing with an error that does not repeat the URL if it is not
+ * allowed.
+ */
 export function readRedis(
   command: Command,
   options: { redis?: string },
@@ -35,7 +38,7 @@ export function readRedis(
   return url
 }
 
-/** Reads the files once. Ends the parsing with an error that names the option and the remedy. */
+/** Reads the files. Ends the parsing with an error that names the option and the remedy. */
 export function readRedisTls(command: Command, url: string | null): RedisTls {
   const { redisTlsCAFile: caFile, redisTlsCert: certFile, redisTlsKey: keyFile } = command.opts()
   const [given] = Object.entries({ redisTlsCAFile: caFile, redisTlsCert: certFile, redisTlsKey: keyFile })
@@ -52,7 +55,7 @@ export function readRedisTls(command: Command, url: string | null): RedisTls {
   }
 }
 
-/** Anything else than a certificate would be taken for no authority at all, and every Redis be refused later. */
+/** Refuses a file without certificates: Node.js would trust no authority, and every connection would fail later. */
 function readAuthority(command: Command, file: string): string {
   const pem = readPem(command, '--redisTlsCAFile', file)
   try {

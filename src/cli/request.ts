@@ -4,14 +4,16 @@ import type { Access } from './access.ts'
 
 export interface OutgoingRequest {
   method: 'GET' | 'POST' | 'PATCH'
-  /** JSON; null: none. */
+  /** JSON; null for no body. */
   body: string | null
   access?: Access | undefined
-  /** Without it as long as the instance takes: commands wait for what is under way. */
+  /** Without a timeout it waits as long as the instance takes, because commands wait for work in progress. */
   timeoutMS?: number | undefined
 }
 
-/** One request by HTTP or HTTPS. (fetch takes no authorities of one's own.) Rejects when there is no answer. */
+/**
+ * Sends one request by HTTP or HTTPS. (fetch cannot use own certificate authorities.) Rejects if there is no answer.
+ */
 export function ask(
   url: string,
   { method, body, access, timeoutMS }: OutgoingRequest,

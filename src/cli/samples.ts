@@ -4,23 +4,26 @@ import type { Progress } from '../domain/progress.ts'
 import type { Access } from './access.ts'
 import { send } from './client.ts'
 
-/** What the instances said at one moment. */
+/** The answers of the instances at one moment. */
 export interface Sample {
-  /** Milliseconds of the epoch. */
+  /** Milliseconds since the epoch. */
   at: number
-  /** Those that answered, in the order of the addresses. */
+  /** Progress of the instances that answered, in the order of the addresses. */
   answered: Progress[]
-  /** Why the others did not, by address. */
+  /** Why the others did not answer, by address. */
   unanswered: { url: string; why: string }[]
-  /** All instances as those that answered know them; empty before a sync was started. */
+  /** All instances that the answering ones know; empty before a sync was started. */
   rows: InstanceRow[]
   totals: InstancesTotals
 }
 
-/** One that has not answered by then is shown as silent. */
+/** An instance that has not answered after this many milliseconds is shown as not answering. */
 const answerMS = 10_000
 
-/** Asks all of them at the same time how they are, and the first that answers for all of the sync's. */
+/**
+ * Queries the progress of all addresses at the same time, and the first one that answers for all instances of the
+ * sync.
+ */
 export async function takeSample({
   urls,
   access,

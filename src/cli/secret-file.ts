@@ -2,15 +2,16 @@ import { statSync } from 'node:fs'
 import process from 'node:process'
 
 /**
- * The bit of a file's mode that lets users read it who are neither its owner nor in its group. Those in the group may: Kubernetes
- * gives the files of a Secret to `fsGroup` with mode 0440 (https://kubernetes.io/docs/tasks/configure-pod-container/security-context/).
+ * The mode bit that lets users read a file who are neither its owner nor in its group. The group may read it:
+ * Kubernetes gives the files of a Secret to `fsGroup` with mode 0440
+ * (https://kubernetes.io/docs/tasks/configure-pod-container/security-context/).
  */
 const othersMayRead = 0o004
 
 /**
- * What is wrong with the mode of a file that holds a secret, and the remedy; null when nothing is. Windows has no such modes: Node.js
- * reports each file there as readable by all (https://nodejs.org/api/fs.html#file-modes). Null as well for a file that cannot be
- * found: reading it reports that.
+ * The problem with the mode of a secret's file, and the remedy; null if there is none. Windows has no such modes:
+ * Node.js reports each file there as readable by all (https://nodejs.org/api/fs.html#file-modes). Also null for a
+ * file that is not found, because reading it reports that.
  */
 export function openFileProblem(path: string): string | null {
   if (process.platform === 'win32') return null

@@ -6,7 +6,7 @@ import { addClusterOptions, readClusters } from './cluster-options.ts'
 import { addListenOptions, type ListenOptions, readListenOptions } from './listen-options.ts'
 import { addLogOptions, readLogOptions } from './log-options.ts'
 import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
-import { addConfigOption, type Environment, type Origin, settle } from './settings.ts'
+import { addConfigOption, applySettings, type Environment, type Origin } from './settings.ts'
 import { instanceId, integerBetween } from './values.ts'
 
 export interface ServeCommandOptions extends ListenOptions, LogOptions {
@@ -15,18 +15,18 @@ export interface ServeCommandOptions extends ListenOptions, LogOptions {
   port: number
   id: string
   loadLevel: 1 | 2 | 3 | 4
-  /** URL of the Redis by which instances notice each other; null means the destination cluster does. */
+  /** URL of the Redis that carries heartbeats; null: the destination cluster carries them. */
   redis: string | null
   redisTls: RedisTls
   exitOnFailure: boolean
-  /** Sentences to print: options that were accepted and ignored. */
+  /** Notices to print, for instance about options that are ignored. */
   notices: string[]
 }
 
-/** mongosync names an instance so when it is given no id. */
+/** mongosync's name of an instance without an id. */
 const defaultId = 'coordinator'
 
-/** mongosync's options that have no meaning here: a command line, or a file, written for it must still start. */
+/** mongosync's options without a meaning in tandem. A command line or file for mongosync must still work. */
 const ignoredOptions = [
   { flags: '--acceptDisclaimer [boolean]', name: 'acceptDisclaimer', why: 'tandem has no disclaimer' },
   { flags: '--disableTelemetry [boolean]', name: 'disableTelemetry', why: 'tandem sends no telemetry' },
@@ -34,7 +34,7 @@ const ignoredOptions = [
   { flags: '--disableMetricsLogging [boolean]', name: 'disableMetricsLogging', why: 'tandem writes no metrics file' },
 ]
 
-/** The options of an instance, in the order in which they are printed. */
+/** Adds the options of an instance, in the order in which they are printed. */
 export function addServeOptions(command: Command): Command {
   addListenOptions(
     addRedisOptions(addClusterOptions(command)).option(
@@ -56,7 +56,7 @@ export function addServeOptions(command: Command): Command {
 }
 
 export function readServeOptions(command: Command, env: Environment): ServeCommandOptions {
-  settle(command, env)
+  applySettings(command, env)
   const options = command.opts()
   const { notices: listenNotices, ...listen } = readListenOptions(command)
   const redis = readRedis(command, options, env)
@@ -82,14 +82,14 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
 
 export interface EffectiveSetting {
   name: string
-  /** Without credentials; null where nothing is set. */
+  /** The value without credentials; null if nothing is set. */
   value: unknown
   origin: Origin
 }
 
-/** What an instance with the same options would run with, and where each of it comes from. */
+/** The settings that an instance with the same options would use, and the origin of each. */
 export function effectiveSettings(command: Command, env: Environment): EffectiveSetting[] {
-  const origins = settle(command, env)
+  const origins = applySettings(command, env)
   const ignored = new Set(ignoredOptions.map(({ name }) => name))
   const options = command.opts()
   return [...origins].flatMap(([name, origin]) => {

@@ -6,19 +6,20 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { openFileProblem } from './secret-file.ts'
 
 /**
- * Where the options of an instance come from, each under one name: the command line (`--loadLevel 4`), the environment
- * (`TANDEM_LOAD_LEVEL=4`), the YAML file of `--config` (`loadLevel: 4`), or the default; the first that has it counts.
+ * Reads the options of an instance. Each has one name in all places: the command line (`--loadLevel 4`), the
+ * environment (`TANDEM_LOAD_LEVEL=4`), and the YAML file of `--config` (`loadLevel: 4`). The first place in this
+ * order wins, then the default.
  */
 
 export type Environment = Readonly<Record<string, string | undefined>>
 export type Origin = 'command line' | 'environment' | 'file' | 'default'
 
-/** A misspelt name is as near as this to the right one. */
+/** Maximum edit distance between a misspelt name and the right one. */
 const nearestMax = 3
 
-const notOfTheInstance = new Set(['config', 'help', 'json', 'version'])
+const otherOptions = new Set(['config', 'help', 'json', 'version'])
 
-/** `loadLevel` is `TANDEM_LOAD_LEVEL`, `redisTlsCAFile` is `TANDEM_REDIS_TLS_CA_FILE`. */
+/** The variable of an option: `loadLevel` is `TANDEM_LOAD_LEVEL`, `redisTlsCAFile` is `TANDEM_REDIS_TLS_CA_FILE`. */
 export function variableOf(name: string): string {
   return `TANDEM_${name.replace(/([a-z])(?=[A-Z])|([A-Z])(?=[A-Z][a-z])/g, '$1$2_').toUpperCase()}`
 }
@@ -27,32 +28,36 @@ export function addConfigOption(command: Command): Command {
   return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
 }
 
-/** Of tandem's other commands: not options of an instance, and nothing misspelt. */
+/** Variables of tandem's other commands. They are no options of an instance and not misspelt. */
 const otherVariables = ['TANDEM_CONFIG', 'TANDEM_TOKEN', 'TANDEM_TOKEN_FILE', 'TANDEM_TLS_CA_FILE']
 
 /**
- * Kubernetes gives each container variables for every service of its namespace, named after the service; one called `tandem` makes
- * these (https://kubernetes.io/docs/tutorials/services/connect-applications-service/#environment-variables).
+ * Kubernetes sets variables in each container for every service of its namespace, named after the service. A service
+ * called `tandem` creates these
+ * (https://kubernetes.io/docs/tutorials/services/connect-applications-service/#environment-variables).
  */
-const ofKubernetes =
+const kubernetesVariables =
   /_SERVICE_HOST$|_SERVICE_PORT(?:_[A-Z0-9_]+)?$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$/
 
-/** A misspelt variable would leave its option at the default, without a word. */
+/** Refuses unknown variables: a misspelt one would silently leave its option at the default. */
 function refuseUnknownVariables(command: Command, env: Environment, options: readonly Option[]): void {
   const known = [...options.map((option) => variableOf(option.attributeName())), ...otherVariables]
   const unknown = Object.keys(env).filter(
-    (name) => name.startsWith('TANDEM_') && !known.includes(name) && !ofKubernetes.test(name),
+    (name) => name.startsWith('TANDEM_') && !known.includes(name) && !kubernetesVariables.test(name),
   )
   if (unknown.length === 0) return
-  // Only the name: the value may be a secret.
+  // Print only the name: the value may be a secret.
   command.error(
     unknown.map((name) => `error: environment variable ${name} is no option${suggestion(name, known)}`).join('\n'),
   )
 }
 
-/** Fills in what the command line leaves open. Ends the parsing with an error that names the option and where it stands. */
-export function settle(command: Command, env: Environment): Map<string, Origin> {
-  const options = command.options.filter((one) => !notOfTheInstance.has(one.attributeName()))
+/**
+ * Sets the options that the command line does not contain. Ends the parsing with an error that names the option and
+ * its origin.
+ */
+export function applySettings(command: Command, env: Environment): Map<string, Origin> {
+  const options = command.options.filter((one) => !otherOptions.has(one.attributeName()))
   refuseUnknownVariables(command, env, options)
   const path = (command.getOptionValue('config') as string | undefined) ?? env['TANDEM_CONFIG']
   const file = path ? readFile(command, path, options) : new Map<string, unknown>()
@@ -100,7 +105,7 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
   } catch (error) {
     return command.error(`error: --config: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}`)
   }
-  // Without the lines themselves, which may hold passwords.
+  // Errors must not quote the lines, which may contain passwords.
   const document = parseDocument(text, { prettyErrors: false })
   const [problem] = document.errors
   if (problem) command.error(`error: ${path}: not valid YAML (${problem.code} at byte ${problem.pos[0]})`)
@@ -123,7 +128,7 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
   return values
 }
 
-/** A token, or a connection string that is shown otherwise than it is given: with a user, a password or a secret option. */
+/** True if the file contains a token, or a connection string with a user, a password or a secret option. */
 function holdsSecret(values: ReadonlyMap<string, unknown>): boolean {
   return ['token', 'cluster0', 'cluster1', 'redis'].some((name) => {
     const value = String(values.get(name) ?? '')

@@ -1,10 +1,10 @@
-/** A small table for a terminal: columns side by side, as wide as what they hold, cut where the line ends. */
+/** A table for a terminal. Columns are as wide as their content, and narrower if the line is too short. */
 
 export interface Column {
   title: string
-  /** Numbers are compared by their last digits. */
+  /** Numbers are right-aligned, so that their digits line up. */
   align: 'left' | 'right'
-  /** Where the line is too narrow, this column may be cut down to so many cells; without it never. */
+  /** If the line is too short, this column may shrink to this many cells; without the field it never shrinks. */
   cellsMin?: number
 }
 
@@ -29,7 +29,7 @@ export function renderTable(columns: readonly Column[], rows: readonly (readonly
   )
 }
 
-/** Takes from the widest column that gives, cell by cell, so that a long name does not starve the others. */
+/** Shrinks the widest shrinkable column, cell by cell, so that a long name does not displace the others. */
 function sharedOut(natural: readonly number[], columns: readonly Column[], width: number): number[] {
   const widths = [...natural]
   let excess = widths.reduce((sum, each) => sum + each, gap.length * (widths.length - 1)) - width
@@ -56,7 +56,9 @@ export function cut(text: string, cells: number): string {
   return `${kept}…`
 }
 
-/** Cells that a terminal gives the text, which is not its length: an ideograph or emoji takes two, an accent none. */
+/**
+ * Number of terminal cells of a text, which differs from its length: an ideograph or emoji takes two, an accent none.
+ */
 export function widthOf(text: string): number {
   let width = 0
   for (const { segment } of graphemes.segment(text)) width += cellsOf(segment)

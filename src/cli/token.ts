@@ -2,10 +2,10 @@ import { readFileSync } from 'node:fs'
 import type { TokenPair } from '../api/tokens.ts'
 import { openFileProblem } from './secret-file.ts'
 
-/** Shorter ones could be guessed by trying. */
+/** Shorter tokens could be guessed by trial. */
 const charactersMin = 32
 
-/** Null: none is given. What is wrong with one is named, never the token itself. */
+/** Reads the token; null if none is given. A problem names the option, never the token itself. */
 export function readToken({
   token,
   tokenFile,
@@ -18,14 +18,14 @@ export function readToken({
   return tokenFile ? readFile('--tokenFile', tokenFile) : { token: null }
 }
 
-/** Options of an instance that hold a token, or name the file of one. */
+/** Options of an instance that contain a token, or the path of a token's file. */
 export interface TokenOptions {
   token?: string
   tokenFile?: string
   readTokenFile?: string
 }
 
-/** What requests to an instance may show; null: nothing is asked for. */
+/** The tokens that requests may send; null: no token is required. */
 export function readTokens(options: TokenOptions): { tokens: TokenPair | null } | { problem: string } {
   const control = readToken(options)
   if ('problem' in control) return control

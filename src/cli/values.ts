@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander'
 
-/** Values that several options take. Each throws a sentence for the operator. */
+/** Parsers of values that several options share. Each throws InvalidArgumentError with a sentence for the operator. */
 
 export function integerBetween(lowest: number, highest: number) {
   return (text: string): number => {
@@ -10,10 +10,13 @@ export function integerBetween(lowest: number, highest: number) {
   }
 }
 
-/** Longer than any host name (253), which an instance may be called by. */
+/** Longer than any host name (253), because an instance may be named after its host. */
 const instanceIdMax = 256
 
-/** An instance's id stands in keys, comments, log lines and the dashboard: letters, digits and what joins them. */
+/**
+ * An instance's id. It appears in keys, comments, log lines and the dashboard, so it may have only letters, digits
+ * and characters that join them.
+ */
 export function instanceId(text: string): string {
   nonEmpty(text)
   if (text.length > instanceIdMax) throw new InvalidArgumentError(`It must have at most ${instanceIdMax} characters.`)

@@ -4,7 +4,7 @@ import { type Namespace, parseNamespace } from '../comparison/selection.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 
 const differencesDefault = 100
-/** They are held in memory until the end. */
+/** The differences are kept in memory until the end. */
 const differencesLimit = 1_000_000
 
 export function addVerifyCommand(

@@ -3,18 +3,18 @@ import { inUnits, lineOf, notes, statusTable } from './answers.ts'
 import type { Sample } from './samples.ts'
 import { cut } from './table.ts'
 
-/** A few lines that tell a person how a sync is, made of what its instances said lately. */
+/** Shows the state of a sync in a few lines, from the latest answers of its instances. */
 
-/** Figures of the last so many milliseconds make a rate. */
+/** Rates are computed from the figures of this many milliseconds. */
 const rateMS = 30_000
 const barCells = 24
 const sparks = '▁▂▃▄▅▆▇█'
 const sparkCells = 30
 
 export interface Rates {
-  /** Bytes copied in a second; null before anything can be said. */
+  /** Bytes copied per second; null before it is known. */
   bytes: number | null
-  /** Events applied in a second. */
+  /** Events applied per second; null before it is known. */
   events: number | null
   /** Seconds until all is copied at this rate. */
   copyEnds: number | null
@@ -26,7 +26,7 @@ export function ratesOf(history: readonly Sample[]): Rates {
   const first = last && history.find(({ at, rows }) => at >= last.at - rateMS && rows.length > 0)
   const seconds = last && first ? (last.at - first.at) / 1_000 : 0
   if (!last || !first || seconds <= 0) return { bytes: null, events: null, copyEnds: null }
-  // Less than before, after a restart that counts anew: nothing to tell a rate from.
+  // The count is lower than before: a restart has reset it, so there is no rate.
   const rate = (before: number, now: number): number | null => (now < before ? null : (now - before) / seconds)
   const bytes = rate(first.totals.estimatedCopiedBytes, last.totals.estimatedCopiedBytes)
   const left = last.totals.estimatedTotalBytes - last.totals.estimatedCopiedBytes
@@ -39,19 +39,19 @@ export function ratesOf(history: readonly Sample[]): Rates {
 
 /** @param share 0 to 1 */
 export function bar(share: number, cells = barCells): string {
-  // Full only when nothing is left.
+  // The bar is full only if nothing is left.
   const full = share >= 1 ? cells : Math.min(cells - 1, Math.floor(Math.max(0, share) * cells))
   return '█'.repeat(full) + '░'.repeat(cells - full)
 }
 
-/** The highest value is the highest bar; nothing at all is the lowest. */
+/** The highest value has the highest bar; 0 has the lowest. */
 export function sparkline(values: readonly number[], cells = sparkCells): string {
   const shown = values.slice(-cells)
   const highest = Math.max(...shown, 1)
   return shown.map((value) => sparks[Math.round((Math.max(0, value) / highest) * (sparks.length - 1))]).join('')
 }
 
-/** The longest two units. */
+/** The duration in its two longest units. */
 export function duration(seconds: number): string {
   const whole = Math.ceil(seconds)
   const parts = [
@@ -66,7 +66,7 @@ export function duration(seconds: number): string {
   return shown.map(([count, unit]) => `${count} ${unit}`).join(' ')
 }
 
-/** One line: state, share, lag. */
+/** One line with state, share copied, and lag. */
 export function headline({ answered, unanswered, totals }: Sample): string {
   const states = [...new Set(answered.map(({ state, info }) => (info ? `${state} (${info})` : state)))]
   const silent = unanswered.length > 0 ? [`${unanswered.length} not answering`] : []
@@ -114,7 +114,7 @@ export function view(history: readonly Sample[], width: number): string[] {
   ]
 }
 
-/** Of whoever verifies: the others tell the same of it. */
+/** Verification of the first instance that reports one; all others report the same. */
 function verificationLines(all: readonly Progress[]): string[] {
   const found = all.find(({ verification }) => verification && verification.source.phase !== 'not started')
   if (!found?.verification) return []

@@ -7,10 +7,10 @@ import type { WatchRequest } from './watch.ts'
 
 type Found = (parsed: { kind: 'wait'; request: WaitRequest } | { kind: 'watch'; request: WatchRequest }) => void
 
-/** Commands that ask for as long as something lasts. */
+/** Adds the commands that query repeatedly: wait and watch. */
 export function addWaitCommands(program: Command, env: Environment, found: Found): void {
   const names = Object.keys(conditions)
-  const asked = (command: Command) => {
+  const targetOf = (command: Command) => {
     const urls: string[] = command.getOptionValue('url') ?? defaultUrls
     const access = readAccess(command, urls, env)
     return { urls, ...(access && { access }) }
@@ -26,7 +26,7 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
     .option('--timeout <seconds>', 'give up after this long; without it never', positive)
     .option('--json', 'print the outcome, and what the instances said last, as JSON', false)
     .action(({ until, timeout, json }, command: Command) =>
-      found({ kind: 'wait', request: { ...asked(command), until, timeoutSeconds: timeout ?? null, json } }),
+      found({ kind: 'wait', request: { ...targetOf(command), until, timeoutSeconds: timeout ?? null, json } }),
     )
   addAccessOptions(program.command('watch'))
     .description('show how the sync is, until Ctrl-C: live on a terminal, a line now and then elsewhere')
@@ -35,7 +35,7 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
     .option('--interval <seconds>', 'ask this often; default 1 on a terminal, else 10', positive)
     .option('--json', 'print everything that is known as a line of JSON each time', false)
     .action(({ interval, json }, command: Command) =>
-      found({ kind: 'watch', request: { ...asked(command), intervalSeconds: interval ?? null, json } }),
+      found({ kind: 'watch', request: { ...targetOf(command), intervalSeconds: interval ?? null, json } }),
     )
 }
 

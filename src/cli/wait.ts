@@ -5,7 +5,7 @@ import type { Access } from './access.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** Conditions a script waits for, each of every instance asked. One that the sync is beyond is met. */
+/** Conditions for which a script can wait. Each must hold for every instance. It also holds for later states. */
 export const conditions = {
   running: ({ state }: Progress) => state === 'RUNNING',
   canCommit: ({ canCommit, state }: Progress) => canCommit || state === 'COMMITTING' || state === 'COMMITTED',
@@ -18,16 +18,16 @@ export interface WaitRequest {
   urls: string[]
   access?: Access | undefined
   until: keyof typeof conditions
-  /** Null waits for as long as it takes. */
+  /** Null waits without a limit. */
   timeoutSeconds: number | null
   json: boolean
 }
 
 export interface WaitOutput {
   out: (line: string) => void
-  /** Shown while it waits; on a terminal each replaces the one before. */
+  /** Prints the state while waiting; on a terminal each line replaces the one before. */
   note: (line: string) => void
-  /** Somebody looks at the notes. */
+  /** The notes go to a terminal. */
   interactive: boolean
 }
 
@@ -36,7 +36,10 @@ export const exitCodes = { reached: 0, failed: 1, timedOut: 3 } as const
 const pollMS = 500
 const noteMS = { interactive: 500, logged: 30_000 }
 
-/** Waits until every instance is that far. An instance that does not answer may be on its way back, and is waited for. */
+/**
+ * Waits until the condition holds for every instance. An instance that does not answer may be restarting, so the
+ * command waits for it.
+ */
 export async function runWait(request: WaitRequest, output: WaitOutput): Promise<number> {
   const begun = performance.now()
   const elapsed = (): number => (performance.now() - begun) / 1_000

@@ -7,25 +7,27 @@ import { headline, ratesOf, view } from './view.ts'
 export interface WatchRequest {
   urls: string[]
   access?: Access | undefined
-  /** Null: as suits where it is printed to. */
+  /** Null: the default for the kind of output. */
   intervalSeconds: number | null
   json: boolean
 }
 
 export interface WatchOutput {
   write: (text: string) => void
-  /** Columns of the terminal; null where none is printed to. */
+  /** Columns of the terminal; null if the output is no terminal. */
   width: () => number | null
-  /** Ends the watching. */
+  /** Ends the command. */
   signal: AbortSignal
 }
 
 const secondsBetween = { terminal: 1, lines: 10 }
-/** Samples kept, for rates and the course of the lag. */
+/** Number of samples kept, for rates and for the chart of the lag. */
 const keptMax = 120
 const control = '\u001b['
 
-/** Shows how the sync is until it is told to stop: a view that is drawn anew on a terminal, else a line now and then. */
+/**
+ * Shows the state of the sync until it is stopped: a view that is redrawn on a terminal, else one line per interval.
+ */
 export async function runWatch(request: WatchRequest, output: WatchOutput): Promise<number> {
   const history: Sample[] = []
   while (!output.signal.aborted) {
@@ -42,7 +44,7 @@ export async function runWatch(request: WatchRequest, output: WatchOutput): Prom
   return 0
 }
 
-/** Over what was drawn before, line by line, so that nothing flickers. */
+/** Overwrites the previous view line by line, so that nothing flickers. */
 function drawn(lines: readonly string[]): string {
   const clearLine = `${control}K`
   return `${control}H${lines.map((line) => `${printable(line)}${clearLine}\n`).join('')}${control}J`

@@ -3,35 +3,36 @@ import type { DocumentStream } from './document-stream.ts'
 import { identityKey } from './identity-key.ts'
 
 /**
- * Walks two streams of documents, both in the server's order of `_id`, and tells which document has no partner and
- * which differs from it. No comparison of `_id`s by order is written here: types, collations and versions would all have
- * to be right. It is enough that both streams have the same order:
+ * Compares two streams of documents, both in the server's order of `_id`, and reports which documents have no partner
+ * and which differ. It does not compare `_id`s by order itself, because it would need the exact rules of all types,
+ * collations and versions. It only relies on both streams having the same order:
  *
- *   equal bytes at both heads      the fast path, nothing else happens there
- *   equal identities at the heads  one document, two contents
- *   else, within a window          the first identity both sides share; what stands before it has no partner
- *   else                           one cluster is asked for the other's next `_id`s: it knows which it has
+ *   equal bytes at both heads      the fast path: both streams advance
+ *   equal identities at the heads  one document with two contents
+ *   else, within a window          the first identity that both sides share; documents before it have no partner
+ *   else                           one cluster is queried for the other's next `_id`s
  *
- * Under a collation two spellings are one `_id` and only the server knows which, so there it is asked at once.
+ * Under a collation, two different encodings can be one `_id` and only the server knows which, so the server is
+ * queried at once.
  */
 export interface AlignOptions {
   collated: boolean
-  /** Those documents of the left cluster whose `_id` is one of the values. */
+  /** Returns the documents of the left cluster whose `_id` is one of these values. */
   find: (ids: unknown[]) => Promise<Buffer[]>
   found: Findings
-  /** Of each side, looked through before the server is asked. */
+  /** Number of documents of each side that are searched before the server is queried. */
   windowDocuments?: number
 }
 
 export interface Findings {
-  /** Only in the left stream. */
+  /** The document is only in the left stream. */
   missing(document: Buffer): void
-  /** Only in the right stream. */
+  /** The document is only in the right stream. */
   extra(document: Buffer): void
   different(left: Buffer, right: Buffer): void
 }
 
-/** A gap that is longer costs one question per window: far less than reading it. */
+/** A longer gap costs one query per window, far less than reading the gap. */
 const windowDocumentsDefault = 1_000
 const windowBytesMax = 8 * 1024 * 1024
 
@@ -89,7 +90,7 @@ class Alignment {
     else if (!(this.#options.collated && (await this.#seek(b)))) await this.#search()
   }
 
-  /** Shards may each hold this `_id`, in any order among themselves: the whole run of it is one matter. */
+  /** Several shards can have this `_id`, in any order, so all documents with it are compared together. */
   async #takeRuns(key: string): Promise<void> {
     const ours = await run(this.#left, key)
     const theirs = await run(this.#right, key)
@@ -104,7 +105,10 @@ class Alignment {
     }
   }
 
-  /** Asks the left cluster for the right head's partner. False: it cannot be asked for, or the partner is far away. */
+  /**
+   * Queries the left cluster for the partner of the right head. Returns false if the `_id` cannot be queried or the
+   * partner is too far away.
+   */
   async #seek(b: Buffer): Promise<boolean> {
     const id = queryableId(b)
     if (id === null) return false
@@ -126,7 +130,7 @@ class Alignment {
     return false
   }
 
-  /** What is skipped has no partner. */
+  /** Skips left documents, which have no partner, up to the identity `until`. */
   async #skipLeft(until: string): Promise<void> {
     for (;;) {
       if (this.#left.drained) await this.#left.fill()
@@ -160,22 +164,23 @@ class Alignment {
     }
     const leftWhole = this.#left.ended && (await this.#left.ahead(distance)) === undefined
     const rightWhole = this.#right.ended && (await this.#right.ahead(distance)) === undefined
-    // All there is of one side is in its map, so what the other side has shown so far has no partner in it.
+    // One side is completely in its map, so the documents read from the other side have no partner.
     if (rightWhole) this.#drop(distance, leftWhole ? distance : 0)
     else if (leftWhole) this.#drop(0, distance)
     else await this.#ask(distance)
   }
 
-  /** Takes so many documents of each side as ones without a partner; beyond the end there are none. */
+  /** Reports this many documents of each side as documents without a partner; stops at the end of a stream. */
   #drop(ours: number, theirs: number): void {
     for (let count = 0; count < ours && this.#left.head; count++) this.#takeMissing(this.#left.head)
     for (let count = 0; count < theirs && this.#right.head; count++) this.#takeExtra(this.#right.head)
   }
 
   /**
-   * Neither window has anything of the other, so one is long before the other. The first document of the right window
-   * that the left cluster has says where the left stream must go; without one the whole window is extra. (An `_id` that cannot
-   * be asked for counts as one the left does not have: then a pair may be listed as one missing and one extra.)
+   * The windows have no identity in common, so one side is far ahead of the other. The left stream must skip to the
+   * first document of the right window that the left cluster has. If it has none of them, the whole window is extra.
+   * (An `_id` that cannot be queried counts as missing on the left, so a pair may be listed as one missing and one
+   * extra document.)
    */
   async #ask(distance: number): Promise<void> {
     const window: Buffer[] = []

@@ -2,7 +2,7 @@ import { type Collection, type Document, type FindCursor, MongoClient, MongoServ
 import { redactUris } from '../domain/uri-rules.ts'
 import { DocumentStream } from './document-stream.ts'
 
-/** The clusters could not be compared. The message says what to do and holds no connection string. */
+/** The clusters could not be compared. The message says what to do and contains no connection string. */
 export class AuditError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(redactUris(message), options)
@@ -11,15 +11,18 @@ export class AuditError extends Error {
 }
 
 const selectionTimeoutMS = 10_000
-/** About 1 MB of documents of 1 KB; the server ends a batch at 16 MB whatever its count. Larger ones were slower. */
+/**
+ * About 1 MB of documents of 1 KB. The server ends a batch at 16 MB regardless of its count. Larger batches were
+ * slower.
+ */
 const batchDocuments = 1_000
 const unauthorizedCodes = [13, 18]
 
 export type Order =
-  /** `simple`: by the simple collation, for collections whose own collations are not the same. */
+  /** `simple`: uses the simple collation, for collections whose own collations differ. */
   { by: '_id'; simple: boolean } | { by: 'natural' }
 
-/** One of the two clusters, read by plain commands that a replica set and a router answer alike. */
+/** One of the two clusters. It is read by plain commands that replica sets and routers answer in the same way. */
 export class AuditCluster {
   readonly name: string
   readonly #client: MongoClient
@@ -31,30 +34,30 @@ export class AuditCluster {
         appName: 'tandem verify',
         serverSelectionTimeoutMS: selectionTimeoutMS,
         readPreference: 'primary',
-        // The majority's view is a moment old: right after the last write it would show a difference that is none.
+        // A majority read is slightly stale: right after the last write it would show a false difference.
         readConcernLevel: 'local',
       })
     } catch (error) {
-      throw this.#understood(error)
+      throw this.#toAuditError(error)
     }
   }
 
-  /** Distinguishes servers: two connection strings may lead to the same one. */
+  /** Identifies the server process, because two connection strings may lead to the same server. */
   async processId(): Promise<string> {
     const reply = await this.#ask(() => this.#client.db('admin').command({ hello: 1 }))
     return String(reply['topologyVersion']?.processId)
   }
 
-  /** Fails rather than leaving out databases that the user may not see. */
+  /** Fails instead of omitting databases that the user may not see. */
   async databases(): Promise<string[]> {
     const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false }
     const reply = await this.#ask(() => this.#client.db('admin').command(command))
     return (reply['databases'] as { name: string }[]).map(({ name }) => name)
   }
 
-  /** What listCollections says of each collection and view, as raw BSON. */
+  /** The listCollections entry of each collection and view, as raw BSON. */
   async collections(database: string): Promise<Buffer[]> {
-    // The driver's types know nothing of `raw` on these two cursors.
+    // The driver's types omit `raw` for these two cursors.
     const options = { raw: true } as object
     return await this.#ask(async () =>
       (await this.#client.db(database).listCollections({}, options).toArray()).map(rawDocument),
@@ -76,13 +79,13 @@ export class AuditCluster {
       this.#ask(async () => ((await cursor.hasNext()) ? cursor.readBufferedDocuments().map(rawDocument) : null)),
     )
     const close = async (): Promise<void> => {
-      await stream.settle()
-      await cursor.close().catch(() => {}) // the server ends it by itself
+      await stream.idle()
+      await cursor.close().catch(() => {}) // the server closes it after its timeout
     }
     return { stream, close }
   }
 
-  /** Those documents whose `_id` is one of the values, in the sense of the collection's collation unless `simple`. */
+  /** The documents whose `_id` is one of the values, compared by the collection's collation unless `simple`. */
   async documentsById(database: string, collection: string, ids: unknown[], simple: boolean): Promise<Buffer[]> {
     return await this.#ask(async () => {
       const cursor = this.#client
@@ -101,11 +104,11 @@ export class AuditCluster {
     try {
       return await work()
     } catch (error) {
-      throw this.#understood(error)
+      throw this.#toAuditError(error)
     }
   }
 
-  #understood(error: unknown): AuditError {
+  #toAuditError(error: unknown): AuditError {
     if (error instanceof AuditError) return error
     const message = error instanceof Error ? error.message : String(error)
     const { code } = error as { code?: unknown }
@@ -120,12 +123,12 @@ export class AuditCluster {
 }
 
 function ordered(collection: Collection, order: Order): FindCursor<Document> {
-  // One side may wait for long while the other is read alone.
+  // One side may be idle for long while only the other is read.
   const cursor = collection.find({}, { raw: true, batchSize: batchDocuments, noCursorTimeout: true })
   if (order.by === 'natural') return cursor.hint({ $natural: 1 })
-  // No index has this order, so the server sorts, on disk where it must.
+  // No index has this order, so the server sorts, on disk if necessary.
   if (order.simple) return cursor.collation({ locale: 'simple' }).sort({ _id: 1 }).allowDiskUse()
-  // Through a router the hint alone would leave the shards' streams unmerged.
+  // With the hint alone, a router would not merge the streams of the shards.
   return cursor.sort({ _id: 1 }).hint({ _id: 1 })
 }
 

@@ -11,7 +11,7 @@ import {
 } from '../domain/raw-bson.ts'
 import type { Difference } from './difference.ts'
 
-/** A collection or view as listCollections tells it. */
+/** A collection or view as listCollections returns it. */
 export interface Listed {
   name: string
   /** `collection`, `view` or `timeseries`. */
@@ -19,7 +19,7 @@ export interface Listed {
   options: RawFields
 }
 
-/** What an option means when it is not there: the server writes some of these out after a collMod. */
+/** The default values of options. The server stores some of them explicitly after a collMod. */
 const unsetOptions = readFields(
   Buffer.from(
     BSON.serialize({
@@ -30,11 +30,11 @@ const unsetOptions = readFields(
     }),
   ),
 )
-/** Differs between any two collections, and says nothing of what they hold. */
+/** Differs between any two collections and is not content. */
 const ignoredOptions = new Set(['uuid'])
-/** The server may store these in a wider type than it was given. */
+/** The server may store these in a wider type than the one it received. */
 const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
-/** The format an index is stored in, its namespace, and how it was built long ago. */
+/** The index format version, the namespace, and an obsolete build option. */
 const ignoredIndexFields = new Set(['v', 'ns', 'background'])
 
 export function readListed(document: Buffer): Listed {
@@ -47,7 +47,7 @@ export function readListed(document: Buffer): Listed {
   }
 }
 
-/** Undefined under the simple collation. */
+/** The collation of a collection; undefined if it is the simple one. */
 export function collationOf({ options }: Listed): TypedValue | undefined {
   const collation = fieldNamed(options, 'collation')
   return collation && stringOf(fieldNamed(readFields(embedded(collation)), 'locale')) !== 'simple'
@@ -64,7 +64,7 @@ export function isCapped({ options }: Listed): boolean {
   return capped?.[0] === bsonType.boolean && capped[1] === 1
 }
 
-/** Options that differ. Their order says nothing; within a value every byte does. */
+/** Lists the options that differ. Their order is ignored; within a value every byte counts. */
 export function compareOptions(namespace: string, ours: Listed, theirs: Listed): Difference[] {
   const names = differingFields(ours.options, theirs.options, (name, a, b) => {
     const unset = fieldNamed(unsetOptions, name)
@@ -75,7 +75,7 @@ export function compareOptions(namespace: string, ours: Listed, theirs: Listed):
     .map((option) => ({ namespace, what: 'option', how: 'different', option }))
 }
 
-/** `onlyId`: secondary indexes are not looked at. */
+/** @param onlyId ignores secondary indexes */
 export function compareIndexes(namespace: string, ours: Buffer[], theirs: Buffer[], onlyId: boolean): Difference[] {
   const [left, right] = [byName(ours, onlyId), byName(theirs, onlyId)]
   const differences: Difference[] = []
@@ -126,7 +126,10 @@ function sameValue(a: TypedValue | undefined, b: TypedValue | undefined, byNumbe
   return byNumber && one !== undefined && one === other
 }
 
-/** The same fields in the same order; directions by value, since 1 and 1.0 are one direction. */
+/**
+ * True for the same fields in the same order. Directions are compared by value, because 1 and 1.0 are the same
+ * direction.
+ */
 function sameKey(a: TypedValue | undefined, b: TypedValue | undefined): boolean {
   if (a === undefined || b === undefined) return a === b
   const [ours, theirs] = [readFields(embedded(a)), readFields(embedded(b))]

@@ -17,21 +17,21 @@ import { firstOutOfOrder, Unpaired } from './natural-order.ts'
 import { type Namespace, selects } from './selection.ts'
 
 export interface AuditOptions {
-  /** Compare only these; empty: all user databases. */
+  /** Compares only these; empty: all user databases. */
   namespaces: readonly Namespace[]
-  /** Compare everything else. */
+  /** Omits these from the comparison. */
   excluded?: readonly Namespace[]
-  /** Compare no index but that of `_id`. */
+  /** Compares no index except that of `_id`. */
   ignoreIndexes: boolean
-  /** Differences listed; all are counted. */
+  /** Maximum number of differences that are listed. All are counted. */
   maxDifferences: number
-  /** Called while documents are read, often. */
+  /** Called often while documents are read. */
   onProgress?: (progress: AuditProgress) => void
 }
 
 export interface AuditProgress {
   namespace: string
-  /** Of both clusters together. */
+  /** Documents read from both clusters together. */
   documents: number
   bytes: number
   differences: number
@@ -39,17 +39,17 @@ export interface AuditProgress {
 
 export interface AuditReport {
   equal: boolean
-  /** All of them, listed or not. */
+  /** Number of all differences, listed or not. */
   totalDifferences: number
-  /** True when there are more than are listed. */
+  /** True if not all differences are listed. */
   truncated: boolean
   differences: Difference[]
   /** Collections whose documents were compared. */
   collections: number
   views: number
-  /** Read from each cluster. */
+  /** Documents read from each cluster. */
   documents: PerCluster
-  /** Of BSON. */
+  /** Bytes of BSON read from each cluster. */
   bytes: PerCluster
   durationSeconds: number
 }
@@ -66,9 +66,10 @@ interface Task {
 }
 
 /**
- * Are two quiet clusters the same? Reads both through plain commands, definitions first, then every document of both
- * sides in the order of `_id`. It keeps no state and decides by code of its own: nothing that copies or applies is asked.
- * Fails with AuditError when it cannot tell.
+ * Compares two clusters that receive no writes. It reads both by plain commands: first the definitions, then every
+ * document of both sides in the order of `_id`. It keeps no state, and it shares no comparison code with the copy and
+ * the event application.
+ * @throws AuditError if the comparison is not possible
  */
 export async function audit(left: AuditCluster, right: AuditCluster, options: AuditOptions): Promise<AuditReport> {
   return await new Audit(left, right, options).run()
@@ -106,7 +107,7 @@ class Audit {
     return this.#report()
   }
 
-  /** Comparing a cluster with itself finds nothing, and says nothing. */
+  /** Comparing a cluster with itself would find nothing and prove nothing. */
   async #refuseOneCluster(): Promise<void> {
     const [ours, theirs] = await Promise.all([this.#left.processId(), this.#right.processId()])
     if (ours === theirs && ours !== 'undefined') {
@@ -116,13 +117,16 @@ class Audit {
 
   async #databases(): Promise<string[]> {
     const { namespaces, excluded } = this.#options
-    // Asked for by name, they need no right to list all databases.
+    // Databases that are given by name do not need the privilege to list all databases.
     if (namespaces.length > 0) return [...new Set(namespaces.map(({ database }) => database))].sort()
     const listed = await Promise.all([this.#left.databases(), this.#right.databases()])
     return [...new Set(listed.flat())].filter((database) => selects([], database, undefined, excluded)).sort()
   }
 
-  /** Compares what is listed, strikes out the namespaces met, and returns the collections whose documents are to be read. */
+  /**
+   * Compares the listed definitions, removes the namespaces found from `unseen`, and returns the collections whose
+   * documents must be read.
+   */
   async #compareDatabase(database: string, unseen: Set<Namespace>): Promise<Task[]> {
     const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])
     const tasks: Task[] = []
@@ -185,7 +189,7 @@ class Audit {
     this.#collections += 1
   }
 
-  /** `unpaired` is told what must not be looked for in natural order. */
+  /** @param unpaired collects the documents that the comparison of natural order must skip */
   #findings(namespace: string, unpaired: Unpaired | null): Findings {
     return {
       missing: (document) => {
@@ -197,7 +201,8 @@ class Audit {
         this.#differences.add(() => ({ namespace, what: 'document', how: 'extra', id: shownId(document) }))
       },
       different: (ours, theirs) => {
-        // Under a collation one `_id` has several spellings: to what looks at natural order they are strangers.
+        // Under a collation one `_id` can have several encodings, which the comparison of natural order would not
+        // match.
         if (unpaired && !sameIdBytes(ours, theirs)) {
           unpaired.add('left', ours)
           unpaired.add('right', theirs)
@@ -257,5 +262,5 @@ class Audit {
   }
 }
 
-/** Finer than anybody wants to read: who prints decides. */
+/** Milliseconds. More frequent than needed: the printer decides how often it prints. */
 const progressIntervalMS = 500

@@ -1,21 +1,24 @@
 import { printable } from '../domain/printable.ts'
-/** One thing in which two clusters differ. It names; it never quotes, but for the `_id` of a document. */
+/** One difference between two clusters. It contains names and no values, except the `_id` of a document. */
 export type Difference = { namespace: string } & (
   | { what: 'collection' | 'view'; how: 'missing' | 'extra' }
   | { what: 'type'; how: 'different' }
   | { what: 'option'; how: 'different'; option: string }
   | { what: 'index'; how: 'missing' | 'extra'; index: string }
-  /** `field`: of the index's specification. */
+  /** `field`: a field of the index specification. */
   | { what: 'index'; how: 'different'; index: string; field: string }
   /** `id`: canonical extended JSON. */
   | { what: 'document'; how: 'missing' | 'extra'; id: string }
-  /** `field`: the first that differs, dotted; empty when the bytes could not be read as BSON. */
+  /** `field`: the path of the first field that differs; empty if the bytes could not be read as BSON. */
   | { what: 'document'; how: 'different'; id: string; field: string }
   /** The first document out of order in a capped collection, where insertion order is content. */
   | { what: 'order'; how: 'different'; id: string }
 )
 
-/** Counts every difference and keeps the first ones: when a million documents are missing, a hundred of them tell it. */
+/**
+ * Counts every difference and keeps the first ones: of a million missing documents, a hundred are enough to see the
+ * problem.
+ */
 export class Differences {
   readonly list: Difference[] = []
   readonly #max: number
@@ -29,14 +32,14 @@ export class Differences {
     return this.#total
   }
 
-  /** `describe` is called only for a difference that is kept: decoding an `_id` costs more than finding it. */
+  /** Calls `describe` only for a difference that is kept, because decoding an `_id` costs more than finding it. */
   add(describe: () => Difference): void {
     this.#total += 1
     if (this.list.length < this.#max) this.list.push(describe())
   }
 }
 
-/** One line for people, without a line break whatever the names hold. Missing and extra are seen from cluster1. */
+/** One line of text, without line breaks for any name. Missing and extra refer to cluster1. */
 export function differenceLine(difference: Difference): string {
   return printable(`${difference.namespace}: ${sentence(difference)}`)
 }

@@ -5,18 +5,21 @@ const shownCharactersMax = 1_000
 
 const decoding = { promoteValues: false, bsonRegExp: true } as const
 
-/** A document of the `_id` alone, byte for byte. */
+/** A document that contains only the `_id`, byte for byte. */
 function idDocument(document: Buffer): Buffer {
   const id = findSpan(document, '_id')
   return buildDocument(id === null ? [] : [{ name: '_id', value: typedValue(document, id) }])
 }
 
-/** Equal bytes: the same `_id` in the same spelling. */
+/** True if both `_id`s have the same bytes, and so the same encoding. */
 export function sameIdBytes(one: Buffer, other: Buffer): boolean {
   return idDocument(one).equals(idDocument(other))
 }
 
-/** The `_id` in canonical extended JSON, cut when it is very long; its bytes in hexadecimal where js-bson cannot read it. */
+/**
+ * The `_id` in canonical extended JSON, truncated if it is very long; its bytes in hexadecimal if js-bson cannot read
+ * it.
+ */
 export function shownId(document: Buffer): string {
   const id = idDocument(document)
   let text: string
@@ -29,8 +32,8 @@ export function shownId(document: Buffer): string {
 }
 
 /**
- * The `_id` as a value that the driver sends as the same bytes, or null where js-bson would change it (numeric field
- * names in another order, names that are there twice, DBPointer): asking for another `_id` would be answered wrongly.
+ * The `_id` as a value that the driver sends as the same bytes. Null if js-bson would change it (it reorders numeric
+ * field names, drops duplicate names and rewrites DBPointer): a query would then find another document.
  */
 export function queryableId(document: Buffer): { value: unknown } | null {
   const id = idDocument(document)

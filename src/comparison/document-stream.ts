@@ -1,6 +1,7 @@
 /**
- * Documents of one side in the order the server gives them, with a place to look ahead from. While a batch is compared,
- * the next one is already asked for; more than what was looked ahead for plus two batches is never held.
+ * The documents of one side in the server's order, with access to the documents after the head. The next batch is
+ * requested while the current one is compared. The stream holds at most the documents that were accessed ahead, plus
+ * two batches.
  */
 export class DocumentStream {
   readonly #read: () => Promise<Buffer[] | null>
@@ -11,27 +12,27 @@ export class DocumentStream {
   #documents = 0
   #bytes = 0
 
-  /** `read` gives the next batch, null at the end; it is not called again before its answer is there. */
+  /** @param read returns the next batch, null at the end; it is not called again before it has resolved */
   constructor(read: () => Promise<Buffer[] | null>) {
     this.#read = read
   }
 
-  /** Undefined at the end, or when `fill` must be called. */
+  /** The current document; undefined at the end, or if `fill` must be called first. */
   get head(): Buffer | undefined {
     return this.#buffer[this.#at]
   }
 
-  /** True when nothing can be told before `fill`. */
+  /** True if `fill` must be called before the next document is known. */
   get drained(): boolean {
     return this.#at >= this.#buffer.length && !this.#ended
   }
 
-  /** True when everything there is has been read, if not yet taken. */
+  /** True if everything has been read, even if `head` has not reached the end. */
   get ended(): boolean {
     return this.#ended
   }
 
-  /** Read so far. */
+  /** Number of documents read so far. */
   get documents(): number {
     return this.#documents
   }
@@ -44,19 +45,22 @@ export class DocumentStream {
     this.#at += count
   }
 
-  /** Afterwards `head` is undefined only at the end. */
+  /** After this, `head` is undefined only at the end. */
   async fill(): Promise<void> {
     while (this.drained) await this.#load()
   }
 
-  /** The document `distance` places behind the head, or undefined beyond the end. */
+  /** The document that is `distance` places after the head, or undefined beyond the end. */
   async ahead(distance: number): Promise<Buffer | undefined> {
     while (this.#at + distance >= this.#buffer.length && !this.#ended) await this.#load()
     return this.#buffer[this.#at + distance]
   }
 
-  /** Waits for the read that is under way, so that its cursor may be closed. Reading may have failed; whoever read knows. */
-  async settle(): Promise<void> {
+  /**
+   * Waits for the read in progress, so that its cursor can be closed. It ignores a failed read, because the caller of
+   * the read handles the error.
+   */
+  async idle(): Promise<void> {
     await this.#next?.catch(() => {})
   }
 
@@ -68,7 +72,7 @@ export class DocumentStream {
       return
     }
     this.#next = this.#read()
-    this.#next.catch(() => {}) // it is awaited at the next load, if there is one
+    this.#next.catch(() => {}) // the next load awaits it, if there is one
     this.#buffer = this.#at >= this.#buffer.length ? batch : this.#buffer.slice(this.#at).concat(batch)
     this.#at = 0
     this.#documents += batch.length

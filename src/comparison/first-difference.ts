@@ -1,15 +1,15 @@
 import { bsonType, type ElementSpan, nameOf, spans } from '../domain/raw-bson.ts'
 
 /**
- * The path of the first field in which two documents differ, as `a.b.0`. Where the names at one place are not the same,
- * it is the name the other document lacks, or, when both have both, the first one that stands elsewhere. Empty when
- * there is none to name.
+ * The path of the first field in which two documents differ, as `a.b.0`. If the names at one position differ, it is
+ * the name that the other document does not have, or, if both documents have both names, the first one that is at
+ * another position. Empty if the difference has no name.
  */
 export function firstDifference(one: Buffer, other: Buffer): string {
   try {
     return pathOf(one, 0, other, 0).join('.')
   } catch (error) {
-    if (error instanceof RangeError) return '' // bytes that are not BSON as we know it
+    if (error instanceof RangeError) return '' // the bytes are not valid BSON
     throw error
   }
 }

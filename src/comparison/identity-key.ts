@@ -1,14 +1,14 @@
 import { bsonType, decimalParts, findSpan, nameOf, scopeStart, spans } from '../domain/raw-bson.ts'
 
 /**
- * Which documents of two clusters are the same document? Those whose `_id`s the server takes for one value: 1,
- * NumberLong(1) and 1.0 are one, at any depth. Written for the audit alone: the code that routes changes has its own, and
- * a fault there must not hide here.
+ * Identifies the same document on two clusters. Two documents are the same if the server treats their `_id`s as
+ * equal: 1, NumberLong(1) and 1.0 are equal, at any depth. The audit has its own implementation, so that a bug in the
+ * code that routes changes cannot hide here.
  */
 
 const symbolType = 0x0e
 
-/** A text that is equal for two documents exactly when, under the simple collation, their `_id`s are equal. */
+/** A text that is equal for two documents exactly if their `_id`s are equal under the simple collation. */
 export function identityKey(document: Buffer): string {
   const id = findSpan(document, '_id')
   return id === null ? '' : valueKey(document, id.type, id.valueStart, id.valueEnd)
@@ -40,7 +40,7 @@ function valueKey(bytes: Buffer, type: number, start: number, end: number): stri
   }
 }
 
-/** Lengths stand before names and values, so that no two different lists read alike. */
+/** Each name and value follows its length, so that two different lists never give the same text. */
 function partsKey(bytes: Buffer, type: number, start: number): string {
   let key = ''
   for (const span of spans(bytes, start)) {
@@ -52,8 +52,8 @@ function partsKey(bytes: Buffer, type: number, start: number): string {
 }
 
 /**
- * coefficient × 2^twos × 5^fives in the one form whose coefficient has neither factor: binary and decimal numbers alike
- * get there without rounding and without large powers.
+ * coefficient × 2^twos × 5^fives in the one form whose coefficient has neither factor. Binary and decimal numbers
+ * reach it without rounding and without large powers.
  */
 function numberKey(coefficient: bigint, twos: number, fives: number): string {
   if (coefficient === 0n) return 'n0'

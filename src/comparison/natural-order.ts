@@ -2,8 +2,8 @@ import type { DocumentStream } from './document-stream.ts'
 import { identityKey } from './identity-key.ts'
 
 /**
- * Documents of a capped collection that were already found to have no partner under the same `_id`. Bounded: a
- * collection that differs in more of them needs no word about its order.
+ * Documents of a capped collection that have no partner with the same `_id`. The number is limited: if more documents
+ * differ, the order is not compared.
  */
 export class Unpaired {
   readonly left = new Set<string>()
@@ -20,7 +20,10 @@ export class Unpaired {
 
 const unpairedMax = 100_000
 
-/** The first document of the left stream, both in natural order, that stands elsewhere in the right one; null if none. */
+/**
+ * The first document of the left stream that is at another position in the right one, both in natural order; null if
+ * there is none.
+ */
 export async function firstOutOfOrder(
   left: DocumentStream,
   right: DocumentStream,
@@ -40,7 +43,7 @@ export async function firstOutOfOrder(
     else if (ours !== theirs) return a ?? b ?? null
     else if (ours === undefined) return null
     else {
-      // Another content under the same `_id`, which is listed already.
+      // The same `_id` with another content, which is listed already.
       left.advance()
       right.advance()
     }

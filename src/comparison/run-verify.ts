@@ -16,16 +16,16 @@ export interface VerifyOptions {
 }
 
 export interface VerifyOutput {
-  /** Given whole lines. */
+  /** Receives whole lines. */
   out: (text: string) => unknown
   err: (text: string) => unknown
-  /** Somebody is looking at `err`. */
+  /** `err` is a terminal. */
   interactive: boolean
 }
 
 const progressEverySeconds = { interactive: 2, otherwise: 5 }
 
-/** `tandem verify`: prints what differs and returns the exit code: 0 equal, 1 different, 2 could not compare. */
+/** `tandem verify`: prints the differences and returns the exit code: 0 equal, 1 different, 2 comparison failed. */
 export async function runVerify(options: VerifyOptions, output: VerifyOutput): Promise<0 | 1 | 2> {
   const clusters: AuditCluster[] = []
   try {
@@ -39,7 +39,7 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
     return report.equal ? 0 : 1
   } catch (error) {
-    // A bug must not end in 1, which says that there are differences.
+    // A bug must not exit with 1, which means that the clusters differ.
     const message = error instanceof AuditError ? error.message : redactUris(`a bug in verify: ${String(error)}`)
     output.err(`error: ${printable(message)}\n`)
     return 2
@@ -48,7 +48,9 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
   }
 }
 
-/** A line now and then, the first not before the first interval is over: a short run needs none. */
+/**
+ * Prints a line after each interval, the first one at the end of the first interval, because a short run needs none.
+ */
 export function progressPrinter({ err, interactive }: VerifyOutput): (progress: AuditProgress) => void {
   const everyMS = 1_000 * (interactive ? progressEverySeconds.interactive : progressEverySeconds.otherwise)
   let printed = performance.now()

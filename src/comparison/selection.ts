@@ -1,21 +1,24 @@
-/** What of a cluster is compared. */
+/** A database or collection to compare. */
 export interface Namespace {
   database: string
   /** Null: the whole database. */
   collection: string | null
 }
 
-/** The server's own, and tandem's state on the destination. */
+/** The server's own databases, and tandem's metadata on the destination. */
 const neverCompared = new Set(['admin', 'config', 'local', 'tandem_internal'])
 
-/** A database, or a collection or view of it, that is to be compared. Empty `wanted`: all users' ones but `excluded`. */
+/**
+ * True if the database, or its collection or view, is to be compared. Empty `wanted`: all user databases except
+ * `excluded`.
+ */
 export function selects(
   wanted: readonly Namespace[],
   database: string,
   collection?: string,
   excluded: readonly Namespace[] = [],
 ): boolean {
-  // `system.views` is compared as the views it holds; the rest of `system.` is the server's.
+  // `system.views` is compared as the views that it defines; the other `system.` collections belong to the server.
   if (neverCompared.has(database) || collection?.startsWith('system.')) return false
   const isExcluded = (one: Namespace): boolean =>
     one.database === database && (one.collection === null || one.collection === collection)
@@ -28,7 +31,10 @@ export function selects(
   )
 }
 
-/** `db` or `db.collection`, where only a collection's name may hold dots. Null: not one that is ever compared. */
+/**
+ * Parses `db` or `db.collection`; only the collection's name may contain dots. Null if the namespace is never
+ * compared.
+ */
 export function parseNamespace(text: string): Namespace | null {
   const dot = text.indexOf('.')
   const database = dot === -1 ? text : text.slice(0, dot)

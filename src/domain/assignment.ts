@@ -1,12 +1,13 @@
 import type { OwnerToken } from './owner.ts'
 
 /**
- * Who should own each partition, given who owns it now (null: nobody) and who takes work. Pure and the same for everybody
- * who sees the same, so no one needs to be asked; who sees something else meets the compare-and-set of the claim.
+ * The instance that should own each partition. The inputs are the current owners (null: the partition has no owner)
+ * and the instances that accept work. The function is pure, so all instances that read the same inputs compute the
+ * same result without a message. If their inputs differ, the compare-and-set of the claim decides.
  *
- * Shares differ by at most one. Nobody gives away more than is needed: an owner keeps its lowest partitions up to its share,
- * and the larger shares go to those who have the most already. An owner that takes no work (paused, or not yet known to be
- * dead) keeps what it has.
+ * Shares differ by at most one. As few partitions as possible change hands: an owner keeps its lowest partitions up
+ * to its share, and the larger shares go to the members that already own the most. An owner that does not accept work
+ * (it is paused, or its lease has not been seen to expire) keeps what it owns.
  */
 export function wantedOwners(
   owners: readonly (OwnerToken | null)[],

@@ -1,47 +1,49 @@
 import type { RefusalName } from './errors.ts'
 import { teamCommands } from './peer-command.ts'
 
-/** Commands that change what a sync does; each of them is written down with who sent it. */
+/** Commands that change what a sync does. Each of them is recorded with its sender. */
 export const auditedCommands = [
   ...(['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'limit', 'repair'] as const),
   ...teamCommands.map((command) => `all/${command}` as const),
 ]
 export type AuditedCommand = (typeof auditedCommands)[number]
 
-/** The token that a request showed. `none`: none at all, or one that the instance does not know, or no token is asked for. */
+/**
+ * The token that a request sent. `none`: the request sent no token or an unknown one, or the instance requires none.
+ */
 export const tokenUses = ['control', 'read', 'none'] as const
 export type TokenUse = (typeof tokenUses)[number]
 
-/** One command as it came to the API of an instance, before it is carried out. Never what its body said. */
+/** One command as the API of an instance received it, before it runs. The request body is never recorded. */
 export interface ReceivedCommand {
-  /** Of this call alone: the entry of its outcome replaces the one of its receipt. */
+  /** Unique for each call: the entry of the outcome replaces the entry of the receipt. */
   id: string
   /** When it was received, ISO 8601. */
   time: string
   command: AuditedCommand
-  /** The other end of the connection: of a proxy, where there is one. Null when it is not known any more. */
+  /** The other end of the connection, which is the proxy if there is one. Null once it is unknown. */
   remoteAddress: string | null
   token: TokenUse
 }
 
-/** The same with its answer. */
+/** A received command with its answer. */
 export interface CommandCall extends ReceivedCommand {
   outcome: 'accepted' | 'refused'
-  /** Name of the error it was answered with; null when it was accepted. */
+  /** Name of the error in the answer; null if the command was accepted. */
   error: RefusalName | null
 }
 
 export const auditOutcomes = ['received', 'accepted', 'refused'] as const
 
-/** What the trail of a sync shows of a command. */
+/** A command as the audit trail of a sync shows it. */
 export interface AuditEntry extends Omit<CommandCall, 'token' | 'outcome'> {
   /** The instance that received it. */
   mongosyncID: string
-  /** Null in an entry that an earlier release stored. */
+  /** Null in an entry that was stored by an earlier release. */
   token: TokenUse | null
-  /** `received`: no answer yet, or the instance ended before there was one. */
+  /** `received`: the command has no answer yet, or the instance ended before it answered. */
   outcome: (typeof auditOutcomes)[number]
 }
 
-/** As many are kept; the oldest go first. */
+/** The number of entries that are kept. The oldest are removed first. */
 export const auditEntriesMax = 1_000

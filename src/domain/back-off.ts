@@ -1,45 +1,45 @@
-/** What one level does is seen before the next is taken. */
-const soonMS = 3_000
-/** Without a sign of suffering for this long, one step back towards full speed. */
-const calmMS = 10_000
+/** Milliseconds between two steps down, so that the effect of one level is measured before the next is taken. */
+const stepDownMS = 3_000
+/** Milliseconds without overload after which the level goes one step back towards full speed. */
+const stepUpMS = 10_000
 const levelMax = 7
 
 /**
- * How far bulk writes step back from a destination that suffers. Each level halves what is written at a time; where nothing is
- * left to halve, each doubles the rest after a write instead. Levels are taken one by one: down quickly, up slowly, so that the
- * destination is met at what it can bear.
+ * How far bulk writes slow down for an overloaded destination. Each level halves the number of writes at a time. When
+ * one write is left, each further level doubles the pause after a write instead. The level rises quickly and falls
+ * slowly, one step at a time, until it matches what the destination can take.
  */
 export class BackOff {
   readonly #now: () => number
   #level = 0
   #changedAt = Number.NEGATIVE_INFINITY
-  #sufferedAt = Number.NEGATIVE_INFINITY
+  #overloadedAt = Number.NEGATIVE_INFINITY
   #since: number | null = null
   #reason = ''
 
-  /** @param now milliseconds, of the same clock as `since` is to be shown in */
+  /** @param now milliseconds, of the clock in which `since` is shown */
   constructor(now: () => number = Date.now) {
     this.#now = now
   }
 
-  /** Tells how the destination is: why it suffers, or null. */
-  note(suffering: string | null): void {
+  /** Records the state of the destination: the reason for its overload, or null. */
+  note(overload: string | null): void {
     const now = this.#now()
-    if (suffering !== null) {
-      this.#sufferedAt = now
-      this.#reason = suffering
-      if (this.#level === levelMax || now - this.#changedAt < soonMS) return
+    if (overload !== null) {
+      this.#overloadedAt = now
+      this.#reason = overload
+      if (this.#level === levelMax || now - this.#changedAt < stepDownMS) return
       this.#since ??= now
       this.#level += 1
     } else {
-      if (this.#level === 0 || now - this.#sufferedAt < calmMS || now - this.#changedAt < calmMS) return
+      if (this.#level === 0 || now - this.#overloadedAt < stepUpMS || now - this.#changedAt < stepUpMS) return
       this.#level -= 1
       if (this.#level === 0) this.#since = null
     }
     this.#changedAt = now
   }
 
-  /** At full speed again, whatever was. */
+  /** Returns to full speed at once. */
   reset(): void {
     this.#level = 0
     this.#since = null
@@ -51,12 +51,12 @@ export class BackOff {
     return this.#since === null ? null : { reason: this.#reason, since: this.#since }
   }
 
-  /** Of so many writes at a time, how many there may be now. */
+  /** The number of writes allowed at a time, of `writes` at full speed. */
   allowed(writes: number): number {
     return Math.max(1, Math.floor(writes / 2 ** this.#level))
   }
 
-  /** How long to rest after a write, as a multiple of what it took. */
+  /** How long to pause after a write, as a multiple of the write's own duration. */
   rest(writes: number): number {
     const halvings = Math.floor(Math.log2(writes))
     return this.#level > halvings ? 2 ** (this.#level - halvings) - 1 : 0

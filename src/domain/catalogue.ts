@@ -4,39 +4,44 @@ import { namespace } from './namespace.ts'
 import type { ShardKey } from './shard-key.ts'
 
 /**
- * Every collection of the source that tandem knows, keyed by its UUID there: names are re-used, UUIDs never are.
+ * Every collection of the source that tandem knows, keyed by its UUID on the source: names are re-used, UUIDs never
+ * are.
  *
- * copying   segments may still insert; identities applied as absent are recorded as tombstones
- * copied    every document of it reached the destination once; from here on events alone keep it equal
+ * copying   segments may still insert; an identity that event application finds absent is recorded as a tombstone
+ * copied    every document has reached the destination once; from here on only change events change the collection
  *
- * In memory the state is that of the partitions this instance applies; the stored one turns to copied when all have.
+ * The state in memory is that of the partitions that this instance applies. The stored state becomes `copied` when
+ * all partitions have ended.
  */
 export interface CatalogueEntry {
   readonly uuid: string
   readonly database: string
-  /** Name on the destination: what the source called it when it was last reconciled. */
+  /** Name on the destination, which is the source's name at the last reconciliation. */
   name: string
-  /** The destination's UUID for it; null between the intent to create it and the creation. */
+  /** UUID on the destination; null between the intent to create the collection and its creation. */
   destinationUUID: string | null
   state: 'copying' | 'copied'
   wanted: CollectionDefinition
-  /** Names of indexes that the destination has refused so far: they are tried again. */
+  /** Names of indexes that the destination has refused so far. tandem retries them. */
   refusedIndexes: string[]
-  /** How the destination distributes it; null where it is not sharded there. */
+  /** The shard key on the destination; null if the collection is not sharded there. */
   shardKey: ShardKey | null
-  /** Where the source has it now, when a read found it renamed ahead of the event. */
+  /** The current name on the source, if a read of the catalog found a rename before its event arrived. */
   sourceName: string
   estimatedBytes: number
   estimatedDocuments: number
-  /** By this instance. */
+  /** Bytes copied by this instance. */
   copiedBytes: number
-  /** By all instances, once it is copied everywhere; null before. */
+  /** Bytes copied by all instances, once every partition is copied; null before. */
   totalCopied: number | null
-  /** Partitions that have reconciled what they recorded while it was copied: it is copied when all have. */
+  /**
+   * Partitions that have reconciled the tombstones recorded during the copy. The collection is copied when all
+   * partitions are in this set.
+   */
   endedPartitions: Set<number>
-  /** Its segments are cut and stored. */
+  /** The collection is split into segments, and they are stored. */
   planned: boolean
-  /** Identities are recorded for it. */
+  /** Tombstones are recorded for this collection. */
   hasTombstones: boolean
 }
 
@@ -79,7 +84,7 @@ export class Catalogue {
   }
 }
 
-/** A collection as it was found on the source, and nothing else is known of it. */
+/** The entry of a collection that a read of the source has found, before anything else is known. */
 export function newEntry(
   database: string,
   { uuid, name }: { uuid: string; name: string },
@@ -106,37 +111,43 @@ export function newEntry(
   }
 }
 
-/** Order is part of a capped collection's content, so its events wait until its copy has ended. */
+/** True if events must wait until the copy has ended: order is part of a capped collection's content. */
 export function waitsForCopy(entry: CatalogueEntry): boolean {
   return entry.state === 'copying' && isCapped(entry.wanted.options)
 }
 
-/** Collections whose documents must all pass through one lane. */
+/** True if all documents of the collection must pass through one lane. */
 export function needsOneLane(entry: CatalogueEntry): boolean {
   return isCapped(entry.wanted.options) || isCollated(entry.wanted.options)
 }
 
-/** A segment is small enough to be copied anew in a second or two, and large enough that its bookkeeping is nothing. */
+/**
+ * Size of a segment: small enough to be copied again within two seconds, and large enough that its bookkeeping costs
+ * nothing.
+ */
 export const segmentBytes = 32 * 1024 * 1024
 
-/** One contiguous range of a collection's `_id`s: the unit of copying, resumable after its last acknowledged `_id`. */
+/**
+ * One contiguous range of a collection's `_id`s. It is the unit of copying, and the copy resumes after its last
+ * acknowledged `_id`.
+ */
 export interface Segment {
   collection: string
   ordinal: number
-  /** Lower ones are copied first. */
+  /** Priority: segments with a lower value are copied first. */
   rank: number
-  /** Typed values; null is open-ended. `from` inclusive, `to` exclusive. */
+  /** Typed values; null is open-ended. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null
   to: Buffer | null
-  /** Last `_id` whose insert (and that of all before it) was acknowledged. */
+  /** Last `_id` for which this insert and all earlier ones are acknowledged. */
   last: Buffer | null
   done: boolean
   documents: number
   bytes: number
-  /** The instance that copies it now had it last, too. */
+  /** The instance that copies the segment now was also the last one to copy it. */
   wasOwn: boolean
-  /** Of this owner's claims, the one by which it has it. */
+  /** The number of the owner's claim that holds this segment. */
   claim: number
-  /** How many times a cursor was opened for it: 1 unless it was interrupted. */
+  /** How many times a cursor was opened for the segment: 1 unless the copy was interrupted. */
   attempts: number
 }

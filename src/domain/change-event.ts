@@ -3,17 +3,20 @@ import { bsonType, findSpan, skipValue, spans } from './raw-bson.ts'
 import { uuidOfToken } from './resume-token.ts'
 
 /**
- * What tandem takes from a change event: which document or which collection changed, never how. Offsets are into the
- * event's own bytes; nothing is decoded that is not needed.
+ * What tandem reads from a change event: which document or collection changed, never how. Offsets are into the bytes
+ * of the event. Only the fields that are needed are decoded.
  */
 export interface ChangeEvent {
-  /** `silent` changes nothing; `unknown` is of a release that this one does not know, and must not be passed over. */
+  /**
+   * A `silent` event changes nothing. An `unknown` one comes from a release that tandem does not know, and must not
+   * be skipped.
+   */
   kind: 'insert' | 'replace' | 'update' | 'delete' | 'definition' | 'silent' | 'unknown'
   operationType: string
   time: ClusterTime
   database: string
   collection: string
-  /** What a rename makes of it. */
+  /** The new name, for a rename. */
   to: { database: string; collection: string } | null
   /** 16 bytes as latin1 text; empty for views and databases. */
   uuid: string
@@ -34,8 +37,8 @@ const dataKinds = new Map<string, ChangeEvent['kind']>([
 ])
 
 /**
- * Expanded event types of 6.0 (showExpandedEvents) that say a collection's name, options or indexes changed. Which
- * exactly does not matter: the definition is read from the source.
+ * Expanded event types of 6.0 (showExpandedEvents) that report a change of a collection's name, options or indexes.
+ * The exact change does not matter, because tandem reads the definition from the source.
  */
 const definitionKinds = new Set([
   'create',
@@ -46,18 +49,18 @@ const definitionKinds = new Set([
   'dropIndexes',
   'modify',
   'shardCollection',
-  'refineCollectionShardKey', // not told of by 6.0.27 (see ShardingWatch)
+  'refineCollectionShardKey', // 6.0.27 does not emit it (see ShardingWatch)
   'reshardCollection', // also what 8.0 sends for unshardCollection and moveCollection
 ])
 
 /**
- * Kinds that change no document and no definition. Names are those of the server's own list
- * (src/mongo/db/pipeline/document_source_change_stream.h of 6.0 to 8.0): most are sent only where somebody asks for system or
- * migration events, but a router or a later release may send them unasked.
+ * Event types that change no document and no definition. The names are from the server's own list
+ * (src/mongo/db/pipeline/document_source_change_stream.h of 6.0 to 8.0). Most are sent only to streams that request
+ * system or migration events, but a router or a later release may send them unrequested.
  */
 const silentKinds = new Set([
-  'invalidate', // of a stream that watches one collection or database
-  'startIndexBuild', // the index that results is told of by createIndexes
+  'invalidate', // only in a stream that watches one collection or database
+  'startIndexBuild', // createIndexes reports the finished index
   'abortIndexBuild',
   'endOfTransaction',
   'migrateChunkToNewShard',
@@ -67,7 +70,10 @@ const silentKinds = new Set([
   'reshardDoneCatchUp',
 ])
 
-/** Every kind that is not listed here is unknown, and may have changed anything: skipped, the change would be lost silently. */
+/**
+ * Event types that are not listed above are unknown and may have changed anything. If they were skipped, the change
+ * would be lost silently.
+ */
 function kindOf(operationType: string): ChangeEvent['kind'] {
   const data = dataKinds.get(operationType)
   if (data) return data
@@ -90,7 +96,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     idEnd: 0,
     document: null,
   }
-  // By hand rather than by `spans`: this loop runs for every event there is. Names are told apart by their length.
+  // This loop does not use `spans` because it runs for every event. It distinguishes field names by their length.
   const end = bytes.readInt32LE(0) - 1
   let position = 4
   let tokenStart = 0
@@ -127,7 +133,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     }
   }
   event.kind = kindOf(event.operationType)
-  // Only a source older than 6.0 leaves it out.
+  // Only sources older than 6.0 omit the UUID.
   if (event.uuid === '' && event.idElement && tokenStart > 0) event.uuid = uuidInToken(bytes, tokenStart)
   return event
 }

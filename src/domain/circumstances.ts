@@ -1,16 +1,19 @@
-/** What an error was met by. The innermost of each stays, so whoever knows more than the error's own text adds it. */
+/** The context of an error. Several callers may add to it; for each field the innermost value is kept. */
 export interface Circumstances {
-  /** What tandem was doing, as `progress.retrying` would say it. */
+  /** What tandem was doing, in the words of `progress.retrying`. */
   step?: string
   /** cluster0 or cluster1. */
   cluster?: string
-  /** The command that the server, or the way to it, failed. */
+  /** The command that failed on the server or on the way to it. */
   command?: string
-  /** Database, or database and collection, that the command names. */
+  /** The database, or database and collection, that the command names. */
   namespace?: string
 }
 
-/** Beside the errors: their classes and texts stay the driver's, by which they are told apart. */
+/**
+ * Kept beside the errors, because tandem recognises the driver's errors by their classes and texts, which must not
+ * change.
+ */
 const known = new WeakMap<object, Circumstances>()
 
 export function addCircumstances(error: unknown, circumstances: Circumstances): void {

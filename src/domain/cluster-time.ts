@@ -25,15 +25,17 @@ export function earlierOf(one: ClusterTime, other: ClusterTime): ClusterTime {
 }
 
 /**
- * The cluster time a resume token stands for. A token's `_data` is a KeyString in hexadecimal; its first element is
- * the timestamp: type byte 0x82, then seconds and ordinal, big-endian (server source: src/mongo/db/pipeline/resume_token.h).
+ * The cluster time of a resume token. A token's `_data` is a KeyString in hexadecimal. Its first element is the
+ * timestamp: type byte 0x82, then seconds and ordinal, big-endian (server source:
+ * src/mongo/db/pipeline/resume_token.h).
+ * @throws RangeError if the token does not begin with a timestamp
  */
 export function clusterTimeOfToken(data: string): ClusterTime {
   if (!/^82[0-9A-Fa-f]{16}/.test(data)) throw new RangeError('a resume token does not begin with a timestamp')
   return clusterTime(Number.parseInt(data.slice(2, 10), 16), Number.parseInt(data.slice(10, 18), 16))
 }
 
-/** The time of a BSON timestamp value at `offset`: ordinal first, then seconds, little-endian. */
+/** The cluster time of a BSON timestamp at `offset`: ordinal first, then seconds, little-endian. */
 export function clusterTimeAt(bytes: Buffer, offset: number): ClusterTime {
   return bytes.readBigUInt64LE(offset)
 }

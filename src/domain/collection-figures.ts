@@ -1,4 +1,4 @@
-/** How far a sync is with each of its collections, as `GET /api/v1/collections` shows it. */
+/** The progress of a sync for each of its collections, as `GET /api/v1/collections` shows it. */
 
 export interface CollectionRow {
   namespace: string
@@ -10,37 +10,40 @@ export interface CollectionRow {
     copiedDocumentCount: number
   }
   indexes: IndexCounts
-  /** Null where verification is switched off. */
+  /** Null if verification is disabled. */
   verification: {
     phase: 'not started' | 'initial hashing' | 'stream hashing'
     hashedDocumentCount: number
-    /** Ranges of `_id`, as the copy cut them. */
+    /** Ranges of `_id`. The copy and the verifier use the same split. */
     hashedRanges: number
     totalRanges: number
   } | null
-  /** Differences that the last verdict lists. */
+  /** Number of differences that the last verdict lists. */
   mismatches: number
 }
 
 export interface CollectionsReport {
   collections: CollectionRow[]
-  /** All collections of the sync, shown or not. */
+  /** Number of all collections of the sync, including those that are not shown. */
   total: number
 }
 
-/** Which rows are asked for. */
+/** The requested rows. */
 export interface CollectionsPage {
   limit: number
-  /** How many rows to leave out before them. */
+  /** Number of rows to skip. */
   after: number
 }
 
 export interface IndexCounts {
-  /** What the source has, the `_id` index left out. */
+  /** Number of indexes on the source, without the `_id` index. */
   total: number
   built: number
-  /** Waiting for the commit: their `unique`, TTL or `hidden`, or (of two that differ in nothing else) the index itself. */
+  /**
+   * Deferred until the commit: their `unique`, TTL or `hidden` option, or the index itself if another index differs
+   * only in these options.
+   */
   heldBack: number
-  /** Refused by the destination so far. */
+  /** Number of indexes that the destination has refused so far. */
   missing: number
 }

@@ -1,39 +1,39 @@
 import type { CommitEstimate, CommitWait } from './commit-request.ts'
 
-/** What an estimate of a commit goes by. Each figure is of what is still to be done. */
+/** The input of an estimate. Each figure counts the work that is still to be done. */
 export interface CommitFigures {
-  /** Seconds by which the application of changes is behind; null once everything is applied. */
+  /** Lag of change event application in seconds; null once every event is applied. */
   lagSeconds: number | null
-  /** Seconds of the source's time that are applied in a second, measured lately; null before it is known. */
+  /** Seconds of the source's time applied per second, measured recently; null before it is known. */
   appliedPerSecond: number | null
-  /** Documents whose comparison is outstanding, and how many are compared in a second. */
+  /** Documents that are still to be compared, and how many are compared per second. */
   verification: { open: number; perSecond: number } | null
-  /** Collections and views whose definitions are compared once more. */
+  /** Collections and views whose definitions the commit compares once more. */
   collections: number
-  /** Unique indexes that begin to refuse duplicates. */
+  /** Unique indexes that the commit converts, so that they begin to reject duplicates. */
   uniqueIndexes: number
-  /** Documents of capped collections, whose order is compared. */
+  /** Documents of capped collections, whose order the commit compares. */
   cappedDocuments: number
-  /** Milliseconds of a round trip: to the source and to the destination, the slower counts. */
+  /** Milliseconds of a round trip to the source or to the destination; the slower of the two. */
   roundTripMS: number
 }
 
-/** What every commit takes beside what it waits for: a dozen stored steps, on an idle machine. */
+/** Seconds that every commit takes in addition to its waits: about twelve stored steps, on an idle machine. */
 const fixedSeconds = 0.6
-/** Round trips that a commit takes one after another: measured at 50 ms. */
+/** Number of sequential round trips in a commit, measured with round trips of 50 ms. */
 const roundTrips = 50
-/** Measured on two cores with both servers; a wider machine is faster. */
+/** Measured on two cores that also ran both servers; a larger machine is faster. */
 const collectionsPerSecond = 4_000
 const uniqueIndexesPerSecond = 150
 const cappedDocumentsPerSecond = 60_000
-/** A lag of a second is that of whole seconds, and of no-op writes on the source. */
+/** A lag of one second is normal when idle: lag has whole seconds, and it follows the no-op writes on the source. */
 const idleLagSeconds = 1
-/** Before a rate is known: as fast as a slow machine catches up. */
+/** The assumed rate before one is measured: that of a slow machine that catches up. */
 const assumedAppliedPerSecond = 1
-/** What takes less is not worth naming. */
+/** Waits shorter than this (in seconds) are not listed. */
 const namedSeconds = 0.1
 
-/** Seconds from `commit` (or from now, while it is under way) to `canWrite`, and what makes them. */
+/** Seconds from `commit` (or from now, if a commit is in progress) to `canWrite`, and what they are spent on. */
 export function estimateCommit(figures: CommitFigures): CommitEstimate {
   const { lagSeconds, appliedPerSecond, verification, roundTripMS } = figures
   const waits: [what: string, seconds: number][] = [

@@ -1,45 +1,54 @@
-/** What `POST /api/v1/commit` asks for. All instances of a sync take part in the same commit, so they must be asked for the same. */
+/**
+ * The request of `POST /api/v1/commit`. All instances of a sync take part in the same commit, so all must receive the
+ * same request.
+ */
 export interface CommitRequest {
-  /** A rehearsal: everything up to the verdict, then RUNNING again. The destination is never unblocked. */
+  /**
+   * A rehearsal: it runs all steps up to the verdict and returns to RUNNING. It never enables writes on the
+   * destination.
+   */
   dryRun: boolean
-  /** The commit is aborted when `canWrite` is not reached within this many seconds; null for no limit. */
+  /** Aborts the commit if `canWrite` is not reached within this many seconds; null for no limit. */
   maxSeconds: number | null
 }
 
-/** A commit is refused, and `canCommit` is false, while the application of changes is further behind, as in mongosync since 1.21. */
+/** Above this lag a commit is refused and `canCommit` is false, as in mongosync since 1.21. */
 export const commitLagMaxSeconds = 30
 
 export const plainCommit: CommitRequest = { dryRun: false, maxSeconds: null }
 
-/** What a rehearsal of the cutover came to: `progress.lastRehearsal`. */
+/** The result of a cutover rehearsal: `progress.lastRehearsal`. */
 export interface Rehearsal {
-  /** When it ended, ISO 8601. */
+  /** End of the rehearsal, ISO 8601. */
   at: string
-  /** The steps in their order, with the seconds that each took. */
+  /** The steps in order, with the seconds that each took. */
   steps: { step: string; seconds: number }[]
-  /** Seconds for which writes would have stood still: from blocking the source to the end of the last check. */
+  /** Seconds during which applications could not write: from blocking the source to the end of the last check. */
   outageSeconds: number
-  /** `equal`, `not verified` (verification is switched off), or the name of the failure that a real commit would have met. */
+  /**
+   * `equal`, `not verified` (verification is disabled), or the name of the failure that would have ended a real
+   * commit.
+   */
   verdict: string
 }
 
-/** What a commit waits for, and for how long about: an entry of `progress.commit`. */
+/** One wait of a commit and its estimated duration: an entry of `progress.commit`. */
 export interface CommitWait {
   what: string
   estimatedSeconds: number
 }
 
-/** `progress.commit`: how long a commit would take from now, or how long the present one will still take, to `canWrite`. */
+/** `progress.commit`: the estimated time to `canWrite`, of a commit that starts now or of the one in progress. */
 export interface CommitEstimate {
   estimatedSeconds: number
   waitingFor: CommitWait[]
 }
 
-/** Source writes that were found after the destination was unblocked: they are not on the destination. */
+/** Source writes that were found after writes were enabled on the destination. They are missing on the destination. */
 export interface LateWrites {
   total: number
-  /** The first of them: operation, namespace and `_id`. */
+  /** The first of these writes: operation, namespace and `_id`. */
   first: string[]
-  /** The name of the failure that kept the source from being checked. */
+  /** The name of the failure that prevented the check of the source. */
   unchecked?: string
 }

@@ -1,34 +1,34 @@
 import type { IndexCounts } from './collection-figures.ts'
 import { type IndexSpecification, indexName, sameButForName, traitsOf } from './definition.ts'
 
-/** How many of a collection's indexes stand on the destination, and how many wait for the commit. */
+/** Counts how many indexes of a collection exist on the destination and how many are deferred until the commit. */
 
-export interface IndexStand {
-  /** The collection is on the destination, and its indexes are to be. */
+export interface BuildState {
+  /** The collection exists on the destination, and tandem builds its indexes. */
   built: boolean
-  /** Names that the destination has refused. */
+  /** Names of the indexes that the destination has refused. */
   refused: readonly string[]
-  /** The commit has put back what was held back. */
+  /** The commit has applied the deferred options. */
   restored: boolean
 }
 
-export function countIndexes(wanted: readonly IndexSpecification[], stand: IndexStand): IndexCounts {
-  const { built, refused, restored } = stand
+export function countIndexes(wanted: readonly IndexSpecification[], state: BuildState): IndexCounts {
+  const { built, refused, restored } = state
   const counts: IndexCounts = { total: wanted.length, built: 0, heldBack: 0, missing: 0 }
   if (!built) return counts
   for (const [at, one] of wanted.entries()) {
     if (refused.includes(indexName(one))) counts.missing += 1
-    // While traits are held back, one index stands for two that differ in nothing else.
+    // While options are deferred, two indexes that differ only in them share one index on the destination.
     else if (!restored && wanted.slice(0, at).some((other) => sameButForName(other, one))) counts.heldBack += 1
     else {
       counts.built += 1
-      if (!restored && isHeldBack(one)) counts.heldBack += 1
+      if (!restored && hasDeferredOptions(one)) counts.heldBack += 1
     }
   }
   return counts
 }
 
-function isHeldBack(one: IndexSpecification): boolean {
+function hasDeferredOptions(one: IndexSpecification): boolean {
   const { unique, prepareUnique, hidden, expireAfterSeconds } = traitsOf(one)
   return unique || prepareUnique || hidden || expireAfterSeconds !== undefined
 }

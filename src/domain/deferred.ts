@@ -1,10 +1,10 @@
-/** A promise that somebody else resolves. */
+/** A promise that other code resolves. */
 export interface Deferred<T> {
   promise: Promise<T>
   resolve: (value: T) => void
 }
 
-/** `Promise.withResolvers` without a way to reject; Node 20 does not have it. */
+/** `Promise.withResolvers` without `reject`. Node 20 does not have `Promise.withResolvers`. */
 export function deferred<T>(): Deferred<T> {
   let resolve: (value: T) => void = () => {}
   const promise = new Promise<T>((resolved) => {

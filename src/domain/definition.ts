@@ -14,34 +14,35 @@ import {
 } from './raw-bson.ts'
 
 /**
- * What a collection looks like on the source (`wanted`) and what of it stands on the destination until commit
- * (`held back`). Unique indexes are built non-unique, TTL indexes expire nothing, hidden indexes are visible, capped
- * collections are widened: applying documents in any order must not meet a constraint that the source enforces on an
- * order of its own. Everything is raw: option values and index keys keep their bytes.
+ * The definition of a collection on the source (`wanted`). Until the commit, the destination has a less strict
+ * version of it, because some options are deferred: unique indexes are built non-unique, TTL indexes expire nothing,
+ * hidden indexes are visible, and capped collections have no practical limit. tandem applies documents in an order of
+ * its own, and a constraint that holds in the source's order could reject them. Everything is raw: option values and
+ * index keys keep their bytes.
  */
 export interface CollectionDefinition {
   options: RawFields
-  /** Index specifications as listIndexes gives them, `_id` index and clustered index left out. */
+  /** Index specifications as listIndexes returns them, without the `_id` index and the clustered index. */
   indexes: IndexSpecification[]
 }
 
 export type IndexSpecification = RawFields
 
-/** The largest expireAfterSeconds the server takes: nothing expires for 68 years. */
+/** The largest expireAfterSeconds that the server accepts: nothing expires for 68 years. */
 export const neverExpires = 2_147_483_647
-/** 1 PB, the largest size the server takes for a capped collection. */
+/** 1 PB, the largest size that the server accepts for a capped collection. */
 export const widestCappedBytes = 1_125_899_906_842_624n
 
-/** Index traits that `collMod` can set later, so they are held back until commit. */
+/** Index options that `collMod` can set later, so tandem defers them until the commit. */
 const indexTraits = new Set(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds'])
-/** Fields of a specification that say nothing: the server ignores or derives them. */
+/** Fields of a specification without meaning: the server ignores or derives them. */
 const meaningless = new Set(['ns', 'background'])
 
 export function indexName(specification: IndexSpecification): string {
   return stringOf(fieldNamed(specification, 'name')) ?? ''
 }
 
-/** Of all indexes of a collection those that are copied: every collection has an `_id` index, or is clustered, of its own. */
+/** The indexes that tandem copies. It skips the `_id` index and the clustered index, which every new collection has. */
 export function secondaryIndexes(all: IndexSpecification[]): IndexSpecification[] {
   return all.filter((one) => !isTruthy(fieldNamed(one, 'clustered')) && indexName(one) !== '_id_')
 }
@@ -50,7 +51,10 @@ export function isCapped(options: RawFields): boolean {
   return isTruthy(fieldNamed(options, 'capped'))
 }
 
-/** A capped collection without a maximum of documents leaves it out, or has 0 or less or, by `collMod cappedMax`, the largest there is. */
+/**
+ * True if a capped collection limits its number of documents. Without a limit, `max` is missing, 0 or negative, or
+ * (after `collMod cappedMax`) the largest possible value.
+ */
 export function hasMaximum(max: TypedValue | undefined): boolean {
   const number = numberOf(max)
   return number !== undefined && number > 0 && number < largestMaximum
@@ -58,63 +62,65 @@ export function hasMaximum(max: TypedValue | undefined): boolean {
 
 const largestMaximum = 2 ** 31 - 1
 
-/** True when the collection's `_id` index compares by a collation other than simple. */
+/** True if the collection's `_id` index uses a collation other than simple. */
 export function isCollated(options: RawFields): boolean {
   const collation = fieldNamed(options, 'collation')
   return collation !== undefined && stringOf(fieldNamed(readFields(embedded(collation)), 'locale')) !== 'simple'
 }
 
-/** The `create` command's fields for a collection on the destination. */
+/** The fields of the `create` command for a collection on the destination before the commit. */
 export function heldBackOptions(options: RawFields): RawFields {
-  const held: RawFields = []
+  const relaxed: RawFields = []
   for (const { name, value } of options) {
     if (name === 'uuid' || name === 'temp' || name === 'autoIndexId') continue
     if (name === 'max' && isCapped(options)) continue
     if (name === 'expireAfterSeconds') continue
-    held.push({ name, value: name === 'size' && isCapped(options) ? typedInt64(widestCappedBytes) : value })
+    relaxed.push({ name, value: name === 'size' && isCapped(options) ? typedInt64(widestCappedBytes) : value })
   }
-  return held
+  return relaxed
 }
 
 /**
- * The index specification to build on the destination before commit. In a collated collection an index without collation
- * would inherit the collection's: listIndexes leaves the simple one out.
+ * The index specification to build on the destination before the commit. In a collection with a collation, an index
+ * without one would inherit the collection's, and listIndexes omits the simple collation, so tandem names it.
  */
 export function heldBackIndex(specification: IndexSpecification, collection: RawFields): IndexSpecification {
-  const held: IndexSpecification = []
+  const relaxed: IndexSpecification = []
   if (isCollated(collection) && !fieldNamed(specification, 'collation')) {
-    held.push({ name: 'collation', value: simpleCollation })
+    relaxed.push({ name: 'collation', value: simpleCollation })
   }
   for (const { name, value } of specification) {
     if (meaningless.has(name) || name === 'unique' || name === 'prepareUnique' || name === 'hidden') continue
-    held.push({ name, value: name === 'expireAfterSeconds' ? typedInt32(neverExpires) : value })
+    relaxed.push({ name, value: name === 'expireAfterSeconds' ? typedInt32(neverExpires) : value })
   }
-  return held
+  return relaxed
 }
 
 const simpleCollation: TypedValue = typedDocument(buildDocument([{ name: 'locale', value: typedString('simple') }]))
 
-/** True when one index can become the other by `collMod` alone, that is at commit. */
+/** True if `collMod` alone can turn one index into the other, as the commit does. */
 export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecification): boolean {
   return Buffer.compare(immutablePart(one), immutablePart(other)) === 0
 }
 
-/** True when the index that stands can become the wanted one: `collMod` gives an index an expiry, but takes none away. */
-export function canBecome(standing: IndexSpecification, wanted: IndexSpecification): boolean {
-  if (traitsOf(standing).expireAfterSeconds && !traitsOf(wanted).expireAfterSeconds) return false
-  return differOnlyInTraits(standing, wanted)
+/**
+ * True if the existing index can become the wanted one: `collMod` can add an expiry to an index but cannot remove it.
+ */
+export function canBecome(existing: IndexSpecification, wanted: IndexSpecification): boolean {
+  if (traitsOf(existing).expireAfterSeconds && !traitsOf(wanted).expireAfterSeconds) return false
+  return differOnlyInTraits(existing, wanted)
 }
 
 /**
- * True when the existing index has no expiry and the wanted one has: `collMod` gives a plain index an expiry (5.1 and later,
- * https://www.mongodb.com/docs/manual/reference/command/collMod/#convert-a-non-ttl-index-to-a-ttl-index), and until the commit
- * that is the one by which nothing expires.
+ * True if the existing index has no expiry and the wanted one has. `collMod` can add an expiry to a plain index (5.1
+ * and later, https://www.mongodb.com/docs/manual/reference/command/collMod/#convert-a-non-ttl-index-to-a-ttl-index).
+ * Until the commit the plain index is right, because nothing may expire.
  */
 export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecification): boolean {
   return traitsOf(wanted).expireAfterSeconds !== undefined && traitsOf(existing).expireAfterSeconds === undefined
 }
 
-/** True for indexes that, with their traits held back, are one and the same to the server. */
+/** True for indexes that are the same to the server while their deferred options are left out. */
 export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
   const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')
   return differOnlyInTraits(nameless(one), nameless(other))
@@ -145,13 +151,16 @@ export function traitsOf(specification: IndexSpecification): IndexTraits {
   }
 }
 
-/** Equal as numbers, whatever their BSON type: the server may widen what it is given. */
+/** Compares as numbers and ignores the BSON type, because the server may widen a number. */
 export function sameNumber(one: TypedValue | undefined, other: TypedValue | undefined): boolean {
   return numberOf(one) === numberOf(other)
 }
 
-/** Options that a `collMod` on the destination can follow at once; capped sizes wait for commit. */
-const followed: Record<string, TypedValue> = {
+/**
+ * Options that tandem changes on the destination at once by `collMod`, with their defaults. Capped sizes wait for the
+ * commit.
+ */
+const changeableOptions: Record<string, TypedValue> = {
   validator: typedDocument(buildDocument([])),
   validationLevel: typedString('strict'),
   validationAction: typedString('error'),
@@ -160,10 +169,12 @@ const followed: Record<string, TypedValue> = {
   ),
 }
 
-/** The `collMod` fields that turn options `from` into options `to`; empty when nothing that collMod can follow differs. */
+/**
+ * The `collMod` fields that turn options `from` into options `to`; empty if nothing differs that collMod can change.
+ */
 export function collModOptions(from: RawFields, to: RawFields): RawFields {
   const changes: RawFields = []
-  for (const [name, unset] of Object.entries(followed)) {
+  for (const [name, unset] of Object.entries(changeableOptions)) {
     const before = fieldNamed(from, name) ?? unset
     const after = fieldNamed(to, name) ?? unset
     if (Buffer.compare(before, after) !== 0) changes.push({ name, value: after })
@@ -171,9 +182,12 @@ export function collModOptions(from: RawFields, to: RawFields): RawFields {
   return changes
 }
 
-/** True when an option says the same on both; what `collMod` makes explicit equals what is left out. */
+/**
+ * True if an option has the same meaning on both sides: a default that `collMod` made explicit equals a missing
+ * option.
+ */
 export function sameOption(name: string, one: TypedValue | undefined, other: TypedValue | undefined): boolean {
-  const unset = followed[name] ?? nothing
+  const unset = changeableOptions[name] ?? nothing
   return Buffer.compare(one ?? unset, other ?? unset) === 0
 }
 

@@ -1,8 +1,9 @@
 import { deferred } from './deferred.ts'
 
 /**
- * Runs `step` again and again, as many at a time as `width` says now, until one has found nothing more to do (false) or has
- * failed; those under way are awaited. `subscribe` is told whom to call when `width` may have risen, and returns how to unsubscribe.
+ * Runs `step` repeatedly, with as many runs at a time as `width` returns at that moment, until one run returns false
+ * (nothing is left to do) or fails. It waits for the runs in progress and then throws the first failure. `subscribe`
+ * receives a function to call when `width` may have risen, and returns a function that unsubscribes.
  */
 export async function elastically(
   width: () => number,
@@ -12,7 +13,7 @@ export async function elastically(
   let running = 0
   let over = false
   let failed: { error: unknown } | null = null
-  // A new one for each look: what is waited for long must not be waited for often, as every wait would stay with it.
+  // Each round creates a new promise, because every wait for a promise stays attached to it until it is resolved.
   let turn = deferred<void>()
   const unsubscribe = subscribe(() => turn.resolve())
   const run = async (): Promise<void> => {

@@ -1,14 +1,17 @@
 import { circumstancesOf } from './circumstances.ts'
 
 /**
- * What is shown of an error that is not tandem's own: the command, the cluster and namespace, the server's code and its text without
- * the values of documents that servers quote.
+ * The text of an error that is not tandem's own: the command, the cluster and namespace, the server's code, and the
+ * server's text without the document values that it quotes.
  */
 
-/** Their errors may quote a value of a document without any mark around it, after what went wrong in general. */
+/** Errors of these commands may quote a document value without delimiters, after a general description. */
 const commandsWithDocuments = new Set(['insert', 'update', 'findAndModify', 'createIndexes'])
 
-/** `collMod on cluster1, app.things: FailedToParse (9): <text>`; for an error of no server its name and text. */
+/**
+ * `collMod on cluster1, app.things: FailedToParse (9): <text>`; its name and text if the error does not come from a
+ * server.
+ */
 export function errorText(error: unknown): string {
   const { cluster, command, namespace } = circumstancesOf(error)
   const place = [cluster, namespace].filter((part) => part !== undefined).join(', ')
@@ -16,13 +19,13 @@ export function errorText(error: unknown): string {
   return `${where}${reasonOf(error)}`
 }
 
-/** Which cluster does not answer, and the driver's last error. */
+/** The cluster that does not answer, and the driver's last error. */
 export function unreachableText(error: unknown): string {
   const { cluster } = circumstancesOf(error)
   return `${cluster ?? 'a cluster'} does not answer (${reasonOf(error)})`
 }
 
-/** Where the error, and each error that caused it, came from. Undefined where none of them says. */
+/** The stacks of the error and of the errors that caused it; undefined if there are none. */
 export function errorStack(error: unknown): string | undefined {
   const stacks: string[] = []
   for (let one = error; one instanceof Error && stacks.length < causesMax; one = one.cause) {
@@ -36,7 +39,7 @@ const causesMax = 5
 const namesThatSayNothing = new Set(['Error', 'TransientReplyError', 'MongoServerSelectionError'])
 
 function reasonOf(error: unknown): string {
-  // A deadline of tandem's own, as the driver passes it on.
+  // tandem's own deadline, as the driver passes it on.
   if (error instanceof DOMException && error.name === 'TimeoutError') return 'no answer in time'
   const { code, codeName } = (error ?? {}) as { code?: unknown; codeName?: unknown }
   if (typeof code === 'number') {
@@ -57,7 +60,7 @@ function messageOf(error: unknown): string {
   return withoutValues(error.message)
 }
 
-/** The text without what stands in braces or in double quotes: that is how servers quote documents, keys and values. */
+/** The text without the content of braces and double quotes, in which servers quote documents, keys and values. */
 export function withoutValues(text: string): string {
   let shown = ''
   let depth = 0

@@ -2,11 +2,12 @@ import { circumstancesOf } from './circumstances.ts'
 import { errorText } from './error-text.ts'
 
 /**
- * Errors by the reaction they call for. Every error an operator can meet has a stable name (the `error` field of the
- * HTTP API and of `progress.failure`) and a description that names the field or object and the remedy.
+ * Errors, grouped by the reaction that they need. Every error that an operator can meet has a stable name (the
+ * `error` field of the HTTP API and of `progress.failure`) and a description that names the field or object and the
+ * remedy.
  */
 
-/** Names of the refusals that a command may be answered with, and the HTTP status of each. */
+/** Names of the refusals, each with its HTTP status. */
 export const refusalStatus = {
   InvalidRequest: 400,
   Unauthorized: 401,
@@ -42,7 +43,7 @@ export type RefusalName = keyof typeof refusalStatus
 
 export const refusalNames = Object.keys(refusalStatus) as RefusalName[]
 
-/** A command that is refused. Nothing was changed; the same command may be sent again once the cause is mended. */
+/** A command is refused. Nothing was changed. The same command can be sent again after the cause is fixed. */
 export class RefusedError extends Error {
   readonly refusal: RefusalName
   constructor(refusal: RefusalName, description: string, options?: ErrorOptions) {
@@ -55,7 +56,7 @@ export class RefusedError extends Error {
   }
 }
 
-/** Names of the faults that end in state FAILED. Metadata is kept; after the cause is mended `resume` goes on. */
+/** Names of the errors that end in state FAILED. Metadata is kept, and `resume` continues after the cause is fixed. */
 export const failureNames = [
   'OplogWindowLost',
   'UnsupportedCollection',
@@ -83,12 +84,14 @@ export const failureNames = [
 
 export type FailureName = (typeof failureNames)[number]
 
-/** A command is refused with the name of a fault where that says more than the state it leaves the instance in. */
+/**
+ * True if a command can be refused with this name. A failure's name says more than the state that the instance is in.
+ */
 export function isRefusalName(name: string): name is RefusalName {
   return Object.hasOwn(refusalStatus, name)
 }
 
-/** The operator must act: the instance goes to FAILED and says why. */
+/** The operator must act: the instance enters FAILED and reports this error. */
 export class FatalError extends Error {
   readonly failure: FailureName
   constructor(failure: FailureName, description: string, options?: ErrorOptions) {
@@ -98,7 +101,7 @@ export class FatalError extends Error {
   }
 }
 
-/** Work was told to stop; not a fault. */
+/** Work was stopped on request; this is not an error. */
 export class StoppedError extends Error {
   constructor(reason = 'stopped') {
     super(reason)
@@ -106,7 +109,7 @@ export class StoppedError extends Error {
   }
 }
 
-/** Our own bug: an invariant does not hold. */
+/** A bug in tandem: an invariant does not hold. */
 export class AssertionError extends Error {
   constructor(message: string) {
     super(message)
@@ -120,12 +123,12 @@ export function assert(condition: unknown, message: string): asserts condition {
 
 export type Failure = { error: FailureName; errorDescription: string }
 
-/** What each failure was made of, for the log: its stack is for nobody else. */
+/** The original error of each failure. Its stack is only for the log. */
 const causes = new WeakMap<Failure, unknown>()
 
 /**
- * What `progress.failure` shows for an error that ended the sync.
- * @param step what was under way, where the error itself does not know better
+ * Converts an error that ended the sync into `progress.failure`.
+ * @param step what was in progress, if the error itself does not know it better
  */
 export function toFailure(error: unknown, step?: string): Failure {
   const failure = describeFailure(error, step)
@@ -133,7 +136,7 @@ export function toFailure(error: unknown, step?: string): Failure {
   return failure
 }
 
-/** The error that `toFailure` described; undefined for a failure that was stored, or that no error led to. */
+/** The error that `toFailure` converted; undefined for a failure that was read from storage or had no error. */
 export function causeOfFailure(failure: Failure): unknown {
   return causes.get(failure)
 }

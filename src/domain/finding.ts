@@ -1,6 +1,6 @@
 import type { RefusalName } from './errors.ts'
 
-/** Names of what refuses nothing. */
+/** Names of findings that do not refuse a start. */
 export const adviceNames = [
   'DefinitionsFrozen',
   'KnownServerFault',
@@ -14,12 +14,12 @@ export const adviceNames = [
   'UnverifiedConnection',
 ] as const
 
-/** What a check before a start found: an error refuses the start, a warning or an info does not. */
+/** The result of a check before a start. An error refuses the start; a warning or an info does not. */
 export interface Finding {
   severity: 'error' | 'warning' | 'info'
-  /** Of an error: the name that start is refused with. */
+  /** For an error: the name with which start is refused. */
   name: RefusalName | (typeof adviceNames)[number]
-  /** database.collection, where it is about one. */
+  /** database.collection, if the finding is about one. */
   namespace?: string
   message: string
   remedy: string

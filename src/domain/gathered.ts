@@ -1,7 +1,8 @@
 /**
- * Makes one call of many: what is asked for at the same moment, or while a call is under way, goes into the next one together.
- * @param max questions in one call
- * @param answer one answer for each question, in their order; when it rejects, so do all who asked in that call
+ * Combines many calls into one: questions that arrive at the same moment, or during a call, go into the next call
+ * together.
+ * @param max maximum number of questions in one call
+ * @param answer returns one answer for each question, in order; if it rejects, every question of that call rejects
  */
 export function gathered<Question, Answer>(
   max: number,
@@ -11,7 +12,7 @@ export function gathered<Question, Answer>(
   let running = false
 
   async function run(): Promise<void> {
-    await null // whoever asks in the same breath is to come along
+    await null // includes the questions of the same microtask
     while (waiting.length > 0) {
       const asked = waiting.splice(0, max)
       try {

@@ -1,6 +1,6 @@
 import { findSpan, type TypedValue } from './raw-bson.ts'
 
-/** `_id` as a typed value, for commands that take it under another name. */
+/** `_id` as a typed value, for commands that use it under another name. */
 export function idOf(idElement: Buffer): TypedValue {
   const typed = Buffer.allocUnsafe(idElement.length - 4)
   typed[0] = idElement[0] as number

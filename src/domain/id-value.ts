@@ -1,8 +1,8 @@
 import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
- * A text that is equal for two `_id`s exactly when the server (under simple collation) holds them to be equal: numbers
- * by value whatever their type, at any depth; everything else by type and bytes.
+ * A text that is equal for two `_id`s exactly if the server (with simple collation) treats them as equal: numbers by
+ * value in any type and at any depth, everything else by type and bytes.
  */
 export function idValueKey(bytes: Buffer, type: number, start: number, end: number): string {
   switch (type) {
@@ -22,7 +22,7 @@ export function idValueKey(bytes: Buffer, type: number, start: number, end: numb
     case bsonType.array: {
       let key = `${type}{`
       for (const span of spans(bytes, start)) {
-        // The server does not look at the names in an array.
+        // The server ignores the field names of an array.
         const name = type === bsonType.array ? '' : bytes.latin1Slice(span.nameStart, span.nameEnd)
         const value = idValueKey(bytes, span.type, span.valueStart, span.valueEnd)
         key += `${name.length}:${name}=${value.length}:${value},`
@@ -34,7 +34,7 @@ export function idValueKey(bytes: Buffer, type: number, start: number, end: numb
   }
 }
 
-/** Types under which two different spellings can be one value. */
+/** Types in which two different encodings can be the same value. */
 export function hasSpellings(type: number): boolean {
   return (
     type === bsonType.int32 ||
@@ -70,7 +70,7 @@ function exactDecimal(bytes: Buffer, start: number): string {
   return scientific(negative ? -coefficient : coefficient, exponent)
 }
 
-/** coefficient × 10^exponent in one spelling: an integer plain, a fraction as coefficient and exponent. */
+/** coefficient × 10^exponent in one normal form: integers in full, fractions as coefficient and exponent. */
 function scientific(coefficient: bigint, exponent: number): string {
   if (coefficient === 0n) return '0'
   let digits = coefficient

@@ -1,4 +1,7 @@
-/** Runs all items, `width` at a time. After a failure no further item is begun; those under way are awaited. */
+/**
+ * Runs all items, `width` at a time. After a failure it starts no further item, waits for the items in progress and
+ * throws.
+ */
 export async function inParallel<T>(width: number, items: T[], run: (item: T) => Promise<void>): Promise<void> {
   const queue = [...items]
   const worker = async (): Promise<void> => {

@@ -10,39 +10,41 @@ import type { Progress } from './progress.ts'
 import type { StartConfiguration } from './start-request.ts'
 
 /**
- * What the API knows of a sync instance. Commands resolve once they are accepted and durable, and reject with
- * RefusedError (nothing changed). `progress` never touches the network.
+ * The interface between the API and a sync instance. Commands resolve once they are accepted and durable. They reject
+ * with RefusedError if nothing was changed. `progress` never uses the network.
  */
 export interface Instance {
   progress(): Progress
-  /** All instances of the sync, this one among them, as far as this one knows. */
+  /** All instances of the sync that this instance knows, including itself. */
   instances(): Promise<InstancesReport>
-  /** The collections of the sync, those with the most left to do first, whichever instance does it. */
+  /** The collections of the sync, copied by any instance. Those with the most work left come first. */
   collections(page: CollectionsPage): Promise<CollectionsReport>
-  /** What holds back bulk work now. */
+  /** The limits on bulk work that apply now. */
   limits(): LimitsReport
-  /** Changes some of it, in any state, and keeps it over restarts. Resolves with what is in force then. */
+  /** Changes some limits, in any state. They survive restarts. Resolves with the limits in force. */
   limit(limits: Partial<Limits>): Promise<LimitsReport>
   start(configuration: StartConfiguration): Promise<void>
-  /** Everything that would refuse that start, and what else there is to know before it. */
+  /** Everything that would refuse this start, and further findings about it. */
   check(configuration: StartConfiguration): Promise<Finding[]>
   pause(): Promise<void>
   resume(): Promise<void>
-  /** Refused unless `canCommit`, and with a reason that names what is missing. */
+  /** Refused unless `canCommit`. The refusal names what is missing. */
   commit(request: CommitRequest): Promise<void>
-  /** Gives up a commit that is under way, on all instances. Refused once it is decided. */
+  /** Aborts a commit in progress, on all instances. Refused once the commit is decided. */
   abort(): Promise<void>
   reverse(): Promise<void>
-  /** Passes the command on to every living instance; resolves with what each answered, this one among them. */
+  /** Sends the command to every live instance; resolves with the answer of each, including this one. */
   sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers>
-  /** Who sent which command, the newest first. */
+  /** The audit trail of commands, newest first. */
   audit(): Promise<AuditEntry[]>
-  /** Writes down a command that is about to be carried out. Resolves when it is stored, within about a second at most; never rejects. */
+  /** Records a command before it runs. Resolves when the record is stored, after one second at most; never rejects. */
   commandReceived(call: ReceivedCommand): Promise<void>
-  /** Writes down its outcome. `admitted`: it was not kept out by the API's guards. Never throws. */
+  /** Records the outcome of a command. `admitted`: the API's guards let it pass. Never throws. */
   commandAnswered(call: CommandCall, admitted: boolean): void
-  /** What the last verdict found different, the first thousand of `total`. */
+  /** The differences of the last verdict: the first thousand of `total`. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
-  /** Makes what it named equal again from the source; resolves with the number of documents looked at. */
+  /**
+   * Copies the documents that the verdict names from the source again; resolves with the number of documents checked.
+   */
   repair(): Promise<number>
 }

@@ -1,13 +1,13 @@
 import type { Progress } from './progress.ts'
 
-/** What is known of all instances of one sync together: the answer of `GET /api/v1/instances`. */
+/** All instances of one sync together: the answer of `GET /api/v1/instances`. */
 
-/** One of the instances, as it was when it was last heard of. */
+/** One instance, as it last reported. */
 export interface InstanceRow {
   mongosyncID: string
-  /** It leads the sync, as it believes itself. */
+  /** True if the instance considers itself the coordinator. */
   coordinator: boolean
-  /** Lost: not heard of for longer than its lease; others have taken its work over or are about to. */
+  /** Lost: no heartbeat for longer than its lease. Other instances take its work over. */
   status: 'alive' | 'lost'
   lastSeenSeconds: number
   /** The parts of the change stream that it applies. */
@@ -31,16 +31,16 @@ export interface InstancesReport {
 }
 
 /**
- * One sync from its instances' figures. Each reports the bytes that it copied itself, so these add up; what a lost one
- * copied is counted by the coordinator, and the lost one reports 0. The total is the whole in each of their reports:
- * the largest of the live ones' is the one that was brought up to date last.
+ * Combines the figures of the instances into those of the sync. Each instance reports the bytes that it copied
+ * itself, so these add up. The coordinator counts what a lost instance copied, and the lost one reports 0. Every
+ * report has the total of the whole sync, and the largest total of a live instance is the most recent.
  */
 export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progress'>[]): InstancesTotals {
   const copies = instances.map(({ progress }) => progress.collectionCopy)
   const estimatedCopiedBytes = sum(copies.map((copy) => copy?.estimatedCopiedBytes ?? 0))
   const alive = copies.filter((_, index) => instances[index]?.status === 'alive')
   const estimatedTotalBytes = largestTotal(alive) || largestTotal(copies)
-  // What one had begun and another goes on with may count for both until the copy has ended.
+  // A segment that moved from one instance to another may count for both until the copy has ended.
   const isCopying = instances.some(
     ({ status, progress: { state, info } }) => status === 'alive' && state === 'RUNNING' && info === 'collection copy',
   )
@@ -50,7 +50,7 @@ export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progr
     percent: Math.min(percentOf(estimatedCopiedBytes, estimatedTotalBytes), isCopying ? nearlyAll : 100),
     lagTimeSeconds: largest(
       instances.flatMap(({ status, progress: { lagTimeSeconds } }) =>
-        // The lag of a lost one stands still; its successor's is the one that counts.
+        // The lag of a lost instance no longer changes; its successor reports the current one.
         status === 'alive' && lagTimeSeconds !== null ? [lagTimeSeconds] : [],
       ),
     ),
@@ -60,7 +60,10 @@ export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progr
 
 const nearlyAll = 99.99
 
-/** Rounded down, so that 100 means all of it; never above, though the figures are of slightly different moments. */
+/**
+ * Rounded down, so that 100 means that everything is copied. Never above 100, although the figures are from slightly
+ * different moments.
+ */
 export function percentOf(copied: number, total: number): number {
   if (total <= 0) return 0
   if (copied >= total) return 100

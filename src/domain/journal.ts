@@ -2,8 +2,8 @@ import type { AuditEntry } from './audit-entry.ts'
 import type { PeerCommand } from './peer-command.ts'
 
 /**
- * What the log says of an instance and its sync: each message with its fields and its level. docs/logs.md lists them for
- * operators, whose alerts go by the messages and by the names of the fields.
+ * The log messages of an instance and its sync, each with its fields and level. docs/logs.md lists them for
+ * operators, whose alerts depend on the messages and the field names.
  */
 export interface JournalFields {
   listening: { bind: string; port: number; tls: boolean; token: boolean; version: string }
@@ -16,11 +16,11 @@ export interface JournalFields {
   failed: {
     error: string
     errorDescription: string
-    /** The state that the failure ended, as docs/states.md names it. */
+    /** The state in which the failure occurred, as docs/states.md names it. */
     during: string
-    /** The state of the sync as a whole then, where this instance followed it. */
+    /** The state of the whole sync at that moment, if this instance followed it. */
     sync?: string
-    /** What was being tried again then. */
+    /** The step that was being retried at that moment. */
     retrying?: string
     stack?: string
   }
@@ -30,7 +30,7 @@ export interface JournalFields {
   'lease taken': { lease: string; epoch: number; seconds: number }
   'lease lost': { lease: string; epoch: number; reason: string }
   'lease given back': { lease: string; epoch: number }
-  /** `coordinatorID` is null once the role is given up. */
+  /** `coordinatorID` is null after the coordinator gave up the role. */
   coordinator: { coordinatorID: string | null; term: number; isThisInstance: boolean }
   'instance evicted': { instance: string; epoch: number; seconds: number }
   /** `from`: the evicted instances that owned them. */
@@ -48,11 +48,11 @@ export interface JournalFields {
   'verdict pass': { pass: number; differences: number }
   verdict: { differences: number }
   'commit step': { step: string }
-  /** `received`: the time of that. */
+  /** `received`: when the command was received. */
   audit: Omit<AuditEntry, 'time' | 'mongosyncID'> & { received: string }
   'audit not stored': { error: string }
   'request failed': { error: string }
-  /** `command` is null where this release does not know it. */
+  /** `command` is null if this release does not know the command. */
   'command failed': { command: PeerCommand | null; error: string }
   notice: { notice: string }
   'insecure connection': { problem: string; remedy: string }
@@ -116,8 +116,8 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   stopping: 'info',
 }
 
-/** Messages that are written whatever the verbosity: who commanded what must not depend on it. */
+/** Messages that are written at every verbosity: the record of commands must not depend on it. */
 export const alwaysWritten: ReadonlySet<JournalMessage> = new Set(['audit'])
 
-/** Writes one line of the log. Never throws, and is never waited for. */
+/** Writes one log line. Never throws and never blocks. */
 export type Journal = <Message extends JournalMessage>(message: Message, fields: JournalFields[Message]) => void

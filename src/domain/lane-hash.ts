@@ -1,9 +1,9 @@
 import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
- * A hash of a document's `_id` under which values that the server holds to be equal are equal: 1, NumberLong(1), 1.0
- * and NumberDecimal("1") fall into one lane, at any depth, so that a delete of one spelling and an insert of another
- * keep their order. Values that differ may collide: that only makes them share a lane.
+ * A hash of a document's `_id` that is equal for values that the server treats as equal. 1, NumberLong(1), 1.0 and
+ * NumberDecimal("1") go to one lane, at any depth, so that a delete of one encoding and an insert of another keep
+ * their order. Different values may collide; they then share a lane.
  */
 export function laneHash(bytes: Buffer, type: number, start: number, end: number): number {
   return mixValue(2166136261, bytes, type, start, end) >>> 0
@@ -35,14 +35,14 @@ function mixValue(seed: number, bytes: Buffer, type: number, start: number, end:
     case bsonType.array:
       hash = mixByte(hash, type)
       for (const span of spans(bytes, start)) {
-        // The server does not look at the names in an array.
+        // The server ignores the field names of an array.
         if (type === bsonType.document) {
           for (let at = span.nameStart; at < span.nameEnd; at++) hash = mixByte(hash, bytes[at] as number)
         }
         hash = mixValue(hash, bytes, span.type, span.valueStart, span.valueEnd)
       }
       return hash
-    case 0x0e: // a symbol equals the string of the same text
+    case 0x0e: // a symbol equals a string of the same text
       hash = mixByte(hash, bsonType.string)
       break
     default:
@@ -65,7 +65,7 @@ function mixNumber(seed: number, value: number): number {
 
 /**
  * The double nearest to an IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. A decimal
- * that equals an integer or a double gives exactly what that integer or double gives.
+ * that equals an integer or a double gives exactly the same result as that value.
  */
 export function decimalAsNumber(bytes: Buffer, start: number): number {
   const { special, negative, coefficient, exponent } = decimalParts(bytes, start)

@@ -1,31 +1,33 @@
-/** How hard one instance may load the clusters with what is done in bulk: the copy, and the verifier's first pass. */
+/** Limits on the load of one instance's bulk work: the copy and the initial verification. */
 
-/** What an operator has set. Null: nothing, `loadLevel` decides. */
+/** The limits that an operator has set. Null: not set, so `loadLevel` decides. */
 export interface Limits {
-  /** Bytes of BSON documents read from the source each second. */
+  /** Bytes of BSON documents read from the source per second. */
   bytesPerSecond: number | null
-  /** Ranges of documents read at a time. */
+  /** Maximum number of ranges read at a time. */
   readConcurrency: number | null
-  /** Batches of the copy being written at a time. */
+  /** Maximum number of copy batches written at a time. */
   writeConcurrency: number | null
 }
 
 export const noLimits: Limits = { bytesPerSecond: null, readConcurrency: null, writeConcurrency: null }
 
 /**
- * The slowest that may be asked for: at this rate a batch of 16 MB of each of the most readers there may be takes four minutes in all,
- * and a cursor that waits for longer than ten is closed by the server (`cursorTimeoutMillis`).
+ * The lowest rate allowed. At this rate, one batch of 16 MB for each of the maximum number of readers takes four
+ * minutes in total. The server closes a cursor that is idle for ten minutes (`cursorTimeoutMillis`).
  */
 export const bytesPerSecondMin = 1_048_576
-/** Each range has up to two batches of 4 MB in memory. */
+/** Each range keeps up to two batches of 4 MB in memory. */
 export const concurrencyMax = 16
 
-/** What is in force now, and why it is less than what was asked for. */
+/** The limits in force now, and the reason if they are lower than requested. */
 export interface LimitsReport {
   bytesPerSecond: number | null
   readConcurrency: number
   writeConcurrency: number
-  /** The destination suffers: fewer batches than `writeConcurrency` are written at a time, and then with rests between them. */
+  /**
+   * Present while the destination is overloaded: tandem writes fewer batches at a time, and then pauses between them.
+   */
   backedOff?: BackedOff
 }
 
@@ -37,12 +39,12 @@ export interface BackedOff {
   writeConcurrency: number
 }
 
-/** mongosync's 1 to 4: how hard to load the clusters. */
+/** mongosync's load level from 1 to 4. */
 export type LoadLevel = 1 | 2 | 3 | 4
 
 const rangesAtOnce: Record<LoadLevel, number> = { 1: 1, 2: 2, 3: 4, 4: 8 }
 
-/** Ranges read, and batches written, at a time where the operator has not set it. */
+/** The number of ranges read, and of batches written, at a time unless the operator has set it. */
 export function concurrencyOf(loadLevel: LoadLevel): number {
   return rangesAtOnce[loadLevel]
 }

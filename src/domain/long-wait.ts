@@ -1,13 +1,13 @@
 /**
- * Waits for changes that come often, until something ends that may take days. Each `Promise.race` of a promise adds a reaction to
- * it that stays until it is resolved: 664 bytes each, on Node 20, so waiting four times a second for a promise that is pending for
- * days costs hundreds of megabytes. Here the long promise is waited for once.
+ * Waits for frequent changes until a promise ends that may be pending for days. Each `Promise.race` adds a reaction
+ * to its promises that stays until they are resolved: 664 bytes on Node 20. Waiting four times a second for a promise
+ * that is pending for days would cost hundreds of megabytes. LongWait attaches to the long promise once.
  */
 export class LongWait {
   #over = false
   readonly #waiting = new Set<() => void>()
 
-  /** @param end never unhandled here: that it is rejected ends the waiting and nothing else */
+  /** @param end the long promise; a rejection ends the wait and is handled here */
   constructor(end: Promise<unknown>) {
     const ended = (): void => {
       this.#over = true
@@ -16,12 +16,12 @@ export class LongWait {
     end.then(ended, ended)
   }
 
-  /** The long promise is resolved or rejected. */
+  /** True once the long promise is resolved or rejected. */
   get over(): boolean {
     return this.#over
   }
 
-  /** Resolves with the next of these changes, at once when the long promise has ended. */
+  /** Resolves with the first of these changes, or at once if the long promise has ended. */
   until(...changes: Promise<unknown>[]): Promise<void> {
     if (this.#over) return Promise.resolve()
     return new Promise((resolve) => {

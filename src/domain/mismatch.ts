@@ -1,22 +1,22 @@
 /**
- * A proven difference between both clusters, as `GET /api/v1/verification/mismatches` names it. Never a value of a
- * document other than its `_id`.
+ * A proven difference between both clusters, as `GET /api/v1/verification/mismatches` returns it. It never contains a
+ * document value other than `_id`.
  */
 export interface Mismatch {
   namespace: string
   kind: 'missing' | 'extra' | 'content' | 'index' | 'option' | 'collection'
-  /** `_id` as canonical Extended JSON; for an index or an option its name stands in `field`. */
+  /** `_id` as canonical Extended JSON. For an index or an option, `field` has the name. */
   id?: unknown
   /** Path of the first field that differs, or the name of an index or option. */
   field?: string
-  /** Who caused it, as far as that can be inferred; absent when it is not certain. */
+  /** The cause, if it can be inferred with certainty. */
   by?: 'sync' | 'foreignWrite'
 }
 
-/** Differences that are listed one by one; beyond them only the total is known. */
+/** Maximum number of differences that are listed. Beyond it, only the total is known. */
 export const listedMax = 1_000
 
-/** What is left after everything was compared again and again: how much, and (at a cost) what. */
+/** The differences that remain after all rechecks: their number, and a function that lists them, which is expensive. */
 export interface Settlement {
   total: number
   explain: () => Promise<Verdict>
@@ -24,6 +24,6 @@ export interface Settlement {
 
 export interface Verdict {
   mismatches: Mismatch[]
-  /** All of them, listed or not. */
+  /** Number of all differences, listed or not. */
   total: number
 }

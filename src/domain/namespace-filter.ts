@@ -1,13 +1,13 @@
 import { isUserCollection, isUserDatabase } from './namespace.ts'
 import type { NamespaceFilter, NamespacePattern } from './start-request.ts'
 
-/** What a start asks to be synced; null where it does not say. */
+/** The filters of a start request; null if the request does not have them. */
 export interface NamespaceFilters {
   includeNamespaces: readonly NamespaceFilter[] | null
   excludeNamespaces: readonly NamespaceFilter[] | null
 }
 
-/** Whether a pattern matches a name. MongoDB alone can tell for its own regular expressions, so its answer is passed in. */
+/** Whether a pattern matches a name. Only MongoDB can evaluate its regular expressions, so its answer is passed in. */
 export type Matches = (pattern: NamespacePattern, text: string) => boolean
 
 export function isFiltered({ includeNamespaces, excludeNamespaces }: NamespaceFilters): boolean {
@@ -15,8 +15,9 @@ export function isFiltered({ includeNamespaces, excludeNamespaces }: NamespaceFi
 }
 
 /**
- * Whether a collection or view of this name is synced. Names decide and nothing else, so one that does not exist yet is decided
- * as well. What is excluded stays out, whatever includes it; the server's own databases and collections are never in.
+ * Whether a collection or view with this name is synced. Only the name decides, so the answer also holds for a
+ * collection that does not exist yet. Exclusion wins over inclusion. The server's own databases and collections are
+ * never synced.
  */
 export function selects(filters: NamespaceFilters, matches: Matches, database: string, collection: string): boolean {
   if (!isUserDatabase(database) || !isUserCollection(collection)) return false
@@ -24,12 +25,13 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
     namesDatabase(filter, matches, database) && namesCollection(filter, matches, collection)
   const { includeNamespaces, excludeNamespaces } = filters
   if (includeNamespaces && !includeNamespaces.some(names)) return false
-  // A pattern leaves out what users call so. The name under which the server writes what it renames afterwards is nobody's.
+  // A pattern excludes only names that users choose. The server's temporary names are renamed later, so a pattern
+  // does not exclude them.
   const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
   return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
 }
 
-/** Whether a collection of this database could be synced, by some name. */
+/** Whether a collection of this database could be synced under any name. */
 export function mayHold(filters: NamespaceFilters, matches: Matches, database: string): boolean {
   if (!isUserDatabase(database)) return false
   const names = (filter: NamespaceFilter): boolean => namesDatabase(filter, matches, database)
@@ -38,7 +40,7 @@ export function mayHold(filters: NamespaceFilters, matches: Matches, database: s
   return !excludeNamespaces?.some((filter) => isWhole(filter) && names(filter))
 }
 
-/** An entry that says nothing of collections means all of the database's. */
+/** An entry without collections selects the whole database. */
 export function isWhole({ collections, collectionsRegex }: NamespaceFilter): boolean {
   return collections === undefined && collectionsRegex === undefined
 }
@@ -52,24 +54,33 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
   return collections?.includes(name) ?? true
 }
 
-/** Names under which the server writes what it then renames: to the last part, or to a name that it does not tell before. */
+/**
+ * Temporary names, which the server renames later. `convertToCapped` renames to the last part of the name; the others
+ * rename to a name that is not known in advance.
+ */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
 const buckets = /^system\.buckets\.(.+)$/s
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
-/** The same for the server. */
+/** The same pattern for queries on the server. */
 export const temporaryNames = temporary.source
 
-/** The name that a listed collection is decided by: what stands for another one belongs to it. */
+/**
+ * The name that decides whether a listed collection is synced. A collection that the server keeps for another one is
+ * decided by the other one's name.
+ */
 export function decidingName(collection: string): string {
   return conversion.exec(collection)?.[1] ?? buckets.exec(collection)?.[1] ?? collection
 }
 
-/** What convertToCapped writes under another name first. */
+/** True for a collection that convertToCapped writes under a temporary name. */
 export function isConversion(collection: string): boolean {
   return conversion.test(collection)
 }
 
-/** True for what `$out`, mapReduce and a rename from another database write, and rename when it is complete. */
+/**
+ * True for a collection that `$out`, mapReduce or a rename from another database writes and renames when it is
+ * complete.
+ */
 export function isTemporary(collection: string): boolean {
   return temporary.test(collection)
 }

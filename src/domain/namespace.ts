@@ -1,4 +1,4 @@
-/** Database of tandem's own durable state, on the destination. Never synced. */
+/** Database of tandem's metadata, on the destination. Never synced. */
 export const metadataDatabase = 'tandem_internal'
 
 const internalDatabases = new Set(['admin', 'local', 'config', metadataDatabase])
@@ -7,10 +7,10 @@ export function isUserDatabase(database: string): boolean {
   return !internalDatabases.has(database)
 }
 
-/** The databases whose events are dropped on the server. */
+/** The databases whose events the change stream filters out on the server. */
 export const internalDatabaseNames: readonly string[] = [...internalDatabases]
 
-/** `system.` collections hold the server's own bookkeeping (views, profile, JavaScript, time-series buckets). */
+/** `system.` collections hold the server's internal data (views, profile, JavaScript, time-series buckets). */
 export function isUserCollection(collection: string): boolean {
   return !collection.startsWith('system.')
 }

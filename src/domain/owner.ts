@@ -1,6 +1,6 @@
 /**
- * Who owns a claim (a partition, a segment, the coordinator's office): an instance in one of its lives. Its epoch is that
- * of the instance's lease and rises with every life, so what a dead life owned can be told from what the next one owns.
+ * The owner of a claim (a partition, a segment, the coordinator role): an instance and the epoch of its lease. The
+ * epoch rises with every lease term, so claims of an expired term are distinct from those of the next one.
  */
 export type OwnerToken = string
 
@@ -13,33 +13,39 @@ export function parseOwner(token: OwnerToken): { id: string; epoch: number } {
   return { id: token.slice(0, at), epoch: Number(token.slice(at + 1)) }
 }
 
-/** An instance's lease, as far as others care. */
+/** The part of an instance's lease that other instances read. */
 export interface LeaseView {
   /** mongosyncID. */
   id: string
   epoch: number
-  /** Every life before this epoch is over: its last write has ended. */
+  /** The writes of every term before this epoch have ended. */
   drained: number
-  /** As stored: another one after each renewal. */
+  /** The stored value, which changes with each renewal. */
   expiresAt: Date
-  /** Whoever looks has seen it unrenewed for as long as a lease lasts, or it was given up. */
+  /** The observer has seen no renewal for a lease duration, or the lease was released. */
   expired: boolean
   incarnation: string
-  /** Incarnations before it whose writes have not been seen to end. */
+  /** Earlier incarnations whose writes have not been seen to end. */
   predecessors: string[]
-  /** With which writes of theirs, and of its own, may still be on their way; null on a sharded cluster, and of an earlier release. */
+  /**
+   * The sessions in which writes of this incarnation and of its predecessors may still be in progress. Null on a
+   * sharded cluster and for earlier releases.
+   */
   sessions: { base: string; count: number } | null
-  /** Its life was ended by others, perhaps not yet to the end: whoever began may have died. */
+  /**
+   * Another instance ended this term. The eviction may be incomplete, because the instance that began it may have
+   * failed.
+   */
   evicted: boolean
-  /** False while it is paused: it keeps what it has and gets nothing new. */
+  /** False while the instance is paused: it keeps its claims and gets no new ones. */
   takesWork: boolean
-  /** Neither paused nor failed: it goes before the others in the coordinator's office. */
+  /** The instance is neither paused nor failed, so it is preferred as coordinator. */
   atWork: boolean
 }
 
 /**
- * True when the owner's life is over for certain, so that what it owned may be claimed. An owner without a lease lives: leases
- * are never removed, so it is one that has come since they were looked at.
+ * True if the owner's term has certainly expired, so that its claims can be taken over. An owner without a lease is
+ * alive: leases are never removed, so it has registered since the leases were read.
  */
 export function isExpired(token: OwnerToken, leases: readonly LeaseView[]): boolean {
   const { id, epoch } = parseOwner(token)

@@ -1,4 +1,7 @@
-/** Names may hold anything but NUL: line breaks would forge a line, escape sequences would reach the terminal. */
+/**
+ * Escapes control characters and line separators. Names may contain any character but NUL: a line break would forge a
+ * log line, and an escape sequence would reach the terminal.
+ */
 export function printable(text: string): string {
   return text.replace(
     /[\p{Cc}\u2028\u2029]/gu,

@@ -2,7 +2,7 @@ import type { CommitEstimate, Rehearsal } from './commit-request.ts'
 import type { Failure } from './errors.ts'
 import type { LimitsReport } from './limits.ts'
 
-/** Public states: mongosync's, and FAILED for what makes mongosync exit. */
+/** Public states: those of mongosync, and FAILED for errors that make mongosync exit. */
 export type PublicState = 'IDLE' | 'RUNNING' | 'PAUSED' | 'COMMITTING' | 'COMMITTED' | 'REVERSING' | 'FAILED'
 
 export type ProgressInfo =
@@ -38,21 +38,21 @@ export interface Progress {
   warnings?: string[]
   estimatedSecondsToCatchUp?: number
   estimatedOplogTimeRemaining?: string
-  /** The same in seconds, for the metrics. */
+  /** The remaining oplog time in seconds, for the metrics. */
   oplogSecondsRemaining?: number
-  /** For the metrics, as are the next ones: whether the source's oplog, of each shard, could be read. */
+  /** Whether the oplog of each source shard could be read. For the metrics, as are the next fields. */
   oplogVisible?: boolean
-  /** Of the sync: alive, and lost within the last day. */
+  /** Number of instances that are alive, and that were lost within the last day. */
   instances?: { alive: number; lost: number }
-  /** What the last verdict found different. */
+  /** Number of differences that the last verdict found. */
   mismatches?: number
-  /** Documents that stayed different over several comparisons. */
+  /** Documents that remained different over several comparisons. */
   differingDocuments?: number
   indexBuilding?: { indexesBuilt: number; totalIndexesToBuild: number }
-  /** Absent while nothing but `loadLevel` holds back bulk work. */
+  /** Absent while only `loadLevel` limits bulk work. */
   limits?: LimitsReport
   retrying?: { what: string; since: string }
-  /** How long a commit takes, or will still take, to `canWrite`; absent where there is nothing to say. */
+  /** How long a commit would take, or will still take, until `canWrite`; absent if there is no estimate. */
   commit?: CommitEstimate
   lastRehearsal?: Rehearsal
 }

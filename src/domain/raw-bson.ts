@@ -1,12 +1,15 @@
 /**
- * Reading and building BSON documents as bytes. Documents travel from the source to the destination as the bytes the
- * source gave: decoding and encoding by js-bson reorders numeric-looking names, collapses duplicate names and narrows
- * numbers. Layout after https://bsonspec.org/spec.html.
+ * Reads and builds BSON documents as bytes. Documents travel to the destination as the bytes that the source
+ * returned, because js-bson reorders numeric-looking names, collapses duplicate names and narrows numbers. The layout
+ * follows https://bsonspec.org/spec.html.
  */
 
 declare global {
   interface Buffer {
-    /** Node's own decoders, missing in its type declarations; several times faster than toString on short slices. */
+    /**
+     * Node's own decoders, which its type declarations omit. They are several times faster than toString on short
+     * slices.
+     */
     latin1Slice(start?: number, end?: number): string
     utf8Slice(start?: number, end?: number): string
   }
@@ -15,10 +18,10 @@ declare global {
 /** One element of a document: `type` is BSON's type byte, offsets are into the buffer that was read. */
 export interface ElementSpan {
   type: number
-  /** Where the type byte stands. */
+  /** Offset of the type byte. */
   start: number
   nameStart: number
-  /** Where the name's terminating NUL stands. */
+  /** Offset of the NUL that ends the name. */
   nameEnd: number
   valueStart: number
   valueEnd: number
@@ -87,7 +90,7 @@ export function skipValue(bytes: Buffer, type: number, position: number): number
   }
 }
 
-/** The elements of the document at `offset`, in order, without decoding values. */
+/** Yields the elements of the document at `offset`, in order, without decoding values. */
 export function* spans(bytes: Buffer, offset = 0): Generator<ElementSpan> {
   const end = offset + bytes.readInt32LE(offset) - 1
   let position = offset + 4
@@ -126,7 +129,7 @@ export function typedValue(bytes: Buffer, span: ElementSpan): TypedValue {
   return value
 }
 
-/** A document as a list of named raw values: for rebuilding options and index specifications byte for byte. */
+/** A document as a list of named raw values, from which options and index specifications are rebuilt byte for byte. */
 export type RawFields = { name: string; value: TypedValue }[]
 
 export function readFields(bytes: Buffer, offset = 0): RawFields {
@@ -139,7 +142,7 @@ export function fieldNamed(fields: RawFields, name: string): TypedValue | undefi
   return fields.find((field) => field.name === name)?.value
 }
 
-/** A document of the given fields, in their order. */
+/** Builds a document of the given fields, in order. */
 export function buildDocument(fields: RawFields): Buffer {
   const parts: Buffer[] = [Buffer.alloc(4)]
   for (const { name, value } of fields) {
@@ -184,7 +187,7 @@ export function stringOf(value: TypedValue | undefined): string | undefined {
   return value.utf8Slice(5, value.length - 1)
 }
 
-/** True for boolean true and for any non-zero number, as the server reads its option flags. */
+/** True for boolean true and for any non-zero number, as the server interprets its option flags. */
 export function isTruthy(value: TypedValue | undefined): boolean {
   const number = numberOf(value)
   if (number !== undefined) return number !== 0
@@ -205,7 +208,7 @@ export function numberOf(value: TypedValue | undefined): number | undefined {
   }
 }
 
-/** Where the scope document of a code-with-scope value begins: after its own length and the code. */
+/** Offset of the scope document of a code-with-scope value: after its own length and the code. */
 export function scopeStart(bytes: Buffer, start: number): number {
   return start + 8 + bytes.readInt32LE(start + 4)
 }
@@ -213,8 +216,8 @@ export function scopeStart(bytes: Buffer, start: number): number {
 const coefficientMax = 10n ** 34n - 1n
 
 /**
- * An IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. A coefficient out of range is zero,
- * as the standard and the server have it.
+ * Decodes an IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. A coefficient out of
+ * range is zero, as in the standard and in the server.
  */
 export function decimalParts(
   bytes: Buffer,
@@ -225,7 +228,7 @@ export function decimalParts(
   const combination = Number((high >> 58n) & 0x1fn)
   if (combination === 0x1f) return { special: 'NaN', negative, coefficient: 0n, exponent: 0 }
   if (combination === 0x1e) return { special: 'Infinity', negative, coefficient: 0n, exponent: 0 }
-  // Both leading combination bits set: an encoding for coefficients that no decimal128 can have.
+  // Both leading combination bits are set: this encoding is for coefficients that are too large for a decimal128.
   if (((high >> 61n) & 3n) === 3n) return { special: null, negative, coefficient: 0n, exponent: 0 }
   const exponent = Number((high >> 49n) & 0x3fffn) - 6176
   const coefficient = ((high & 0x1ffffffffffffn) << 64n) | bytes.readBigUInt64LE(start)

@@ -1,15 +1,18 @@
-/** Where a Redis is, and as whom to talk to it. */
+/** The address of a Redis server and the credentials for it. */
 export interface RedisEndpoint {
   host: string
   port: number
   tls: boolean
   username: string | null
   password: string | null
-  /** Number of the database. */
+  /** Database number. */
   database: number
 }
 
-/** Files for a connection with TLS, as PEM; without them the authorities that Node.js trusts count, and no certificate is shown. */
+/**
+ * PEM files for a TLS connection. Without them, tandem trusts the authorities of Node.js and sends no client
+ * certificate.
+ */
 export interface RedisTls {
   ca?: string
   cert?: string
@@ -19,8 +22,8 @@ export interface RedisTls {
 const shape = 'give redis://[[user]:password@]host[:port][/database], or rediss:// for TLS'
 
 /**
- * Taken apart here and not by the client, which would take options from the URL that we decide. Returns the problem, in
- * words that never contain any of the URL, when it may not be used.
+ * Parses a Redis URL. The client would also accept options in the URL, which tandem decides itself. For an invalid
+ * URL it returns the problem, in words that never contain any part of the URL.
  */
 export function parseRedisUrl(text: string): RedisEndpoint | { problem: string } {
   const url = URL.canParse(text) ? new URL(text) : null
@@ -32,7 +35,7 @@ export function parseRedisUrl(text: string): RedisEndpoint | { problem: string }
     return { problem: `options in the URL are not supported; ${shape}, with ? and # in a password percent-encoded` }
   }
   const database = /^\/?(\d{0,9})$/.exec(url.pathname)?.[1]
-  if (database === undefined) return { problem: `after the host may only come the number of a database; ${shape}` }
+  if (database === undefined) return { problem: `only a database number may follow the host; ${shape}` }
   try {
     return {
       host: url.hostname.replace(/^\[|\]$/g, ''),

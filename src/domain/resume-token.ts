@@ -1,9 +1,11 @@
 /**
- * The UUID of the collection that a change event is about, as 16 bytes in latin1 text, from the event's resume token: releases
- * before 6.0 tell it nowhere else, and a name may stand for another collection by the time the event is read.
+ * The UUID of a change event's collection, as 16 bytes in latin1 text, from the event's resume token. Releases before
+ * 6.0 report the UUID nowhere else, and by the time the event is read the name may belong to another collection.
  *
- * A token's `_data` is a KeyString in hexadecimal of cluster time, version, token type, index in the transaction, whether it comes
- * from an invalidation, UUID, and document key (server source: src/mongo/db/pipeline/resume_token.cpp, `ResumeToken::ResumeToken`).
+ * A token's `_data` is a KeyString in hexadecimal. It contains cluster time, version, token type, index in the
+ * transaction, a flag for invalidation, UUID, and document key (server source:
+ * src/mongo/db/pipeline/resume_token.cpp, `ResumeToken::ResumeToken`).
+ * @throws RangeError if the token has another form
  */
 export function uuidOfToken(data: string): string {
   // Type byte and eight bytes of timestamp.
@@ -22,14 +24,14 @@ export function uuidOfToken(data: string): string {
 
 /** Type bytes of a KeyString (server source: src/mongo/db/storage/key_string.cpp, `CType`). */
 const numericZero = 0x29
-/** For an integer of one byte; each of the following seven has a byte more. */
+/** Type byte of a one-byte integer. Each of the next seven type bytes stands for one byte more. */
 const numericPositive = 0x2b
 const booleanFalse = 0x6e
 const booleanTrue = 0x6f
-/** Binary, 16 bytes, of subtype UUID. */
+/** Binary of 16 bytes with subtype UUID. */
 const uuidHead = '5A1004'
 
-/** How many bytes a non-negative integer takes, its type among them. */
+/** Number of bytes of a non-negative integer, including its type byte. */
 function numberBytes(type: number): number {
   if (type === numericZero) return 1
   if (type >= numericPositive && type < numericPositive + 8) return type - numericPositive + 2

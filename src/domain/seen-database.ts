@@ -1,9 +1,9 @@
 import type { ClusterTime } from './cluster-time.ts'
 
-/** What a look at a database has shown: everything that had changed in it up to a time. */
+/** What a read of a database's catalog has covered: every change in the database up to `time`. */
 export interface SeenDatabase {
   database: string
   time: ClusterTime
-  /** UUIDs of the collections whose indexes were looked at, and made so on the destination. */
+  /** UUIDs of the collections whose indexes were read and reconciled on the destination. */
   indexesOf: ReadonlySet<string>
 }

@@ -13,7 +13,7 @@ import {
   typedValue,
 } from './raw-bson.ts'
 
-/** The fields of a shard key, in order. The server knows no other direction than ascending, and `hashed`. */
+/** The fields of a shard key, in order. Each is either ascending or `hashed`; the server supports no other kind. */
 export type ShardKey = readonly ShardKeyField[]
 
 export interface ShardKeyField {
@@ -22,19 +22,22 @@ export interface ShardKeyField {
   hashed: boolean
 }
 
-/** What the server stores of a key, in config.collections and in an index specification alike. */
+/** Converts the server's form of a shard key, which config.collections and index specifications share. */
 export function toShardKey(pattern: RawFields): ShardKey {
   return pattern.map(({ name, value }) => ({ path: name, hashed: stringOf(value) === 'hashed' }))
 }
 
-/** As the request of a start has it. */
+/** Converts the form of a start request. */
 export function askedShardKey(fields: readonly Record<string, number | 'hashed'>[]): ShardKey {
   return fields.flatMap((field) =>
     Object.entries(field).map(([path, direction]) => ({ path, hashed: direction === 'hashed' })),
   )
 }
 
-/** As commands take it; an object keeps its order only for names that do not look like numbers, hence the map. */
+/**
+ * The shard key as commands accept it. It is a Map because an object does not keep the order of names that look like
+ * numbers.
+ */
 export function patternOf(key: ShardKey): Map<string, 1 | 'hashed'> {
   return new Map(key.map(({ path, hashed }) => [path, hashed ? 'hashed' : 1]))
 }
@@ -43,19 +46,19 @@ export function sameShardKey(one: ShardKey | null, other: ShardKey | null): bool
   return one === other || (one !== null && other !== null && one.length === other.length && isPrefix(one, other))
 }
 
-/** True when `key` begins with all of `prefix`: so refineCollectionShardKey makes one of the other. */
+/** True if `key` begins with all fields of `prefix`, as after refineCollectionShardKey. */
 export function isPrefix(prefix: ShardKey, key: ShardKey): boolean {
   return prefix.every(({ path, hashed }, at) => key[at]?.path === path && key[at]?.hashed === hashed)
 }
 
-/** For messages: `{"region": 1, "user": "hashed"}`. */
+/** Formats the key for messages: `{"region": 1, "user": "hashed"}`. */
 export function showShardKey(key: ShardKey): string {
   return `{${key.map(({ path, hashed }) => `${JSON.stringify(path)}: ${hashed ? '"hashed"' : 1}`).join(', ')}}`
 }
 
 /**
- * True for a collection that the destination distributes by more, or other, than `_id`. Only there may one `_id` stand
- * on two shards at a time, since each shard sees to the uniqueness of its own documents alone.
+ * True if the destination distributes the collection by more than `_id`, or by other fields. Only then can two shards
+ * have a document with the same `_id`, because each shard enforces uniqueness only for its own documents.
  */
 export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
   return shardKey !== null && !(shardKey.length === 1 && shardKey[0]?.path === '_id')
@@ -63,7 +66,7 @@ export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
 
 const nullValue: TypedValue = Buffer.from([bsonType.null])
 
-/** The document's values of the key's fields. A field that is missing counts as null, as it does for the server. */
+/** The document's values for the fields of the key. A missing field counts as null, as in the server. */
 export function shardKeyValues(document: Buffer, key: ShardKey): TypedValue[] {
   return key.map(({ path }) => valueAt(document, path.split('.')) ?? nullValue)
 }
@@ -71,7 +74,7 @@ export function shardKeyValues(document: Buffer, key: ShardKey): TypedValue[] {
 function valueAt(document: Buffer, path: string[]): TypedValue | null {
   let offset = 0
   for (const [at, name] of path.entries()) {
-    // By bytes of UTF-8: findSpan compares lengths of Latin-1 text.
+    // Convert the UTF-8 bytes to Latin-1 text, which findSpan compares.
     const span = findSpan(document, Buffer.from(name, 'utf8').latin1Slice(), offset)
     if (!span) return null
     if (at === path.length - 1) return typedValue(document, span)
@@ -82,8 +85,8 @@ function valueAt(document: Buffer, path: string[]): TypedValue | null {
 }
 
 /**
- * True when a filter can say that a field has exactly this value. Nothing equals `undefined` in a query, a regular
- * expression is taken for a pattern, and a name that begins with a dollar sign for an operator.
+ * True if a query can match a field with exactly this value. Nothing equals `undefined` in a query, the server takes
+ * a regular expression for a pattern, and a name that begins with a dollar sign for an operator.
  */
 export function isAddressable(value: TypedValue): boolean {
   switch (value[0]) {
@@ -104,8 +107,9 @@ export function isAddressable(value: TypedValue): boolean {
 const dollarSign = 0x24
 
 /**
- * True when the server accepts this index for distributing documents by `key`: the key's fields come first, every document is in
- * it, and text compares by its bytes. Whether the index is multikey, which rules it out too, only its statistics tell.
+ * True if the server accepts this index for the shard key `key`: it begins with the key's fields, contains every
+ * document, and compares text by its bytes. A multikey index is not accepted either, but only the index statistics
+ * show that.
  */
 export function supportsShardKey(specification: RawFields, key: ShardKey): boolean {
   const pattern = fieldNamed(specification, 'key')
@@ -113,7 +117,7 @@ export function supportsShardKey(specification: RawFields, key: ShardKey): boole
   const fields = readFields(embedded(pattern))
   if (fieldNamed(specification, 'partialFilterExpression') || isTruthy(fieldNamed(specification, 'sparse')))
     return false
-  // listIndexes leaves the simple one out, also in a collection that has one of its own.
+  // listIndexes omits the simple collation, also in a collection that has another one.
   if (fieldNamed(specification, 'collation')) return false
   return key.every(({ path, hashed }, at) => {
     const one = fields[at]

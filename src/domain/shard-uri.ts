@@ -1,10 +1,10 @@
 import { uriParts } from './uri-rules.ts'
 
-/** Options that say how a router is found, or which replica set it is not. */
-const ofTheRouter = new Set(['replicaset', 'loadbalanced', 'directconnection', 'srvservicename', 'srvmaxhosts'])
+/** Options for finding a router, or for another replica set. */
+const routerOptions = new Set(['replicaset', 'loadbalanced', 'directconnection', 'srvservicename', 'srvmaxhosts'])
 
 /**
- * The connection string of one shard: user and options of the one that leads to the routers.
+ * The connection string of one shard, with the user and options of the string for the routers.
  * @param host as in `config.shards`: setName/host:port,host:port
  */
 export function shardUri(uri: string, host: string): string {
@@ -15,8 +15,8 @@ export function shardUri(uri: string, host: string): string {
   const [path = '', query = ''] = rest.replace(/^\/?/, '').split(/\?(.*)/s)
   const options = query
     .split('&')
-    .filter((pair) => pair !== '' && !ofTheRouter.has((pair.split('=')[0] as string).toLowerCase()))
-  // A seed list in the DNS means TLS; this is none any more.
+    .filter((pair) => pair !== '' && !routerOptions.has((pair.split('=')[0] as string).toLowerCase()))
+  // A DNS seed list (mongodb+srv) implies TLS; the shard's string has no seed list, so it names TLS.
   if (uri.startsWith('mongodb+srv:') && !options.some((pair) => /^(tls|ssl)=/i.test(pair))) options.push('tls=true')
   return `mongodb://${user}${hosts}/${path}?${[...options, `replicaSet=${encodeURIComponent(setName)}`].join('&')}`
 }

@@ -4,7 +4,7 @@ export interface StartConfiguration {
   destination: 'cluster0' | 'cluster1'
   buildIndexes: 'beforeDataCopy' | 'never'
   enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly' | 'none'
-  /** True when the request named enableUserWriteBlocking at all; a pre-6.0 source refuses any explicit value. */
+  /** True if the request contained enableUserWriteBlocking. A pre-6.0 source refuses any explicit value. */
   writeBlockingGiven: boolean
   includeNamespaces: NamespaceFilter[] | null
   excludeNamespaces: NamespaceFilter[] | null

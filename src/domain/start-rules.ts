@@ -2,7 +2,10 @@ import { RefusedError } from './errors.ts'
 import { isFiltered } from './namespace-filter.ts'
 import type { StartConfiguration } from './start-request.ts'
 
-/** Refuses a start whose options contradict each other, whatever the clusters are. What depends on the clusters is checked where they are known. */
+/**
+ * Refuses a start whose options contradict each other for all clusters. Checks that depend on the clusters run
+ * elsewhere.
+ */
 export function refuseContradictions(configuration: StartConfiguration): void {
   if (!configuration.reversible) {
     refuseBlockedFilter(configuration)
@@ -23,7 +26,7 @@ export function refuseContradictions(configuration: StartConfiguration): void {
   }
 }
 
-/** Blocking is the whole cluster's, and what is not synced goes on being written on the source. */
+/** Write blocking applies to the whole cluster, but applications continue to write namespaces that are not synced. */
 function refuseBlockedFilter(configuration: StartConfiguration): void {
   if (configuration.enableUserWriteBlocking !== 'sourceAndDestination' || !isFiltered(configuration)) return
   throw new RefusedError(
@@ -40,7 +43,7 @@ interface ComparedCluster {
   shards: readonly string[]
 }
 
-/** Refuses what a reversible sync cannot be between: the other direction must be a sync that could be started, too. */
+/** Refuses a reversible sync whose opposite direction could not be started. */
 export function refuseIrreversible(
   configuration: StartConfiguration,
   source: ComparedCluster,
@@ -70,7 +73,7 @@ export function refuseIrreversible(
   if (different) throw different
 }
 
-/** The refusal of clusters of different major versions; null when they are the same. */
+/** The refusal if the clusters have different major versions; null if they have the same. */
 export function differentVersions(
   source: Pick<ComparedCluster, 'version' | 'major'>,
   destination: Pick<ComparedCluster, 'version' | 'major'>,

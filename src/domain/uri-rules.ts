@@ -1,12 +1,12 @@
 /**
- * What a cluster's connection string may say, and how it is shown without its secrets. The options are refused here
- * rather than overridden in silence: an operator who asked for another concern would otherwise believe he got it.
+ * Rules for a cluster's connection string, and its form without secrets. Unsupported options are rejected, not
+ * silently overridden: otherwise an operator who sets another read or write concern would believe that it applies.
  */
 
-/** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest: as the driver splits it. */
+/** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest, split as in the driver. */
 export const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?[^/?@]+(?<rest>(?:[/?][\s\S]*)?)$/
 
-/** Problems of one connection string, in words that never contain any of it. Empty when it may be used. */
+/** Problems of one connection string, in words that never contain any part of it. Empty if tandem accepts it. */
 export function checkUri(name: string, uri: string): string[] {
   const parts = uriParts.exec(uri)
   if (parts === null) {
@@ -42,8 +42,9 @@ export function checkUri(name: string, uri: string): string[] {
 }
 
 /**
- * SCRAM escapes `=` and `,` in user names (RFC 5802, section 5.1). The driver (7.9.0 and earlier, `cleanUsername`) does so with the
- * first of each only, and for SCRAM-SHA-1 hashes the escaped name: the server then refuses the right password. Tried with 6.0.27.
+ * SCRAM escapes `=` and `,` in user names (RFC 5802, section 5.1). The driver (7.9.0 and earlier, `cleanUsername`)
+ * escapes only the first of each, and for SCRAM-SHA-1 it hashes the escaped name, so the server rejects the right
+ * password. Tested with 6.0.27.
  */
 function checkUser(name: string, user: string, options: readonly [option: string, value: string][]): string[] {
   const [, mechanism = 'DEFAULT'] = options.find(([option]) => option === 'authmechanism') ?? []
@@ -52,29 +53,32 @@ function checkUser(name: string, user: string, options: readonly [option: string
       `${name}: a user name with a comma or an equals sign cannot log in with SCRAM-SHA-1 through MongoDB's driver for Node.js; give another user, or let it log in with SCRAM-SHA-256`,
     ]
   }
-  if (!/^(?:DEFAULT|SCRAM-SHA-256)$/i.test(mechanism) || isSaidRightly(user)) return []
+  if (!/^(?:DEFAULT|SCRAM-SHA-256)$/i.test(mechanism) || isEscapedCorrectly(user)) return []
   return [
     `${name}: a user name with several commas, or several equals signs, cannot log in with SCRAM through MongoDB's driver for Node.js; give another user`,
   ]
 }
 
-/** What the driver says is understood as what was meant. */
-function isSaidRightly(user: string): boolean {
-  const said = user.replace('=', '=3D').replace(',', '=2C')
-  return !said.includes(',') && said.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
+/** True if the server decodes the name that the driver sends to the intended one. */
+function isEscapedCorrectly(user: string): boolean {
+  const escaped = user.replace('=', '=3D').replace(',', '=2C')
+  return !escaped.includes(',') && escaped.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
 }
 
-/** Options by which the server's certificate is not checked, or not for its host (https://www.mongodb.com/docs/manual/reference/connection-string-options/). */
+/**
+ * Options that disable the check of the server's certificate or of its host name.
+ * https://www.mongodb.com/docs/manual/reference/connection-string-options/
+ */
 const unverifiedOptions = ['tlsInsecure', 'tlsAllowInvalidCertificates', 'tlsAllowInvalidHostnames']
 
-/** Those of a connection string, as MongoDB spells them. */
+/** The options of this kind in a connection string, in MongoDB's spelling. */
 export function unverifiedOptionsOf(uri: string): string[] {
   const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
   const on = new Set(given.filter(([, value]) => value.toLowerCase() === 'true').map(([option]) => option))
   return unverifiedOptions.filter((option) => on.has(option.toLowerCase()))
 }
 
-/** The file that holds the client's certificate and private key, as the driver reads it; null without one. */
+/** The file with the client's certificate and private key, as the driver reads it; null if there is none. */
 export function certificateKeyFileOf(uri: string): string | null {
   const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
   return given.find(([option]) => option === 'tlscertificatekeyfile')?.[1] || null
@@ -102,31 +106,31 @@ function decode(text: string): string {
   }
 }
 
-/** What the name of an option with a secret has in it, in lower case. */
+/** Lower-case parts of the names of options that hold a secret. */
 const secretWords = ['password', 'secret', 'token', 'proxyusername']
 
 /** The connection string without user name, password and other secrets, for logs. */
 export function redactUri(uri: string): string {
-  // Options first: an `@` in one of them must not be taken for the end of the user information. Then up to the last
-  // `@`, because a password that was not percent-encoded may contain one.
+  // Options come first, because an `@` in one of them must not count as the end of the user information. The user
+  // information then extends to the last `@`, because a password without percent-encoding may contain one.
   return uri.replace(/\S+/g, withoutSecretOptions).replace(/^(mongodb(?:\+srv)?:\/\/)[\s\S]*@/i, '$1***@')
 }
 
 /**
- * Any text, for instance an error's message, with every connection string (or other address with a user) in it redacted. Takes
- * time that grows with the length of the text and no faster: anybody may cause a message, by the name of a collection for
- * instance, and regular expressions that look for the same from every place took cubic time.
+ * Redacts every connection string (or other address with a user) in a text, for instance in an error message. The
+ * time is linear in the length of the text. Anyone can cause a message, for instance by the name of a collection, and
+ * regular expressions that search from every position took cubic time.
  */
 export function redactUris(text: string): string {
   if (!text.includes('://')) return text
   return text.replace(/\S+/g, (word) => withoutUser(withoutSecretOptions(word)))
 }
 
-/** Of a text without spaces: what follows `=` of each option in it that holds a secret, up to `&`. */
+/** Redacts a text without spaces: replaces the value of each option with a secret, up to the next `&`. */
 function withoutSecretOptions(word: string): string {
   let shown = ''
   let copied = 0
-  /** Where the present name began, and whether `&` stands before it: else it begins behind its first `?`. */
+  /** Start of the current name, and whether `&` precedes it. Without `&`, the name begins after its first `?`. */
   let start = 0
   let isOption = false
   for (let at = 0; at < word.length; at++) {
@@ -156,7 +160,7 @@ function holdsSecret(text: string, isOption: boolean): boolean {
   return last === 'authmechanismproperties' || secretWords.some((word) => name.includes(word))
 }
 
-/** Of a text without spaces: the user information of the first address in it, up to the last `@`. */
+/** Redacts a text without spaces: replaces the user information of its first address, up to the last `@`. */
 function withoutUser(word: string): string {
   const end = word.lastIndexOf('@')
   for (let colon = word.indexOf('://'); colon !== -1 && colon + 3 <= end; colon = word.indexOf('://', colon + 3)) {
@@ -165,7 +169,7 @@ function withoutUser(word: string): string {
   return word
 }
 
-/** Whether a letter stands before `colon`, with nothing between but what a scheme may hold. */
+/** Whether a letter precedes `colon`, with only characters of a URI scheme between them. */
 function hasScheme(word: string, colon: number): boolean {
   for (let at = colon - 1; at >= 0; at--) {
     const character = word[at] as string

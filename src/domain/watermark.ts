@@ -1,33 +1,33 @@
 /**
- * Which stream position is safe to persist, given lanes that acknowledge in any order.
+ * Computes which stream position is safe to persist while lanes acknowledge in any order.
  *
  * Batches of the stream are numbered 1, 2, 3, … as they are routed. A lane holds a batch number from the moment an
- * event of that batch is put into the lane until the write that carries it is acknowledged. A position is safe when no
- * lane holds anything of its batch or of an earlier one. The watermark never moves back.
+ * event of that batch enters the lane until the write that carries it is acknowledged. A position is safe if no lane
+ * holds an event of its batch or of an earlier one. The watermark never moves back.
  *
  *   routed      1   2   3   4   5
  *   lane A          [2  ……  4]             safe = 1: lane A still holds batch 2
  *   lane B      ok      ok
  */
 export class Watermark<Position> {
-  /** Per lane: lowest batch held in the open (not yet sent) part and in the part under way. */
+  /** For each lane, the lowest batch in the open (unsent) part and in the part being sent. */
   readonly #open: (number | null)[]
-  readonly #underWay: (number | null)[]
+  readonly #inFlight: (number | null)[]
   readonly #positions: { batch: number; position: Position }[] = []
   #lastRouted = 0
   #safe: Position | null = null
 
   constructor(lanes: number) {
     this.#open = new Array(lanes).fill(null)
-    this.#underWay = new Array(lanes).fill(null)
+    this.#inFlight = new Array(lanes).fill(null)
   }
 
-  /** The number the next batch will carry: give it to `hold` while routing that batch. */
+  /** The number of the next batch, to be passed to `hold` while that batch is routed. */
   get nextBatch(): number {
     return this.#lastRouted + 1
   }
 
-  /** Lane `lane` now holds something of batch `batch`. Batches are held in ascending order. */
+  /** Lane `lane` now holds an event of batch `batch`. Batches must be held in ascending order. */
   hold(lane: number, batch: number): void {
     this.#open[lane] ??= batch
   }
@@ -41,18 +41,18 @@ export class Watermark<Position> {
 
   /** The lane sends everything it holds. */
   sending(lane: number): void {
-    if (this.#underWay[lane] !== null) throw new Error('a lane sends one batch at a time')
-    this.#underWay[lane] = this.#open[lane] ?? null
+    if (this.#inFlight[lane] !== null) throw new Error('a lane sends one batch at a time')
+    this.#inFlight[lane] = this.#open[lane] ?? null
     this.#open[lane] = null
   }
 
-  /** What the lane sent last is acknowledged by a majority. */
+  /** A majority has acknowledged the last batch that the lane sent. */
   acknowledged(lane: number): void {
-    this.#underWay[lane] = null
+    this.#inFlight[lane] = null
     this.#advance()
   }
 
-  /** The newest position with everything up to it acknowledged, or null before there is one. */
+  /** The newest position for which everything before it is acknowledged; null before the first. */
   get safe(): Position | null {
     return this.#safe
   }
@@ -60,7 +60,7 @@ export class Watermark<Position> {
   #advance(): void {
     let lowestHeld = Number.POSITIVE_INFINITY
     for (const held of this.#open) if (held !== null && held < lowestHeld) lowestHeld = held
-    for (const held of this.#underWay) if (held !== null && held < lowestHeld) lowestHeld = held
+    for (const held of this.#inFlight) if (held !== null && held < lowestHeld) lowestHeld = held
     let passed = 0
     for (const entry of this.#positions) {
       if (entry.batch >= lowestHeld) break

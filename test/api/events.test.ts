@@ -62,7 +62,7 @@ function listening(sampler: Sampler) {
   const heard: Uint8Array[] = []
   const state = { ended: false }
   const leave = sampler.listen({
-    hear: (event) => heard.push(event),
+    send: (event) => heard.push(event),
     end: () => {
       state.ended = true
     },
