@@ -260,8 +260,8 @@ export class Lease {
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
       this.#epoch = epoch
     } else if (held['buried'] || (held['settled'] as number) > (held['epoch'] as number)) {
-      // This process held the lease, but that term is over: it was given back, or others fenced it. They took over its
-      // work.
+      // This process held the lease, but that term is over: it was given back, or others fenced it. What it owned in
+      // that term is no longer its own.
       if (!(await this.#update({ _id: this.#name, epoch: held['epoch'] }, [{ $set: fields }]))) return false
       this.#epoch = epoch
     } else {
