@@ -247,7 +247,10 @@ export class Coordination {
     if (partitions.length === 0) return
     const { token } = this
     const claims = [...this.#held].filter(([partition]) => partitions.includes(partition))
-    await retry('giving partitions back', this.#parts.context, () => this.#store.release(claims, token))
+    await retry('giving partitions back', this.#parts.context, async () => {
+      await this.#closeWrites()
+      await this.#store.release(claims, token)
+    })
     this.#releases += 1
     this.#logGivenBack(claims)
     for (const partition of partitions) {
@@ -256,6 +259,11 @@ export class Coordination {
     }
     this.#parts.liveness.notify()
     this.wake()
+  }
+
+  /** The next owner must not be overwritten by a delayed write of this instance. */
+  async #closeWrites(): Promise<void> {
+    await this.#parts.destination.sessions?.closeOpen()
   }
 
   /**
@@ -320,6 +328,7 @@ export class Coordination {
       // Stop leading before the release: after it another instance may lead, and this one would act in a term that is
       // over.
       this.#election.send({ type: 'lease.lost' })
+      await this.#closeWrites()
       await this.#store.release([['coordinator', role.epoch]], token)
       role.owner = null
     }
@@ -377,6 +386,7 @@ export class Coordination {
       this.#logClaimed(claimed, claims)
     }
     if (this.#yields && held.size > 0) {
+      await this.#closeWrites()
       await this.#store.release(held, token)
       this.#logGivenBack([...held])
       this.#parts.liveness.notify()

@@ -9,6 +9,7 @@ import {
   code,
   codeOf,
   hasAborted,
+  hasNotCommitted,
   isTransient,
   isTransientCode,
   mayBeUnderWay,
@@ -42,6 +43,10 @@ const writeLimitMS = 25_000
  * by UUID and are idempotent.
  */
 const drainLimitMS = 28_000
+/** The type by which `$currentOp` shows a session that holds an open transaction and runs no command. */
+const idleSession = 'idleSession'
+/** The server ends a transaction after 60 s (`transactionLifetimeLimitSeconds`), and checks at least once in half of that time. */
+const transactionLimitMS = 95_000
 
 /** `$clusterTime` from a reply, signed by the cluster. */
 type ServerClock = Parameters<ClientSession['advanceClusterTime']>[0]
@@ -157,7 +162,11 @@ export class Cluster {
       try {
         const reply = numbered.forms.transaction ? await this.#transact(database, command, options, numbered) : null
         if (reply) return reply
-        if (!numbered.forms.retryable) return await this.#send(database, command, options)
+        if (!numbered.forms.retryable) {
+          // A plain write does not abort the transaction, and would wait for its locks.
+          if (!(await numbered.close())) throw new TransientReplyError('a transaction could not be closed')
+          return await this.#send(database, command, options)
+        }
         return await this.#send(database, command, options, numbered, { txnNumber: numbered.next() })
       } finally {
         numbered.end()
@@ -180,16 +189,21 @@ export class Cluster {
     numbered: NumberedWrite,
   ): Promise<Document | null> {
     const txnNumber = numbered.next()
+    let isCommitting = false
     try {
       const start = { txnNumber, startTransaction: true, autocommit: false }
       const reply = await this.#send(database, command, options, numbered, start)
       if (reply['writeErrors']) return null
+      isCommitting = true
       await this.#send('admin', { commitTransaction: 1 }, options, numbered, { txnNumber, autocommit: false })
       return reply
     } catch (error) {
-      if (hasAborted(error, this.sharded)) return null
+      const isAborted = isCommitting ? hasNotCommitted(error) : hasAborted(error, this.sharded)
+      // Without a number the command would lose its protection, and a second transaction may pass.
+      if (isAborted && (numbered.forms.retryable || !isTransient(error))) return null
       numbered.leaveOpen(txnNumber)
-      throw error
+      if (isAborted || !isCommitting || isTransient(error)) throw error
+      throw new TransientReplyError(`a transaction's outcome is unknown: ${String(error)}`, codeOf(error))
     }
   }
 
@@ -258,11 +272,14 @@ export class Cluster {
    */
   async idle(match: Document): Promise<void> {
     // A router forwards a write until its own limit; then the limit of the shard begins.
-    const until = performance.now() + drainLimitMS + (this.sharded ? writeLimitMS : 0)
+    const began = performance.now()
+    let limitMS = drainLimitMS + (this.sharded ? writeLimitMS : 0)
     let mayList = true
-    while (performance.now() < until && !this.stopped?.aborted) {
+    while (performance.now() - began < limitMS && !this.stopped?.aborted) {
       try {
-        if (mayList && !(await this.#isAtWork(match))) return
+        const found = mayList ? await this.#findAtWork(match) : undefined
+        if (mayList && !found) return
+        if (found?.['type'] === idleSession) limitMS = Math.max(limitMS, transactionLimitMS)
       } catch (error) {
         mayList = isTransient(error)
       }
@@ -271,26 +288,34 @@ export class Cluster {
   }
 
   /** Asks the routers first: a write that no router holds can no longer reach a shard through one. */
-  async #isAtWork(match: Document): Promise<boolean> {
-    const isShown = async (scope: Document, session: ClientSession): Promise<boolean> => {
+  async #findAtWork(match: Document): Promise<Document | undefined> {
+    const findIn = async (scope: Document, session: ClientSession): Promise<Document | undefined> => {
       // Operations of all users: a predecessor may have connected as a different user.
       const pipeline = [
         { $currentOp: { allUsers: true, ...scope } },
-        { $match: { active: true, ...match } },
+        // Between its commands an open transaction is not active, and its commit may still arrive.
+        {
+          $match: {
+            $and: [
+              match,
+              { $or: [{ active: true }, { type: idleSession, 'transaction.parameters.autocommit': false }] },
+            ],
+          },
+        },
         { $limit: 1 },
       ]
       const command = { aggregate: 1, pipeline, cursor: {} }
       const reply = await this.#run('admin', command, { session, timeoutMS: 5_000 }).finally(() => session.endSession())
-      return (reply['cursor'].firstBatch as unknown[]).length > 0
+      return (reply['cursor'].firstBatch as Document[])[0]
     }
     const held = await Promise.all(
       routersOf(this.client).map(async (address) => {
         const session = this.startSession()
         stayAtOneRouter(session, address)
-        return await isShown({ localOps: true }, session)
+        return await findIn({ localOps: true }, session)
       }),
     )
-    return held.includes(true) || (await isShown({}, this.startSession()))
+    return held.find((one) => one !== undefined) ?? (await findIn({}, this.startSession()))
   }
 
   async #run(database: string, command: Document, options: CommandOptions): Promise<Document> {

@@ -185,6 +185,20 @@ export function hasAborted(error: unknown, sharded: boolean): boolean {
   return codeOf(error) !== undefined && !(error instanceof MongoWriteConcernError) && !mayBeUnderWay(error, sharded)
 }
 
+/** Errors of a commit that prove that the transaction has not taken effect. After any other error it may have. */
+const commitRefusals = new Set<number>([
+  24, // LockTimeout
+  code.writeConflict,
+  244, // TransactionAborted
+  246, // SnapshotUnavailable
+  251, // NoSuchTransaction
+])
+
+/** Whether the server answered a commit with an error that proves that the transaction was aborted. */
+export function hasNotCommitted(error: unknown): boolean {
+  return !(error instanceof MongoWriteConcernError) && commitRefusals.has(codeOf(error) ?? 0)
+}
+
 /** True when sending the same idempotent command again may succeed without an operator's action. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof TransientReplyError || error instanceof MongoWriteConcernError) return true

@@ -33,9 +33,13 @@ export function hasHolderEnded(lease: Document, id: string): boolean {
 export async function writesEnded(destination: Cluster, incarnations: readonly string[]): Promise<void> {
   for (const incarnation of incarnations) {
     await destination.idle({
-      $or: [{ appName: { $regex: `:${incarnation}$` } }, { 'command.comment': { $regex: `:${incarnation}:` } }],
+      $and: [
+        {
+          $or: [{ appName: { $regex: `:${incarnation}$` } }, { 'command.comment': { $regex: `:${incarnation}:` } }],
+        },
+        { $or: [{ op: { $in: ['insert', 'update', 'remove', 'command'] } }, { type: 'idleSession' }] },
+      ],
       'command.hello': { $exists: false },
-      op: { $in: ['insert', 'update', 'remove', 'command'] },
     })
   }
   // A process that stops has not waited to the end, and must not report that the writes have ended.

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Binary, type ClientSession, type Document, Long } from 'mongodb'
 import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
-import { code, codeOf, isTransient, TransientReplyError } from './errors.ts'
+import { code, codeOf, isTransient, isTransientCode, TransientReplyError } from './errors.ts'
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
@@ -33,6 +33,8 @@ export function sessionsFor(found: LeaseSessions | null): LeaseSessions {
 }
 
 const retryMS = 50
+/** After this time the write is reported as failed, and the next write closes its session. */
+const closeLimitMS = 28_000
 
 interface NumberedSession {
   readonly index: number
@@ -53,10 +55,10 @@ export interface NumberedWrite {
   /** The next number of this session. Each attempt takes its own. */
   next(): Long
   /**
-   * Resolves when the server rejects this write from now on. While the server is unreachable the session stays open,
-   * and the next write of any session closes it first.
+   * Resolves to true when the server refuses this write from now on. False where that could not be achieved: the session
+   * then stays open, and the next write of any session closes it first.
    */
-  close(): Promise<void>
+  close(): Promise<boolean>
   /**
    * The write with this number may still take effect. Unless the session is closed first, the next write of any session
    * closes it.
@@ -100,12 +102,28 @@ export class WriteSessions {
    */
   async begin(command: Document): Promise<NumberedWrite | null> {
     for (;;) {
-      await Promise.all(this.#all.filter(({ isInUse, isOpen }) => isOpen && !isInUse).map((one) => this.#close(one)))
+      try {
+        await this.closeOpen()
+      } catch (error) {
+        // The next write that waits would otherwise wait for a session that nobody releases.
+        this.#waiting.shift()?.()
+        throw error
+      }
       const forms = this.#cluster.sharded ? null : numberedForms(command)
       if (!forms) return null
       const taken = this.#free.pop()
       if (taken) return this.#use(taken, forms)
       await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    }
+  }
+
+  /** Resolves when the server refuses every write that has ended with an unknown outcome. Rejects when it cannot be reached. */
+  async closeOpen(): Promise<void> {
+    for (;;) {
+      const open = this.#all.filter(({ isInUse, isOpen }) => isOpen && !isInUse)
+      if (open.length === 0) return
+      const closed = await Promise.allSettled(open.map((one) => this.#close(one)))
+      for (const one of closed) if (one.status === 'rejected') throw one.reason
     }
   }
 
@@ -149,16 +167,18 @@ export class WriteSessions {
     return Long.fromBigInt(one.number)
   }
 
-  async #closeWithRetries(one: NumberedSession): Promise<void> {
+  async #closeWithRetries(one: NumberedSession): Promise<boolean> {
     one.isOpen = true
-    while (one.isOpen && !this.#cluster.stopped?.aborted && this.#mayWrite()) {
+    const until = performance.now() + closeLimitMS
+    while (one.isOpen && performance.now() < until && !this.#cluster.stopped?.aborted && this.#mayWrite()) {
       try {
-        return await this.#close(one)
+        await this.#close(one)
       } catch (error) {
-        if (!isTransient(error)) return
+        if (!isTransient(error)) break
         await sleep(retryMS)
       }
     }
+    return !one.isOpen
   }
 
   /**
@@ -173,7 +193,10 @@ export class WriteSessions {
   }
 
   async #tryToClose(one: NumberedSession): Promise<void> {
-    await sendClosing(this.#cluster, one.session, one.index, this.#next(one))
+    const number = this.#next(one)
+    await sendClosing(this.#cluster, one.session, one.index, number)
+    // The session may have been used in a later lease term meanwhile.
+    if (one.number !== number.toBigInt()) return
     one.isOpen = false
     this.#release(one)
   }
@@ -239,7 +262,9 @@ async function sendClosing(cluster: Cluster, session: ClientSession, index: numb
       { unfenced: true, session },
     )
     const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-    if (failed) throw new TransientReplyError(`a session could not be closed: ${failed.errmsg}`, failed.code)
+    if (failed && isTransientCode(failed.code))
+      throw new TransientReplyError(`a session could not be closed: ${failed.errmsg}`, failed.code)
+    if (failed) throw new Error(`a session could not be closed: ${failed.errmsg} (code ${failed.code})`)
   } catch (error) {
     // An instance with a later epoch has already closed it, and retries until its own write is durable.
     if (codeOf(error) !== code.transactionTooOld) throw error

@@ -1,5 +1,7 @@
 import type { Document } from 'mongodb'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { Coordination } from '../../src/coordination/coordination.ts'
+import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import type { LeaseView } from '../../src/domain/owner.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
@@ -233,4 +235,30 @@ it('a lease that was removed, and is taken anew, counts from the beginning', asy
   await again.lease.acquire()
   await write(again.cluster, 4)
   expect(await document()).toEqual({ _id: 1, v: 4 })
+})
+
+it('partitions are given back only when the server refuses a write of unknown outcome', async () => {
+  const { proxy, uri } = await proxied()
+  const { cluster, lease, context } = await writer('rebalanced', 'first', uri)
+  await lease.acquire()
+  await write(cluster, 1)
+  proxy.hold()
+  const late = write(cluster, 2, 500).catch(() => 'given up')
+  await vi.waitFor(() => expect(proxy.heldBytes).toBeGreaterThan(0), patience)
+  const { fence } = cluster
+  cluster.fence = () => {
+    throw new Error('the lease could not be renewed in time')
+  }
+  expect(await late).toBe('given up')
+  cluster.fence = fence
+  expect(lease.sessions.areOpen).toBe(true)
+  const coordination = new Coordination({
+    ...{ destination: cluster, lease, context, id: 'rebalanced', partitions: 16 },
+    ...{ liveness: new MongoLiveness(cluster), failureDetector: null, onLeaseLost: () => {} },
+  })
+  await coordination.release([3])
+  expect(lease.sessions.areOpen).toBe(false)
+  await one.client.db('app').collection<{ _id: number; v: number }>('c').replaceOne({ _id: 1 }, { v: 3 })
+  await proxy.deliver()
+  expect(await document()).toEqual({ _id: 1, v: 3 })
 })

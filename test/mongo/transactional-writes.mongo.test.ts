@@ -1,10 +1,12 @@
-import { BSON, type Document } from 'mongodb'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { BSON, type Document, MongoClient } from 'mongodb'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { isTransient } from '../../src/mongo/errors.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Lease } from '../../src/mongo/lease.ts'
+import { writesEnded } from '../../src/mongo/predecessors.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'
@@ -157,4 +159,36 @@ it('a failover in the middle of batches loses none of them', async () => {
   isOver = true
   await writing
   expect(await c().countDocuments({ v: version })).toBe(50)
+})
+
+it('a statement that may change several documents is not sent without a number after a transient abort', async () => {
+  const { cluster } = await writer('busy')
+  await cluster.write('app', { insert: 'c', documents: Array.from({ length: 10 }, (_, _id) => ({ _id, v: 1 })) })
+  // The fail point leaves the transaction open on the server, unlike a server's own LockTimeout.
+  const data = { failCommands: ['commitTransaction'], errorCode: 24 }
+  await using _ = await failPoint(one.client, 'failCommand', data, { times: 1 })
+  const command = { update: 'c', updates: [{ q: {}, u: { $set: { v: 2 } }, multi: true }] }
+  expect(isTransient(await cluster.write('app', command).catch((reason: unknown) => reason))).toBe(true)
+  expect(await c().countDocuments({ v: 2 })).toBe(0)
+  expect(await cluster.write('app', command)).toMatchObject({ n: 10 })
+  expect(await c().countDocuments({ v: 2 })).toBe(10)
+  expect(await openTransactions()).toEqual([])
+})
+
+it('a takeover waits for the open transaction of a process that connected as another user', async () => {
+  const { cluster } = await writer('heir')
+  await one.client.db('app').createCollection('c')
+  await using former = new MongoClient(one.set.uri, { appName: 'tandem:heir:gone' })
+  const session = former.startSession()
+  session.startTransaction()
+  await former.db('app').collection<{ _id: number }>('c').insertOne({ _id: 1 }, { session })
+  let hasEnded = false
+  const ended = writesEnded(cluster, ['gone']).then(() => {
+    hasEnded = true
+  })
+  await sleep(500)
+  expect(hasEnded).toBe(false)
+  await session.abortTransaction()
+  await ended
+  await session.endSession()
 })

@@ -122,6 +122,7 @@ export class StoredCollection {
   matches(document: Document, filter: Document): boolean {
     return Object.entries(filter).every(([path, condition]) => {
       if (path === '$or') return (condition as Document[]).some((one) => this.matches(document, one))
+      if (path === '$and') return (condition as Document[]).every((one) => this.matches(document, one))
       if (path === '$expr') return this.#isTrue(document, condition)
       const value = document[path]
       if (!isOperators(condition)) return holds(value, condition)
