@@ -15,16 +15,16 @@ import { objectOf } from './strict-schema.ts'
 
 const answers = v.pipe(
   v.record(v.string(), v.union([successSchema, failureSchema])),
-  v.description('What each living instance answered, by mongosyncID.'),
+  v.description('The answer of each live instance, by mongosyncID.'),
 )
 const allAcceptedSchema = objectOf({ success: v.literal(true), answers })
 
 const summaries: Record<PeerCommand, string> = {
-  pause: 'Sends pause to every living instance.',
-  resume: 'Sends resume to every living instance.',
-  commit: 'Sends commit to every living instance.',
-  abort: 'Sends abort to every living instance.',
-  reverse: 'Sends reverse to every living instance.',
+  pause: 'Sends pause to every live instance.',
+  resume: 'Sends resume to every live instance.',
+  commit: 'Sends commit to every live instance.',
+  abort: 'Sends abort to every live instance.',
+  reverse: 'Sends reverse to every live instance.',
 }
 
 export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVariables }> {
