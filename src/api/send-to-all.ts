@@ -2,7 +2,7 @@ import { Hono } from 'hono'
 import * as v from 'valibot'
 import { refusalStatus } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
-import { type PeerAnswers, type PeerCommand, teamCommands } from '../domain/peer-command.ts'
+import { type PeerAnswers, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
 import { wrongMethod } from './answers.ts'
 import type { RefusalVariables } from './audit-commands.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
@@ -29,7 +29,7 @@ const summaries: Record<PeerCommand, string> = {
 
 export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVariables }> {
   const routes = new Hono<{ Variables: RefusalVariables }>()
-  for (const command of teamCommands) {
+  for (const command of peerCommands) {
     const path = `/api/v1/all/${command}`
     const description = describeCommand(
       `${command}All`,

@@ -3,7 +3,7 @@ import type { Catalogue } from '../domain/catalogue.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
-import type { Settlement } from '../domain/mismatch.ts'
+import type { RecheckResult } from '../domain/mismatch.ts'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
@@ -202,7 +202,7 @@ export class Verifier {
    * The verdict, once the source is quiet and every change of it applied: scans what is left, follows both streams to
    * this moment and compares everything that is open until it is equal or proven different.
    */
-  async settle(): Promise<Settlement> {
+  async settle(): Promise<RecheckResult> {
     // Also of what was catalogued after all had been compared once: what was written there before may be in no stream.
     while (!this.#scan?.isComplete) await this.#pause(roomMS)
     this.wake()
