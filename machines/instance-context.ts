@@ -1,4 +1,4 @@
-import { turnConfiguration } from '../src/domain/direction.ts'
+import { swapConfiguration } from '../src/domain/direction.ts'
 import { assert, type Failure } from '../src/domain/errors.ts'
 import { type Limits, noLimits } from '../src/domain/limits.ts'
 import type { StartConfiguration } from '../src/domain/start-request.ts'
@@ -116,7 +116,7 @@ export function reversedContext(context: InstanceContext): InstanceContext {
   const { configuration } = withConfiguration(context)
   return {
     ...freshContext,
-    configuration: turnConfiguration(configuration),
+    configuration: swapConfiguration(configuration),
     initialised: true,
     copyCompleted: true,
     reversing: 'adapting',

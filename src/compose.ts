@@ -144,7 +144,10 @@ export class ComposedInstance implements Instance {
       return await this.#trail.read()
     } catch (error) {
       if (!isTransient(error)) throw error
-      throw new RefusedError('ClusterUnreachable', 'the destination, where the trail is, does not answer; ask again')
+      throw new RefusedError(
+        'ClusterUnreachable',
+        'the destination, which stores the audit trail, does not answer; try again',
+      )
     }
   }
 

@@ -109,7 +109,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/check',
       describeCommand(
         'check',
-        'Looks at both clusters as start would, changes nothing, and tells everything it finds. One at a time.',
+        'Checks both clusters as start does, changes nothing, and reports all findings. Only one check runs at a time.',
         { schema: startBodySchema, required: true },
         findingsAnswerSchema,
       ),
@@ -131,7 +131,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .post(
       '/api/v1/resume',
-      describeCommand('resume', 'PAUSED (or mended FAILED) to RUNNING.', noBody, successSchema),
+      describeCommand('resume', 'PAUSED, or FAILED once its cause is fixed, to RUNNING.', noBody, successSchema),
       async (context) => {
         await readEmptyBody(context.req.raw)
         await instance.resume()
@@ -144,7 +144,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/commit',
       describeCommand(
         'commit',
-        'Ends the sync once canCommit is true, or rehearses that; poll progress.',
+        'Ends the sync once canCommit is true, or rehearses the end. Poll progress for the result.',
         { schema: commitBodySchema, required: false },
         successSchema,
       ),
@@ -159,7 +159,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/abort',
       describeCommand(
         'abort',
-        'Gives up a commit that has not come to canWrite: COMMITTING to RUNNING, on all instances.',
+        'Aborts a commit before canWrite: COMMITTING to RUNNING, on all instances.',
         noBody,
         successSchema,
       ),
@@ -173,7 +173,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .post(
       '/api/v1/reverse',
-      describeCommand('reverse', 'Turns a COMMITTED reversible sync around.', noBody, successSchema),
+      describeCommand('reverse', 'Reverses the direction of a COMMITTED reversible sync.', noBody, successSchema),
       async (context) => {
         await readEmptyBody(context.req.raw)
         await instance.reverse()
@@ -202,7 +202,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/collections',
       describeQuery(
         'collections',
-        'How far the sync is with each collection, those with the most left first.',
+        'Progress of each collection, those with the most work left first.',
         collectionsAnswerSchema,
         pageParameters,
       ),
@@ -217,18 +217,14 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/limits',
-      describeQuery(
-        'limits',
-        'How hard this instance loads the clusters with what it does in bulk.',
-        limitsAnswerSchema,
-      ),
+      describeQuery('limits', 'Limits on the bulk work of this instance.', limitsAnswerSchema),
       (context) => context.json({ limits: renderLimits(instance.limits()), success: true as const }),
     )
     .patch(
       '/api/v1/limits',
       describeCommand(
         'limit',
-        'Changes the limits that are named, of this instance, at once and for its later lives; null takes one away.',
+        'Changes the given limits of this instance at once and keeps them over restarts; null removes a limit.',
         { schema: limitsBodySchema, required: true },
         limitsAnswerSchema,
       ),
@@ -241,7 +237,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/verification/mismatches',
-      describeQuery('mismatches', 'What the last verdict found different, by name.', mismatchesAnswerSchema),
+      describeQuery('mismatches', 'Differences that the last verdict found, by name.', mismatchesAnswerSchema),
       async (context) => context.json(renderMismatches(await instance.mismatches())),
     )
     .all('/api/v1/verification/mismatches', (context) => wrongMethod(context, 'GET, HEAD'))
@@ -250,7 +246,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Reconciles from the source what a failed verification named; then send resume. Of several instances the coordinator alone takes it.',
+        'Reconciles the documents that a failed verification named with the source; then send resume. Of several instances, only the coordinator accepts it.',
         noBody,
         repairedSchema,
       ),
@@ -263,7 +259,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/audit',
-      describeQuery('audit', 'Who sent which command, the newest first.', auditAnswerSchema),
+      describeQuery('audit', 'Audit trail: who sent which command, newest first.', auditAnswerSchema),
       async (context) => context.json(renderAudit(await instance.audit())),
     )
     .all('/api/v1/audit', (context) => wrongMethod(context, 'GET, HEAD'))
@@ -306,6 +302,6 @@ export function createApi(dependencies: ApiDependencies) {
       if (error instanceof RefusedError) return failure(context, error.status, error.refusal, redactUris(error.message))
       // The message may contain anything, so it goes only to the log.
       onInternalError(error)
-      return failure(context, 500, 'InternalError', 'tandem met an unexpected error; its log tells which')
+      return failure(context, 500, 'InternalError', 'tandem met an unexpected error; see its log')
     })
 }

@@ -7,27 +7,27 @@ import { objectOf } from './strict-schema.ts'
 
 const entrySchema = objectOf({
   time: v.pipe(v.string(), v.description('When the command was received, ISO 8601.')),
-  mongosyncID: v.pipe(v.string(), v.description('The instance that was asked.')),
+  mongosyncID: v.pipe(v.string(), v.description('The instance that received the command.')),
   command: v.pipe(v.picklist(auditedCommands), v.description('The command.')),
-  remoteAddress: v.nullable(v.pipe(v.string(), v.description('Where the connection came from; null: not known.'))),
+  remoteAddress: v.nullable(v.pipe(v.string(), v.description('Remote address of the connection; null: unknown.'))),
   token: v.nullable(
     v.pipe(
       v.picklist(tokenUses),
       v.description(
-        'The token that the request showed: that of --tokenFile (control), that of --readTokenFile (read), or none; null: the entry is of an earlier release, which did not write it down.',
+        'The token that the request sent: that of --tokenFile (control), that of --readTokenFile (read), or none; null: an earlier release stored the entry without it.',
       ),
     ),
   ),
   outcome: v.pipe(
     v.picklist(auditOutcomes),
-    v.description('What became of it; received: no answer yet, or the instance ended before there was one.'),
+    v.description('Outcome of the command; received: no answer yet, or the instance ended before it answered.'),
   ),
   error: v.nullable(v.pipe(v.picklist(refusalNames), v.description('Name of the error; null: not refused.'))),
 })
 
 export const auditAnswerSchema = objectOf({
   success: v.literal(true),
-  entries: v.pipe(v.array(entrySchema), v.description('The newest first, a thousand at most.')),
+  entries: v.pipe(v.array(entrySchema), v.description('Newest first, a thousand at most.')),
 })
 
 export function renderAudit(entries: readonly AuditEntry[]): v.InferOutput<typeof auditAnswerSchema> {

@@ -11,19 +11,19 @@ const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(
 const rowSchema = objectOf({
   namespace: v.pipe(v.string(), v.description('database.collection, as it is on the destination.')),
   copy: objectOf({
-    ended: v.pipe(v.boolean(), v.description('Every document of it has been copied once.')),
+    ended: v.pipe(v.boolean(), v.description('Every document has been copied once.')),
     estimatedTotalBytes: integer('Bytes of documents.'),
-    estimatedCopiedBytes: integer('Of them copied, by all instances.'),
-    estimatedDocumentCount: integer('Documents when its copy was planned, or copied where that is more.'),
-    copiedDocumentCount: integer('Of them copied, by all instances.'),
+    estimatedCopiedBytes: integer('Bytes copied by all instances.'),
+    estimatedDocumentCount: integer('Documents when the copy was planned, or documents copied if that is more.'),
+    copiedDocumentCount: integer('Documents copied by all instances.'),
   }),
   indexes: objectOf({
-    total: integer('Indexes that the source has, the one on _id left out.'),
-    built: integer('Of them on the destination.'),
+    total: integer('Indexes of the source, without the one on _id.'),
+    built: integer('Indexes built on the destination.'),
     heldBack: integer(
-      'Of them waiting for the commit: as unique, TTL or hidden index, or as the second on the same keys.',
+      'Indexes deferred until the commit: their unique, TTL or hidden option, or the second index on the same keys.',
     ),
-    missing: integer('Of them refused by the destination so far; they are tried again.'),
+    missing: integer('Indexes that the destination has refused so far; tandem retries them.'),
   }),
   verification: v.pipe(
     v.nullable(
@@ -34,9 +34,9 @@ const rowSchema = objectOf({
         totalRanges: integer('Ranges of _id in all.'),
       }),
     ),
-    v.description('Null when it is switched off.'),
+    v.description('Null if verification is disabled.'),
   ),
-  mismatches: integer('Differences that `GET /api/v1/verification/mismatches` lists of it.'),
+  mismatches: integer('Differences of this collection that `GET /api/v1/verification/mismatches` lists.'),
 })
 
 export const collectionsAnswerSchema = objectOf({
@@ -54,7 +54,7 @@ const parameters = {
     least: 0,
     most: 999_999_999,
     usual: 0,
-    meaning: 'Rows to leave out before them: how many were shown already.',
+    meaning: 'Rows to skip: the number of rows already shown.',
   },
 }
 

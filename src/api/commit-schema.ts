@@ -15,14 +15,14 @@ export const commitBodySchema = objectOf({
       v.integer('must be a whole number'),
       v.minValue(1, 'must be at least 1'),
       v.maxValue(maxSecondsMax, `must be at most ${maxSecondsMax}`),
-      v.description('The commit is aborted by itself when canWrite is not reached within this many seconds.'),
+      v.description('Aborts the commit if canWrite is not reached within this many seconds.'),
     ),
   ),
   dryRun: v.exactOptional(
     v.pipe(
       v.boolean(),
       v.description(
-        'A rehearsal: everything up to the verdict, blocking writes on the source included, then RUNNING again. See progress.lastRehearsal.',
+        'A rehearsal: all steps up to the verdict, including blocked writes on the source, then RUNNING again. See progress.lastRehearsal.',
       ),
     ),
   ),
@@ -42,15 +42,13 @@ const seconds = (meaning: string) => v.pipe(v.number(), v.minValue(0), v.descrip
 const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
 export const commitEstimateSchema = objectOf({
-  estimatedSeconds: seconds('Estimate from commit, or from now while it is under way, to canWrite.'),
-  waitingFor: v.array(
-    objectOf({ what: text('What is to be done first.'), estimatedSeconds: seconds('How long that takes.') }),
-  ),
+  estimatedSeconds: seconds('Estimate from commit, or from now while a commit is in progress, to canWrite.'),
+  waitingFor: v.array(objectOf({ what: text('Remaining work.'), estimatedSeconds: seconds('How long that takes.') })),
 })
 
 export const rehearsalSchema = objectOf({
   at: text('When the rehearsal ended, ISO 8601.'),
   steps: v.array(objectOf({ step: text('A step of the commit.'), seconds: seconds('How long it took.') })),
-  outageSeconds: seconds('For how long writes would have stood still.'),
-  verdict: text('equal, not verified, or the name of the failure that a commit would have met.'),
+  outageSeconds: seconds('Seconds during which applications could not write.'),
+  verdict: text('equal, not verified, or the name of the failure that would have ended a commit.'),
 })

@@ -11,9 +11,9 @@ const answer = (description: string, schema: GenericSchema) => ({
 
 /** Refusals that any request can receive. */
 const commonFailures = {
-  401: answer('Unauthorized: the token of --tokenFile is missing or another one.', failureSchema),
-  403: answer('Foreign Host or Origin; of a command also Forbidden: the token only reads.', failureSchema),
-  429: answer('TooManyRequests: without the right token; or another check is under way.', failureSchema),
+  401: answer('Unauthorized: the token is missing or wrong.', failureSchema),
+  403: answer('Foreign Host or Origin; for a command also Forbidden: the token is read-only.', failureSchema),
+  429: answer('TooManyRequests: too many requests without a valid token, or another check is running.', failureSchema),
   500: answer('InternalError.', failureSchema),
 }
 

@@ -15,10 +15,10 @@ const retryMS = 1_000
 const description = describeRoute({
   operationId: 'events',
   summary:
-    'Server-sent events: `history` once (the totals of the last ten minutes, as far as somebody listened), then a `sample` each second.',
+    'Server-sent events: `history` once (the totals of the last ten minutes, as far as any client was connected), then a `sample` each second.',
   responses: {
     200: {
-      description: 'Goes on until the client or the server closes. The data of each `sample` is JSON.',
+      description: 'The stream lasts until the client or the server closes it. The data of each `sample` is JSON.',
       content: { 'text/event-stream': { schema: resolver(sampleSchema) } },
     },
   },

@@ -9,8 +9,8 @@ const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
 const findingSchema = objectOf({
   severity: v.pipe(v.picklist(['error', 'warning', 'info']), v.description('Only an error refuses a start.')),
-  name: text('Of an error: the name that start is refused with.'),
-  namespace: v.exactOptional(text('database.collection, where it is about one.')),
+  name: text('For an error: the name with which start is refused.'),
+  namespace: v.exactOptional(text('database.collection, if the finding is about one.')),
   message: text('What was found.'),
   remedy: text('What to do about it.'),
 })

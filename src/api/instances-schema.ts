@@ -12,11 +12,11 @@ const instanceSchema = objectOf({
   coordinator: v.pipe(v.boolean(), v.description('It coordinates the sync.')),
   status: v.pipe(
     v.picklist(['alive', 'lost']),
-    v.description('lost: not heard of for longer than its lease; the others take its work over.'),
+    v.description('lost: no heartbeat for longer than its lease; the other instances take over its work.'),
   ),
-  lastSeenSeconds: integer('Seconds since it was last heard of.'),
+  lastSeenSeconds: integer('Seconds since its last heartbeat.'),
   partitions: v.array(integer('A part of the change stream that it applies.')),
-  progress: v.pipe(progressSchema, v.description('Its progress when it was last heard of.')),
+  progress: v.pipe(progressSchema, v.description('Its progress at its last heartbeat.')),
 })
 
 const totalsSchema = objectOf({

@@ -21,12 +21,12 @@ export const limitsBodySchema = objectOf({
     Number.MAX_SAFE_INTEGER,
     'Bytes of documents copied, or read for the first verification, each second; null: no limit.',
   ),
-  readConcurrency: limit(1, concurrencyMax, 'Ranges of documents read at a time; null: as --loadLevel has it.'),
-  writeConcurrency: limit(1, concurrencyMax, 'Batches of the copy written at a time; null: as --loadLevel has it.'),
+  readConcurrency: limit(1, concurrencyMax, 'Ranges of documents read at a time; null: --loadLevel decides.'),
+  writeConcurrency: limit(1, concurrencyMax, 'Batches of the copy written at a time; null: --loadLevel decides.'),
 })
 
 const backedOffSchema = objectOf({
-  reason: v.pipe(v.string(), v.description('Why the destination is spared.')),
+  reason: v.pipe(v.string(), v.description('Why tandem writes more slowly to the destination.')),
   since: v.pipe(v.string(), v.description('Since when, ISO 8601.')),
   writeConcurrency: whole(1, concurrencyMax, 'Batches written at a time meanwhile.'),
 })

@@ -126,7 +126,7 @@ function metricsOf(progress: Progress | null, version: string): Metric[] {
     gauge('tandem_retrying', 'Whether something is being tried again.', Number(progress.retrying !== undefined)),
     gauge(
       'tandem_backed_off',
-      'Whether the copy is slowed down because the destination suffers.',
+      'Whether the copy is slowed down because the destination is overloaded.',
       Number(progress.limits?.backedOff !== undefined),
     ),
   ]

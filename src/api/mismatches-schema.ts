@@ -17,7 +17,7 @@ const mismatchSchema = objectOf({
   by: v.exactOptional(
     v.pipe(
       v.picklist(['sync', 'foreignWrite']),
-      v.description('Who caused it, inferred from both change streams; absent when that is not certain.'),
+      v.description('The cause, inferred from both change streams; absent if it is not certain.'),
     ),
   ),
 })
@@ -26,7 +26,7 @@ export const mismatchesAnswerSchema = objectOf({
   success: v.literal(true),
   mismatches: v.array(mismatchSchema),
   total: v.pipe(v.number(), v.integer(), v.minValue(0), v.description('All differences, listed or not.')),
-  truncated: v.pipe(v.boolean(), v.description('More were found than are listed.')),
+  truncated: v.pipe(v.boolean(), v.description('Not all differences are listed.')),
 })
 
 export const repairedSchema = objectOf({

@@ -10,7 +10,7 @@ export function oneAtATime<Given, Result>(
     if (isRunning) {
       throw new RefusedError(
         'TooManyRequests',
-        `another ${name} is under way on this instance, and one runs at a time; send it again when that has ended`,
+        `another ${name} is running on this instance, and only one runs at a time; send it again when that one has ended`,
       )
     }
     isRunning = true

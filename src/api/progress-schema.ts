@@ -23,7 +23,7 @@ const verificationSideSchema = objectOf({
 
 const failureSchema = objectOf({
   error: text('Name of the failure.'),
-  errorDescription: text('What failed and how to mend it.'),
+  errorDescription: text('What failed and how to fix it.'),
 })
 
 export const progressSchema = objectOf({
@@ -59,16 +59,18 @@ export const progressSchema = objectOf({
   coordinatorID: v.nullable(text('Identifier of the coordinator; null until it is known.')),
   verification: v.nullable(objectOf({ source: verificationSideSchema, destination: verificationSideSchema })),
   failure: v.exactOptional(described(failureSchema, 'Why the instance is FAILED.')),
-  warnings: v.exactOptional(v.array(text('What the operator should know.'))),
+  warnings: v.exactOptional(v.array(text('A warning for the operator.'))),
   estimatedSecondsToCatchUp: v.exactOptional(integer('Estimate until the lag is gone.')),
-  estimatedOplogTimeRemaining: v.exactOptional(text('How long the source oplog still reaches.')),
+  estimatedOplogTimeRemaining: v.exactOptional(
+    text('Time until the source oplog overwrites the position of the sync.'),
+  ),
   indexBuilding: v.exactOptional(
     objectOf({ indexesBuilt: integer('Indexes built.'), totalIndexesToBuild: integer('Indexes to build.') }),
   ),
-  limits: v.exactOptional(described(limitsSchema, 'What holds back bulk work; absent while only --loadLevel does.')),
+  limits: v.exactOptional(described(limitsSchema, 'Limits on bulk work; absent while only --loadLevel limits it.')),
   commit: v.exactOptional(described(commitEstimateSchema, 'How long a commit takes.')),
-  lastRehearsal: v.exactOptional(described(rehearsalSchema, 'What the last rehearsal of the commit came to.')),
-  retrying: v.exactOptional(objectOf({ what: text('What is tried again.'), since: text('Since when, ISO 8601.') })),
+  lastRehearsal: v.exactOptional(described(rehearsalSchema, 'Result of the last rehearsal of the commit.')),
+  retrying: v.exactOptional(objectOf({ what: text('What is being retried.'), since: text('Since when, ISO 8601.') })),
 })
 
 export const progressAnswerSchema = objectOf({ progress: progressSchema, success: v.literal(true) })

@@ -8,13 +8,16 @@ import { objectOf } from './strict-schema.ts'
 const { instances, totals } = instancesAnswerSchema.entries
 
 export const sampleSchema = objectOf({
-  at: v.pipe(v.number(), v.integer(), v.description('When it was taken, milliseconds of the epoch.')),
-  self: v.pipe(v.nullable(v.string()), v.description('mongosyncID of the instance that tells; null before a start.')),
+  at: v.pipe(v.number(), v.integer(), v.description('Time of the sample, milliseconds since the epoch.')),
+  self: v.pipe(
+    v.nullable(v.string()),
+    v.description('mongosyncID of the instance that sends the event; null before a start.'),
+  ),
   problem: v.pipe(
     v.nullable(v.string()),
-    v.description('Why there is nothing to tell, or not all: a cluster does not answer yet.'),
+    v.description('Why data is missing, for instance because a cluster does not answer yet.'),
   ),
-  progress: v.pipe(v.nullable(progressSchema), v.description('Of the instance that tells; null while it connects.')),
+  progress: v.pipe(v.nullable(progressSchema), v.description('Progress of that instance; null while it connects.')),
   instances,
   totals,
 })

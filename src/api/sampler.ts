@@ -122,7 +122,7 @@ export class Sampler {
       const self = progress?.mongosyncID ?? null
       if (error instanceof RefusedError) return { ...nothing, self, progress, problem: redactUris(error.message) }
       this.#onInternalError(error)
-      return { ...nothing, self, progress, problem: 'tandem met an unexpected error; its log tells which' }
+      return { ...nothing, self, progress, problem: 'tandem met an unexpected error; see its log' }
     }
   }
 

@@ -17,7 +17,7 @@ export const healthSchema = objectOf({
 export const failureSchema = objectOf({
   success: v.literal(false),
   error: v.pipe(v.picklist(refusalNames), v.description('Name of the error.')),
-  errorDescription: v.pipe(v.string(), v.description('What was refused, the field it is about, and the remedy.')),
+  errorDescription: v.pipe(v.string(), v.description('What was refused, which field is wrong, and the remedy.')),
 })
 
 export type FailureAnswer = v.InferOutput<typeof failureSchema>

@@ -2,7 +2,7 @@ import { Hono } from 'hono'
 import * as v from 'valibot'
 import { refusalStatus } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
-import { type PeerAnswers, type PeerCommand, teamCommands } from '../domain/peer-command.ts'
+import { type PeerAnswers, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
 import { wrongMethod } from './answers.ts'
 import type { RefusalVariables } from './audit-commands.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
@@ -15,21 +15,21 @@ import { objectOf } from './strict-schema.ts'
 
 const answers = v.pipe(
   v.record(v.string(), v.union([successSchema, failureSchema])),
-  v.description('What each living instance answered, by mongosyncID.'),
+  v.description('The answer of each live instance, by mongosyncID.'),
 )
 const allAcceptedSchema = objectOf({ success: v.literal(true), answers })
 
 const summaries: Record<PeerCommand, string> = {
-  pause: 'Sends pause to every living instance.',
-  resume: 'Sends resume to every living instance.',
-  commit: 'Sends commit to every living instance.',
-  abort: 'Sends abort to every living instance.',
-  reverse: 'Sends reverse to every living instance.',
+  pause: 'Sends pause to every live instance.',
+  resume: 'Sends resume to every live instance.',
+  commit: 'Sends commit to every live instance.',
+  abort: 'Sends abort to every live instance.',
+  reverse: 'Sends reverse to every live instance.',
 }
 
 export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVariables }> {
   const routes = new Hono<{ Variables: RefusalVariables }>()
-  for (const command of teamCommands) {
+  for (const command of peerCommands) {
     const path = `/api/v1/all/${command}`
     const description = describeCommand(
       `${command}All`,

@@ -52,20 +52,20 @@ export function toRefusal(finding: Finding): RefusedError {
   return refusals.get(finding) ?? refusalOf(finding)
 }
 
-const otherRemedy = 'mend what the message names, then check again'
+const otherRemedy = 'fix the issue named above, then check again'
 
 /** Short remedies for refusals whose message already names the remedy. */
 const remedies: Partial<Record<RefusalName, string>> = {
   UnsupportedTopology: 'give two different clusters, each a replica set or a sharded cluster',
   UnsupportedVersion: 'upgrade the cluster that the message names',
   UnsupportedCollection: 'drop or change the collection that the message names, on the source',
-  ReversibleNotSupported: 'set reversible to false, or mend what the message names',
+  ReversibleNotSupported: 'set reversible to false, or fix the issue named above',
   VerificationNotSupported: 'drop the TTL index, set buildIndexes to beforeDataCopy, or switch verification off',
   InsufficientMemory: 'give tandem more memory, or switch verification off',
   DestinationNotEmpty: "drop the destination's user databases",
-  AuthenticationFailed: 'mend the user name or password in the connection string',
+  AuthenticationFailed: 'correct the user name or password in the connection string',
   MissingPrivileges: 'grant the roles that docs/privileges.md lists',
-  InvalidRequest: 'mend the field that the message names',
+  InvalidRequest: 'correct the field named above',
 }
 
 const refusedFailures = new Set<FailureName>([

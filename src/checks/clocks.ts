@@ -15,8 +15,7 @@ export const checkClocks: Check = async ({ source, destination }) => {
       severity: 'warning',
       name: 'ClockSkew',
       message: `the clocks of source and destination differ by ${(skew / 1_000).toFixed(1)} seconds`,
-      remedy:
-        'let both keep their time by NTP: lag would be shown wrong, and documents would expire at different times',
+      remedy: 'synchronize both by NTP: otherwise the lag is wrong, and documents expire at different times',
     },
   ]
 }

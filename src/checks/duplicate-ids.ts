@@ -71,7 +71,7 @@ function duplicated(name: string): Finding {
     severity: 'warning',
     name: 'DuplicateDocumentId',
     namespace: name,
-    message: `${name} has documents of one _id on different shards of the source; the copy would end in FAILED (DuplicateDocumentId)`,
+    message: `${name} has documents with the same _id on different shards of the source; the copy would end in FAILED (DuplicateDocumentId)`,
     remedy: 'give all but one of them another _id, on the source',
   }
 }
@@ -81,7 +81,7 @@ function notChecked(names: string[]): Finding {
   return {
     severity: 'info',
     name: 'DuplicateIdsNotChecked',
-    message: `that no _id stands on two shards of the source was not checked to the end in ${searchMS / 1_000} seconds for ${shown}; the copy finds it, and ends in FAILED (DuplicateDocumentId)`,
+    message: `the search for duplicate _ids across shards of the source did not finish in ${searchMS / 1_000} seconds for ${shown}; the copy would find them and end in FAILED (DuplicateDocumentId)`,
     remedy: 'none is needed where the application makes _ids unique',
   }
 }

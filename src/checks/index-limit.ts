@@ -27,7 +27,7 @@ export const checkIndexLimit: Check = async ({ configuration, source }) => {
     findings.push({
       ...problem(
         'UnsupportedCollection',
-        `${name} has ${indexesMax} indexes, the most there can be, and none of them supports the shard key that is asked for`,
+        `${name} has ${indexesMax} indexes, the maximum, and none of them supports the requested shard key`,
         'drop one of them on the source, or create the index for the shard key in its place',
       ),
       namespace: name,

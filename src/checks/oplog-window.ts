@@ -25,8 +25,8 @@ export const checkOplogWindow: Check = async ({ source, facts }) => {
     {
       severity: 'warning',
       name: 'ShortOplogWindow',
-      message: `the oplog of the source reaches back about ${inHours(seconds)} hours at its present rate; a copy of this size asks for ${inHours(needed)}`,
-      remedy: 'make the oplog larger (replSetResizeOplog), and do not pause for long',
+      message: `the oplog of the source reaches back about ${inHours(seconds)} hours at its present rate; a copy of this size needs ${inHours(needed)}`,
+      remedy: 'enlarge the oplog (replSetResizeOplog), and do not pause for long',
     },
   ]
 }

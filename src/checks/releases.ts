@@ -22,7 +22,7 @@ export const checkReleases: Check = ({ facts: { source } }) => {
     {
       severity: 'warning',
       name: 'KnownServerFault',
-      message: `the source runs ${source.version}, whose change streams may tell of renamed, dropped and newly created collections wrongly`,
+      message: `the source runs ${source.version}, whose change streams may report renamed, dropped and newly created collections wrongly`,
       remedy:
         'upgrade it to the latest patch release first, or leave collections as they are until the sync is committed',
     },

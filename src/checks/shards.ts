@@ -31,7 +31,7 @@ export const checkShards: Check = async ({ source }) => {
         name: 'InconsistentIndex',
         namespace: name,
         message: `the index ${index} of ${name} is not the same on all shards of the source that hold the collection`,
-        remedy: 'drop it and create it anew on the source',
+        remedy: 'drop it and create it again on the source',
       })
     }
   }

@@ -14,7 +14,7 @@ export function clusterRisks({ name, hosts, encrypted, unverified }: Cluster): F
     {
       severity: 'warning',
       name: 'UnverifiedConnection',
-      message: `${name}: its connection string has ${unverified.join(' and ')}, so whoever is on the way can pass for that cluster`,
+      message: `${name}: its connection string has ${unverified.join(' and ')}, so others on the network path can impersonate that cluster`,
       remedy: 'remove it, and name the authority of the certificates by tlsCAFile',
     },
   ]
@@ -42,7 +42,7 @@ function unencrypted(name: string, hosts: readonly string[], remedy: string): Fi
     {
       severity: 'warning',
       name: 'UnencryptedConnection',
-      message: `${name}: the connections to ${shown}${more} have no TLS, so whoever is on the way can read and change what is sent`,
+      message: `${name}: the connections to ${shown}${more} have no TLS, so others on the network path can read and change the data`,
       remedy,
     },
   ]

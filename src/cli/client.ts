@@ -108,7 +108,7 @@ export async function send(
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? 'no connection'
     const remedy = isDistrust(code)
-      ? 'its certificate is not one to trust: give the authority that issued it by --tlsCAFile, and a name that it holds'
+      ? 'its certificate is not trusted: give the authority that issued it by --tlsCAFile, and a host name of the certificate'
       : 'is it running there, and is that http or https?'
     return failed('InstanceUnreachable', `no instance answers at ${url} (${code}); ${remedy}`)
   }

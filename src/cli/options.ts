@@ -121,7 +121,7 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
 
   for (const [name, description] of [
     ['start', 'begin a sync'],
-    ['check', 'look for what would refuse such a start, and change nothing'],
+    ['check', 'check whether such a start would be refused; changes nothing'],
   ] as const) {
     client(name, description)
       .option('--source <cluster>', 'cluster0 or cluster1')
@@ -140,10 +140,10 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
         else found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body } })
       })
   }
-  client('limit', 'slow down, or speed up, what is done in bulk; at once and until changed')
+  client('limit', 'change the limits on bulk work; at once and until changed')
     .option('--bytesPerSecond <number>', 'bytes of documents copied or first verified each second; none: no limit')
-    .option('--readConcurrency <number>', 'ranges of documents read at a time; none: as --loadLevel has it')
-    .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: as --loadLevel has it')
+    .option('--readConcurrency <number>', 'ranges of documents read at a time; none: --loadLevel decides')
+    .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: --loadLevel decides')
     .action((options, command: Command) =>
       found({
         kind: 'client',
@@ -151,17 +151,17 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
       }),
     )
   client('commit', 'end the sync: hand over to the destination')
-    .option('--dry-run', 'rehearse it: everything up to the verdict, then go on as before; progress has the result')
-    .option('--max-seconds <number>', 'abort by itself when canWrite is not reached within this many seconds')
+    .option('--dry-run', 'rehearse it: all steps up to the verdict, then continue as before; progress has the result')
+    .option('--max-seconds <number>', 'abort if canWrite is not reached within this many seconds')
     .action((options, command: Command) =>
       found({
         kind: 'client',
         request: { command: 'commit', ...clientOptions(command, env), body: { inline: commitBody(options) } },
       }),
     )
-  client('collections', 'print how far the sync is with each collection, those with mismatches and the most left first')
+  client('collections', 'print the progress of each collection, those with mismatches and the most left first')
     .option('--limit <number>', 'rows to show, at most 200; 100 by default')
-    .option('--after <number>', 'rows to leave out before them')
+    .option('--after <number>', 'rows to skip')
     .action((options: { limit?: string; after?: string }, command: Command) => {
       const { limit, after } = options
       const query = { ...(limit !== undefined && { limit }), ...(after !== undefined && { after }) }
@@ -171,14 +171,14 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
   for (const [name, description] of [
     ['progress', 'print the status of the sync'],
     ['instances', 'print the status of all instances of the sync, and their totals'],
-    ['limits', 'print what holds back what is done in bulk'],
+    ['limits', 'print the limits on bulk work'],
     ['pause', 'pause the sync'],
-    ['resume', 'resume a paused sync, or a failed one after its cause is mended'],
-    ['abort', 'give up a commit that has not come to canWrite: the sync goes on as before it'],
-    ['reverse', 'turn a committed reversible sync around'],
+    ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
+    ['abort', 'abort a commit before canWrite; the sync continues as before'],
+    ['reverse', 'reverse the direction of a committed reversible sync'],
     ['mismatches', 'print what a failed verification found different'],
-    ['audit', 'print who sent which command, and what became of it'],
-    ['repair', 'reconcile from the source what a failed verification named; then resume'],
+    ['audit', 'print the audit trail: who sent which command, and its outcome'],
+    ['repair', 'reconcile the documents that a failed verification named with the source; then resume'],
   ] as const) {
     client(name, description).action((_options, command: Command) =>
       found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body: { inline: {} } } }),

@@ -8,7 +8,7 @@ export function addRedisOptions(command: Command): Command {
   return command
     .option(
       '--redis <url>',
-      'Redis by which several instances notice each other faster (or environment variable TANDEM_REDIS)',
+      'Redis for heartbeats, so that instances detect a lost one faster (or environment variable TANDEM_REDIS)',
     )
     .option('--redisTlsCAFile <file>', 'PEM file of the authorities that a rediss:// address is checked by', nonEmpty)
     .option('--redisTlsCert <file>', 'PEM file with the certificate that is shown to that Redis', nonEmpty)

@@ -17,7 +17,7 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
   }
   addAccessOptions(program.command('wait'))
     .description(
-      `wait until all instances are that far; exit code ${exitCodes.reached}: they are, ${exitCodes.failed}: one is FAILED, ` +
+      `wait until a condition holds for all instances; exit code ${exitCodes.reached}: it holds, ${exitCodes.failed}: one is FAILED, ` +
         `${exitCodes.timedOut}: not in time`,
     )
     .helpOption('-h, --help', 'print this help')
@@ -29,11 +29,11 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
       found({ kind: 'wait', request: { ...targetOf(command), until, timeoutSeconds: timeout ?? null, json } }),
     )
   addAccessOptions(program.command('watch'))
-    .description('show how the sync is, until Ctrl-C: live on a terminal, a line now and then elsewhere')
+    .description('show the state of the sync until Ctrl-C: live on a terminal, else one line per interval')
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
     .option('--interval <seconds>', 'ask this often; default 1 on a terminal, else 10', positive)
-    .option('--json', 'print everything that is known as a line of JSON each time', false)
+    .option('--json', 'print everything known as one line of JSON each time', false)
     .action(({ interval, json }, command: Command) =>
       found({ kind: 'watch', request: { ...targetOf(command), intervalSeconds: interval ?? null, json } }),
     )

@@ -117,7 +117,7 @@ export class AuditCluster {
         ? `cannot be reached; check its address, that it runs and has a primary, and TLS`
         : unauthorizedCodes.includes(code as number)
           ? 'refuses the user; check the credentials, and grant readAnyDatabase (with --namespace, read on that database is enough)'
-          : 'cannot be read; mend the cause and run verify again from the beginning'
+          : 'cannot be read; fix the cause and run verify again from the beginning'
     return new AuditError(`${this.name} ${remedy}: ${message}`, { cause: error })
   }
 }
@@ -135,5 +135,5 @@ function ordered(collection: Collection, order: Order): FindCursor<Document> {
 function rawDocument(document: unknown): Buffer {
   if (Buffer.isBuffer(document)) return document
   if (document instanceof Uint8Array) return Buffer.from(document.buffer, document.byteOffset, document.byteLength)
-  throw new AuditError('the MongoDB driver decoded a document that was asked for raw; a bug, please report it')
+  throw new AuditError('the MongoDB driver decoded a document that was requested raw; this is a bug, please report it')
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { errorStack, errorText } from '../domain/error-text.ts'
 import { RefusedError } from '../domain/errors.ts'
-import type { PeerAnswers, PeerCommand, TeamAnswer } from '../domain/peer-command.ts'
+import type { PeerAnswer, PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { Addressee, CommandRecord, CommandStore, GivenCommand } from '../mongo/command-store.ts'
 import { isTransient } from '../mongo/errors.ts'
@@ -119,7 +119,7 @@ export class PeerCommands {
     }
   }
 
-  #silent({ incarnation }: Addressee, { taken }: CommandRecord): TeamAnswer {
+  #silent({ incarnation }: Addressee, { taken }: CommandRecord): PeerAnswer {
     const seconds = Math.round(this.#patienceMS / 1_000)
     const errorDescription = taken.has(incarnation)
       ? `took the command and did not finish it within ${seconds} seconds; see its progress`
@@ -142,7 +142,7 @@ export class PeerCommands {
 
   async #perform(commands: CommandStore, id: string, given: GivenCommand | null): Promise<void> {
     const { perform, incarnation, context } = this.#parts
-    const performed = async (): Promise<TeamAnswer> => {
+    const performed = async (): Promise<PeerAnswer> => {
       if (given === null) throw new UnknownCommandError(id)
       await perform(given)
       return { success: true }
@@ -154,7 +154,7 @@ export class PeerCommands {
   }
 
   /** @param command null for a command that this release does not know */
-  #refusal(error: unknown, command: PeerCommand | null): TeamAnswer {
+  #refusal(error: unknown, command: PeerCommand | null): PeerAnswer {
     if (error instanceof RefusedError) {
       return { success: false, error: error.refusal, errorDescription: redactUris(error.message) }
     }

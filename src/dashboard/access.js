@@ -1,12 +1,12 @@
-import { byId, tell } from './page.js'
+import { byId, showText } from './page.js'
 
 /**
- * Everything the page asks of tandem goes through here: with the token, where tandem wants one. The token is kept for this
- * tab alone (sessionStorage), and sent nowhere but to where the page came from.
+ * Sends all requests of the page, with the token if tandem requires one. The token is kept for this tab only
+ * (sessionStorage) and sent only to the page's own origin.
  */
 
 const kept = 'tandem token'
-/** What waits for a token. @type {(() => void)[]} */
+/** Requests that wait for a token. @type {(() => void)[]} */
 let waiting = []
 
 const form = /** @type {HTMLFormElement} */ (byId('access'))
@@ -15,8 +15,8 @@ const field = /** @type {HTMLInputElement} */ (byId('token'))
 form.addEventListener('submit', (event) => {
   event.preventDefault()
   const token = field.value.trim()
-  // Nothing else can stand in a header.
-  if (!/^[!-~]+$/.test(token)) return tell('access-note', 'A token has printable characters without spaces.')
+  // A header cannot contain other characters.
+  if (!/^[!-~]+$/.test(token)) return showText('access-note', 'A token has printable characters without spaces.')
   sessionStorage.setItem(kept, token)
   field.value = ''
   form.hidden = true
@@ -27,42 +27,45 @@ form.addEventListener('submit', (event) => {
 })
 
 /**
- * As fetch does; where tandem wants a token, once it has got the right one.
+ * Like fetch. If tandem requires a token, it waits until the user has entered the right one.
  * @param {string} path
  * @param {RequestInit} [init]
- * @param {number} [patienceMS] for each try; 0: as long as it takes
+ * @param {number} [patienceMS] timeout for each try; 0: none
  * @returns {Promise<Response>}
  */
 export async function ask(path, init = {}, patienceMS = 0) {
   for (;;) {
     const token = sessionStorage.getItem(kept)
     const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
-    // Not over all of it: the token may be long in coming.
+    // The timeout covers one try only, because the user may take long to enter the token.
     const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
     const response = await fetch(path, { ...init, ...signal, headers })
     if (response.status !== 401) return response
-    // Another question may have got another token meanwhile.
+    // Another request may have received a new token meanwhile.
     if (sessionStorage.getItem(kept) === token) await askForToken(token !== null)
   }
 }
 
-/** The token that is kept only reads. It stays in use until there is another one; the command is for the user to send again. */
+/**
+ * Asks for the control token, because the present one is read-only. The present token stays in use until then. The
+ * user has to send the command again.
+ */
 export function askForControlToken() {
   if (!form.hidden) return
-  tell('access-note', 'That token only reads. To send a command, give the token for commands first.')
+  showText('access-note', 'This token is read-only. To send a command, first enter the token for commands.')
   form.hidden = false
   field.focus()
 }
 
 /**
- * Several questions wait for one answer.
+ * Asks the user for a token. Several requests wait for one answer.
  * @param {boolean} wasWrong
  * @returns {Promise<void>}
  */
 function askForToken(wasWrong) {
   if (form.hidden) {
     sessionStorage.removeItem(kept)
-    tell('access-note', wasWrong ? 'That is not the token of this instance.' : 'This instance asks for its token.')
+    showText('access-note', wasWrong ? 'That is not the token of this instance.' : 'This instance requires its token.')
     form.hidden = false
     document.body.dataset['access'] = 'asked'
     if (document.activeElement === document.body) field.focus()

@@ -3,9 +3,9 @@
 import { ask, askForControlToken } from './access.js'
 import { allOf, commands, effect, obstacle } from './commands.js'
 import { enumerated } from './format.js'
-import { byId, create, setList, setText, tell } from './page.js'
+import { byId, create, setList, setText, showText } from './page.js'
 
-/** The buttons, the question before each command, and what the instances answered. */
+/** The command buttons, the confirmation before each command, and the answers of the instances. */
 
 /** @typedef {{ success: boolean, error?: string, errorDescription?: string }} Answer */
 /** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
@@ -65,7 +65,7 @@ export class Actions {
     return this.#connected ? obstacle(command, this.#instances) : 'no connection to tandem'
   }
 
-  /** A button that cannot be used keeps its place in the order of focus, so that its reason can be read. */
+  /** A disabled button keeps its place in the focus order, so that its reason can be read. */
   #update() {
     for (const [command, { button, reason }] of this.#controls) {
       const why = this.#obstacle(command)
@@ -81,10 +81,10 @@ export class Actions {
     if (this.#obstacle(command) !== null) return
     const living = this.#instances.filter(({ status }) => status === 'alive')
     this.#asked = command
-    tell('dialog-title', `${label[command]} on ${allOf(living.length)}?`)
-    tell('dialog-effect', effect(command, this.#instances))
-    tell('dialog-to', `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`)
-    tell('dialog-confirm', `${label[command]} on ${allOf(living.length)}`)
+    showText('dialog-title', `${label[command]} on ${allOf(living.length)}?`)
+    showText('dialog-effect', effect(command, this.#instances))
+    showText('dialog-to', `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`)
+    showText('dialog-confirm', `${label[command]} on ${allOf(living.length)}`)
     this.#dialog.showModal()
   }
 
@@ -99,7 +99,7 @@ export class Actions {
       if (reply.error === 'Forbidden') askForControlToken()
       showOutcome(outcomeOf(command, reply))
     } catch {
-      const text = `${command}: tandem did not answer. Some instances may have got it; see their states.`
+      const text = `${command}: tandem did not answer. Some instances may have received it; check their states.`
       showOutcome([{ text, className: 'refused' }])
     } finally {
       this.#sending = null

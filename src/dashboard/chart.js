@@ -2,11 +2,11 @@
 import { clock } from './format.js'
 import { create, createSvg, setText } from './page.js'
 
-/** A course over time: a line, the area below it, the present value in large type. */
+/** A chart over time: a line, the area below it, and the present value in large type. */
 
 const width = 600
 const height = 120
-/** What is shown is the shortest of these that holds everything; minutes. */
+/** The chart shows the shortest of these ranges that holds all data; minutes. */
 const windows = [2, 5, 10]
 
 export class Chart {
@@ -23,7 +23,7 @@ export class Chart {
   #moments = []
   #end = 0
   #spanMS = 0
-  /** Where it is pointed at; 0 to 1. @type {number | null} */
+  /** Position of the pointer; 0 to 1. @type {number | null} */
   #pointed = null
 
   /**
@@ -54,7 +54,7 @@ export class Chart {
 
   /**
    * @param {readonly Moment[]} moments oldest first
-   * @param {number} now milliseconds of the epoch
+   * @param {number} now milliseconds since the epoch
    */
   show(moments, now) {
     const known = moments.flatMap(({ value }) => (value === null ? [] : [value]))
@@ -92,7 +92,7 @@ export class Chart {
     this.#showValue()
   }
 
-  /** The present value, or the one that is pointed at. */
+  /** Shows the present value, or the one at the pointer. */
   #showValue() {
     const at = this.#pointed === null ? null : this.#end - (1 - this.#pointed) * this.#spanMS
     const near = at === null ? this.#moments.at(-1) : this.#moments.findLast((moment) => moment.at <= at)
@@ -106,7 +106,7 @@ export class Chart {
 }
 
 /**
- * The next 1, 2 or 5 of its power of ten: a scale that does not change with every sample.
+ * Rounds up to 1, 2 or 5 times a power of ten, so that the scale does not change with every sample.
  * @param {number} value
  */
 function ceiling(value) {

@@ -3,15 +3,18 @@
 /** @import { Cell } from './table.js' */
 import { ask } from './access.js'
 import { bytes, count, percent } from './format.js'
-import { byId, tell } from './page.js'
+import { byId, showText } from './page.js'
 import { Table } from './table.js'
 
-/** A row for each collection, a page of them at a time. Asked for now and then, and only while the page is seen. */
+/**
+ * Shows one row for each collection, one page at a time. The page requests them every few seconds, and only while it
+ * is visible.
+ */
 
 /** @typedef {CollectionsAnswer['collections'][number]} Row */
 
 const everyMS = 5_000
-/** A connection that is only half there never answers. */
+/** A half-open connection never answers. */
 const patienceMS = 30_000
 const rowsShown = 100
 
@@ -28,52 +31,52 @@ const next = /** @type {HTMLButtonElement} */ (byId('collections-next'))
 
 let after = 0
 let timer = 0
-let asking = false
+let isRequesting = false
 
 export function watchCollections() {
-  document.addEventListener('visibilitychange', () => void look())
+  document.addEventListener('visibilitychange', () => void refresh())
   before.addEventListener('click', () => turn(-rowsShown))
   next.addEventListener('click', () => turn(rowsShown))
-  void look()
+  void refresh()
 }
 
 /** @param {number} rows */
 function turn(rows) {
   after = Math.max(0, after + rows)
-  void look()
+  void refresh()
 }
 
-/** One question at a time; the next is asked once this one is answered, if somebody looks then. */
-async function look() {
+/** Sends one request at a time. The next one follows the answer, if the page is visible then. */
+async function refresh() {
   clearTimeout(timer)
-  if (document.visibilityState !== 'visible' || asking) return
-  asking = true
+  if (document.visibilityState !== 'visible' || isRequesting) return
+  isRequesting = true
   const asked = after
   try {
     const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${asked}`, {}, patienceMS)
     const answer = /** @type {CollectionsAnswer | FailureAnswer} */ (await response.json())
     if (answer.success) show(answer, asked)
-    else tell('collections-note', `Not known now: ${answer.errorDescription}`)
+    else showText('collections-note', `Not available: ${answer.errorDescription}`)
   } catch {
-    tell('collections-note', 'Not known now: tandem does not answer.')
+    showText('collections-note', 'Not available: tandem does not answer.')
   } finally {
-    asking = false
-    timer = setTimeout(look, asked === after ? everyMS : 0)
+    isRequesting = false
+    timer = setTimeout(refresh, asked === after ? everyMS : 0)
   }
 }
 
 /**
  * @param {CollectionsAnswer} answer
- * @param {number} asked rows that were left out before these
+ * @param {number} asked number of rows that were skipped
  */
 function show({ collections, total }, asked) {
   table.show(collections.map((one) => ({ key: one.namespace, cells: cellsOf(one) })))
   const last = asked + collections.length
-  tell('collections-note', noteOf(collections.length, asked, total))
+  showText('collections-note', noteOf(collections.length, asked, total))
   byId('collections-pages').hidden = total <= rowsShown
   before.disabled = asked === 0
   next.disabled = last >= total
-  // Collections that were dropped meanwhile: there is no such page any more.
+  // Collections were dropped meanwhile, so this page no longer exists.
   if (collections.length === 0 && asked > 0) turn(-rowsShown)
 }
 

@@ -1,7 +1,7 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 import { count, duration, enumerated, percent } from './format.js'
 
-/** Which commands make sense now, why the others do not, and what each does. */
+/** Decides which commands are possible now, why the others are not, and what each does. */
 
 /** @typedef {'pause' | 'resume' | 'commit' | 'abort' | 'reverse'} Command */
 /** @typedef {Sample['instances'][number]} Row */
@@ -9,11 +9,11 @@ import { count, duration, enumerated, percent } from './format.js'
 /** @type {readonly Command[]} */
 export const commands = ['pause', 'resume', 'commit', 'abort', 'reverse']
 
-/** A commit is refused while it is further behind. */
+/** A commit is refused above this lag. */
 const lagMaxSeconds = 30
 
 /**
- * Null where the command would be taken; else what it waits for.
+ * Null if the command would be accepted, else the reason why not.
  * @param {Command} command
  * @param {readonly Row[]} instances
  * @returns {string | null}
@@ -83,7 +83,7 @@ export function allOf(instances) {
 }
 
 /**
- * What comes of it, for whoever is about to send it.
+ * Describes the effect of a command for the user who is about to send it.
  * @param {Command} command
  * @param {readonly Row[]} instances
  * @returns {string}
@@ -106,28 +106,28 @@ export function effect(command, instances) {
     case 'resume': {
       const failed = living.filter(({ progress }) => progress.state === 'FAILED')
       const names = enumerated(failed.map(({ mongosyncID }) => mongosyncID))
-      const mended = failed.length > 0 ? ` Only once the cause of the failure of ${names} is mended.` : ''
-      return `${upper(all)} that ${living.length === 1 ? 'is' : 'are'} PAUSED or FAILED go${living.length === 1 ? 'es' : ''} on from there.${mended}`
+      const condition = failed.length > 0 ? ` First fix the cause of the failure of ${names}.` : ''
+      return `${upper(all)} that ${living.length === 1 ? 'is' : 'are'} PAUSED or FAILED continue${living.length === 1 ? 's' : ''} from there.${condition}`
     }
     case 'commit': {
       const lag = Math.max(0, ...living.map(({ progress }) => progress.lagTimeSeconds ?? 0))
       const estimate = living.find(({ progress }) => progress.commit)?.progress.commit
       const verified = living.some(({ progress }) => progress.verification !== null)
       return (
-        `Ends the migration on ${all}. Stop all writes on ${source} first. What is left is applied (lag ${duration(lag)})` +
+        `Ends the migration on ${all}. Stop all writes on ${source} first. The remaining changes are applied (lag ${duration(lag)})` +
         `${verified ? ', both clusters are compared a last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
         `${estimate ? `That takes about ${duration(estimate.estimatedSeconds)}. ` : ''}Until then it can be aborted; ` +
-        'afterwards it cannot be taken back, but a sync that was started as reversible can be reversed.'
+        'afterwards it cannot be undone, but a sync that was started as reversible can be reversed.'
       )
     }
     case 'abort':
       return (
-        `Gives up the commit on ${all}: writes on ${source} are allowed again where the commit had blocked them, and its ` +
-        `changes go on being applied to ${destination}. The commit can be sent again at any time.`
+        `Aborts the commit on ${all}: writes on ${source} are allowed again if the commit had blocked them, and its ` +
+        `changes continue to be applied to ${destination}. You can send the commit again at any time.`
       )
     case 'reverse':
       return (
-        `Turns the sync around on ${all}: ${destination} becomes the source, and what is changed there since the commit is ` +
+        `Swaps the direction of the sync on ${all}: ${destination} becomes the source, and all changes there since the commit are ` +
         `applied to ${source}, which must not have been written since.`
       )
   }

@@ -1,9 +1,9 @@
-/** Figures in words. */
+/** Formats figures as text. */
 
 const byteUnits = ['B', 'kB', 'MB', 'GB', 'TB', 'PB']
 
 /**
- * Three digits or so, in decimal units.
+ * Formats with about three digits, in decimal units.
  * @param {number} value
  */
 export function bytes(value) {
@@ -23,7 +23,7 @@ export function count(value) {
 }
 
 /**
- * The longest two units.
+ * Formats a duration in its two longest units.
  * @param {number} seconds
  */
 export function duration(seconds) {
@@ -42,7 +42,7 @@ export function duration(seconds) {
 }
 
 /**
- * Rounded down: 100 only when nothing is left.
+ * Rounds down: the result is 100 only if nothing is left.
  * @param {number} done
  * @param {number} all
  */
@@ -51,7 +51,7 @@ export function percent(done, all) {
   return done >= all ? 100 : Math.min(99.9, Math.floor((done * 1_000) / all) / 10)
 }
 
-/** @param {number} at milliseconds of the epoch */
+/** @param {number} at milliseconds since the epoch */
 export function clock(at) {
   return new Date(at).toLocaleTimeString('en-GB')
 }

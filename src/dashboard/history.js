@@ -1,23 +1,23 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
 
 /**
- * One moment of a chart; null where nothing is known.
+ * One moment of a chart; null if the value is unknown.
  * @typedef {{ at: number, value: number | null }} Moment
  */
 
 const keptMS = 10 * 60_000
-/** A rate is told of what happened in this time: shorter, and it would show when instances were heard of rather than what they do. */
+/** A rate covers this period. A shorter one would show when heartbeats arrive instead of what the instances do. */
 const rateMS = 10_000
-/** Longer without a sample, and the line is broken. */
+/** After this time without a sample, the line is interrupted. */
 const gapMS = 5_000
 
-/** The totals of the last ten minutes: what tandem remembered, and what came since. */
+/** The totals of the last ten minutes: those that tandem kept, and those received since. */
 export class History {
   /** @type {HistoryPoint[]} */
   #points = []
 
   /**
-   * What an instance remembers; one that was started again remembers nothing, so what this page knows is kept.
+   * Adds the history that an instance kept. A restarted instance has none, so the page keeps its own.
    * @param {HistoryPoint[]} points
    */
   merge(points) {
@@ -40,12 +40,12 @@ export class History {
     return this.#withGaps(([at, , , , lag]) => ({ at, value: lag }))
   }
 
-  /** @returns {Moment[]} bytes copied in a second */
+  /** @returns {Moment[]} bytes copied per second */
   bytesPerSecond() {
     return this.#rates(1)
   }
 
-  /** @returns {Moment[]} events applied in a second */
+  /** @returns {Moment[]} events applied per second */
   eventsPerSecond() {
     return this.#rates(3)
   }
@@ -59,7 +59,7 @@ export class History {
       if (!before || at - before[0] > gapMS) from = index
       while ((this.#points[from]?.[0] ?? at) < at - rateMS) from += 1
       const first = this.#points[from] ?? point
-      // Less than before: an instance was started again and counts anew.
+      // The count is lower than before: an instance was restarted and counts from 0.
       if (before && point[field] < before[field]) from = index
       const seconds = (at - first[0]) / 1_000
       const value = seconds > 0 && point[field] >= first[field] ? (point[field] - first[field]) / seconds : null

@@ -1,10 +1,10 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Cell } from './table.js' */
 import { bytes, count, duration } from './format.js'
-import { byId, tell } from './page.js'
+import { byId, showText } from './page.js'
 import { Table } from './table.js'
 
-/** A row for each instance. */
+/** Shows one row for each instance. */
 
 /** @typedef {Sample['instances'][number]} Row */
 
@@ -23,10 +23,10 @@ const table = new Table('instances', [
 /** @param {Sample} sample */
 export function showInstances({ instances, self }) {
   byId('no-instances').hidden = instances.length > 0
-  tell('no-instances', 'None takes part in a sync yet.')
+  showText('no-instances', 'No instance takes part in a sync yet.')
   table.show(instances.map((one) => ({ key: one.mongosyncID, status: one.status, cells: cellsOf(one, self) })))
   const teller = self === null ? 'this instance' : `instance ${self}`
-  tell('teller', `Told by ${teller}, which commands on this page go through.`)
+  showText('teller', `Served by ${teller}, which also sends the commands of this page.`)
 }
 
 /**

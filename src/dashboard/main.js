@@ -7,15 +7,18 @@ import { bytes, count, duration } from './format.js'
 import { History } from './history.js'
 import { showInstances } from './instances.js'
 import { showFigures, showState, stateOf } from './overview.js'
-import { byId, tell } from './page.js'
+import { byId, showText } from './page.js'
 import { leadingProgress, phasesOf, showPhases } from './phases.js'
 import { eventsOf } from './server-sent-events.js'
 
-/** Listens to tandem and shows what it says, for as long as the page is open. */
+/** Receives tandem's events and shows them while the page is open. */
 
-/** Nothing heard for so long although one comes each second: the connection is dead, whatever the browser thinks. */
+/**
+ * If nothing arrives for this long, although a sample comes each second, the connection is broken, whatever the
+ * browser reports.
+ */
 const silenceMS = 20_000
-/** How soon a connection that has ended is opened again. */
+/** Milliseconds before a closed connection is opened again. */
 const renewMS = 1_000
 
 const actions = new Actions()
@@ -41,7 +44,7 @@ function show(sample) {
 }
 
 /**
- * Only what somebody should be told of who does not look: a state, and a failure.
+ * Announces states and failures to screen readers.
  * @param {Sample} sample
  */
 function announce(sample) {
@@ -49,7 +52,7 @@ function announce(sample) {
     failure && status === 'alive' ? [` ${mongosyncID}: ${failure.error}.`] : [],
   )
   const state = `The sync is ${stateOf(sample)}.${failures.join('')}`
-  if (announced !== '' && announced !== state) tell('announcer', state)
+  if (announced !== '' && announced !== state) showText('announcer', state)
   announced = state
 }
 
@@ -60,14 +63,14 @@ function connection(status) {
   const place = byId('connection')
   if (place.dataset['status'] === status) return
   place.dataset['status'] = status
-  tell('connection-text', status)
+  showText('connection-text', status)
   document.body.dataset['connection'] = status
   if (status !== 'reconnecting') return
   actions.disconnected()
-  tell('announcer', 'The connection to tandem is lost. Reconnecting.')
+  showText('announcer', 'The connection to tandem is lost. Reconnecting.')
 }
 
-/** Never ends: whatever ends the connection, it is opened again. */
+/** Never ends: the connection is opened again after any end. */
 async function listen() {
   for (;;) {
     const ended = new AbortController()
@@ -89,10 +92,10 @@ async function listen() {
         }
       }
     } catch {
-      // Whatever it was: it is tried again.
+      // Any error leads to another try.
     }
     clearTimeout(silence)
-    ended.abort() // whatever was left of it must not go on beside the next
+    ended.abort() // the rest of this connection must not run beside the next one
     connection('reconnecting')
     await new Promise((resolve) => setTimeout(resolve, renewMS))
   }

@@ -1,12 +1,12 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Progress } from './phases.js' */
 import { bytes, count, duration, percent } from './format.js'
-import { byId, setList, setText, tell } from './page.js'
+import { byId, setList, setText, showText } from './page.js'
 import { leadingProgress } from './phases.js'
 
-/** State, notices and figures of the sync as a whole. */
+/** Shows state, notices and figures of the whole sync. */
 
-/** Worst first: the one that a glance is for. */
+/** Worst first: the headline shows the first state that any instance has. */
 const states = /** @type {const} */ (['FAILED', 'PAUSED', 'REVERSING', 'COMMITTING', 'RUNNING', 'COMMITTED', 'IDLE'])
 
 /**
@@ -26,9 +26,9 @@ export function showState(sample) {
   const badge = byId('state')
   setText(badge, state)
   badge.dataset['state'] = state
-  tell('info', infoOf(sample, leading))
+  showText('info', infoOf(sample, leading))
   const mapping = leading?.directionMapping
-  tell('direction', mapping ? `${mapping.Source}  →  ${mapping.Destination}` : '')
+  showText('direction', mapping ? `${mapping.Source}  →  ${mapping.Destination}` : '')
   document.title = mapping ? `${state} · tandem` : 'tandem'
   const notices = noticesOf(sample)
   const list = byId('notices')
@@ -52,7 +52,7 @@ function infoOf({ instances, problem }, leading) {
 }
 
 /**
- * Who has something to say; what several say alike is said once.
+ * Lists failures, retries and warnings. One that several instances share is listed once.
  * @param {Sample} sample
  */
 function noticesOf({ instances, progress, problem }) {
@@ -83,7 +83,7 @@ function noticesOf({ instances, progress, problem }) {
 
 /**
  * @param {Sample} sample
- * @param {{ bytes: number | null, events: number | null }} rates in a second
+ * @param {{ bytes: number | null, events: number | null }} rates per second
  */
 export function showFigures(sample, rates) {
   const { totals, instances } = sample
@@ -91,30 +91,30 @@ export function showFigures(sample, rates) {
   showCopy(totals, leading, rates.bytes)
   showVerification(leading)
   const perSecond = rates.events === null ? '' : ` (${count(rates.events)}/s)`
-  tell('events', instances.length === 0 ? '–' : `${count(totals.totalEventsApplied)}${perSecond}`)
+  showText('events', instances.length === 0 ? '–' : `${count(totals.totalEventsApplied)}${perSecond}`)
   const left = instances.find(({ progress }) => progress.estimatedOplogTimeRemaining)
-  tell('oplog', left?.progress.estimatedOplogTimeRemaining ?? '–')
+  showText('oplog', left?.progress.estimatedOplogTimeRemaining ?? '–')
   const living = instances.filter(({ status }) => status === 'alive')
   const ready = living.filter(({ progress }) => progress.canCommit).length
-  tell('can-commit', living.length === 0 ? '–' : ready === living.length ? 'yes' : 'no')
-  tell('can-write', leading?.canWrite === true ? 'allowed' : leading?.canWrite === false ? 'not allowed' : '–')
+  showText('can-commit', living.length === 0 ? '–' : ready === living.length ? 'yes' : 'no')
+  showText('can-write', leading?.canWrite === true ? 'allowed' : leading?.canWrite === false ? 'not allowed' : '–')
 }
 
 /**
  * @param {Sample['totals']} totals
  * @param {Progress | null} leading
- * @param {number | null} rate bytes in a second
+ * @param {number | null} rate bytes per second
  */
 function showCopy({ estimatedCopiedBytes: copied, estimatedTotalBytes: total, percent: share }, leading, rate) {
   const bar = /** @type {HTMLProgressElement} */ (byId('copy-bar'))
   bar.value = share
-  // 0 of 1 is what is reported before the copy.
+  // Before the copy, progress reports 0 of 1.
   const begun = total > 1
-  tell('copy-share', begun ? `${share.toFixed(2)} %` : '–')
+  showText('copy-share', begun ? `${share.toFixed(2)} %` : '–')
   const copying = leading?.info === 'collection copy'
   const left = rate && total > copied ? [`${duration((total - copied) / rate)} left`] : []
   const course = copying && rate !== null ? [`${bytes(rate)}/s`, ...left] : []
-  tell('copy-detail', begun ? [`${bytes(copied)} of ${bytes(total)}`, ...course].join(' · ') : 'not begun')
+  showText('copy-detail', begun ? [`${bytes(copied)} of ${bytes(total)}`, ...course].join(' · ') : 'not begun')
 }
 
 /** @param {Progress | null} leading */
@@ -128,7 +128,7 @@ function showVerification(leading) {
   const share = ended ? 100 : percent(hashed, all)
   const bar = /** @type {HTMLProgressElement} */ (byId('verification-bar'))
   bar.value = begun ? share : 0
-  tell('verification-share', begun ? `${share.toFixed(1)} %` : '–')
+  showText('verification-share', begun ? `${share.toFixed(1)} %` : '–')
   const documents = `${count(hashed)} of ${count(all)} documents`
-  tell('verification-detail', begun ? `${side.phase} · ${documents}` : 'not begun')
+  showText('verification-detail', begun ? `${side.phase} · ${documents}` : 'not begun')
 }

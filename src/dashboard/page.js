@@ -1,4 +1,4 @@
-/** Helpers for what is on the page. Everything that comes from outside goes in as text, never as markup. */
+/** Helpers for the page's elements. All external data is inserted as text, never as markup. */
 
 /**
  * @param {string} id
@@ -11,7 +11,7 @@ export function byId(id) {
 }
 
 /**
- * Changes a text only where it is another: what stands still is not drawn, or read aloud, again.
+ * Sets a text only if it differs, so that unchanged elements are neither drawn nor read aloud again.
  * @param {Element} element
  * @param {string} text
  */
@@ -23,7 +23,7 @@ export function setText(element, text) {
  * @param {string} id
  * @param {string} text
  */
-export function tell(id, text) {
+export function showText(id, text) {
   setText(byId(id), text)
 }
 
@@ -54,7 +54,7 @@ export function createSvg(tag, attributes = {}) {
 }
 
 /**
- * A list of texts, rebuilt only when it has become another.
+ * Shows a list of texts; rebuilds it only if it has changed.
  * @param {HTMLElement} list
  * @param {{ text: string, className: string }[]} entries
  */

@@ -1,5 +1,5 @@
 /**
- * What a response of server-sent events tells, one by one, until it ends. (An EventSource can show no token.)
+ * Yields the server-sent events of a response until it ends. (An EventSource cannot send a token.)
  * @param {Response} response
  * @returns {AsyncGenerator<{ name: string, data: string }>}
  */

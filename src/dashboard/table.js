@@ -1,9 +1,15 @@
 import { byId, create, setText } from './page.js'
 
-/** A table whose rows stay the same elements while what they say changes: nothing is drawn, or read aloud, again. */
+/**
+ * A table that keeps its row elements while their content changes, so that unchanged content is neither drawn nor
+ * read aloud again.
+ */
 
-/** @typedef {{ name: string, number?: boolean, bar?: (key: string) => string }} Column a bar, and what it is called */
-/** @typedef {{ text: string, state?: string, share?: number }} Cell the share is the bar's, 0 to 1 */
+/**
+ * @typedef {{ name: string, number?: boolean, bar?: (key: string) => string }} Column `bar` returns the label of a
+ * bar
+ */
+/** @typedef {{ text: string, state?: string, share?: number }} Cell `share` is the bar's value, 0 to 1 */
 /** @typedef {{ key: string, status?: string, cells: Cell[] }} Row */
 /** @typedef {{ row: HTMLTableRowElement, cells: { text: HTMLElement, bar: HTMLProgressElement | null }[] }} Shown */
 
@@ -22,7 +28,8 @@ export class Table {
     this.#id = id
     this.#columns = columns
     this.#body = /** @type {HTMLElement} */ (byId(id).querySelector('tbody'))
-    // Narrow windows lay the table out as blocks, which takes its meaning from it in some browsers: so it is said.
+    // In narrow windows the table is laid out as blocks. Some browsers then drop its table semantics, so roles name
+    // them.
     for (const [selector, role] of [
       ['table', 'table'],
       ['thead, tbody', 'rowgroup'],
@@ -35,7 +42,7 @@ export class Table {
     }
   }
 
-  /** @param {readonly Row[]} rows all of them, in order */
+  /** @param {readonly Row[]} rows all rows, in order */
   show(rows) {
     byId(this.#id).hidden = rows.length === 0
     const keys = new Set(rows.map(({ key }) => key))

@@ -1,10 +1,10 @@
 import type { RefusalName } from './errors.ts'
-import { teamCommands } from './peer-command.ts'
+import { peerCommands } from './peer-command.ts'
 
 /** Commands that change what a sync does. Each of them is recorded with its sender. */
 export const auditedCommands = [
   ...(['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'limit', 'repair'] as const),
-  ...teamCommands.map((command) => `all/${command}` as const),
+  ...peerCommands.map((command) => `all/${command}` as const),
 ]
 export type AuditedCommand = (typeof auditedCommands)[number]
 

@@ -5,7 +5,7 @@ import type { StartConfiguration } from './start-request.ts'
 
 /** What a reversal does to the stored state: source and destination swap roles, and nothing is copied again. */
 
-export function turnConfiguration(configuration: StartConfiguration): StartConfiguration {
+export function swapConfiguration(configuration: StartConfiguration): StartConfiguration {
   return { ...configuration, source: configuration.destination, destination: configuration.source }
 }
 
@@ -13,7 +13,7 @@ export function turnConfiguration(configuration: StartConfiguration): StartConfi
  * Swaps the two collections of an entry. `wanted` remains the definition that the former source had at its commit,
  * which the new destination has too. The next read of the new source finds what has changed since.
  */
-export function turnEntry(entry: CatalogueEntry): CatalogueEntry {
+export function swapEntry(entry: CatalogueEntry): CatalogueEntry {
   assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} was committed without a counterpart`)
   return {
     ...entry,

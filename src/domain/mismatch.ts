@@ -17,7 +17,7 @@ export interface Mismatch {
 export const listedMax = 1_000
 
 /** The differences that remain after all rechecks: their number, and a function that lists them, which is expensive. */
-export interface Settlement {
+export interface RecheckResult {
   total: number
   explain: () => Promise<Verdict>
 }

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import type { CommitRequest } from '../domain/commit-request.ts'
 import { refusalNames } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
-import { type PeerCommand, type TeamAnswer, teamCommands } from '../domain/peer-command.ts'
+import { type PeerAnswer, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
 import type { Cluster } from './cluster.ts'
 
 const collection = 'commands'
@@ -14,7 +14,7 @@ const timeoutMS = 5_000
 const keepMS = 10 * 60_000
 
 const givenSchema = v.object({
-  command: v.picklist(teamCommands),
+  command: v.picklist(peerCommands),
   request: v.exactOptional(
     v.object({ dryRun: v.boolean(), maxSeconds: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))) }),
   ),
@@ -42,7 +42,7 @@ export interface CommandRecord {
   /** Incarnations that have begun to execute the command. */
   taken: ReadonlySet<string>
   /** Answers by incarnation. */
-  answers: ReadonlyMap<string, TeamAnswer>
+  answers: ReadonlyMap<string, PeerAnswer>
 }
 
 /**
@@ -98,7 +98,7 @@ export class CommandStore {
     return (await this.#update(q, { $set: { [taken]: true } })) === 1
   }
 
-  async answer(id: string, incarnation: string, answer: TeamAnswer): Promise<void> {
+  async answer(id: string, incarnation: string, answer: PeerAnswer): Promise<void> {
     await this.#update({ _id: id }, { $set: { [`answers.${incarnation}`]: answer } })
   }
 
@@ -109,7 +109,7 @@ export class CommandStore {
 
   async read(id: string): Promise<CommandRecord> {
     const [found] = await this.#find({ _id: id }, { limit: 1 })
-    const answers = new Map<string, TeamAnswer>()
+    const answers = new Map<string, PeerAnswer>()
     for (const [incarnation, answer] of Object.entries(found?.['answers'] ?? {})) {
       const known = v.safeParse(answerSchema, answer)
       if (known.success) answers.set(incarnation, known.output)

@@ -1,7 +1,7 @@
 import { type InstanceContext, reversedContext, storable } from '../../machines/instance-context.ts'
 import { reversedSync } from '../coordination/stored-sync.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
-import { turnConfiguration, turnEntry } from '../domain/direction.ts'
+import { swapConfiguration, swapEntry } from '../domain/direction.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
@@ -49,7 +49,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   const reverse = await from.loadPosition('reverse')
   const former = await from.loadPosition(0)
   assert(reverse && former, 'a reversible sync was committed without the positions of a reversal')
-  const entries = (await from.collections.load()).map(turnEntry)
+  const entries = (await from.collections.load()).map(swapEntry)
   await to.collections.save(entries)
   await to.beginPartitions(swapped.partitions, reverse)
   if (swapped.configuration.verification.enabled) {
@@ -77,7 +77,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
 /** The record of the reversed sync. It starts where writes were enabled on the cluster that is now the source. */
 export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
   return {
-    configuration: turnConfiguration(record.configuration),
+    configuration: swapConfiguration(record.configuration),
     sourceIdentity: record.destinationIdentity,
     destinationIdentity: record.sourceIdentity,
     startTime: reverse?.time ?? record.startTime,

@@ -5,7 +5,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
-import { listedMax, type Mismatch, type Settlement, type Verdict } from '../domain/mismatch.ts'
+import { listedMax, type Mismatch, type RecheckResult, type Verdict } from '../domain/mismatch.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -222,7 +222,7 @@ export class Verification {
   }
 
   /** Resolves with what the current verifier finds. If another one replaces it in the meantime, that one is asked. */
-  async #settlement(): Promise<Settlement & { report: Report }> {
+  async #settlement(): Promise<RecheckResult & { report: Report }> {
     for (;;) {
       const verifier = await Promise.race([this.#ready.promise, this.#run.then(() => null)])
       if (!verifier) throw this.#failure ?? new StoppedError('the verifier has stopped')

@@ -3,7 +3,7 @@ import type { Catalogue } from '../domain/catalogue.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
-import type { Settlement } from '../domain/mismatch.ts'
+import type { RecheckResult } from '../domain/mismatch.ts'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
@@ -204,7 +204,7 @@ export class Verifier {
    * Issues a verdict. Call it when the source is quiet and all its changes are applied. Completes the scan, reads both
    * streams up to the current time, and compares all open rechecks until they are equal or proven different.
    */
-  async settle(): Promise<Settlement> {
+  async settle(): Promise<RecheckResult> {
     // Includes collections catalogued after the first complete scan: their earlier writes may be in no stream.
     while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
     this.wake()

@@ -97,7 +97,7 @@ describe('running an instance', () => {
     ['redis:///1', /host is missing/],
     ['redis://root:hunter2@r.test:99999', /not the address of a Redis/],
     ['redis://root:hunter2@r.test/?password=hunter2', /options in the URL are not supported/],
-    ['redis://root:hunter2@r.test/db', /number of a database/],
+    ['redis://root:hunter2@r.test/db', /only a database number/],
     ['redis://root:hunter2%@r.test', /percent-encoded/],
   ])('refuses the Redis %j without repeating it', (url, message) => {
     const texts = [refused([...uris, '--redis', url])]

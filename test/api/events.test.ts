@@ -141,7 +141,7 @@ describe('the sampler', () => {
     instance.progress = progress
     await vi.waitFor(() => expect(events().at(-1)?.data.problem).toBeNull(), patience)
     instance.instances = () => Promise.reject(new Error('hunter2'))
-    await vi.waitFor(() => expect(events().at(-1)?.data.problem).toContain('its log tells which'), patience)
+    await vi.waitFor(() => expect(events().at(-1)?.data.problem).toContain('see its log'), patience)
     sampler.close()
     expect(JSON.stringify(events())).not.toContain('hunter2')
     expect(errors).not.toEqual([])

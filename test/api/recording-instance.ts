@@ -10,7 +10,7 @@ import type { Instance } from '../../src/domain/instance.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Mismatch } from '../../src/domain/mismatch.ts'
-import type { PeerAnswers, PeerCommand, TeamAnswer } from '../../src/domain/peer-command.ts'
+import type { PeerAnswer, PeerAnswers, PeerCommand } from '../../src/domain/peer-command.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
@@ -73,7 +73,7 @@ export class RecordingInstance implements Instance {
   reverse(): Promise<void> {
     return this.#record('reverse')
   }
-  teamAnswers: [id: string, answer: TeamAnswer][] = []
+  teamAnswers: [id: string, answer: PeerAnswer][] = []
   async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
     await this.#record(`all ${command}`, request)
     return new Map(this.teamAnswers)

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { plainCommit } from '../../src/domain/commit-request.ts'
-import { teamCommands } from '../../src/domain/peer-command.ts'
+import { peerCommands } from '../../src/domain/peer-command.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-describe.each(teamCommands)('POST /api/v1/all/%s', (command) => {
+describe.each(peerCommands)('POST /api/v1/all/%s', (command) => {
   const path = `/api/v1/all/${command}`
 
   test('passes the command on, and answers success when all have taken it', async () => {

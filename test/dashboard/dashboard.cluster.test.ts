@@ -107,7 +107,7 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   await shows(page, '#state', 'PAUSED')
   await team.allReach(({ state }) => state === 'PAUSED', 'PAUSED')
   await shows(page, '#why-not-commit', 'instance a is PAUSED')
-  await send(page, 'resume', /^All 2 instances that are PAUSED or FAILED go on/)
+  await send(page, 'resume', /^All 2 instances that are PAUSED or FAILED continue/)
   await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
   await send(
     page,
@@ -116,7 +116,7 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   )
   await team.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
   await shows(page, '#can-write', /^allowed$/)
-  await send(page, 'reverse', /^Turns the sync around on all 2 instances/)
+  await send(page, 'reverse', /^Swaps the direction of the sync on all 2 instances/)
   await team.allReach(({ state, canCommit }) => state === 'RUNNING' && canCommit, 'reversed', 120)
   await shows(page, '#direction', /^cluster1: .* → {2}cluster0/)
   expect(complaints).toEqual([])

@@ -110,7 +110,7 @@ it('shows the sync with the token that only reads, and asks for the other one fo
   }
   await pause()
   await shows(page, '#outcome', /pause: .*--readTokenFile allows GET alone/)
-  await shows(page, '#access-note', 'That token only reads')
+  await shows(page, '#access-note', 'This token is read-only')
   expect(await page.textContent('#connection')).toMatch('live')
   expect(await violations(page)).toEqual([])
   await give(page, token)

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
-import { turnConfiguration, turnEntry } from '../../src/domain/direction.ts'
+import { swapConfiguration, swapEntry } from '../../src/domain/direction.ts'
 import { configuration } from '../machines/instance-model.ts'
 
 const entry: CatalogueEntry = {
@@ -23,10 +23,10 @@ const entry: CatalogueEntry = {
 }
 
 it('turning twice gives what was there', () => {
-  expect(turnConfiguration(configuration)).toEqual({ ...configuration, source: 'cluster1', destination: 'cluster0' })
+  expect(swapConfiguration(configuration)).toEqual({ ...configuration, source: 'cluster1', destination: 'cluster0' })
   // Compared as text where a start is identical: the order of fields counts.
-  expect(JSON.stringify(turnConfiguration(turnConfiguration(configuration)))).toBe(JSON.stringify(configuration))
-  const turned = turnEntry(entry)
+  expect(JSON.stringify(swapConfiguration(swapConfiguration(configuration)))).toBe(JSON.stringify(configuration))
+  const turned = swapEntry(entry)
   expect(turned).toMatchObject({
     uuid: 'b',
     destinationUUID: 'a',
@@ -34,9 +34,9 @@ it('turning twice gives what was there', () => {
     sourceName: 'things',
     copiedBytes: 5,
   })
-  expect(turnEntry(turned)).toMatchObject({ uuid: 'a', destinationUUID: 'b' })
+  expect(swapEntry(turned)).toMatchObject({ uuid: 'a', destinationUUID: 'b' })
 })
 
 it('an entry without counterpart is a bug', () => {
-  expect(() => turnEntry({ ...entry, destinationUUID: null })).toThrow(/app\.things/)
+  expect(() => swapEntry({ ...entry, destinationUUID: null })).toThrow(/app\.things/)
 })
