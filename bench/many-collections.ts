@@ -15,7 +15,7 @@ const creatorsAtOnce = 8
 /** Ten thousand collections are twenty thousand files: servers are to close those they do not use before they reach a limit. */
 export const closeIdleFiles = [
   '--wiredTigerEngineConfigString',
-  'file_manager=(close_handle_minimum=500,close_idle_time=10,close_scan_interval=2)',
+  'file_manager=(close_handle_minimum=500,close_idle_time=2,close_scan_interval=1)',
 ]
 
 interface Effort {
