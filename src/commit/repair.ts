@@ -2,6 +2,7 @@ import { listCollections } from '../definitions/listing.ts'
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
 import { RefusedError } from '../domain/errors.ts'
+import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
@@ -13,6 +14,8 @@ export interface RepairParts extends CommitParts {
 }
 
 const atOnce = 500
+/** How many namespaces a message names. */
+const namedMax = 5
 
 /**
  * Makes the destination equal to the current source where a verdict found differences. Definitions come first, because
@@ -44,7 +47,7 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
   for (;;) {
     const page: StoredRecheck[] = await parts.store.readRechecks(after, atOnce)
     const last = page.at(-1)
-    if (!last) return repaired
+    if (!last) break
     after = last
     const byCollection = new Map<string, Identities>()
     for (const { uuid, idElement } of page) {
@@ -59,4 +62,24 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
       repaired += identities.size
     }
   }
+  if (repaired === 0) await refuseForeignOnly(parts.store)
+  return repaired
+}
+
+/**
+ * Throws RefusedError WrongState when the verdict named nothing but collections that somebody else created on the
+ * destination. A repair leaves them alone, so a success would only lead to the same verdict again.
+ */
+async function refuseForeignOnly(store: VerificationStore): Promise<void> {
+  const { mismatches, total } = await store.loadVerdict()
+  const differences = mismatches as Mismatch[]
+  const isForeign = ({ kind, by }: Mismatch): boolean => kind === 'collection' && by === 'foreignWrite'
+  if (total === 0 || total > differences.length || !differences.every(isForeign)) return
+  const named = differences.slice(0, namedMax).map((one) => one.namespace)
+  const more = total > named.length ? ` and ${total - named.length} more` : ''
+  throw new RefusedError(
+    'WrongState',
+    `nothing was repaired: somebody else created ${named.join(', ')}${more} on the destination, and tandem does not touch what it did not create. ` +
+      'Drop them there, then send resume. Nothing of the source is missing.',
+  )
 }

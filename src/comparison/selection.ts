@@ -5,8 +5,8 @@ export interface Namespace {
   collection: string | null
 }
 
-/** The server's own databases, and tandem's metadata on the destination. */
-const neverCompared = new Set(['admin', 'config', 'local', 'tandem_internal'])
+/** The server's own databases, tandem's metadata on the destination, and that of MongoDB's migration tools. */
+const neverCompared = /^(admin|config|local|tandem_internal)$|^(__mdb_internal|mongosync_internal_|mongosync_reserved_)/
 
 /**
  * True if the database, or its collection or view, is to be compared. Empty `wanted`: all user databases except
@@ -19,7 +19,7 @@ export function selects(
   excluded: readonly Namespace[] = [],
 ): boolean {
   // `system.views` is compared as the views that it defines; the other `system.` collections belong to the server.
-  if (neverCompared.has(database) || collection?.startsWith('system.')) return false
+  if (neverCompared.test(database) || collection?.startsWith('system.')) return false
   const isExcluded = (one: Namespace): boolean =>
     one.database === database && (one.collection === null || one.collection === collection)
   if (excluded.some(isExcluded)) return false

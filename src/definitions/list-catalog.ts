@@ -1,6 +1,6 @@
 import { type CollectionDefinition, secondaryIndexes } from '../domain/definition.ts'
 import { inParallel } from '../domain/in-parallel.ts'
-import { internalDatabaseNames, isUserCollection } from '../domain/namespace.ts'
+import { internalDatabasePatterns, isUserCollection } from '../domain/namespace.ts'
 import {
   embedded,
   fieldNamed,
@@ -133,7 +133,7 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
   try {
     rows = await RawCursor.readAll(cluster, 'admin', {
       aggregate: 1,
-      pipeline: [{ $listCatalog: {} }, { $match: { db: { $nin: internalDatabaseNames } } }],
+      pipeline: [{ $listCatalog: {} }, { $match: { db: { $nin: internalDatabasePatterns } } }],
       cursor: { batchSize: 1_000_000 },
       // Overrides the cluster's default read concern and reads the primary's current state, as listCollections does.
       readConcern: { level: 'local' },

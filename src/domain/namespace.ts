@@ -1,14 +1,29 @@
 /** Database of tandem's metadata, on the destination. Never synced. */
 export const metadataDatabase = 'tandem_internal'
 
-const internalDatabases = new Set(['admin', 'local', 'config', metadataDatabase])
+const internalDatabases = ['admin', 'local', 'config', metadataDatabase]
 
+/**
+ * Databases in which MongoDB's migration tools keep their metadata: mongosync (`__mdb_internal…`, and
+ * `mongosync_reserved_…` in earlier releases) and migration-verifier, which ignores the same prefixes. They are internal
+ * on both clusters, so that these tools can run beside tandem.
+ */
+const internalPrefixes = ['__mdb_internal', 'mongosync_internal_', 'mongosync_reserved_']
+
+/** False for databases that are never synced, compared or counted, and that do not make a destination non-empty. */
 export function isUserDatabase(database: string): boolean {
-  return !internalDatabases.has(database)
+  return !internalDatabases.includes(database) && !internalPrefixes.some((prefix) => database.startsWith(prefix))
 }
 
-/** The databases whose events the change stream filters out on the server. */
-export const internalDatabaseNames: readonly string[] = [...internalDatabases]
+/**
+ * The databases that are not users', as values of `$nin` on a database's name. The patterns must not match the empty
+ * text: the server (6.0.27) pushes the condition down to its oplog scan, where entries of some DDL operations lack the
+ * field and count as empty.
+ */
+export const internalDatabasePatterns: readonly (string | RegExp)[] = [
+  ...internalDatabases,
+  ...internalPrefixes.map((prefix) => new RegExp(`^${prefix}`)),
+]
 
 /** `system.` collections hold the server's internal data (views, profile, JavaScript, time-series buckets). */
 export function isUserCollection(collection: string): boolean {

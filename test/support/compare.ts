@@ -4,6 +4,8 @@ import { elementMap, nestedDocument, show, stringOf } from './compare-raw.ts'
 
 const differencesMax = 50
 const neverCompared = ['admin', 'local', 'config', 'tandem_internal']
+/** Metadata of MongoDB's own migration tools. */
+const otherTools = /^(__mdb_internal|mongosync_internal_|mongosync_reserved_)/
 
 export interface Comparison {
   readonly equal: boolean
@@ -41,7 +43,7 @@ export async function compareClusters(
   try {
     const ignored = new Set([...neverCompared, ...(options.ignoreDatabases ?? [])])
     const names = new Set([...(await databaseNames(source)), ...(await databaseNames(destination))])
-    for (const name of [...names].filter((name) => !ignored.has(name)).sort()) {
+    for (const name of [...names].filter((name) => !ignored.has(name) && !otherTools.test(name)).sort()) {
       await compareDatabase(source.db(name), destination.db(name), differences, total, options.selects)
     }
     await compareDistributions(source, destination, options.shardKeys, differences)
