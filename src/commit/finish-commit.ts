@@ -114,7 +114,7 @@ async function each(
 
 /**
  * Lets documents expire on the destination again. It is the last change there before the commit is decided. Changes
- * only collections with a TTL index. Repeatable.
+ * only collections whose documents expire. Repeatable.
  */
 export async function restoreExpiry({ atStep, deferredOptions, catalogue }: CommitParts): Promise<void> {
   atStep('restoreExpiry')

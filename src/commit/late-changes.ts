@@ -3,7 +3,7 @@ import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
-import { traitsOf } from '../domain/definition.ts'
+import { type CollectionDefinition, collectionExpiry, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { readChangeStream, shortAwaitMS } from '../mongo/change-stream.ts'
@@ -101,8 +101,13 @@ async function readSince(
 /** The collection of a delete event when its documents can expire; null for all other events. */
 function expiringEntry({ catalogue }: LateChangesParts, event: ChangeEvent): CatalogueEntry | null {
   const entry = catalogue.get(event.uuid)
-  const expires = entry?.wanted.indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
-  return entry && expires && event.kind === 'delete' ? entry : null
+  return entry && event.kind === 'delete' && expiresDocuments(entry.wanted) ? entry : null
+}
+
+function expiresDocuments({ options, indexes }: CollectionDefinition): boolean {
+  return (
+    collectionExpiry(options) !== undefined || indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
+  )
 }
 
 function describe({ operationType, database, collection, idElement }: ChangeEvent): string {

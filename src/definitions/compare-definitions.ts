@@ -74,8 +74,7 @@ export function compareDefinitions(
 const ignoredOptions = new Set(['uuid', 'temp', 'autoIndexId'])
 
 function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, stage: DefinitionStage): string[] {
-  const expected =
-    stage === 'heldBack' && wanted.type === 'collection' ? heldBackOptions(wanted.options) : wanted.options
+  const expected = expectedOptions(wanted, stage)
   const names = new Set([...expected, ...existing.options].map(({ name }) => name))
   return [...names].filter((name) => {
     if (ignoredOptions.has(name)) return false
@@ -86,6 +85,12 @@ function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, 
     }
     return !sameOption(name, one, other)
   })
+}
+
+/** Documents may expire only after the verdict, so at both stages the destination's collection has no expiry. */
+function expectedOptions({ type, options }: ListedDefinition, stage: DefinitionStage): RawFields {
+  if (type !== 'collection') return options
+  return stage === 'heldBack' ? heldBackOptions(options) : options.filter(({ name }) => name !== 'expireAfterSeconds')
 }
 
 function differingIndexes(

@@ -2,6 +2,7 @@ import { BSON, type Document, Long } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import {
   type CollectionDefinition,
+  collectionExpiry,
   hasMaximum,
   type IndexSpecification,
   type IndexTraits,
@@ -91,7 +92,13 @@ export class DeferredOptions {
       if (!expireAfterSeconds || sameNumber(expireAfterSeconds, have.expireAfterSeconds)) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })]
     })
-    await this.#run(changes)
+    const clustered = entries.filter(({ wanted }) => collectionExpiry(wanted.options))
+    const ofCollections = await this.#changes(clustered, known, (entry, { options }) => {
+      const wanted = collectionExpiry(entry.wanted.options)
+      if (!wanted || sameNumber(wanted, collectionExpiry(options))) return []
+      return [() => this.#collMod(entry, { expireAfterSeconds: new RawValue(wanted) })]
+    })
+    await this.#run([...changes, ...ofCollections])
   }
 
   /** Undoes restoreExpiry. */
@@ -100,7 +107,11 @@ export class DeferredOptions {
       if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
     })
-    await this.#run(changes)
+    const clustered = entries.filter(({ wanted }) => fieldNamed(wanted.options, 'clusteredIndex'))
+    const ofCollections = await this.#changes(clustered, known, (entry, { options }) =>
+      collectionExpiry(options) ? [() => this.#collMod(entry, { expireAfterSeconds: 'off' })] : [],
+    )
+    await this.#run([...changes, ...ofCollections])
   }
 
   /**

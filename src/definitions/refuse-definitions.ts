@@ -35,13 +35,6 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
         `${namespace(database, name)} uses Queryable Encryption, which cannot be copied. Drop it on the source to go on.`,
       )
     }
-    if (fieldNamed(options, 'clusteredIndex') && fieldNamed(options, 'expireAfterSeconds')) {
-      throw new FatalError(
-        'UnsupportedCollection',
-        `${namespace(database, name)} is a clustered collection with expireAfterSeconds, which cannot be held back until commit. ` +
-          'Turn it off on the source (collMod expireAfterSeconds: "off") to go on.',
-      )
-    }
     if (isConversion(name) && isTruthy(fieldNamed(options, 'capped'))) {
       throw unsupportedConversion(database, name)
     }

@@ -68,6 +68,14 @@ export function isCollated(options: RawFields): boolean {
   return collation !== undefined && stringOf(fieldNamed(readFields(embedded(collation)), 'locale')) !== 'simple'
 }
 
+/**
+ * After how many seconds a clustered collection deletes its documents, by their `_id`; undefined if it keeps them. All
+ * other collections expire documents by an index.
+ */
+export function collectionExpiry(options: RawFields): TypedValue | undefined {
+  return fieldNamed(options, 'clusteredIndex') && fieldNamed(options, 'expireAfterSeconds')
+}
+
 /** The fields of the `create` command for a collection on the destination before the commit. */
 export function heldBackOptions(options: RawFields): RawFields {
   const relaxed: RawFields = []

@@ -76,17 +76,6 @@ describe('start', () => {
       mend: () => sourceClient.db('app').dropCollection('weather'),
     },
     {
-      title: 'a clustered collection whose documents expire is refused with UnsupportedCollection',
-      prepare: () =>
-        sourceClient.db('app').createCollection('expiring', {
-          clusteredIndex: { key: { _id: 1 }, unique: true },
-          expireAfterSeconds: 3600,
-        }),
-      error: 'UnsupportedCollection',
-      description: /app\.expiring.*expireAfterSeconds/,
-      mend: () => sourceClient.db('app').command({ collMod: 'expiring', expireAfterSeconds: 'off' }),
-    },
-    {
       title: 'sharding between replica sets is refused with ShardingNotAllowed',
       body: { ...start, sharding: { shardingEntries: [] } },
       error: 'ShardingNotAllowed',
