@@ -1,19 +1,23 @@
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SeenInstance } from '../coordination/liveness.ts'
+import type { PeerCommands } from '../coordination/peer-commands.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import { hostClocks } from '../mongo/host-clocks.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import type { SyncWork } from './sync-work.ts'
+import { commitWarnings } from './commit-report.ts'
+import type { CurrentSession } from './current-session.ts'
+import type { SyncSession } from './sync-session.ts'
 
 export interface HeartbeatPublisherParts {
   /** mongosyncID. */
   id: string
   incarnation: string
-  work: () => SyncWork | null
-  progress: () => Progress
-  /** Polls for commands that were passed on to this instance. */
-  poll: () => void
+  current: CurrentSession
+  /** Reports this instance's own progress. */
+  reporter: { progress(): Progress }
+  /** Polled for commands that were passed on to this instance. */
+  commands: Pick<PeerCommands, 'poll'>
   context: RetryContext
 }
 
@@ -50,8 +54,8 @@ export class HeartbeatPublisher {
     if (this.#timer) return
     this.#timer = setInterval(() => {
       this.#publishSoon()
-      this.#parts.poll()
-      if (withLag.includes(this.#state)) this.#parts.work()?.figures.keepTime()
+      this.#parts.commands.poll()
+      if (withLag.includes(this.#state)) this.#parts.current.session?.figures.keepTime()
     }, heartbeatMS)
     this.#timer.unref()
     this.#publishSoon()
@@ -68,7 +72,7 @@ export class HeartbeatPublisher {
   transition(state: PublicState, context: InstanceContext): void {
     if (state === this.#state) return
     this.#state = state
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (!work) return
     if (state === 'RUNNING') work.figures.forgetTime()
     work.alerts.entered(state)
@@ -84,7 +88,7 @@ export class HeartbeatPublisher {
    * (such as a plan of the copy or a change of definitions) has ended and the failure of a commit is stored for all. A
    * coordinator whose commit has failed keeps the role: a successor would retry the commit, which nobody requested.
    */
-  #rest(work: SyncWork, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+  #rest(work: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
     const reported =
       state === 'FAILED' && commitRequested && failure
         ? work.team.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
@@ -105,7 +109,7 @@ export class HeartbeatPublisher {
    * Else null.
    */
   get coordinator(): Progress | null {
-    const coordinator = this.#parts.work()?.coordination
+    const coordinator = this.#parts.current.session?.coordination
     if (!coordinator || coordinator.leading) return null
     return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
   }
@@ -121,7 +125,7 @@ export class HeartbeatPublisher {
   }
 
   get warnings(): string[] {
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (!work) return []
     const others = this.#seen.filter(({ id, alive }) => alive && id !== this.#parts.id)
     const warnings: string[] = []
@@ -143,27 +147,27 @@ export class HeartbeatPublisher {
     if (command && work.team.waitingFor.length > 0) {
       warnings.push(`the ${command} waits until these instances have got it too: ${work.team.waitingFor.join(', ')}`)
     }
-    return [...warnings, ...work.commit.warnings]
+    return [...warnings, ...commitWarnings(work.team.sync)]
   }
 
   /** The other instances as of their last heartbeats, and this one as it is now. */
   async report(): Promise<InstancesReport> {
     await this.#readInstances().catch(() => {}) // otherwise the rows that were read last are reported
     const rows = this.#seen.filter(({ id }) => id !== this.#parts.id).map(rowOf)
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (work) rows.push(this.#own(work))
     rows.sort((one, other) => (one.mongosyncID < other.mongosyncID ? -1 : 1))
     return { instances: rows, totals: totalsOf(rows) }
   }
 
-  #own(work: SyncWork): InstanceRow {
+  #own(work: SyncSession): InstanceRow {
     return {
       mongosyncID: this.#parts.id,
       coordinator: work.coordination.leading || work.coordination.coordinatorID === this.#parts.id,
       status: 'alive',
       lastSeenSeconds: 0,
       partitions: [...work.coordination.held.keys()].sort((one, other) => one - other),
-      progress: this.#parts.progress(),
+      progress: this.#parts.reporter.progress(),
     }
   }
 
@@ -178,7 +182,7 @@ export class HeartbeatPublisher {
         await this.#publish()
         monitor.end(this.#key)
       } catch (error) {
-        const what = this.#parts.work()?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
+        const what = this.#parts.current.session?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
         monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
         onRetry?.(what, error)
       }
@@ -186,7 +190,7 @@ export class HeartbeatPublisher {
   }
 
   async #publish(): Promise<void> {
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (!work || this.#parts.context.signal.aborted) return
     const { coordinator, partitions, progress } = this.#own(work)
     const { id, incarnation } = this.#parts
@@ -202,7 +206,7 @@ export class HeartbeatPublisher {
       })
   }
 
-  async #reportOthers(work: SyncWork): Promise<void> {
+  async #reportOthers(work: SyncSession): Promise<void> {
     await work.figures.readOthers()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
     if (rests && this.#seen.length > 1) await work.figures.countCopied()
@@ -210,11 +214,11 @@ export class HeartbeatPublisher {
   }
 
   async #readInstances(): Promise<void> {
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (work) this.#seen = await work.liveness.instances()
   }
 
-  async #countOrphaned(work: SyncWork): Promise<void> {
+  async #countOrphaned(work: SyncSession): Promise<void> {
     const alive = new Set(this.#seen.filter((one) => one.alive).map(({ id }) => id))
     if (!work.coordination.leading || this.#seen.length === alive.size) {
       this.orphanedBytes = 0
