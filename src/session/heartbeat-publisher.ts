@@ -1,6 +1,7 @@
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SeenInstance } from '../coordination/liveness.ts'
 import type { PeerCommands } from '../coordination/peer-commands.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import { hostClocks } from '../mongo/host-clocks.ts'
@@ -38,7 +39,7 @@ export class HeartbeatPublisher {
   #state: PublicState = 'IDLE'
   /** The rows of all instances as of the last read. */
   #seen: SeenInstance[] = []
-  #publishing: Promise<void> = Promise.resolve()
+  readonly #heartbeats = new InTurn()
   #again = false
   #aside: Promise<void> | null = null
   readonly #key = Symbol('heartbeat')
@@ -59,7 +60,7 @@ export class HeartbeatPublisher {
     }, heartbeatMS)
     this.#timer.unref()
     this.#publishSoon()
-    await this.#publishing
+    await this.#heartbeats.idle
   }
 
   stop(): void {
@@ -80,7 +81,7 @@ export class HeartbeatPublisher {
     else work.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#publishSoon()
-    this.#publishing.then(() => work.coordination.notify()).catch(() => {})
+    this.#heartbeats.idle.then(() => work.coordination.notify()).catch(() => {})
   }
 
   /**
@@ -175,7 +176,7 @@ export class HeartbeatPublisher {
   #publishSoon(): void {
     if (this.#again) return
     this.#again = true
-    this.#publishing = this.#publishing.then(async () => {
+    void this.#heartbeats.run(async () => {
       this.#again = false
       const { monitor, onRetry } = this.#parts.context
       try {

@@ -1,7 +1,7 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import type { DefinitionStage } from '../definitions/compare-definitions.ts'
 import { findDefinitionMismatches } from '../definitions/read-definitions.ts'
-import { deferred } from '../domain/deferred.ts'
+import { aborted, deferred } from '../domain/deferred.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { listedMax, type Mismatch, type RecheckResult, type Verdict } from '../domain/mismatch.ts'
@@ -259,9 +259,4 @@ export class Verification {
         `(${first.kind}${field}). GET /api/v1/verification/mismatches names them. Run tandem repair, then send resume.`,
     )
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 }

@@ -2,10 +2,10 @@ import type { Coordination } from '../coordination/coordination.ts'
 import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { AppliedPace } from './applied-pace.ts'
 import type { WorkRuns } from './work-runs.ts'
 
 const pingsKept = 5
+const paceSamplesMax = 6
 /** Assumed round trip before the first ping is answered, ms. */
 const unknownMS = 1_000
 
@@ -165,5 +165,26 @@ export class WorkFigures {
       begun ||= entry.planned
     }
     return { total, copied, begun }
+  }
+}
+
+/** The speed of event application: seconds of source time per second, over the last few samples. */
+class AppliedPace {
+  readonly #samples: { at: number; applied: number }[] = []
+
+  /**
+   * @param at milliseconds of a monotonic clock
+   * @param applied cluster time, in seconds, up to which all changes are applied
+   */
+  add(at: number, applied: number): void {
+    this.#samples.push({ at, applied })
+    while (this.#samples.length > paceSamplesMax) this.#samples.shift()
+  }
+
+  /** Null before the second sample, and when the applied time went backwards, as after a takeover. */
+  get perSecond(): number | null {
+    const [first, last] = [this.#samples[0], this.#samples.at(-1)]
+    if (!first || !last || last.at <= first.at || last.applied < first.applied) return null
+    return ((last.applied - first.applied) * 1_000) / (last.at - first.at)
   }
 }
