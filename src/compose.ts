@@ -2,33 +2,25 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { clusterRisks, redisRisks } from './checks/transport.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
-import type { AuditEntry, CommandCall, ReceivedCommand } from './domain/audit-entry.ts'
 import { addCircumstances } from './domain/circumstances.ts'
-import type { CollectionsPage, CollectionsReport } from './domain/collection-figures.ts'
-import type { CommitRequest } from './domain/commit-request.ts'
 import { errorStack, errorText, unreachableText } from './domain/error-text.ts'
 import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { Instance } from './domain/instance.ts'
-import type { InstancesReport } from './domain/instances.ts'
 import type { Journal } from './domain/journal.ts'
-import type { Limits, LimitsReport, LoadLevel } from './domain/limits.ts'
-import type { Mismatch } from './domain/mismatch.ts'
-import type { PeerAnswers, PeerCommand } from './domain/peer-command.ts'
-import type { Progress } from './domain/progress.ts'
+import type { LoadLevel } from './domain/limits.ts'
 import type { RedisTls } from './domain/redis-url.ts'
-import type { StartConfiguration } from './domain/start-request.ts'
+import type { AuditStore } from './mongo/audit-store.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
-import { CommandTrail } from './session/command-trail.ts'
 import { clusterNames, findStoredSync } from './session/find-stored.ts'
-import { idleProgress } from './session/report-progress.ts'
+import { type Connection, InstanceCommands } from './session/instance-commands.ts'
 import { StateLog } from './session/state-log.ts'
-import { SyncInstance } from './session/sync-instance.ts'
+import { SyncInstance, type SyncInstanceParts } from './session/sync-instance.ts'
 
 export interface ComposeOptions {
   cluster0: string
@@ -48,135 +40,70 @@ export interface ComposeOptions {
 const connectPatienceMS = 8_000
 const closePatienceMS = 5_000
 
-/**
- * The composition root of one instance. It connects to both clusters, finds the state that a predecessor stored, and
- * then delegates to the SyncInstance. Until the clusters answer, every request is refused with the reason.
- */
-export class ComposedInstance implements Instance {
+/** An instance that may still be connecting, and how it ends. */
+export interface Composed {
+  instance: Instance
+  close(): Promise<void>
+}
+
+/** The composition root of one instance. Until the clusters answer, every request is refused with the reason. */
+export function compose(options: ComposeOptions): Composed {
+  const connection = new ClusterConnection(options)
+  const instance = new InstanceCommands(connection, options.id, options.journal)
+  connection.begin((given) => instance.perform(given))
+  const close = async (): Promise<void> => {
+    instance.close()
+    await connection.close()
+  }
+  return { instance, close }
+}
+
+/** Connects to both clusters, and begins the instance in the state that a predecessor stored. */
+class ClusterConnection implements Connection {
   readonly #options: ComposeOptions
   readonly #stop = new AbortController()
+  readonly #incarnation = randomBytes(8).toString('hex')
   readonly #clusters: Record<ClusterName, Cluster>
-  readonly #booted: Promise<void>
+  #booted: Promise<void> = Promise.resolve()
   #instance: SyncInstance | null = null
-  #bootFailure: unknown = null
+  #failure: unknown = null
   /** What the instance is waiting for before it accepts commands. */
   #waitingFor = ''
   #reporting: Disposable | null = null
   #redis: RedisLiveness | null = null
-  readonly #trail: CommandTrail
 
   constructor(options: ComposeOptions) {
     this.#options = options
-    const incarnation = randomBytes(8).toString('hex')
-    const appName = `tandem:${options.id}:${incarnation}`
+    const appName = `tandem:${options.id}:${this.#incarnation}`
     this.#clusters = {
       cluster0: new Cluster('cluster0', options.cluster0, appName),
       cluster1: new Cluster('cluster1', options.cluster1, appName),
     }
-    this.#trail = new CommandTrail(
-      () => this.#instance?.audit ?? null,
-      (error) => options.journal('audit not stored', { error: errorText(error) }),
-    )
-    this.#booted = this.#boot(incarnation).catch((error) => {
+  }
+
+  /** @param perform performs a command from another instance as if it had arrived through this instance's own API */
+  begin(perform: SyncInstanceParts['perform']): void {
+    const { journal, onFailure } = this.#options
+    this.#booted = this.#boot(perform).catch((error) => {
       if (error instanceof StoppedError) return
-      this.#bootFailure = error
+      this.#failure = error
       const stack = errorStack(error)
-      options.journal('the instance cannot start', { ...toFailure(error), ...(stack && { stack }) })
-      options.onFailure()
+      journal('the instance cannot start', { ...toFailure(error), ...(stack && { stack }) })
+      onFailure()
     })
   }
 
-  progress(): Progress {
-    if (this.#bootFailure) return { ...idleProgress, state: 'FAILED', failure: toFailure(this.#bootFailure) }
-    return this.#ready().progress()
+  get failure(): unknown {
+    return this.#failure
   }
 
-  async instances(): Promise<InstancesReport> {
-    return await (await this.#whenReady()).instances()
-  }
-
-  async collections(page: CollectionsPage): Promise<CollectionsReport> {
-    return await (await this.#whenReady()).collections(page)
-  }
-
-  limits(): LimitsReport {
-    return this.#ready().limits()
-  }
-
-  async limit(limits: Partial<Limits>): Promise<LimitsReport> {
-    return await (await this.#whenReady()).limit(limits)
-  }
-
-  async start(configuration: StartConfiguration): Promise<void> {
-    await (await this.#whenReady()).start(configuration)
-  }
-
-  async check(configuration: StartConfiguration): Promise<Finding[]> {
-    return await (await this.#whenReady()).check(configuration)
-  }
-
-  async pause(): Promise<void> {
-    await (await this.#whenReady()).pause()
-  }
-
-  async resume(): Promise<void> {
-    await (await this.#whenReady()).resume()
-  }
-
-  async commit(request: CommitRequest): Promise<void> {
-    await (await this.#whenReady()).commit(request)
-  }
-
-  async abort(): Promise<void> {
-    await (await this.#whenReady()).abort()
-  }
-
-  async reverse(): Promise<void> {
-    await (await this.#whenReady()).reverse()
-  }
-
-  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
-    return await (await this.#whenReady()).sendToAll(command, request)
-  }
-
-  async audit(): Promise<AuditEntry[]> {
-    try {
-      return await this.#trail.read()
-    } catch (error) {
-      if (!isTransient(error)) throw error
-      throw new RefusedError(
-        'ClusterUnreachable',
-        'the destination, which stores the audit trail, does not answer; try again',
-      )
-    }
-  }
-
-  async commandReceived(call: ReceivedCommand): Promise<void> {
-    await this.#record({ ...call, outcome: 'received', error: null, mongosyncID: this.#options.id }, true)
-  }
-
-  commandAnswered(call: CommandCall, admitted: boolean): void {
-    void this.#record({ ...call, mongosyncID: this.#options.id }, admitted)
-  }
-
-  async #record(entry: AuditEntry, admitted: boolean): Promise<void> {
-    const { time, mongosyncID: _id, ...rest } = entry
-    // A log line has its own time.
-    this.#options.journal('audit', { received: time, ...rest })
-    if (admitted) await this.#trail.add(entry)
-  }
-
-  async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
-    return await (await this.#whenReady()).mismatches()
-  }
-
-  async repair(): Promise<number> {
-    return await (await this.#whenReady()).repair()
+  /** The store of received commands; null before the sync exists. */
+  get audit(): AuditStore | null {
+    return this.#instance?.session?.metadata.audit ?? null
   }
 
   /** Drains for a limited time, then aborts what has not ended (a cluster may not answer). */
   async close(): Promise<void> {
-    this.#trail.close()
     this.#reporting?.[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
     if (!this.#instance) this.#stop.abort()
@@ -188,23 +115,22 @@ export class ComposedInstance implements Instance {
     for (const name of clusterNames) await this.#clusters[name].close().catch(() => {})
   }
 
-  /** Commands wait for a limited time for an instance that is connecting. */
-  async #whenReady(): Promise<SyncInstance> {
+  async whenConnected(): Promise<SyncInstance> {
     await Promise.race([this.#booted, sleep(connectPatienceMS, undefined, { ref: false })])
-    return this.#ready()
+    return this.connected()
   }
 
-  #ready(): SyncInstance {
+  connected(): SyncInstance {
     if (this.#instance) return this.#instance
-    if (this.#bootFailure) {
-      const { error, errorDescription } = toFailure(this.#bootFailure)
+    if (this.#failure) {
+      const { error, errorDescription } = toFailure(this.#failure)
       const known = isRefusalName(error) && error !== 'InternalError'
       throw new RefusedError(known ? error : 'WrongState', errorDescription)
     }
     throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`)
   }
 
-  async #boot(incarnation: string): Promise<void> {
+  async #boot(perform: SyncInstanceParts['perform']): Promise<void> {
     const { journal, id, atStep, onFailure } = this.#options
     const context: RetryContext = {
       monitor: new RetryMonitor(),
@@ -235,7 +161,7 @@ export class ComposedInstance implements Instance {
       clusters: this.#clusters,
       addresses: { cluster0: facts.cluster0.address, cluster1: facts.cluster1.address },
       mongosyncID: id,
-      incarnation,
+      incarnation: this.#incarnation,
       context,
       loadLevel: this.#options.loadLevel,
       atStep,
@@ -244,6 +170,7 @@ export class ComposedInstance implements Instance {
       redis: redis !== null,
       transportRisks,
       findStored,
+      perform,
       onTransition: (snapshot) => {
         if (stateLog.told(snapshot) === 'FAILED') onFailure()
       },

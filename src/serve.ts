@@ -8,19 +8,15 @@ import { isLoopback } from './cli/listen-options.ts'
 import type { ServeCommandOptions } from './cli/serve-options.ts'
 import { readTokens } from './cli/token.ts'
 import { collectInOnePass } from './collect-garbage.ts'
-import { ComposedInstance, type ComposeOptions } from './compose.ts'
+import { compose as composeInstance } from './compose.ts'
 import { errorStack, errorText } from './domain/error-text.ts'
 import { createLog, type OpenLog } from './log/log.ts'
 
 /**
  * Runs one instance, from its options to the signal that ends it.
- * @param compose creates the instance from its parts
+ * @param compose creates the instance from its options
  */
-export async function serve(
-  options: ServeCommandOptions,
-  version: string,
-  compose = (parts: ComposeOptions): ComposedInstance => new ComposedInstance(parts),
-): Promise<void> {
+export async function serve(options: ServeCommandOptions, version: string, compose = composeInstance): Promise<void> {
   collectInOnePass()
   const { journal, reopen, rotate } = openLog(options)
   // Handled even without a log file: by default, Node opens its inspector on SIGUSR1, which runs any code that a
@@ -32,7 +28,7 @@ export async function serve(
     journal('log rotated', {})
   })
   for (const notice of options.notices) journal('notice', { notice })
-  const instance = compose({
+  const { instance, close } = compose({
     cluster0: options.cluster0,
     cluster1: options.cluster1,
     id: options.id,
@@ -79,7 +75,7 @@ export async function serve(
     stopping = true
     journal('stopping', {})
     await server.close()
-    await instance.close()
+    await close()
     process.exit(0)
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())

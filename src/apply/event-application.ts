@@ -7,6 +7,7 @@ import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import { laneHash } from '../domain/lane-hash.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
@@ -85,7 +86,7 @@ export class EventApplication {
   readonly #documents: ReconcileDependencies
   readonly #copyEnds: CopyEnds
   readonly #gone = new Set<string>()
-  #gate: Promise<void> = Promise.resolve()
+  readonly #gate = new InTurn()
   #ended = false
   #drainTo: ClusterTime | null = null
   /**
@@ -167,7 +168,7 @@ export class EventApplication {
       clearInterval(saver)
     }
     this.#ended = true
-    await this.#gate
+    await this.#gate.idle
     await this.#lanes.drain()
     this.#savePosition()
     await this.#saving
@@ -226,12 +227,10 @@ export class EventApplication {
 
   /** Serializes routing a batch, reconciling an ended copy, and work behind a barrier. */
   #exclusively(work: () => Promise<void>): Promise<void> {
-    const run = this.#gate.then(() => {
+    return this.#gate.run(() => {
       if (this.#failure || this.#ended || this.#stream.signal.aborted) throw new StoppedError()
       return work()
     })
-    this.#gate = run.catch(() => {})
-    return run
   }
 
   async #route(batch: StreamBatch): Promise<void> {

@@ -2,6 +2,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import { readNames } from '../definitions/list-catalog.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -21,7 +22,7 @@ export interface SharedCatalogueParts {
 export class SharedCatalogue {
   readonly catalogue = new Catalogue()
   readonly #parts: SharedCatalogueParts
-  #busy: Promise<unknown> = Promise.resolve()
+  readonly #changes = new InTurn()
 
   constructor(parts: SharedCatalogueParts) {
     this.#parts = parts
@@ -125,8 +126,6 @@ export class SharedCatalogue {
 
   /** Serializes changes of the catalogue. */
   exclusively<T>(work: () => Promise<T>): Promise<T> {
-    const run = this.#busy.then(work)
-    this.#busy = run.catch(() => {})
-    return run
+    return this.#changes.run(work)
   }
 }

@@ -1,3 +1,4 @@
+import type { Coordination } from '../coordination/coordination.ts'
 import type { Peers } from '../coordination/peers.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -10,8 +11,8 @@ export interface ReversePositionParts {
   metadata: Metadata
   peers: Pick<Peers, 'load' | 'report'>
   context: RetryContext
-  /** The coordinator term. */
-  epoch: () => number
+  /** The epoch of the coordinator's term fences the stored position. */
+  coordination: Pick<Coordination, 'coordinatorEpoch'>
 }
 
 /**
@@ -30,7 +31,7 @@ export class ReversePosition {
   }
 
   async take(): Promise<void> {
-    const { destination, metadata, peers: team, context, epoch } = this.#parts
+    const { destination, metadata, peers: team, context, coordination } = this.#parts
     // An existing position, perhaps of an earlier release, does not show whether writes were enabled later; the context
     // does.
     if (await metadata.loadPosition('reverse')) {
@@ -41,6 +42,6 @@ export class ReversePosition {
       throw new StoppedError()
     }
     await retry('noting where a reversal would begin', context, () => appendOplogNote(destination, 'writes allowed'))
-    await metadata.savePosition('reverse', epoch(), { kind: 'time', time: destination.latest })
+    await metadata.savePosition('reverse', coordination.coordinatorEpoch, { kind: 'time', time: destination.latest })
   }
 }

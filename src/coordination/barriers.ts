@@ -31,12 +31,12 @@ export interface Barrier {
  */
 export class Barriers {
   readonly #stored: StoredDocuments
-  readonly #term: () => number
+  readonly #coordinator: { readonly term: number }
 
-  /** @param term the coordinator's term; a coordinator cannot end a barrier that one of a later term has taken over */
-  constructor(stored: StoredDocuments, term: () => number = () => 0) {
+  /** @param coordinator its term: a coordinator cannot end a barrier that one of a later term has taken over */
+  constructor(stored: StoredDocuments, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = stored
-    this.#term = term
+    this.#coordinator = coordinator
   }
 
   /**
@@ -45,7 +45,7 @@ export class Barriers {
    * they were sent.
    */
   async takeOver(): Promise<void> {
-    const term = this.#term()
+    const { term } = this.#coordinator
     await this.#stored.update('barriers', [{ q: { term: notOfLater(term) }, u: { $set: { term } }, multi: true }])
   }
 
@@ -94,7 +94,7 @@ export class Barriers {
   async done({ time, touched }: Barrier, seen: readonly SeenDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, seen: seen.map(toSeen) } }
-    const q = { _id: keyOf(time), touched: { $size: covered.length }, term: notOfLater(this.#term()) }
+    const q = { _id: keyOf(time), touched: { $size: covered.length }, term: notOfLater(this.#coordinator.term) }
     await this.#stored.update('barriers', [{ q, u }])
   }
 
@@ -104,7 +104,7 @@ export class Barriers {
    */
   async settle(time: ClusterTime, touched: Touched): Promise<void> {
     const u = { $set: { done: true, covered: toStored(touched) } }
-    const q = { _id: keyOf(time), done: false, term: notOfLater(this.#term()) }
+    const q = { _id: keyOf(time), done: false, term: notOfLater(this.#coordinator.term) }
     await this.#stored.update('barriers', [{ q, u }])
   }
 
@@ -113,7 +113,7 @@ export class Barriers {
    * them.
    */
   async forget(before: ClusterTime): Promise<void> {
-    const q = { _id: { $lt: keyOf(before) }, done: true, term: notOfLater(this.#term()) }
+    const q = { _id: { $lt: keyOf(before) }, done: true, term: notOfLater(this.#coordinator.term) }
     await this.#stored.delete('barriers', [{ q, limit: 0 }])
   }
 }

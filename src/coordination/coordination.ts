@@ -11,7 +11,8 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
-import { type Claim, type Ownership, OwnershipStore } from './ownership-store.ts'
+import { OwnershipLog } from './ownership-log.ts'
+import { holderOf, type Ownership, OwnershipStore } from './ownership-store.ts'
 
 export interface CoordinationParts {
   destination: Cluster
@@ -54,12 +55,12 @@ export class Coordination {
   readonly #evictions: Evictions
   /** Increases when partitions are given back: a read that began earlier still shows them as owned. */
   #releases = 0
-  /** The coordinator that was logged last. */
-  #logged: Pick<Claim, 'owner' | 'epoch'> = { owner: null, epoch: 0 }
+  readonly #log: OwnershipLog
 
   constructor(parts: CoordinationParts) {
     this.#parts = parts
     this.#store = new OwnershipStore(parts.destination)
+    this.#log = new OwnershipLog(parts.context.journal)
     this.#evictions = new Evictions({
       id: parts.id,
       store: this.#store,
@@ -252,7 +253,7 @@ export class Coordination {
       await this.#store.release(claims, token)
     })
     this.#releases += 1
-    this.#logGivenBack(claims)
+    this.#log.givenBack(claims)
     for (const partition of partitions) {
       this.#held.delete(partition)
       this.#wanted.delete(partition)
@@ -332,7 +333,7 @@ export class Coordination {
       await this.#store.release([['coordinator', role.epoch]], token)
       role.owner = null
     }
-    this.#logCoordinator(role)
+    this.#log.coordinator(role, this.token)
     const vacant = !role?.owner || isExpired(role.owner, seen.leases)
     this.#election.send({
       type: 'office.seen',
@@ -352,7 +353,7 @@ export class Coordination {
     // Set at once, because writes of this term carry its epoch.
     if (won) this.#term = (seen?.epoch ?? 0) + 1
     if (won) claims.set('coordinator', { owner, epoch: (seen?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
-    this.#logCoordinator(claims.get('coordinator'))
+    this.#log.coordinator(claims.get('coordinator'), this.token)
     return won
   }
 
@@ -383,12 +384,12 @@ export class Coordination {
           claimed.push(partition)
         }),
       )
-      this.#logClaimed(claimed, claims)
+      this.#log.claimed(claimed, claims)
     }
     if (this.#yields && held.size > 0) {
       await this.#closeWrites()
       await this.#store.release(held, token)
-      this.#logGivenBack([...held])
+      this.#log.givenBack([...held])
       this.#parts.liveness.notify()
       held.clear()
     }
@@ -397,35 +398,6 @@ export class Coordination {
     this.#held = held
     this.#wanted = stay
   }
-
-  #logCoordinator(role: Claim | undefined): void {
-    const { owner = null, epoch = 0 } = role ?? {}
-    if (owner === this.#logged.owner && epoch === this.#logged.epoch) return
-    this.#logged = { owner, epoch }
-    const isThisInstance = owner === this.token
-    this.#parts.context.journal?.('coordinator', { coordinatorID: holderOf(role), term: epoch, isThisInstance })
-  }
-
-  #logClaimed(partitions: number[], claims: Ownership['claims']): void {
-    if (partitions.length === 0) return
-    const owners = partitions.flatMap((partition) => claims.get(partition)?.owner ?? [])
-    const from = [...new Set(owners.map((owner) => parseOwner(owner).id))].sort()
-    this.#parts.context.journal?.('partitions claimed', { partitions: inOrder(partitions), from })
-  }
-
-  #logGivenBack(claims: (readonly [partition: number, epoch: number])[]): void {
-    if (claims.length === 0) return
-    const partitions = inOrder(claims.map(([partition]) => partition))
-    this.#parts.context.journal?.('partitions given back', { partitions })
-  }
-}
-
-function inOrder(partitions: number[]): number[] {
-  return partitions.sort((one, other) => one - other)
-}
-
-function holderOf(role: Claim | undefined): string | null {
-  return role?.owner ? parseOwner(role.owner).id : null
 }
 
 function isAlive(lease: LeaseView): boolean {

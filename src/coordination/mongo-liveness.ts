@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
-import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
+import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import type { InstanceHeartbeat, Liveness, SeenInstance } from './liveness.ts'
 import { inOrderOfIds, seenInstance, storedHeartbeat } from './stored-heartbeat.ts'
 
@@ -22,11 +22,11 @@ const instancesMax = 1_000
 export class MongoLiveness implements Liveness {
   readonly ttlMS: number
   onNotified: (() => void) | null = null
-  readonly #cluster: Cluster
+  readonly #metadata: UnfencedMetadata
 
   /** The caller closes the cluster. `ttlMS`: ms. */
   constructor(destination: Cluster, { ttlMS = 10_000 }: { ttlMS?: number } = {}) {
-    this.#cluster = destination
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
     this.ttlMS = ttlMS
   }
 
@@ -42,17 +42,11 @@ export class MongoLiveness implements Liveness {
   }
 
   async instances(): Promise<SeenInstance[]> {
-    const reply = await this.#cluster.read(
-      metadataDatabase,
-      {
-        aggregate: collection,
-        pipeline: [{ $limit: instancesMax }, { $set: { ageMS: { $subtract: ['$$NOW', '$at'] } } }],
-        cursor: { batchSize: instancesMax + 1 },
-        readConcern: { level: 'majority' },
-      },
-      { timeoutMS },
-    )
-    const rows = reply['cursor'].firstBatch as Document[]
+    const rows = await this.#metadata.read({
+      aggregate: collection,
+      pipeline: [{ $limit: instancesMax }, { $set: { ageMS: { $subtract: ['$$NOW', '$at'] } } }],
+      cursor: { batchSize: instancesMax + 1 },
+    })
     return inOrderOfIds(rows.map(({ _id, ageMS, ...row }) => seenInstance({ id: _id, ...row }, ageMS, this.ttlMS)))
   }
 
@@ -70,8 +64,7 @@ export class MongoLiveness implements Liveness {
   }
 
   /** Returns the statement's write error, or undefined when it succeeded. */
-  async #write(command: Document): Promise<{ code: number; errmsg: string } | undefined> {
-    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, timeoutMS })
-    return (reply['writeErrors'] as { code: number; errmsg: string }[] | undefined)?.[0]
+  async #write(command: Document): Promise<StatementFailure | undefined> {
+    return (await this.#metadata.write(command)).failed[0]
   }
 }

@@ -1,10 +1,10 @@
 import type { Document } from 'mongodb'
-import { metadataDatabase } from '../domain/namespace.ts'
-import type { LeaseView, OwnerToken } from '../domain/owner.ts'
+import { type LeaseView, type OwnerToken, parseOwner } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
+import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
 
 /** The coordinator role, or a partition by its number. */
@@ -44,9 +44,11 @@ const instancePrefix = 'instance:'
  */
 export class OwnershipStore {
   readonly #cluster: Cluster
+  readonly #metadata: UnfencedMetadata
   readonly #watch = new LeaseWatch()
   constructor(destination: Cluster) {
     this.#cluster = destination
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
   }
 
   static leaseName(id: string): string {
@@ -148,12 +150,7 @@ export class OwnershipStore {
   }
 
   async #aggregate(collection: string, pipeline: Document[]): Promise<Document[]> {
-    const reply = await this.#cluster.read(
-      metadataDatabase,
-      { aggregate: collection, pipeline, cursor: { batchSize: 10_000 }, readConcern: { level: 'majority' } },
-      { timeoutMS },
-    )
-    return reply['cursor'].firstBatch as Document[]
+    return await this.#metadata.read({ aggregate: collection, pipeline, cursor: { batchSize: 10_000 } })
   }
 
   /** True when the filter matched or, with upsert, the document did not exist. */
@@ -163,12 +160,17 @@ export class OwnershipStore {
   }
 
   async #write(command: Document): Promise<Document | null> {
-    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, timeoutMS })
-    const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-    if (!failed) return reply
-    if (failed.code === code.duplicateKey) return null
-    throw new Error(`ownership could not be stored: ${failed.errmsg}`)
+    const { reply, failed } = await this.#metadata.write(command)
+    const [first] = failed
+    if (!first) return reply
+    if (first.code === code.duplicateKey) return null
+    throw new Error(`ownership could not be stored: ${first.errmsg}`)
   }
+}
+
+/** mongosyncID of the instance that holds the claim; null when none does. */
+export function holderOf(claim: Claim | undefined): string | null {
+  return claim?.owner ? parseOwner(claim.owner).id : null
 }
 
 function historyID(key: ClaimKey, epoch: number): string {

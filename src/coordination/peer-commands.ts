@@ -10,15 +10,15 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Liveness } from './liveness.ts'
 
 /** What this class needs from the sync that the instance takes part in. */
-export interface CommandedWork {
+export interface CommandedSession {
   commands: CommandStore
   liveness: Pick<Liveness, 'instances'>
   record: { generation: number }
 }
 
 export interface PeerCommandsParts extends Addressee {
-  /** Null before the sync exists. */
-  work: () => CommandedWork | null
+  /** The session in it is null before the sync exists. */
+  current: { readonly session: CommandedSession | null }
   /** Performs the command as if it had arrived through this instance's own API. */
   perform: (given: GivenCommand) => Promise<void>
   context: RetryContext
@@ -58,13 +58,13 @@ export class PeerCommands {
    * WrongState when this instance takes no part in a sync, and ClusterUnreachable when the destination does not answer.
    */
   async give(given: GivenCommand): Promise<PeerAnswers> {
-    const work = this.#parts.work()
-    if (!work) {
+    const session = this.#parts.current.session
+    if (!session) {
       throw new RefusedError('WrongState', 'this instance takes no part in a sync; send the command to one that does')
     }
-    const to = await this.#alive(work)
+    const to = await this.#alive(session)
     try {
-      const record = await this.#give(work, given, to)
+      const record = await this.#give(session, given, to)
       return new Map(to.map((one) => [one.id, record.answers.get(one.incarnation) ?? this.#silent(one, record)]))
     } catch (cause) {
       if (!isTransient(cause)) throw cause
@@ -73,12 +73,12 @@ export class PeerCommands {
     }
   }
 
-  async #give(work: CommandedWork, given: GivenCommand, to: readonly Addressee[]): Promise<CommandRecord> {
-    const { commands, record } = work
+  async #give(session: CommandedSession, given: GivenCommand, to: readonly Addressee[]): Promise<CommandRecord> {
+    const { commands, record } = session
     const id = randomUUID()
     try {
       await commands.give(id, given, record.generation, to)
-      await this.#answered(work, id, to)
+      await this.#answered(session, id, to)
     } finally {
       // An instance that has not taken the command by now can no longer take it, so the answer given for it here stays
       // true.
@@ -89,20 +89,20 @@ export class PeerCommands {
     return answered
   }
 
-  async #alive(work: CommandedWork): Promise<Addressee[]> {
+  async #alive(session: CommandedSession): Promise<Addressee[]> {
     const { id, incarnation } = this.#parts
-    const others = (await work.liveness.instances()).filter((one) => one.alive && one.id !== id)
+    const others = (await session.liveness.instances()).filter((one) => one.alive && one.id !== id)
     const all = [{ id, incarnation }, ...others.map((one) => ({ id: one.id, incarnation: one.incarnation }))]
     return all.sort((one, other) => (one.id < other.id ? -1 : 1))
   }
 
-  async #answered(work: CommandedWork, id: string, to: readonly Addressee[]): Promise<void> {
+  async #answered(session: CommandedSession, id: string, to: readonly Addressee[]): Promise<void> {
     const deadline = performance.now() + this.#patienceMS
     while (performance.now() < deadline && !this.#parts.context.signal.aborted) {
       this.poll()
-      const record = await work.commands.read(id).catch(() => null) // fails while a primary is elected, for example
+      const record = await session.commands.read(id).catch(() => null) // fails while a primary is elected, for example
       const silent = to.filter(({ incarnation }) => !record?.answers.has(incarnation))
-      if (silent.length === 0 || silent.every(await this.#gone(work))) return
+      if (silent.length === 0 || silent.every(await this.#gone(session))) return
       await sleep(pollMS)
     }
   }
@@ -111,8 +111,8 @@ export class PeerCommands {
    * Returns a test for instances that have died or restarted since. An instance that the store has no row of is waited
    * for, because the store may have been flushed.
    */
-  async #gone(work: CommandedWork): Promise<(one: Addressee) => boolean> {
-    const seen = new Map((await work.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
+  async #gone(session: CommandedSession): Promise<(one: Addressee) => boolean> {
+    const seen = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
     return ({ id, incarnation }) => {
       const row = seen.get(id)
       return row !== undefined && id !== this.#parts.id && !(row.alive && row.incarnation === incarnation)
@@ -128,15 +128,15 @@ export class PeerCommands {
   }
 
   async #poll(): Promise<void> {
-    const work = this.#parts.work()
+    const session = this.#parts.current.session
     const { incarnation, context } = this.#parts
-    if (!work || context.signal.aborted) return
-    for (const { id, given } of await work.commands.waiting(incarnation, work.record.generation)) {
-      if (!(await work.commands.take(id, incarnation, this.#patienceMS))) continue
+    if (!session || context.signal.aborted) return
+    for (const { id, given } of await session.commands.waiting(incarnation, session.record.generation)) {
+      if (!(await session.commands.take(id, incarnation, this.#patienceMS))) continue
       // The instance has begun another sync, where the command means something else.
-      if (this.#parts.work() !== work) return
+      if (this.#parts.current.session !== session) return
       // Not awaited: a pause may take long, and commands given in the meantime must not wait for it. It never rejects.
-      void this.#perform(work.commands, id, given)
+      void this.#perform(session.commands, id, given)
     }
   }
 

@@ -3,8 +3,10 @@ import { refuseDuplicate } from '../documents/duplicate-ids.ts'
 import { existingIds } from '../documents/existing-ids.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { openNatural, openRange, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
+import { recordTombstones } from '../documents/record-tombstones.ts'
 import { type StatementError, writeStatements } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
+import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
@@ -103,7 +105,7 @@ async function copyFrom(
       if (!batch) break
       const bytes = bytesOf(batch.documents)
       throttle.spend(bytes)
-      batchSize = sizeForNext(batch.documents.length, bytes, throttle.batchBytes(batchBytesMax), batchSize)
+      batchSize = nextBatchSize({ documents: batch.documents.length, bytes }, limits(throttle), batchSize)
       // Reads the next batch while this one is written. The next iteration awaits it and throws its error.
       const options = { batchSize, timeoutMS: scanLimitMS }
       reading = throttle.read(context.signal, () => cursor.next(options))
@@ -149,10 +151,8 @@ async function copyMaxKey(
  */
 const firstBatchDocuments = 200
 
-function sizeForNext(documents: number, bytes: number, bytesMax: number, previous: number): number {
-  if (bytes === 0) return previous
-  const fitting = Math.floor(bytesMax / (bytes / documents))
-  return Math.max(1, Math.min(batchDocumentsMax, fitting))
+function limits(throttle: Throttle): ReadBatch {
+  return { documents: batchDocumentsMax, bytes: throttle.batchBytes(batchBytesMax) }
 }
 
 function bytesOf(documents: Buffer[]): number {
@@ -220,10 +220,8 @@ async function writeBatch(
   }
   if (refused.length > 0) {
     // An index refuses this version of the document. By the end of the copy, the document has changed or is deleted.
-    const first = parts.nextOrder(refused.length)
-    const tombstones = refused.map((idElement, index) => ({ idElement, order: first + index, reorder: false }))
-    await parts.metadata.tombstones.add(entry.uuid, tombstones)
-    entry.hasTombstones = true
+    const identities = refused.map((idElement) => ({ idElement }))
+    await recordTombstones(parts, entry, identities)
   }
   const id = findSpan(last, '_id')
   if (id && !natural) segment.last = typedValue(last, id)

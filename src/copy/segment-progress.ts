@@ -1,4 +1,5 @@
 import type { Segment } from '../domain/catalogue.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import type { SegmentStore } from '../mongo/segment-store.ts'
 
@@ -10,7 +11,7 @@ export class SegmentProgress {
   readonly #store: SegmentStore
   readonly #owner: OwnerToken
   #dirty = new Set<Segment>()
-  #flushing: Promise<void> = Promise.resolve()
+  readonly #flushes = new InTurn()
   #timer: NodeJS.Timeout | null = null
   #failure: unknown = null
 
@@ -31,7 +32,7 @@ export class SegmentProgress {
 
   /** Resolves when everything recorded so far is majority-committed. */
   flush(): Promise<void> {
-    this.#flushing = this.#flushing.then(async () => {
+    return this.#flushes.run(async () => {
       if (this.#failure) throw this.#failure
       const segments = [...this.#dirty].map((segment) => ({ ...segment }))
       this.#dirty = new Set()
@@ -43,7 +44,6 @@ export class SegmentProgress {
         throw error
       }
     })
-    return this.#flushing
   }
 
   async close(): Promise<void> {

@@ -2,6 +2,7 @@ import type { Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCollated } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import { namespace } from '../domain/namespace.ts'
 import { isPrefix, patternOf, type ShardKey, sameShardKey, showShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -21,7 +22,7 @@ export class DestinationSharding {
   readonly #source: Cluster
   #shards: Promise<string[]> | null = null
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
-  #turn: Promise<void> = Promise.resolve()
+  readonly #turns = new InTurn()
   readonly #placed = new Set<string>()
 
   constructor(destination: Cluster, source: Cluster) {
@@ -32,7 +33,7 @@ export class DestinationSharding {
   /** Ensures that the database has a primary shard. A new database gets the shard with the fewest databases. */
   async place(database: string): Promise<void> {
     if (!this.#destination.sharded || this.#placed.has(database)) return
-    await this.#inTurn(() => this.#place(database))
+    await this.#turns.run(() => this.#place(database))
   }
 
   async #place(database: string): Promise<void> {
@@ -60,7 +61,7 @@ export class DestinationSharding {
     if (!shardKey) return
     await this.#shard(entry, shardKey)
     const shards = await this.#shardNames()
-    await this.#inTurn(() => presplit(this.#source, this.#destination, entry, shardKey, shards))
+    await this.#turns.run(() => presplit(this.#source, this.#destination, entry, shardKey, shards))
   }
 
   /**
@@ -122,12 +123,6 @@ export class DestinationSharding {
   async #distribution(entry: CatalogueEntry): Promise<Distribution | undefined> {
     const found = await readDistributions(this.#destination, entry.database)
     return found.find(({ uuid }) => uuid === entry.destinationUUID)
-  }
-
-  async #inTurn(work: () => Promise<void>): Promise<void> {
-    const run = this.#turn.then(work)
-    this.#turn = run.catch(() => {})
-    await run
   }
 
   #shardNames(): Promise<string[]> {

@@ -115,9 +115,13 @@ export async function listIndexesOf(
   for (const { uuid, name } of listed) {
     const now = names.get(uuid)
     if (now === undefined) indexes.set(uuid, [])
-    else if (now !== name) throw new TransientReplyError('a collection was renamed while its indexes were read')
+    else if (now !== name) throw renamedMeanwhile()
   }
   return indexes
+}
+
+function renamedMeanwhile(): TransientReplyError {
+  return new TransientReplyError('a collection was renamed while its indexes were read')
 }
 
 function finishedIndexes(documents: Buffer[]): IndexSpecification[] {
@@ -150,8 +154,7 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
   const documents = await readIndexes(cluster, database, name)
   const after = await nameOfCollection(cluster, database, uuid)
   if (after === null) return null
-  if (after !== name || !documents)
-    throw new TransientReplyError('a collection was renamed while its indexes were read')
+  if (after !== name || !documents) throw renamedMeanwhile()
   return documents
 }
 

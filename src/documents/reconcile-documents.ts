@@ -4,7 +4,7 @@ import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { renamedTo } from '../mongo/collection-name.ts'
+import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -18,17 +18,16 @@ import {
   unread as unreadIdentity,
 } from './identity.ts'
 import { readByIds } from './read-documents.ts'
-import { type DocumentWriter, MovedError } from './write-identities.ts'
+import { recordTombstones, type TombstoneRecorder } from './record-tombstones.ts'
+import type { DocumentWriter } from './write-identities.ts'
 
 export type Identities = Map<IdentityKey, Identity>
 
-export interface ReconcileDependencies {
+export interface ReconcileDependencies extends TombstoneRecorder {
   source: Cluster
   metadata: Metadata
   writer: DocumentWriter
   context: RetryContext
-  /** Reserves `count` ascending numbers and returns the first. They give the order in which identities are recorded. */
-  nextOrder: (count: number) => number
   /**
    * Called when the destination's collection is not in the entry's namespace. Updates the entry from the stored
    * catalogue, which another instance may have changed. Returns false when the collection is gone. Omitted when no
@@ -54,19 +53,13 @@ export async function reconcileDocuments(
 ): Promise<void> {
   if (waitsForCopy(entry)) {
     // The order is part of the content. Identities are recorded in order, and applied in that order after the copy.
-    const first = dependencies.nextOrder(identities.size)
-    await dependencies.metadata.tombstones.add(
-      entry.uuid,
-      [...identities.values()].map(({ idElement, inserted }, index) => ({
-        idElement,
-        order: first + index,
-        reorder: inserted,
-      })),
-    )
-    entry.hasTombstones = true
-    return
+    const changed = [...identities.values()].map(({ idElement, inserted }) => ({ idElement, reorder: inserted }))
+    return await recordTombstones(dependencies, entry, changed)
   }
-  if (entry.state === 'copying' && isKeyed(entry)) await recordAll(dependencies, entry, identities)
+  if (entry.state === 'copying' && isKeyed(entry)) {
+    const changed = [...identities.values()].map(({ idElement }) => ({ idElement }))
+    await recordTombstones(dependencies, entry, changed)
+  }
   await retry(`applying changes to ${entry.database}.${entry.name}`, dependencies.context, async () => {
     try {
       if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
@@ -76,21 +69,6 @@ export async function reconcileDocuments(
       throw error
     }
   })
-}
-
-async function recordAll(
-  { metadata, nextOrder }: ReconcileDependencies,
-  entry: CatalogueEntry,
-  identities: Identities,
-): Promise<void> {
-  const first = nextOrder(identities.size)
-  const tombstones = [...identities.values()].map(({ idElement }, index) => ({
-    idElement,
-    order: first + index,
-    reorder: false,
-  }))
-  await metadata.tombstones.add(entry.uuid, tombstones)
-  entry.hasTombstones = true
 }
 
 /** Applies documents in any order: deletes, documents from events and documents that must be read run in parallel. */
@@ -262,12 +240,8 @@ async function read(
 async function remove(dependencies: ReconcileDependencies, entry: CatalogueEntry, absent: Buffer[]): Promise<void> {
   if (absent.length === 0) return
   if (entry.state === 'copying' && !isKeyed(entry)) {
-    const first = dependencies.nextOrder(absent.length)
-    await dependencies.metadata.tombstones.add(
-      entry.uuid,
-      absent.map((idElement, index) => ({ idElement, order: first + index, reorder: false })),
-    )
-    entry.hasTombstones = true
+    const removed = absent.map((idElement) => ({ idElement }))
+    await recordTombstones(dependencies, entry, removed)
   }
   await dependencies.writer.delete(entry, absent)
 }

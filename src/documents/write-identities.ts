@@ -4,6 +4,7 @@ import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { isKeyed, type ShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { MovedError } from '../mongo/collection-name.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
 import { existingIds } from './existing-ids.ts'
 import { idElementOf } from './identity.ts'
@@ -149,13 +150,6 @@ export function targetOf(entry: CatalogueEntry): CollectionTarget {
   assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no counterpart on the destination yet`)
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
-
-/**
- * The collection is not in the catalogue's namespace. This is transient: tandem updates the catalogue right after a
- * rename on the server, and another instance may have made the rename. If it persists, the retries end with a named
- * failure.
- */
-export class MovedError extends TransientReplyError {}
 
 function moved(entry: CatalogueEntry, error: StatementError): Error | null {
   if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null

@@ -1,3 +1,9 @@
+/** Resolves when the signal is aborted. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve()
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}
+
 /** A promise that other code resolves. */
 export interface Deferred<T> {
   promise: Promise<T>

@@ -16,3 +16,9 @@ export async function inParallel<T>(width: number, items: T[], run: (item: T) =>
   const failed = results.find((result) => result.status === 'rejected')
   if (failed) throw failed.reason
 }
+
+/** Resolves when both promises have. If one fails, rejects with the first failure once both have ended. */
+export async function both(...two: [Promise<unknown>, Promise<unknown>]): Promise<void> {
+  const failed = (await Promise.allSettled(two)).find(({ status }) => status === 'rejected')
+  if (failed) throw (failed as PromiseRejectedResult).reason
+}

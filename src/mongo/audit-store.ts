@@ -1,9 +1,9 @@
 import type { Document } from 'mongodb'
 import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
 import { code } from './errors.ts'
 import { MetadataWriteError } from './stored-documents.ts'
+import { UnfencedMetadata } from './unfenced-metadata.ts'
 
 const collection = 'audit'
 const newestFirst = { time: -1, _id: -1 }
@@ -19,9 +19,9 @@ const readableVersions = [1, schemaVersion]
  * needed, because an entry belongs to the one process that received the command.
  */
 export class AuditStore {
-  readonly #cluster: Cluster
+  readonly #metadata: UnfencedMetadata
   constructor(destination: Cluster) {
-    this.#cluster = destination
+    this.#metadata = new UnfencedMetadata(destination)
   }
 
   /**
@@ -54,14 +54,12 @@ export class AuditStore {
   async #find(options: Document): Promise<Document[]> {
     // One batch holds them all: a thousand entries have a quarter of a megabyte.
     const command = { find: collection, ...options, batchSize: 2 * auditEntriesMax, singleBatch: true }
-    const reply = await this.#cluster.read(metadataDatabase, { ...command, readConcern: { level: 'majority' } })
-    return reply['cursor'].firstBatch as Document[]
+    return await this.#metadata.read(command)
   }
 
   async #write(command: Document): Promise<void> {
-    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true })
-    const errors = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-    const failed = errors.find((error) => error.code !== code.duplicateKey)
+    const failures = (await this.#metadata.write(command)).failed
+    const failed = failures.find((error) => error.code !== code.duplicateKey)
     if (failed) throw new MetadataWriteError(failed.code, failed.errmsg)
   }
 }

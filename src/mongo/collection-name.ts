@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { Cluster } from './cluster.ts'
-import { code, codeOf } from './errors.ts'
+import { code, codeOf, TransientReplyError } from './errors.ts'
 
 export interface SourceCollection {
   database: string
@@ -27,6 +27,13 @@ class GoneError extends Error {
     this.name = 'GoneError'
   }
 }
+
+/**
+ * The collection is not where the catalogue says: it was renamed or dropped, on the source or by another instance. This
+ * is transient, because the event that follows, or the stored catalogue, tells where it is. If it persists, the retries
+ * end with a named failure.
+ */
+export class MovedError extends TransientReplyError {}
 
 /**
  * The result of a CollectionUUIDMismatch: the collection's current name in the same database, or null when it is gone

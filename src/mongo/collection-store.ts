@@ -23,21 +23,21 @@ interface EndedCopy {
 export class CollectionStore {
   readonly #stored: StoredDocuments
   readonly #others: { segments: SegmentStore; tombstones: TombstoneStore }
-  readonly #term: () => number
+  readonly #coordinator: { readonly term: number }
   readonly #endCopy = gathered(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
 
   /**
    * @param others the stores of what is removed together with a collection
-   * @param term the coordinator's: an earlier term cannot overwrite what a later one has written
+   * @param coordinator its term: an earlier one cannot overwrite what a later one has written
    */
   constructor(
     stored: StoredDocuments,
     others: { segments: SegmentStore; tombstones: TombstoneStore },
-    term: () => number,
+    coordinator: { readonly term: number },
   ) {
     this.#stored = stored
     this.#others = others
-    this.#term = term
+    this.#coordinator = coordinator
   }
 
   async load(): Promise<CatalogueEntry[]> {
@@ -68,7 +68,7 @@ export class CollectionStore {
 
   /** Stores the coordinator's view of collections. The instance that ends their copy stores its progress. */
   async save(entries: CatalogueEntry[]): Promise<void> {
-    const term = this.#term()
+    const term = this.#coordinator.term
     await this.#stored.updateFenced(
       'collections',
       entries.map((entry) => ({
@@ -103,7 +103,7 @@ export class CollectionStore {
    * change meanwhile. Returns the UUIDs of those that still exist and that no later term has written.
    */
   async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
-    const term = this.#term()
+    const term = this.#coordinator.term
     await this.#stored.update(
       'collections',
       entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
@@ -204,10 +204,10 @@ export class CollectionStore {
    * later term has written it.
    */
   async remove(uuid: string): Promise<void> {
-    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#term() } }
+    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#coordinator.term } }
     const projection = { schemaVersion: 1, tenure: 1 }
     const [stored] = await this.#stored.find('collections', { _id: owned._id }, { projection })
-    if (stored && (stored['tenure'] as number) > this.#term()) return
+    if (stored && (stored['tenure'] as number) > this.#coordinator.term) return
     await this.#others.segments.remove([uuid])
     await this.#others.tombstones.remove([uuid])
     await this.#stored.delete('collections', [{ q: owned, limit: 1 }])

@@ -2,9 +2,9 @@ import type { Document } from 'mongodb'
 import * as v from 'valibot'
 import type { CommitRequest } from '../domain/commit-request.ts'
 import { refusalNames } from '../domain/errors.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import { type PeerAnswer, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
 import type { Cluster } from './cluster.ts'
+import { UnfencedMetadata } from './unfenced-metadata.ts'
 
 const collection = 'commands'
 const schemaVersion = 1
@@ -53,10 +53,10 @@ export interface CommandRecord {
  * All methods reject when the cluster does not answer within a few seconds.
  */
 export class CommandStore {
-  readonly #cluster: Cluster
+  readonly #metadata: UnfencedMetadata
 
   constructor(destination: Cluster) {
-    this.#cluster = destination
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
   }
 
   /** @param generation of the sync: instances of another generation ignore the command */
@@ -123,9 +123,7 @@ export class CommandStore {
 
   /** Commands are few, so one batch holds all of them. */
   async #find(filter: Document, extra: Document): Promise<Document[]> {
-    const command = { find: collection, filter, ...extra, singleBatch: true, readConcern: { level: 'majority' } }
-    const reply = await this.#cluster.read(metadataDatabase, command, { timeoutMS })
-    return reply['cursor'].firstBatch as Document[]
+    return await this.#metadata.read({ find: collection, filter, ...extra, singleBatch: true })
   }
 
   /** Returns the number of changed documents. */
@@ -134,9 +132,8 @@ export class CommandStore {
   }
 
   async #write(command: Document): Promise<Document> {
-    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, timeoutMS })
-    const [failed] = (reply['writeErrors'] ?? []) as { errmsg: string }[]
-    if (failed) throw new Error(`${collection} not written: ${failed.errmsg}`)
+    const { reply, failed } = await this.#metadata.write(command)
+    if (failed[0]) throw new Error(`${collection} not written: ${failed[0].errmsg}`)
     return reply
   }
 }

@@ -10,6 +10,7 @@ import { hostProcess } from './host-process.ts'
 import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
+import { UnfencedMetadata } from './unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
 const renewMS = 2_500
@@ -51,6 +52,7 @@ export class Lease {
   /** The sessions that carry every write under this lease. */
   readonly sessions: WriteSessions
   readonly #cluster: Cluster
+  readonly #metadata: UnfencedMetadata
   readonly #name: string
   readonly #owner: LeaseOwner
   readonly #context: RetryContext
@@ -83,6 +85,7 @@ export class Lease {
   ) {
     this.#detector = detector
     this.#cluster = destination
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS: 5_000 })
     this.#name = name
     this.#owner = owner
     this.#context = context
@@ -344,15 +347,11 @@ export class Lease {
 
   /** True when the filter matched or, with upsert, when no document existed. */
   async #update(filter: Document, change: Document | Document[], upsert = false): Promise<boolean> {
-    const reply = await this.#cluster.write(
-      metadataDatabase,
-      { update: 'leases', updates: [{ q: filter, u: change, upsert }] },
-      { unfenced: true, timeoutMS: 5_000 },
-    )
-    const errors = reply['writeErrors'] as { code: number; errmsg: string }[] | undefined
-    if (errors?.[0]) {
-      if (errors[0].code === code.duplicateKey) return false
-      throw new Error(`lease write failed: ${errors[0].errmsg}`)
+    const update = { update: 'leases', updates: [{ q: filter, u: change, upsert }] }
+    const { reply, failed } = await this.#metadata.write(update)
+    if (failed[0]) {
+      if (failed[0].code === code.duplicateKey) return false
+      throw new Error(`lease write failed: ${failed[0].errmsg}`)
     }
     return (reply['n'] as number) > 0
   }

@@ -42,17 +42,17 @@ export class Metadata {
   readonly segments: SegmentStore
   readonly sharding: ShardingStore
   readonly audit: AuditStore
-  /**
-   * The coordinator's term. An earlier term cannot overwrite what a later one has written about collections and their
-   * segments.
-   */
-  term: () => number = () => 0
   readonly #stored: StoredDocuments
-  constructor(destination: Cluster, context: RetryContext) {
+
+  /**
+   * @param coordinator its term: an earlier term cannot overwrite what a later one has written about collections and
+   * their segments
+   */
+  constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
-    this.segments = new SegmentStore(this.#stored, () => this.term())
+    this.segments = new SegmentStore(this.#stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
-    this.collections = new CollectionStore(this.#stored, this, () => this.term())
+    this.collections = new CollectionStore(this.#stored, this, coordinator)
     this.sharding = new ShardingStore(this.#stored)
     this.audit = new AuditStore(destination)
   }

@@ -13,12 +13,12 @@ const spare = 8
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
 export class SegmentStore {
   readonly #stored: StoredDocuments
-  readonly #term: () => number
+  readonly #coordinator: { readonly term: number }
 
-  /** @param term the coordinator's: an earlier term cannot remove, replace or open what a later one has planned */
-  constructor(stored: StoredDocuments, term: () => number = () => 0) {
+  /** @param coordinator its term: an earlier one cannot remove, replace or open what a later one has planned */
+  constructor(stored: StoredDocuments, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = stored
-    this.#term = term
+    this.#coordinator = coordinator
   }
 
   /**
@@ -27,7 +27,7 @@ export class SegmentStore {
    * and these would insert after the copy has ended.
    */
   async plan(segments: Segment[]): Promise<void> {
-    const term = this.#term()
+    const term = this.#coordinator.term
     await this.#stored.updateFenced(
       'segments',
       segments.map((segment) => ({
@@ -51,7 +51,7 @@ export class SegmentStore {
   async open(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
-      const q = { collection: { $in: collections }, claimable: { $ne: true }, term: notOfLater(this.#term()) }
+      const q = { collection: { $in: collections }, claimable: { $ne: true }, term: notOfLater(this.#coordinator.term) }
       await this.#stored.update('segments', [{ q, u: { $set: { claimable: true } }, multi: true }])
     }
   }
@@ -167,7 +167,7 @@ export class SegmentStore {
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
-      const q = { collection: { $in: collections }, term: notOfLater(this.#term()) }
+      const q = { collection: { $in: collections }, term: notOfLater(this.#coordinator.term) }
       await this.#stored.delete('segments', [{ q, limit: 0 }])
     }
   }

@@ -1,5 +1,6 @@
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { countIndexes } from '../domain/count-indexes.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { CollectionFigures, StoredFigures } from '../mongo/collection-figures.ts'
 
@@ -21,7 +22,8 @@ export class CollectionReports {
   readonly #figures: CollectionFigures
   readonly #configuration: StartConfiguration
   readonly #kept = new Map<string, Kept>()
-  #reading: Promise<unknown> = Promise.resolve()
+  /** Only one page is read at a time. */
+  readonly #reads = new InTurn()
 
   constructor(figures: CollectionFigures, configuration: StartConfiguration) {
     this.#figures = figures
@@ -38,9 +40,7 @@ export class CollectionReports {
     const known = this.#kept.get(key)
     if (known && performance.now() < known.until) return await known.report
     this.#kept.delete(key)
-    // Only one page is read at a time.
-    const report = this.#reading.then(() => this.#read(page, restored, made))
-    this.#reading = report.catch(() => {})
+    const report = this.#reads.run(() => this.#read(page, restored, made))
     const made: Kept = { report, until: Number.POSITIVE_INFINITY }
     this.#kept.set(key, made)
     const [oldest = key] = this.#kept.keys()

@@ -14,7 +14,7 @@ const receiptPatienceMS = 1_000
  * on the destination: first that a command was received, then its outcome.
  */
 export class CommandTrail {
-  readonly #store: () => AuditStore | null
+  readonly #place: { readonly audit: AuditStore | null }
   readonly #onTrouble: (error: unknown) => void
   /**
    * Entries of this process, oldest first. They are kept because a reversal moves the stored ones while new commands
@@ -30,11 +30,13 @@ export class CommandTrail {
   readonly #timer: NodeJS.Timeout
 
   /**
+   * `place.audit` is the store of the current direction, null before the sync exists.
+   *
    * `onTrouble` is called once when entries cannot be stored, and again only if storing fails after it had succeeded in
    * between.
    */
-  constructor(store: () => AuditStore | null, onTrouble: (error: unknown) => void) {
-    this.#store = store
+  constructor(place: { readonly audit: AuditStore | null }, onTrouble: (error: unknown) => void) {
+    this.#place = place
     this.#onTrouble = onTrouble
     this.#timer = setInterval(() => void this.#save(), saveAgainMS).unref()
   }
@@ -47,7 +49,7 @@ export class CommandTrail {
     const without = (entries: readonly AuditEntry[]) => entries.filter(({ id }) => id !== entry.id)
     this.#kept = [...without(this.#kept), entry].slice(-auditEntriesMax)
     this.#unsaved = [...without(this.#unsaved), entry].slice(-auditEntriesMax)
-    if (!this.#store()) return
+    if (!this.#place.audit) return
     const late = deferred<void>()
     const timer = setTimeout(late.resolve, receiptPatienceMS)
     await Promise.race([this.#save(), late.promise])
@@ -59,7 +61,7 @@ export class CommandTrail {
    * answer.
    */
   async read(): Promise<AuditEntry[]> {
-    const stored = (await this.#store()?.read()) ?? []
+    const stored = (await this.#place.audit?.read()) ?? []
     const all = new Map([...stored, ...this.#kept].map((entry) => [entry.id, entry]))
     const newestFirst = [...all.values()].sort((one, other) => (one.time < other.time ? 1 : -1))
     return newestFirst.slice(0, auditEntriesMax)
@@ -83,7 +85,7 @@ export class CommandTrail {
     await null
     try {
       for (;;) {
-        const store = this.#store()
+        const store = this.#place.audit
         if (!store) return
         if (store !== this.#savedIn) this.#unsaved = [...this.#kept]
         this.#savedIn = store

@@ -1,8 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { commitLagMaxSeconds } from '../domain/commit-request.ts'
-import type { SyncWork } from './sync-work.ts'
+import { RefusedError } from '../domain/errors.ts'
+import type { SyncInstance } from './sync-instance.ts'
+import type { SyncSession } from './sync-session.ts'
 
 export interface ReadinessSources {
-  work: SyncWork
+  work: SyncSession
   lagTimeSeconds: number | null
 }
 
@@ -40,6 +43,28 @@ export function refusalOfCommit({ work, lagTimeSeconds }: ReadinessSources): Com
   return null
 }
 
+/** How long a commit waits for a refusal that passes by itself, and how often it checks, ms. */
+const readinessPatienceMS = 3_000
+const readinessPollMS = 20
+
+/**
+ * Waits for a refusal that passes within moments: instances receive the same command one after another, and the events
+ * of a partition that changes its owner in between are read again. Throws RefusedError CannotCommit when the refusal
+ * does not pass.
+ */
+export async function untilReadyToCommit(sync: SyncInstance): Promise<void> {
+  const began = performance.now()
+  for (;;) {
+    const { session } = sync
+    const refusal = session && refusalOfCommit({ work: session, lagTimeSeconds: sync.progress().lagTimeSeconds })
+    if (!refusal) return
+    if (!refusal.passesSoon || performance.now() - began > readinessPatienceMS) {
+      throw new RefusedError('CannotCommit', refusal.reason)
+    }
+    await sleep(readinessPollMS)
+  }
+}
+
 function soon(what: string): CommitRefusal {
   return { reason: `${what}; ${untilReady}`, passesSoon: true }
 }
@@ -48,7 +73,7 @@ function soon(what: string): CommitRefusal {
  * True when the change streams continue from the stored positions. If an oplog no longer reaches back to one, the sync
  * is about to fail or to verify everything again.
  */
-function streamsContinue({ coordination, record, replication, verification }: SyncWork): boolean {
-  if (!replication.present?.events?.continues) return false
+function streamsContinue({ coordination, record, runs, verification }: SyncSession): boolean {
+  if (!runs.present?.events?.continues) return false
   return !coordination.leading || !record.configuration.verification.enabled || verification.continues
 }

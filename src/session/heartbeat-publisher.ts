@@ -1,19 +1,24 @@
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { SeenInstance } from '../coordination/liveness.ts'
+import type { PeerCommands } from '../coordination/peer-commands.ts'
+import { InTurn } from '../domain/in-turn.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import { hostClocks } from '../mongo/host-clocks.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import type { SyncWork } from './sync-work.ts'
+import { commitWarnings } from './commit-report.ts'
+import type { CurrentSession } from './current-session.ts'
+import type { SyncSession } from './sync-session.ts'
 
 export interface HeartbeatPublisherParts {
   /** mongosyncID. */
   id: string
   incarnation: string
-  work: () => SyncWork | null
-  progress: () => Progress
-  /** Polls for commands that were passed on to this instance. */
-  poll: () => void
+  current: CurrentSession
+  /** Reports this instance's own progress. */
+  reporter: { progress(): Progress }
+  /** Polled for commands that were passed on to this instance. */
+  commands: Pick<PeerCommands, 'poll'>
   context: RetryContext
 }
 
@@ -34,7 +39,7 @@ export class HeartbeatPublisher {
   #state: PublicState = 'IDLE'
   /** The rows of all instances as of the last read. */
   #seen: SeenInstance[] = []
-  #publishing: Promise<void> = Promise.resolve()
+  readonly #heartbeats = new InTurn()
   #again = false
   #aside: Promise<void> | null = null
   readonly #key = Symbol('heartbeat')
@@ -50,12 +55,12 @@ export class HeartbeatPublisher {
     if (this.#timer) return
     this.#timer = setInterval(() => {
       this.#publishSoon()
-      this.#parts.poll()
-      if (withLag.includes(this.#state)) this.#parts.work()?.figures.keepTime()
+      this.#parts.commands.poll()
+      if (withLag.includes(this.#state)) this.#parts.current.session?.figures.keepTime()
     }, heartbeatMS)
     this.#timer.unref()
     this.#publishSoon()
-    await this.#publishing
+    await this.#heartbeats.idle
   }
 
   stop(): void {
@@ -68,7 +73,7 @@ export class HeartbeatPublisher {
   transition(state: PublicState, context: InstanceContext): void {
     if (state === this.#state) return
     this.#state = state
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (!work) return
     if (state === 'RUNNING') work.figures.forgetTime()
     work.alerts.entered(state)
@@ -76,7 +81,7 @@ export class HeartbeatPublisher {
     else work.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#publishSoon()
-    this.#publishing.then(() => work.coordination.notify()).catch(() => {})
+    this.#heartbeats.idle.then(() => work.coordination.notify()).catch(() => {})
   }
 
   /**
@@ -84,7 +89,7 @@ export class HeartbeatPublisher {
    * (such as a plan of the copy or a change of definitions) has ended and the failure of a commit is stored for all. A
    * coordinator whose commit has failed keeps the role: a successor would retry the commit, which nobody requested.
    */
-  #rest(work: SyncWork, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+  #rest(work: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
     const reported =
       state === 'FAILED' && commitRequested && failure
         ? work.team.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
@@ -105,7 +110,7 @@ export class HeartbeatPublisher {
    * Else null.
    */
   get coordinator(): Progress | null {
-    const coordinator = this.#parts.work()?.coordination
+    const coordinator = this.#parts.current.session?.coordination
     if (!coordinator || coordinator.leading) return null
     return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
   }
@@ -121,7 +126,7 @@ export class HeartbeatPublisher {
   }
 
   get warnings(): string[] {
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (!work) return []
     const others = this.#seen.filter(({ id, alive }) => alive && id !== this.#parts.id)
     const warnings: string[] = []
@@ -143,27 +148,27 @@ export class HeartbeatPublisher {
     if (command && work.team.waitingFor.length > 0) {
       warnings.push(`the ${command} waits until these instances have got it too: ${work.team.waitingFor.join(', ')}`)
     }
-    return [...warnings, ...work.commit.warnings]
+    return [...warnings, ...commitWarnings(work.team.sync)]
   }
 
   /** The other instances as of their last heartbeats, and this one as it is now. */
   async report(): Promise<InstancesReport> {
     await this.#readInstances().catch(() => {}) // otherwise the rows that were read last are reported
     const rows = this.#seen.filter(({ id }) => id !== this.#parts.id).map(rowOf)
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (work) rows.push(this.#own(work))
     rows.sort((one, other) => (one.mongosyncID < other.mongosyncID ? -1 : 1))
     return { instances: rows, totals: totalsOf(rows) }
   }
 
-  #own(work: SyncWork): InstanceRow {
+  #own(work: SyncSession): InstanceRow {
     return {
       mongosyncID: this.#parts.id,
       coordinator: work.coordination.leading || work.coordination.coordinatorID === this.#parts.id,
       status: 'alive',
       lastSeenSeconds: 0,
       partitions: [...work.coordination.held.keys()].sort((one, other) => one - other),
-      progress: this.#parts.progress(),
+      progress: this.#parts.reporter.progress(),
     }
   }
 
@@ -171,14 +176,14 @@ export class HeartbeatPublisher {
   #publishSoon(): void {
     if (this.#again) return
     this.#again = true
-    this.#publishing = this.#publishing.then(async () => {
+    void this.#heartbeats.run(async () => {
       this.#again = false
       const { monitor, onRetry } = this.#parts.context
       try {
         await this.#publish()
         monitor.end(this.#key)
       } catch (error) {
-        const what = this.#parts.work()?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
+        const what = this.#parts.current.session?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
         monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
         onRetry?.(what, error)
       }
@@ -186,7 +191,7 @@ export class HeartbeatPublisher {
   }
 
   async #publish(): Promise<void> {
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (!work || this.#parts.context.signal.aborted) return
     const { coordinator, partitions, progress } = this.#own(work)
     const { id, incarnation } = this.#parts
@@ -202,7 +207,7 @@ export class HeartbeatPublisher {
       })
   }
 
-  async #reportOthers(work: SyncWork): Promise<void> {
+  async #reportOthers(work: SyncSession): Promise<void> {
     await work.figures.readOthers()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
     if (rests && this.#seen.length > 1) await work.figures.countCopied()
@@ -210,11 +215,11 @@ export class HeartbeatPublisher {
   }
 
   async #readInstances(): Promise<void> {
-    const work = this.#parts.work()
+    const work = this.#parts.current.session
     if (work) this.#seen = await work.liveness.instances()
   }
 
-  async #countOrphaned(work: SyncWork): Promise<void> {
+  async #countOrphaned(work: SyncSession): Promise<void> {
     const alive = new Set(this.#seen.filter((one) => one.alive).map(({ id }) => id))
     if (!work.coordination.leading || this.#seen.length === alive.size) {
       this.orphanedBytes = 0

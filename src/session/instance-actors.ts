@@ -11,10 +11,10 @@ import {
   superviseVerification,
 } from './supervise-work.ts'
 import type { CommitPart } from './sync-follower.ts'
-import type { SyncWork } from './sync-work.ts'
+import type { SyncSession } from './sync-session.ts'
 
 export interface InstanceActorsParts {
-  work: () => SyncWork
+  work: () => SyncSession
   /** How far this instance is in a commit. */
   part: () => CommitPart
   /** The commit that this instance was asked for. */
@@ -22,7 +22,7 @@ export interface InstanceActorsParts {
   /** Resolves when all runs that were left have ended. */
   ended: () => Promise<unknown>
   /** Resolves when the machine's context is stored. */
-  storing: () => Promise<void>
+  storing: () => Promise<unknown>
   swapDirection: (left: AbortSignal) => Promise<void>
   report: (report: WorkerReport) => void
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { RefusedError } from '../domain/errors.ts'
+import { RefusedError, StoppedError } from '../domain/errors.ts'
 import { leaseMS } from '../mongo/lease-watch.ts'
-import type { SyncWork } from './sync-work.ts'
+import type { SyncSession } from './sync-session.ts'
 
 /**
  * How long a command waits for the lease, ms: twice the duration of a lease. An unrenewed lease takes that duration to
@@ -13,14 +13,14 @@ const askAgainMS = 200
 
 export interface LeasedSync {
   /**
-   * The work of the current direction. A reversal replaces it, and gives the former one's lease back for good. Null
+   * The session of the current direction. A reversal replaces it, and gives the former one's lease back for good. Null
    * when the sync no longer exists.
    */
-  work: () => SyncWork | null
+  readonly session: SyncSession | null
   /** Resolves when all runs that were left have ended. The lease is not taken before. */
-  ended: () => Promise<unknown>
+  readonly ended: Promise<unknown>
   /** Throws when another process has taken the lease over: it is not taken back. */
-  insist: () => void
+  refuseTakenOver(): void
 }
 
 /** Limits how long one command waits for work that requires its instance's lease. After that the command is refused. */
@@ -38,22 +38,35 @@ export class LeasePatience {
    * Resolves when this process may write under its lease; takes the lease if it has none. Throws RefusedError
    * ClusterUnreachable when the time is over first: nothing was changed then.
    */
-  async held({ work, ended, insist }: LeasedSync): Promise<void> {
+  async held(sync: LeasedSync): Promise<void> {
     const take = async (): Promise<void> => {
-      await ended()
-      insist()
-      // Read `work` again, because a reversal may have replaced it.
-      await work()?.hold()
+      await sync.ended
+      sync.refuseTakenOver()
+      // Read the session again, because a reversal may have replaced it.
+      await sync.session?.hold()
     }
-    const isDone = (): boolean => {
-      const present = work()
-      return present === null || isHeld(present)
-    }
+    const isDone = (): boolean => sync.session === null || isHeld(sync.session)
     while (!isDone()) {
-      insist()
-      const lease = work()?.lease
+      sync.refuseTakenOver()
+      const lease = sync.session?.lease
       await this.bounded(lease?.held ? lease.verify() : take(), 'nothing was changed')
       if (!isDone()) await sleep(askAgainMS)
+    }
+  }
+
+  /**
+   * Runs the action under the lease. If the lease is lost in the meantime, as when Redis was away, the next lease term
+   * repeats it.
+   * @param stopped aborted when this process stops
+   */
+  async withLease<T>(sync: LeasedSync, stopped: AbortSignal, action: (until: AbortSignal) => Promise<T>): Promise<T> {
+    for (;;) {
+      await this.held(sync)
+      try {
+        return await this.bounded(action(this.signal), 'whether it was stored shows in progress')
+      } catch (error) {
+        if (!(error instanceof StoppedError) || stopped.aborted) throw error
+      }
     }
   }
 
@@ -86,7 +99,7 @@ export class LeasePatience {
   }
 }
 
-function isHeld({ lease }: SyncWork): boolean {
+function isHeld({ lease }: SyncSession): boolean {
   if (!lease.held) return false
   try {
     lease.fence()

@@ -103,7 +103,7 @@ export class Replication {
             metadata,
             peers: parts.team,
             context,
-            epoch: () => coordination.coordinatorEpoch,
+            coordination,
           })
         : null,
       restoreBalancer: () => restoreBalancer(destination, metadata),

@@ -9,9 +9,9 @@ import type { Progress, ProgressInfo, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import type { Throttle } from '../throttle/throttle.ts'
-import { commitFigures } from './commit-figures.ts'
 import { refusalOfCommit } from './commit-readiness.ts'
-import type { SyncWork } from './sync-work.ts'
+import { commitFigures } from './commit-report.ts'
+import type { SyncSession } from './sync-session.ts'
 
 const publicStates = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED'] as const
 
@@ -40,7 +40,7 @@ export interface ProgressSources {
   snapshot: InstanceSnapshot
   /** The stored context: `canWrite` is shown only once it is stored, so that a crash cannot undo it. */
   stored: Pick<InstanceContext, 'canWrite'> | null
-  work: SyncWork
+  work: SyncSession
   record: SyncRecord
   sourceLatest: ClusterTime
   addresses: Record<'cluster0' | 'cluster1', string>

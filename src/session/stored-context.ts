@@ -1,17 +1,17 @@
 import { completed, type InstanceContext, storable } from '../../machines/instance-context.ts'
 import { deferred } from '../domain/deferred.ts'
 import { type Failure, StoppedError, toFailure } from '../domain/errors.ts'
-import type { Metadata } from '../mongo/metadata.ts'
+import { InTurn } from '../domain/in-turn.ts'
+import type { CurrentSession } from './current-session.ts'
+import type { SyncSession } from './sync-session.ts'
 
 type StorableContext = Omit<InstanceContext, 'sync'>
 
 export interface StoredContextParts {
   /** mongosyncID. */
   id: string
-  /** Metadata of the current direction; null before the sync exists. */
-  metadata: () => Metadata | null
-  /** The current lease term under which the context is stored: aborted when the term ends. Null without the lease. */
-  leaseTerm: () => AbortSignal | null
+  /** The context is stored with the current direction's metadata, under its lease; not before the sync exists. */
+  current: CurrentSession
   /** Aborted when the process stops. */
   stopped: AbortSignal
   onFailure: (failure: Failure) => void
@@ -25,7 +25,7 @@ export interface StoredContextParts {
 export class StoredContext {
   readonly #parts: StoredContextParts
   #latest: StorableContext | null = null
-  #storing: Promise<void> = Promise.resolve()
+  readonly #stores = new InTurn()
   /** Another process holds the lease and stores its own context, so this one stores nothing more. */
   #isOver = false
   #woken = deferred<void>()
@@ -41,8 +41,8 @@ export class StoredContext {
   }
 
   /** Resolves when every context given to `store` so far is stored, or never will be. */
-  get storing(): Promise<void> {
-    return this.#storing
+  get storing(): Promise<unknown> {
+    return this.#stores.idle
   }
 
   /** Called when a lease term begins. */
@@ -64,7 +64,7 @@ export class StoredContext {
   }
 
   async load(): Promise<InstanceContext | null> {
-    const stored = await this.#parts.metadata()?.loadInstances()
+    const stored = await this.#parts.current.session?.metadata.loadInstances()
     return (stored?.get(this.#parts.id) as InstanceContext | undefined) ?? null
   }
 
@@ -78,16 +78,17 @@ export class StoredContext {
   /** Stores the newest context, in order. */
   store(newest: InstanceContext): void {
     const context = storable(newest)
-    const metadata = this.#parts.metadata()
-    if (!metadata) return
-    this.#storing = this.#storing.then(async () => {
+    const { session } = this.#parts.current
+    if (!session) return
+    void this.#stores.run(async () => {
       // Compared by value: the machine copies its context, and a committed instance holds no lease to write under.
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return
       // Without a lease, changed limits alone are not waited for. They are stored with the next other change.
       const asStored = { ...context, limits: this.#latest?.limits }
-      if (!this.#parts.leaseTerm() && JSON.stringify(asStored) === JSON.stringify(this.#latest)) return
+      if (!this.#parts.current.session?.lease.termSignal && JSON.stringify(asStored) === JSON.stringify(this.#latest))
+        return
       try {
-        if (await this.#save(metadata, context)) this.#latest = context
+        if (await this.#save(session, context)) this.#latest = context
       } catch (error) {
         this.#parts.onFailure(toFailure(error))
       }
@@ -95,14 +96,15 @@ export class StoredContext {
   }
 
   /** False when the context is no longer to be stored. */
-  async #save(metadata: Metadata, context: StorableContext): Promise<boolean> {
-    const { id, stopped } = this.#parts
-    while (!this.#isOver && !stopped.aborted && this.#parts.metadata() === metadata) {
+  async #save(session: SyncSession, context: StorableContext): Promise<boolean> {
+    const { id, stopped, current } = this.#parts
+    while (!this.#isOver && !stopped.aborted && current.session === session) {
       const woken = this.#woken.promise
-      const leaseTerm = this.#parts.leaseTerm()
+      // Aborted when the lease term ends.
+      const leaseTerm = session.lease.termSignal
       try {
         if (leaseTerm) {
-          await metadata.saveInstance(id, context, leaseTerm)
+          await session.metadata.saveInstance(id, context, leaseTerm)
           return true
         }
         await woken

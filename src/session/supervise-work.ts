@@ -3,7 +3,7 @@ import type { DeadlineInput } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
 import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
-import type { SyncWork } from './sync-work.ts'
+import type { SyncSession } from './sync-session.ts'
 
 /** The workers that the machine invokes as long as a state lasts: they run, follow orders and report. */
 
@@ -13,11 +13,11 @@ type Report = (report: WorkerReport) => void
 type Receive = (listener: (order: WorkerOrder) => void) => void
 
 /** Runs the collection copy as long as the machine replicates, and reports its end. */
-export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive): () => void {
+export function superviseCopy(work: SyncSession, sendBack: Report, receive: Receive): () => void {
   let completed = false
   let drainRequested = false
   let begun = false
-  const replication = work.replication.open()
+  const replication = work.open()
   const run = replication.then(async ({ copy }) => {
     // A drain that was requested before the copy began is already reported.
     if (drainRequested) return
@@ -29,7 +29,7 @@ export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive
     }
     if (drainRequested) sendBack({ type: 'copy.drained' })
   })
-  work.replication.joined(run)
+  work.runs.joined(run)
   run.catch((error) => reportFailure(work, error, sendBack))
   receive(() => {
     drainRequested = true
@@ -38,22 +38,22 @@ export function superviseCopy(work: SyncWork, sendBack: Report, receive: Receive
   })
   return () => {
     replication.then(({ copy }) => copy?.drain()).catch(() => {})
-    work.replication.left()
+    work.left()
   }
 }
 
 /** Runs event application as long as the machine replicates, and reports when it has drained. */
-export function superviseEvents(work: SyncWork, sendBack: Report, receive: Receive): () => void {
+export function superviseEvents(work: SyncSession, sendBack: Report, receive: Receive): () => void {
   let commitPoint: bigint | null = null
   let [begun, drained] = [false, false]
-  const replication = work.replication.open()
+  const replication = work.open()
   const run = replication.then(async (current) => {
     if (drained) return
     begun = true
     await current.applyEvents()
     sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
   })
-  work.replication.joined(run)
+  work.runs.joined(run)
   run.catch((error) => reportFailure(work, error, sendBack))
   receive((order) => {
     if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
@@ -68,12 +68,12 @@ export function superviseEvents(work: SyncWork, sendBack: Report, receive: Recei
   })
   return () => {
     replication.then(({ events }) => events?.drain()).catch(() => {})
-    work.replication.left()
+    work.left()
   }
 }
 
 /** Aborts a commit that can still be aborted, for all instances, when its time is over. */
-export function superviseDeadline(work: SyncWork, input: DeadlineInput, sendBack: Report): () => void {
+export function superviseDeadline(work: SyncSession, input: DeadlineInput, sendBack: Report): () => void {
   const { abortsBefore, commitUntil, failure } = input
   if (commitUntil === null) return () => {}
   const expire = (): void => {
@@ -140,7 +140,7 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
 }
 
 /** Runs the embedded verifier as long as there is a sync to verify. */
-export function superviseVerification(work: SyncWork, sendBack: Report): () => void {
+export function superviseVerification(work: SyncSession, sendBack: Report): () => void {
   const stopped = new AbortController()
   const run = work.verify((what) => sendBack({ type: `verification.${what}` }), stopped.signal)
   run.catch((error) => reportFailure(work, error, sendBack))
@@ -151,7 +151,7 @@ export function superviseVerification(work: SyncWork, sendBack: Report): () => v
  * Reports a failure. A failure that only shows that this instance was replaced is not reported, because the loss of the
  * lease, which requires another reaction, is reported separately.
  */
-async function reportFailure(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
+async function reportFailure(work: SyncSession, error: unknown, sendBack: Report): Promise<void> {
   if (error instanceof StoppedError) return
   if (error instanceof FatalError && error.failure === 'LeaseLost') {
     await work.lease.verify()

@@ -2,21 +2,19 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { StoppedError } from '../domain/errors.ts'
-import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
 import { moveMetadata, swappedRecord } from '../reverse/move-metadata.ts'
-import type { SyncWork } from './sync-work.ts'
+import type { SyncSession } from './sync-session.ts'
 
 const swapPollMS = 200
 
 export interface SwapDirectionParts {
-  clusters: Record<ClusterName, Cluster>
-  /** The work in the direction that ends, and its metadata. */
-  former: SyncWork
-  from: Metadata
-  prepare: (record: SyncRecord) => { work: SyncWork; metadata: Metadata }
+  /** The session of the direction that ends. */
+  former: SyncSession
+  /** Builds the session of the new direction. */
+  prepare: (record: SyncRecord) => SyncSession
   /** mongosyncID. */
   id: string
   instance: InstanceContext
@@ -25,22 +23,20 @@ export interface SwapDirectionParts {
 }
 
 /**
- * Moves the metadata to the new destination and returns the work of the new direction. Both leases are held during the
- * move. The work of the former direction is closed afterwards. Throws StoppedError when `left` is aborted.
+ * Moves the metadata to the new destination and returns the session of the new direction. Both leases are held during
+ * the move. The former session is closed afterwards. Throws StoppedError when `left` is aborted.
  */
-export async function swapDirection(
-  parts: SwapDirectionParts,
-  left: AbortSignal,
-): Promise<{ work: SyncWork; metadata: Metadata }> {
-  const { former, from, instance, id, atStep } = parts
+export async function swapDirection(parts: SwapDirectionParts, left: AbortSignal): Promise<SyncSession> {
+  const { former, instance, id, atStep } = parts
+  const from = former.metadata
   const turned = swappedRecord(former.record, await from.loadPosition('reverse'))
-  const { work, metadata } = parts.prepare(turned)
-  const destination = parts.clusters[turned.configuration.destination]
+  const session = parts.prepare(turned)
+  const { source, destination, metadata } = session
   // The instance that moves the metadata coordinates the former direction. If it loses that lease, another instance may
   // have moved the metadata and may already be at work.
   destination.fence = () => {
     former.lease.fence()
-    work.lease.fence()
+    session.lease.fence()
   }
   const whileHere = { ...parts.context, signal: AbortSignal.any([parts.context.signal, left]) }
   const to = new Metadata(destination, whileHere)
@@ -48,7 +44,7 @@ export async function swapDirection(
   const sync = new SyncStore(destination, whileHere, turned.generation)
   try {
     await former.lead()
-    await work.lease.acquire()
+    await session.lease.acquire()
     // The coordinator moves the metadata when all instances are REVERSING; the others wait for the new record.
     while ((await metadata.loadSync())?.generation !== turned.generation) {
       const mayMove = (await former.team.allAre('REVERSING')) && former.coordination.leading
@@ -59,17 +55,16 @@ export async function swapDirection(
       } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
       if (whileHere.signal.aborted) throw new StoppedError()
     }
-    destination.fence = () => work.lease.fence()
-    await work.loadFigures()
+    destination.fence = () => session.lease.fence()
+    await session.loadFigures()
     if (left.aborted) throw new StoppedError()
   } catch (error) {
-    await work.close()
+    await session.close()
     throw error
   }
   await former.close()
   // From here on, writes on both clusters are fenced by the lease of the new direction.
-  const source = parts.clusters[turned.configuration.source]
-  source.fence = () => work.lease.fence()
+  source.fence = () => session.lease.fence()
   source.sessions = null
-  return { work, metadata }
+  return session
 }

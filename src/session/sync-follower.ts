@@ -1,11 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { SyncStep } from '../../machines/sync.ts'
-import type { CoordinatorReport } from '../../machines/sync-context.ts'
 import { type SyncSnapshot, stepOf } from '../../machines/sync-view.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
-import type { SyncWork } from './sync-work.ts'
+import type { SyncSession } from './sync-session.ts'
 
 /**
  * How far an instance is in a commit. `committing`: it has received the commit. `arrived`: it has applied all changes
@@ -14,23 +13,18 @@ import type { SyncWork } from './sync-work.ts'
 export type CommitPart = 'committing' | 'arrived' | null
 
 export interface SyncFollowerParts {
-  work: SyncWork
+  work: SyncSession
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }
   /** Resolves when all runs that were left have ended. */
   ended: () => Promise<unknown>
   /** Resolves when the instance's context is stored. */
-  storing: () => Promise<void>
+  storing: () => Promise<unknown>
   report: (report: WorkerReport) => void
   /** Called with an error that ended a step. */
   onFault: (error: unknown) => void
 }
-
-/**
- * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `left` is aborted.
- */
-export type StepWork = (left: AbortSignal) => Promise<CoordinatorReport>
 
 /** How often a coordinator that rests checks whether a commit has to be undone, ms. */
 const restMS = 500
@@ -155,7 +149,7 @@ export class SyncFollower {
   }
 
   #begin(name: SyncStep, key: string): void {
-    const { work, storing, onFault } = this.#parts
+    const { work, asked, storing, onFault } = this.#parts
     const { team } = work
     const { worked } = team
     const left = new AbortController()
@@ -164,7 +158,7 @@ export class SyncFollower {
       // The context is stored first, so that a restart knows what may already be done.
       await storing()
       if (left.signal.aborted) return
-      const report = await work.steps[name](left.signal)
+      const report = await work.steps[name](left.signal, asked().dryRun)
       // Reported even if the step was stopped in the meantime: the stored state decides whether the report takes
       // effect.
       await team.report(report, worked)

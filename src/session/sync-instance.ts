@@ -1,368 +1,345 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { waitFor } from 'xstate'
+import { type Actor, createActor, waitFor } from 'xstate'
+import { instanceMachine } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
 import { asRefusal } from '../checks/check.ts'
-import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
-import { type CommitRequest, plainCommit } from '../domain/commit-request.ts'
-import { RefusedError, StoppedError } from '../domain/errors.ts'
+import { PeerCommands } from '../coordination/peer-commands.ts'
+import { FatalError, RefusedError } from '../domain/errors.ts'
 import type { Finding } from '../domain/finding.ts'
-import type { Instance } from '../domain/instance.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
-import type { Limits, LimitsReport } from '../domain/limits.ts'
-import type { Mismatch } from '../domain/mismatch.ts'
-import type { PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
+import { type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
-import type { AuditStore } from '../mongo/audit-store.ts'
+import type { ClusterName } from '../mongo/cluster.ts'
 import type { GivenCommand } from '../mongo/command-store.ts'
-import type { SyncRecord } from '../mongo/metadata.ts'
-import { checkReverse } from '../reverse/check-reverse.ts'
-import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
-import { DrivenSync, type DrivenSyncParts } from './driven-sync.ts'
-import { rowOf } from './heartbeat-publisher.ts'
+import type { LeaseLoss } from '../mongo/lease.ts'
+import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import { Throttle } from '../throttle/throttle.ts'
+import { type BeginSyncParts, otherStore, reachBoth, refuseOther } from './begin-sync.ts'
+import { CurrentSession } from './current-session.ts'
+import { HeartbeatPublisher, rowOf } from './heartbeat-publisher.ts'
+import { withActors } from './instance-actors.ts'
 import { LeasePatience } from './lease-patience.ts'
-import { publicState } from './report-progress.ts'
-import { findEverything } from './start-checks.ts'
-import type { SyncWork } from './sync-work.ts'
+import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
+import { StoredContext } from './stored-context.ts'
+import { swapDirection } from './swap-direction.ts'
+import type { CommitPart } from './sync-follower.ts'
+import { SyncSession } from './sync-session.ts'
 
-/** Added to a refusal when the command has already taken effect in this instance. */
-const storedLater = 'it has begun here, and is stored with the next lease'
+export interface SyncInstanceParts extends BeginSyncParts {
+  addresses: Record<ClusterName, string>
+  mongosyncID: string
+  incarnation: string
+  loadLevel: LoadLevel
+  atStep: (step: string) => void
+  onTransition: (snapshot: InstanceSnapshot) => void
+  /** Findings about connections that others on the network could read or change, as far as is known now. */
+  transportRisks: () => Finding[]
+  /** Performs a command from another instance as if it had arrived through this instance's own API. */
+  perform: (given: GivenCommand) => Promise<void>
+}
 
-/** How long a commit waits for a refusal that passes by itself, and how often it checks, ms. */
-const readinessPatienceMS = 3_000
-const readinessPollMS = 20
+/**
+ * One instance that is connected to both clusters. Its machine decides when work begins and ends, the session does the
+ * work, and what must survive a restart is stored.
+ */
+export class SyncInstance {
+  readonly parts: SyncInstanceParts
+  readonly throttle: Throttle
+  /** Commands that one instance passes on to all. */
+  readonly commands: PeerCommands
+  readonly #current = new CurrentSession()
+  readonly #heartbeats: HeartbeatPublisher
+  readonly #stored: StoredContext
+  #actor: Actor<typeof instanceMachine>
+  #inherited: StartConfiguration | null = null
+  #inheritedIn: PublicState | null = null
 
-/** The instance behind the API. It defines in which state each command is accepted, and why it is refused otherwise. */
-export class SyncInstance implements Omit<Instance, 'audit' | 'commandReceived' | 'commandAnswered'> {
-  readonly #parts: DrivenSyncParts
-  readonly #sync: DrivenSync
-  #starting = false
-  #reversing = false
-  #repairing = false
-  #committing = false
-  #limiting: Promise<unknown> = Promise.resolve()
-
-  constructor(parts: DrivenSyncParts) {
-    this.#parts = parts
-    this.#sync = new DrivenSync(parts, (given) => this.#perform(given))
+  constructor(parts: SyncInstanceParts) {
+    this.parts = parts
+    const { mongosyncID: id, incarnation, context, perform } = parts
+    const current = this.#current
+    this.throttle = new Throttle(parts.loadLevel)
+    this.commands = new PeerCommands({ id, incarnation, current, perform, context })
+    this.#heartbeats = new HeartbeatPublisher({
+      id,
+      incarnation,
+      current,
+      reporter: this,
+      commands: this.commands,
+      context,
+    })
+    this.#stored = new StoredContext({
+      id,
+      current,
+      stopped: context.signal,
+      onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
+    })
+    this.#actor = this.#createActor(null)
+    this.#actor.start()
   }
 
-  /** Continues the sync that a predecessor of this instance began. */
-  restore(record: SyncRecord): Promise<void> {
-    return this.#sync.restore(record)
+  get actor(): Actor<typeof instanceMachine> {
+    return this.#actor
   }
 
-  /** The store of received commands; null before the sync exists. */
-  get audit(): AuditStore | null {
-    return this.#sync.audit
+  get state(): Progress['state'] {
+    return publicState(this.#actor.getSnapshot())
+  }
+
+  /** Null before the sync exists. */
+  get session(): SyncSession | null {
+    return this.#current.session
+  }
+
+  /** Resolves when everything that was left has ended. */
+  get ended(): Promise<unknown> {
+    return this.#current.ended
+  }
+
+  /** Resolves when the machine's current context is stored, or never will be. */
+  get storing(): Promise<unknown> {
+    return this.#stored.storing
+  }
+
+  /**
+   * The configuration of a sync that a predecessor of this process began. An identical start succeeds, because scripts
+   * that restart an instance may send it again. Null once the state of this instance has changed.
+   */
+  get inherited(): StartConfiguration | null {
+    return this.#inherited
   }
 
   progress(): Progress {
-    return this.#sync.progress()
+    const snapshot = this.#actor.getSnapshot()
+    const { session } = this.#current
+    if (!session || publicState(snapshot) === 'IDLE') {
+      const warnings = this.#transportWarnings
+      return warnings.length === 0 ? idleProgress : { ...idleProgress, warnings }
+    }
+    const { record } = session
+    return reportProgress({
+      snapshot,
+      stored: this.#stored.latest,
+      work: session,
+      record,
+      sourceLatest: session.source.latest,
+      addresses: this.parts.addresses,
+      mongosyncID: this.parts.mongosyncID,
+      retrying: this.parts.context.monitor.current,
+      warnings: [...this.#heartbeats.warnings, ...this.#transportWarnings],
+      instances: this.#heartbeats.instances,
+      orphanedBytes: this.#heartbeats.orphanedBytes,
+      throttle: this.throttle,
+      coordinator: this.#heartbeats.coordinator,
+    })
+  }
+
+  get #transportWarnings(): string[] {
+    return this.parts.transportRisks().map(({ message, remedy }) => `${message}; ${remedy}`)
   }
 
   async instances(): Promise<InstancesReport> {
-    if (this.#sync.work) return await this.#sync.instances()
+    if (this.#current.session) return await this.#heartbeats.report()
     // This instance is not started, but others may be, and their rows can be read.
+    const { clusters, findStored, liveness } = this.parts
     try {
-      await reachBoth(this.#parts.clusters)
-      const stored = await this.#parts.findStored()
-      const destination = stored && this.#parts.clusters[stored.configuration.destination]
-      const rows = destination ? (await this.#parts.liveness(destination).instances()).map(rowOf) : []
+      await reachBoth(clusters)
+      const stored = await findStored()
+      const destination = stored && clusters[stored.configuration.destination]
+      const rows = destination ? (await liveness(destination).instances()).map(rowOf) : []
       return { instances: rows, totals: totalsOf(rows) }
     } catch (error) {
       throw asRefusal(error, 'instances')
     }
   }
 
-  /** Empty before a sync is started. */
-  async collections(page: CollectionsPage): Promise<CollectionsReport> {
-    const { work } = this.#sync
-    if (!work) return { collections: [], total: 0 }
-    try {
-      return await work.collections.report(page, this.progress().canWrite === true)
-    } catch (error) {
-      throw asRefusal(error, 'collections')
+  /**
+   * Continues the sync that a predecessor of this instance began. Its stored context is read again once this process
+   * holds the lease, because until then the predecessor may still be at work and store more. `start` joins a sync of
+   * other instances.
+   */
+  async restore(record: SyncRecord): Promise<void> {
+    let existing: SyncRecord | null = record
+    while (existing && !(await this.#restore(existing))) existing = await this.parts.findStored()
+  }
+
+  /** False when others reversed the sync while this instance waited for its lease: then another record is valid. */
+  async #restore(record: SyncRecord): Promise<boolean> {
+    const metadata = new Metadata(this.parts.clusters[record.configuration.destination], this.parts.context)
+    const stored = await metadata.loadInstances()
+    if (stored.size > 0 && !stored.has(this.parts.mongosyncID)) return true
+    const problem = otherStore(record, this.parts.redis)
+    if (problem) throw new FatalError('InstanceMismatch', problem)
+    const session = this.#begin(record)
+    let context = await this.#stored.load()
+    if (!context?.canWrite || context.commitRequested || context.reversing) {
+      await session.leadAtLast()
+      context = await this.#stored.load()
+      if (!(await isCurrent(session))) {
+        await this.#abandon()
+        return false
+      }
     }
+    await session.loadFigures()
+    this.#stored.restored(context)
+    this.#actor.stop()
+    this.#actor = this.#createActor(context ?? startedContext(record.configuration))
+    this.#actor.start()
+    this.#inherited = record.configuration
+    this.#inheritedIn = this.state
+    void this.#heartbeats.start()
+    return true
   }
 
-  limits(): LimitsReport {
-    return this.#sync.throttle.report
-  }
-
-  /** Applies one change at a time. A change that cannot be stored is undone. */
-  async limit(limits: Partial<Limits>): Promise<LimitsReport> {
-    const patience = await this.#leased('limits', 'COMMITTED')
-    const turn = this.#limiting.then(() => this.#limit(limits, patience))
-    this.#limiting = turn.catch(() => {})
-    await turn
-    return this.limits()
-  }
-
-  async #limit(limits: Partial<Limits>, patience: LeasePatience): Promise<void> {
-    const { actor, throttle } = this.#sync
-    const before = throttle.limits
-    actor.send({ type: 'sync.limit', limits: { ...before, ...limits } })
+  /** Takes part in a sync that is on record, no matter which instance began it. */
+  async join(record: SyncRecord, configuration: StartConfiguration): Promise<void> {
+    refuseOther(record, configuration, this.parts.redis)
+    const patience = new LeasePatience('start')
     try {
-      await patience.bounded(this.#sync.storing, 'the limits are as they were')
-      this.#sync.refuseTakenOver()
+      const session = this.#begin(record)
+      await patience.bounded(session.leadAtLast(patience.signal), 'this instance takes no part in the sync')
+      if (!(await isCurrent(session))) {
+        throw new RefusedError(
+          'WrongState',
+          'another instance has reversed this sync in the meantime; send start with the new direction',
+        )
+      }
     } catch (error) {
-      actor.send({ type: 'sync.limit', limits: before })
+      await this.#abandon()
       throw error
     }
-  }
-
-  async start(configuration: StartConfiguration): Promise<void> {
-    const { inherited } = this.#sync
-    if (inherited && sameConfiguration(inherited, configuration)) return
-    const started = { type: 'sync.start', configuration } as const
-    if (!this.#sync.actor.getSnapshot().can(started) || this.#starting) throw this.#wrongState('start', 'IDLE')
-    this.#starting = true
-    try {
-      await reachBoth(this.#parts.clusters)
-      const stored = await this.#parts.findStored()
-      await this.#sync.join(stored ?? (await beginSync(configuration, this.#parts)), configuration)
-    } catch (error) {
-      throw asRefusal(error)
-    } finally {
-      this.#starting = false
-    }
-  }
-
-  async check(configuration: StartConfiguration): Promise<Finding[]> {
-    const { clusters } = this.#parts
-    try {
-      const [source, destination] = [clusters[configuration.source], clusters[configuration.destination]]
-      const found = await findEverything(configuration, source, destination)
-      return [...found, ...this.#parts.transportRisks()]
-    } catch (error) {
-      throw asRefusal(error, 'check')
-    }
-  }
-
-  async pause(): Promise<void> {
-    const { actor } = this.#sync
-    const paused = { type: 'sync.pause' } as const
-    const insist = (): void => {
-      if (!actor.getSnapshot().can(paused)) throw this.#wrongState('pause', 'RUNNING')
-    }
-    insist()
-    await this.#leased('pause')
-    insist()
-    actor.send(paused)
-    await waitFor(actor, (now) => publicState(now) !== 'RUNNING', { timeout: Number.POSITIVE_INFINITY })
-    await new LeasePatience('pause').bounded(this.#sync.storing, storedLater)
-    if (publicState(actor.getSnapshot()) !== 'PAUSED') throw this.#wrongState('pause', 'RUNNING')
-  }
-
-  async resume(): Promise<void> {
-    const { actor } = this.#sync
-    const resumed = { type: 'sync.resume' } as const
-    const insist = (): void => {
-      if (!actor.getSnapshot().can(resumed)) throw this.#wrongState('resume', 'PAUSED or FAILED')
-      if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send resume when it has ended')
-    }
-    insist()
-    const patience = await this.#leased('resume')
-    insist()
-    actor.send(resumed)
-    await patience.bounded(this.#sync.storing, storedLater)
-  }
-
-  async commit(request: CommitRequest): Promise<void> {
-    const { actor, state, work } = this.#sync
-    const committed = { type: 'sync.commit', abortsBefore: 0, commitUntil: null, dryRun: false } as const
-    if (state !== 'RUNNING' || !work || this.#committing) throw this.#wrongState('commit', 'RUNNING')
-    if (!actor.getSnapshot().can(committed)) {
-      throw new RefusedError(
-        'CannotCommit',
-        'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
-      )
-    }
-    this.#committing = true
-    const patience = new LeasePatience('commit')
-    try {
-      await this.#untilReadyToCommit()
-      if (!actor.getSnapshot().can(committed)) throw this.#wrongState('commit', 'RUNNING')
-      work.replication.latest?.events?.expedite(true)
-      // The request is stored for all instances before any of them acts on it.
-      const abortsBefore = await this.#withLease(patience, (until) => work.team.request(request, until))
-      if (!actor.getSnapshot().can(committed)) {
-        // While it waited for its lease, this instance joined the commit of the others, which is the requested one.
-        if (this.#sync.state === 'COMMITTING' || this.#sync.state === 'COMMITTED') return
-        throw this.#wrongState('commit', 'RUNNING')
-      }
-      const commitUntil = request.maxSeconds === null ? null : Date.now() + request.maxSeconds * 1_000
-      actor.send({ type: 'sync.commit', abortsBefore, commitUntil, dryRun: request.dryRun })
-    } catch (error) {
-      work.replication.latest?.events?.expedite(false)
-      throw asRefusal(error, 'commit')
-    } finally {
-      this.#committing = false
-    }
-    await patience.bounded(this.#sync.storing, storedLater)
+    this.#actor.send({ type: 'sync.start', configuration: record.configuration })
+    await this.#stored.storing
+    await this.#heartbeats.start()
   }
 
   /**
-   * Waits for a refusal that passes within moments: instances receive the same command one after another, and the
-   * events of a partition that changes its owner in between are read again. Throws RefusedError CannotCommit when the
-   * refusal does not pass.
+   * Takes the lease again after it was given back at COMMITTED. Throws RefusedError WrongState when another instance
+   * has reversed the sync in the meantime.
    */
-  async #untilReadyToCommit(): Promise<void> {
-    const began = performance.now()
-    for (;;) {
-      const refusal = this.#sync.refusalOfCommit
-      if (!refusal) return
-      if (!refusal.passesSoon || performance.now() - began > readinessPatienceMS) {
-        throw new RefusedError('CannotCommit', refusal.reason)
-      }
-      await sleep(readinessPollMS)
-    }
-  }
-
-  async abort(): Promise<void> {
-    const { actor, work } = this.#sync
-    const snapshot = actor.getSnapshot()
-    const { abortsBefore } = snapshot.context
-    this.#sync.refuseTakenOver()
-    if (!work || !snapshot.can({ type: 'sync.abort' })) {
-      throw this.#wrongState('abort', 'COMMITTING before canWrite, and in FAILED after a commit has failed before that')
-    }
-    if (this.#repairing) throw new RefusedError('WrongState', 'a repair is under way; send abort when it has ended')
-    const patience = new LeasePatience('abort')
-    let isAborted: boolean
+  async leadAgain(session: SyncSession): Promise<void> {
+    const patience = new LeasePatience('reverse')
+    const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
+    await patience.bounded(hasLeft, 'nothing was changed')
     try {
-      isAborted = await this.#withLease(patience, (until) => work.team.abort(abortsBefore, { until }))
+      await patience.bounded(session.leadAtLast(patience.signal), 'nothing was changed')
     } catch (error) {
-      throw asRefusal(error, 'abort')
+      await session.resign()
+      throw error
     }
-    if (!isAborted) {
-      throw new RefusedError(
-        'WrongState',
-        'the commit is decided and can only be completed; wait until progress shows canWrite',
-      )
-    }
-    actor.send({ type: 'sync.seen', sync: work.team.view })
-    await patience.bounded(this.#sync.storing, storedLater)
-  }
-
-  async reverse(): Promise<void> {
-    const { work } = this.#sync
-    const reversed = { type: 'sync.reverse' } as const
-    if (!this.#sync.actor.getSnapshot().can(reversed) || !work || this.#reversing) {
-      throw this.#wrongState('reverse', 'COMMITTED')
-    }
-    this.#reversing = true
-    try {
-      const { source, destination } = work.record.configuration
-      const { clusters, context } = this.#parts
-      await checkReverse({
-        record: work.record,
-        source: clusters[source],
-        destination: clusters[destination],
-        context,
-      })
-      await this.#sync.leadAgain(work)
-      this.#sync.actor.send(reversed)
-    } catch (error) {
-      throw asRefusal(error, 'reverse')
-    } finally {
-      this.#reversing = false
-    }
-    await new LeasePatience('reverse').bounded(this.#sync.storing, storedLater)
-  }
-
-  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
-    try {
-      return await this.#sync.commands.give({ command, ...(request && { request }) })
-    } catch (error) {
-      throw asRefusal(error)
+    if (!(await isCurrent(session))) {
+      await session.resign()
+      throw new RefusedError('WrongState', 'another instance has reversed this sync; restart this one')
     }
   }
 
-  /** What the last verdict found different; empty before the first and after one without differences. */
-  async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
-    const { work } = this.#sync
-    if (!work) return { mismatches: [], total: 0 }
-    const { mismatches, total } = await work.verification.store.loadVerdict()
-    return { mismatches: mismatches as Mismatch[], total }
+  /** Throws RefusedError WrongState when another process has taken over. */
+  refuseTakenOver(): void {
+    if (this.#actor.getSnapshot().context.failure?.error !== 'LeaseLost') return
+    throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
   }
 
-  /**
-   * Reconciles from the source what the last verdict named. A following `resume` commits again. Throws RefusedError
-   * WrongState when another instance coordinates, because only the coordinator's writes of definitions are fenced by
-   * its term.
-   */
-  async repair(): Promise<number> {
-    const { actor, state, work } = this.#sync
-    const failure = actor.getSnapshot().context.failure
-    if (state !== 'FAILED' || failure?.error !== 'VerificationFailed' || this.#repairing) {
-      throw new RefusedError(
-        'WrongState',
-        `repair is accepted in FAILED after VerificationFailed; the state is ${state}${failure ? ` (${failure.error})` : ''}`,
-      )
-    }
-    this.#repairing = true
-    try {
-      const patience = await this.#leased('repair')
-      const { commit, coordination } = work as SyncWork
-      // After the lease was taken again, the coordinator must be read first.
-      await this.#withLease(patience, () => coordination.start())
-      return await commit.repair()
-    } catch (error) {
-      throw asRefusal(error, 'repair')
-    } finally {
-      this.#repairing = false
-    }
+  /** Ends the session of a sync that this instance does not take part in after all. */
+  async #abandon(): Promise<void> {
+    const { session } = this.#current
+    await session?.close()
+    // The next attempt has this process's incarnation too, so the server could not distinguish their writes.
+    await session?.lease.attemptEnded()
+    // The next sync may have this cluster as its source and use another lease.
+    if (session) Object.assign(session.destination, { fence: () => {}, sessions: null })
+    this.#current.session = null
+    this.#stored.wake()
   }
 
-  close(): Promise<void> {
-    return this.#sync.close()
+  async close(): Promise<void> {
+    this.#heartbeats.stop()
+    await this.#stored.storing
+    this.#actor.stop()
+    await this.#current.session?.close()
   }
 
-  /** Performs a command from another instance as if it had arrived through this instance's own API. */
-  async #perform({ command, request }: GivenCommand): Promise<void> {
-    if (command === 'commit') return await this.commit(request ?? plainCommit)
-    if (command !== 'abort') return await this[command]()
-    const { context } = this.#sync.actor.getSnapshot()
-    // An abort is stored for all instances, so this one may have followed it already.
-    if (this.#sync.state !== 'RUNNING' || !context.commitAborted) await this.abort()
+  #begin(record: SyncRecord): SyncSession {
+    const session = this.#prepare(record)
+    this.#current.session = session
+    return session
   }
 
-  /**
-   * Runs the action under the lease. If the lease is lost in the meantime, as when Redis was away, the next lease term
-   * repeats it.
-   */
-  async #withLease<T>(patience: LeasePatience, action: (until: AbortSignal) => Promise<T>): Promise<T> {
-    for (;;) {
-      await this.#sync.held(patience)
-      try {
-        return await patience.bounded(action(patience.signal), 'whether it was stored shows in progress')
-      } catch (error) {
-        if (!(error instanceof StoppedError) || this.#parts.context.signal.aborted) throw error
-      }
-    }
+  #prepare(record: SyncRecord): SyncSession {
+    const { clusters, context, mongosyncID, incarnation, atStep } = this.parts
+    const destination = clusters[record.configuration.destination]
+    const session: SyncSession = new SyncSession({
+      source: clusters[record.configuration.source],
+      destination,
+      record,
+      owner: { id: mongosyncID, incarnation },
+      context,
+      liveness: this.parts.liveness(destination),
+      storeDecides: this.parts.redis,
+      throttle: this.throttle,
+      atStep,
+      onLeaseLost: (reason) => this.#leaseLost(session, reason),
+    })
+    session.lease.onTaken = () => this.#stored.begin()
+    return session
   }
 
-  /**
-   * Makes sure that this instance holds its lease before a command changes its stored context; takes the lease if it
-   * has none.
-   * @param except a state in which an instance holds no lease
-   * @returns the rest of the time for which the command waits
-   */
-  async #leased(command: string, except?: PublicState): Promise<LeasePatience> {
-    const patience = new LeasePatience(command)
-    this.#sync.refuseTakenOver()
-    if (this.#sync.state === 'IDLE' || this.#sync.state === except) return patience
-    try {
-      await this.#sync.held(patience)
-    } catch (error) {
-      throw asRefusal(error, command)
-    }
-    this.#sync.refuseTakenOver()
-    return patience
+  #leaseLost(session: SyncSession, reason: LeaseLoss): void {
+    if (session !== this.#current.session) return
+    if (reason === 'taken') {
+      this.#stored.end()
+      const errorDescription =
+        'another process with the same id took the lease on the destination over; this one has stopped'
+      this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
+    } else this.#actor.send({ type: 'lease.buried' })
   }
 
-  #wrongState(command: string, expected: string): RefusedError {
-    return new RefusedError('WrongState', `${command} is accepted in ${expected}; the state is ${this.#sync.state}`)
+  async #swapDirection(left: AbortSignal): Promise<void> {
+    await this.#current.replace(async () => {
+      const former = this.#current.session
+      if (!former) throw new FatalError('InternalError', 'a reversal without a sync')
+      const { mongosyncID: id, context, atStep } = this.parts
+      const instance = this.#actor.getSnapshot().context
+      const prepare = (record: SyncRecord): SyncSession => this.#prepare(record)
+      return await swapDirection({ former, prepare, id, instance, context, atStep }, left)
+    })
+    this.#stored.wake()
   }
+
+  #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {
+    const machine = withActors({
+      work: () => this.#current.session as SyncSession,
+      part: () => partOf(this.#actor.getSnapshot()),
+      asked: () => this.#actor.getSnapshot().context,
+      ended: () => this.#current.ended,
+      storing: () => this.#stored.storing,
+      swapDirection: (left) => this.#swapDirection(left),
+      report: (event) => this.#actor.send(event),
+    })
+    const actor = createActor(machine, { input: context })
+    actor.subscribe((snapshot) => {
+      this.parts.onTransition(snapshot)
+      // A context stored by an earlier release has no limits.
+      this.throttle.set(snapshot.context.limits ?? noLimits)
+      if (snapshot.context.configuration) this.#stored.store(snapshot.context)
+      this.#heartbeats.transition(publicState(snapshot), snapshot.context)
+      if (publicState(snapshot) !== this.#inheritedIn) this.#inherited = null
+    })
+    return actor
+  }
+}
+
+/** False when other instances reversed the sync while this one waited for its lease. */
+async function isCurrent(session: SyncSession): Promise<boolean> {
+  const stored = await session.metadata.loadSync()
+  return stored?.generation === session.record.generation
+}
+
+function partOf(snapshot: InstanceSnapshot): CommitPart {
+  if (snapshot.matches({ syncing: 'finishing' })) return 'arrived'
+  return snapshot.hasTag('COMMITTING') ? 'committing' : null
+}
+
+function startedContext(configuration: StartConfiguration): InstanceContext {
+  const fresh = createActor(instanceMachine, { input: null }).getSnapshot().context
+  return { ...fresh, configuration }
 }

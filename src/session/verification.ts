@@ -1,8 +1,7 @@
+import type { Coordination } from '../coordination/coordination.ts'
 import type { DefinitionStage } from '../definitions/compare-definitions.ts'
 import { findDefinitionMismatches } from '../definitions/read-definitions.ts'
-import type { Catalogue } from '../domain/catalogue.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
-import { deferred } from '../domain/deferred.ts'
+import { aborted, deferred } from '../domain/deferred.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { listedMax, type Mismatch, type RecheckResult, type Verdict } from '../domain/mismatch.ts'
@@ -16,6 +15,8 @@ import { VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { streamPartition } from '../verify/checkpoint.ts'
 import { Verifier } from '../verify/verifier.ts'
+import type { WorkFigures } from './work-figures.ts'
+import type { WorkRuns } from './work-runs.ts'
 
 export interface VerificationParts {
   source: Cluster
@@ -25,9 +26,9 @@ export interface VerificationParts {
   selection: Selection
   throttle: Throttle
   atStep: (step: string) => void
-  epoch: () => number
-  catalogue: () => Catalogue
-  appliedTime: () => ClusterTime
+  coordination: Coordination
+  runs: WorkRuns
+  figures: WorkFigures
 }
 
 type Report = NonNullable<Progress['verification']>
@@ -158,12 +159,14 @@ export class Verification {
   }
 
   #create(onInitiallyVerified: () => void): Verifier {
-    const { source, destination, ...shared } = this.#parts
+    const { source, destination, coordination, runs, figures, ...shared } = this.#parts
     return new Verifier({
       clusters: { source, destination },
       store: this.store,
       ...shared,
-      epoch: shared.epoch(),
+      epoch: coordination.coordinatorEpoch,
+      catalogue: () => runs.finishing.catalogue,
+      appliedTime: () => figures.everywhereApplied,
       onInitiallyVerified,
     })
   }
@@ -237,9 +240,9 @@ export class Verification {
   }
 
   async #definitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<Mismatch[]> {
-    const { source, destination, catalogue, selection, context } = this.#parts
+    const { source, destination, runs, selection, context } = this.#parts
     const buildsIndexes = configuration.buildIndexes !== 'never'
-    const parts = { clusters: { source, destination }, selection, catalogue: catalogue(), context }
+    const parts = { clusters: { source, destination }, selection, catalogue: runs.finishing.catalogue, context }
     return await findDefinitionMismatches(parts, stage, buildsIndexes)
   }
 
@@ -256,9 +259,4 @@ export class Verification {
         `(${first.kind}${field}). GET /api/v1/verification/mismatches names them. Run tandem repair, then send resume.`,
     )
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 }

@@ -1,5 +1,6 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import type { Peers } from '../coordination/peers.ts'
+import { aborted } from '../domain/deferred.ts'
 import { LongWait } from '../domain/long-wait.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Verification } from './verification.ts'
@@ -51,9 +52,4 @@ export async function verifyWhileLeading(
     if (coordination.coordinatorID !== null) reportChange((await team.load()).context.hashed)
     await working.until(changed)
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 }

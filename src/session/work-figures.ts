@@ -2,10 +2,10 @@ import type { Coordination } from '../coordination/coordination.ts'
 import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { AppliedPace } from './applied-pace.ts'
-import type { SharedReplication } from './shared-replication.ts'
+import type { WorkRuns } from './work-runs.ts'
 
 const pingsKept = 5
+const paceSamplesMax = 6
 /** Assumed round trip before the first ping is answered, ms. */
 const unknownMS = 1_000
 
@@ -15,7 +15,7 @@ export interface WorkFiguresParts {
   metadata: Metadata
   coordination: Coordination
   startTime: ClusterTime
-  replication: SharedReplication
+  runs: WorkRuns
 }
 
 /** The progress of the work on one sync, for the progress report and the verifier. */
@@ -40,7 +40,7 @@ export class WorkFigures {
   /** Called before the current replication is left: keeps its figures. */
   leaving(): void {
     this.#appliedTime = this.appliedTime
-    this.#appliedBefore += this.#parts.replication.latest?.events?.totalEventsApplied ?? 0
+    this.#appliedBefore += this.#parts.runs.latest?.events?.totalEventsApplied ?? 0
   }
 
   /** Called when every change up to this time is on the destination. */
@@ -53,7 +53,7 @@ export class WorkFigures {
    * would not grow while no events are read because those that were read cannot be written.
    */
   keepTime(): void {
-    const { latest, isOpen } = this.#parts.replication
+    const { latest, isOpen } = this.#parts.runs
     if (isOpen && latest?.events?.appliedTime) this.#appliedTime = latest.events.appliedTime
     this.#pace.add(performance.now(), secondsOf(this.appliedTime))
     this.#asking ??= Promise.all([this.#ping('source'), this.#ping('destination')])
@@ -99,7 +99,7 @@ export class WorkFigures {
   /** Reads the positions of all partitions, for an instance that owns only some partitions or none. */
   async readOthers(): Promise<void> {
     const { coordination, metadata } = this.#parts
-    if (coordination.ownsAll || !this.#parts.replication.isOpen) return
+    if (coordination.ownsAll || !this.#parts.runs.isOpen) return
     if (!coordination.leading && coordination.held.size > 0) return
     const positions = [...(await metadata.loadPartitions()).values()]
     if (positions.length > 0) this.#others = positions.map(({ time }) => time).reduce(earlierOf)
@@ -107,7 +107,7 @@ export class WorkFigures {
 
   /** Reads again what an instance that is not running has copied, because others may have taken over its segments. */
   async countCopied(): Promise<void> {
-    if (!this.#parts.replication.isOpen) await this.#parts.replication.latest?.countCopied()
+    if (!this.#parts.runs.isOpen) await this.#parts.runs.latest?.countCopied()
   }
 
   /** Reads how far the sync had applied changes, for an instance that is not running. */
@@ -117,9 +117,8 @@ export class WorkFigures {
   }
 
   get totalEventsApplied(): number {
-    const current = this.#parts.replication.isOpen
-      ? (this.#parts.replication.latest?.events?.totalEventsApplied ?? 0)
-      : 0
+    const { isOpen, latest } = this.#parts.runs
+    const current = isOpen ? (latest?.events?.totalEventsApplied ?? 0) : 0
     return this.#appliedBefore + current
   }
 
@@ -128,17 +127,17 @@ export class WorkFigures {
    * if others own all partitions, and otherwise as far as the slowest partition.
    */
   get appliedTime(): ClusterTime {
-    const { coordination, replication, source, startTime } = this.#parts
+    const { coordination, runs, source, startTime } = this.#parts
     const known = laterOf(this.#appliedTime, startTime)
-    const events = replication.latest?.events
-    if (!events || !replication.isOpen) return known
+    const events = runs.latest?.events
+    if (!events || !runs.isOpen) return known
     if (events.appliedTime) return events.appliedTime
     return coordination.othersHaveAll ? source.latest : laterOf(known, this.#others)
   }
 
   /** Every change up to this time is on the destination, whichever instance applied it. */
   get everywhereApplied(): ClusterTime {
-    if (this.#parts.coordination.ownsAll || !this.#parts.replication.isOpen) return this.appliedTime
+    if (this.#parts.coordination.ownsAll || !this.#parts.runs.isOpen) return this.appliedTime
     return this.#others
   }
 
@@ -149,7 +148,7 @@ export class WorkFigures {
 
   /** Partitions for which a change of definitions waits, as the coordinator knows it. */
   get barrierWaitsFor(): number[] {
-    return this.#parts.replication.latest?.barrierWaitsFor ?? []
+    return this.#parts.runs.latest?.barrierWaitsFor ?? []
   }
 
   /**
@@ -160,11 +159,32 @@ export class WorkFigures {
     let total = 0
     let copied = 0
     let begun = false
-    for (const entry of this.#parts.replication.latest?.catalogue.entries() ?? []) {
+    for (const entry of this.#parts.runs.latest?.catalogue.entries() ?? []) {
       copied += entry.copiedBytes
       total += entry.totalCopied ?? Math.max(entry.estimatedBytes, entry.copiedBytes)
       begun ||= entry.planned
     }
     return { total, copied, begun }
+  }
+}
+
+/** The speed of event application: seconds of source time per second, over the last few samples. */
+class AppliedPace {
+  readonly #samples: { at: number; applied: number }[] = []
+
+  /**
+   * @param at milliseconds of a monotonic clock
+   * @param applied cluster time, in seconds, up to which all changes are applied
+   */
+  add(at: number, applied: number): void {
+    this.#samples.push({ at, applied })
+    while (this.#samples.length > paceSamplesMax) this.#samples.shift()
+  }
+
+  /** Null before the second sample, and when the applied time went backwards, as after a takeover. */
+  get perSecond(): number | null {
+    const [first, last] = [this.#samples[0], this.#samples.at(-1)]
+    if (!first || !last || last.at <= first.at || last.applied < first.applied) return null
+    return ((last.applied - first.applied) * 1_000) / (last.at - first.at)
   }
 }

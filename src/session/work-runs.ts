@@ -1,10 +1,21 @@
-import { StoppedError } from '../domain/errors.ts'
+import { FatalError, StoppedError } from '../domain/errors.ts'
+import type { Replication } from './replication.ts'
+
+/** A period in which the machine replicates. */
+interface Replicating {
+  opened: Promise<Replication>
+  /** Null until `opened` has resolved. */
+  present: Replication | null
+}
 
 /**
- * The runs of one sync in this process. Runs that the machine has left are stopped, and awaited before a new one
- * begins.
+ * What runs of one sync in this process: the replication that both workers share, and the steps of a commit. Runs that
+ * the machine has left are stopped, and awaited before a new one begins.
  */
 export class WorkRuns {
+  /** The replication that was loaded last, whether or not it is running. */
+  latest: Replication | null = null
+  #replicating: Replicating | null = null
   readonly #stopped: AbortSignal
   #abort = new AbortController()
   /** Runs of the current replication. The next replication begins only when they have ended. */
@@ -28,6 +39,39 @@ export class WorkRuns {
     return this.#ended
   }
 
+  /** True while the machine replicates. */
+  get isOpen(): boolean {
+    return this.#replicating !== null
+  }
+
+  /** The replication that is running; null until the former one has ended and this one may begin. */
+  get present(): Replication | null {
+    return this.#replicating?.present ?? null
+  }
+
+  /** The replication that a commit works on. It was loaded when the commit began to finish. */
+  get finishing(): Replication {
+    if (!this.latest) throw new FatalError('InternalError', 'a commit that finishes before it began')
+    return this.latest
+  }
+
+  /** Resolves when the changes of a former commit are undone and both workers may begin. */
+  async whenOpen(): Promise<void> {
+    await this.#replicating?.opened
+  }
+
+  /** The replication both workers share; opened when the first of them asks. */
+  replicate(open: () => Promise<Replication>): Promise<Replication> {
+    if (this.#replicating) return this.#replicating.opened
+    const replicating: Replicating = { opened: open(), present: null }
+    const begun = (replication: Replication): void => {
+      replicating.present = replication
+    }
+    replicating.opened.then(begun, () => {}) // the workers report a failure
+    this.#replicating = replicating
+    return replicating.opened
+  }
+
   /** Replaces an aborted signal, so that work that begins now is not stopped. */
   renew(): void {
     if (!this.#abort.signal.aborted) return
@@ -44,9 +88,13 @@ export class WorkRuns {
     this.#running.push(run.catch(() => {}))
   }
 
-  /** The machine leaves the current replication; `over` is called when all its runs have ended. */
-  left(over: () => void): void {
-    this.#ended = Promise.all(this.#running).then(over)
+  /** The machine no longer replicates: stops all runs, which are awaited before new ones begin. */
+  left(): void {
+    this.#replicating = null
+    this.stop()
+    this.#ended = Promise.all(this.#running).then(() => {
+      if (this.latest) this.latest.events = null
+    })
     this.#running = []
   }
 

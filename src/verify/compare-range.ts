@@ -1,10 +1,10 @@
+import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
 import type { RawCursor } from '../mongo/cluster.ts'
 import { DocumentPairing } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
 /** Bytes per batch and side. One batch is compared while the next is read. */
-const batchBytes = 2 * 1024 * 1024
-const batchDocumentsMax = 5_000
+const batchMax: ReadBatch = { bytes: 2 * 1024 * 1024, documents: 5_000 }
 export const firstBatchDocuments = 500
 
 export interface RangeComparison {
@@ -31,7 +31,7 @@ export async function compareRange(
   for (;;) {
     const [left, right] = await Promise.all([sides.source.fill(), sides.destination.fill()])
     if (left && right) {
-      batchSize = sizeForNext(sides.source.documents, batchSize)
+      batchSize = nextBatchSize(sizeOf(sides.source.documents), batchMax, batchSize)
       // Both sides read the same number of documents, so that equal documents have equal positions.
       for (const reader of Object.values(sides)) reader.readAhead(batchSize)
       const from = { source: sides.source.at, destination: sides.destination.at }
@@ -51,11 +51,8 @@ export async function compareRange(
   return comparison
 }
 
-function sizeForNext(documents: Buffer[], previous: number): number {
-  let bytes = 0
-  for (const document of documents) bytes += document.length
-  if (bytes === 0) return previous
-  return Math.max(1, Math.min(batchDocumentsMax, Math.floor((batchBytes * documents.length) / bytes)))
+function sizeOf(documents: Buffer[]): ReadBatch {
+  return { documents: documents.length, bytes: documents.reduce((bytes, { length }) => bytes + length, 0) }
 }
 
 /** The cursor of one side, with the batch being compared and the next batch being read. */

@@ -4,8 +4,9 @@ import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
+import { MovedError } from '../mongo/collection-name.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import { findDifferent, MovedError } from './recheck-documents.ts'
+import { findDifferent } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface ComparisonParts {

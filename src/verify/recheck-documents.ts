@@ -6,19 +6,10 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
-import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
-import { TransientReplyError } from '../mongo/errors.ts'
+import { MovedError, renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
-
-/** The collection cannot be read now: it was renamed or dropped, and the events for that follow. */
-export class MovedError extends TransientReplyError {
-  constructor() {
-    super('the collection moved while it was compared')
-    this.name = 'MovedError'
-  }
-}
 
 export function onSource(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
@@ -133,6 +124,6 @@ async function eachDocument(
   } catch (error) {
     if (renamedTo(error) === undefined) throw error
     if (side === 'source') followName(entry, error)
-    throw new MovedError()
+    throw new MovedError('the collection moved while it was compared')
   }
 }

@@ -5,10 +5,11 @@ import { inParallel } from '../domain/in-parallel.ts'
 import { listedMax, type Mismatch, type Verdict } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
+import { MovedError } from '../mongo/collection-name.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
 import { byIdentityKey, comparedAtOnce, comparisonsAtOnce, type RecheckComparison } from './compare-rechecks.ts'
-import { explain, MovedError } from './recheck-documents.ts'
+import { explain } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface VerdictParts {

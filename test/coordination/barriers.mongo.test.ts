@@ -10,7 +10,7 @@ beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
 })
 
-const barriers = (term = 0) => new Barriers(new StoredDocuments(one.cluster, testContext()), () => term)
+const barriers = (term = 0) => new Barriers(new StoredDocuments(one.cluster, testContext()), { term })
 const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
 const touched: Touched = new Map([
   ['app', new Set([uuid(1), uuid(255)])],

@@ -52,13 +52,13 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   const liveness = new MongoLiveness(one.cluster)
   await liveness.publish(beatOf(id, { incarnation }))
   const performed: PeerCommand[] = []
-  const work = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
+  const session = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
   const logged: Member['logged'] = []
   const context = { ...testContext(), journal: (message: string, fields: unknown) => logged.push({ message, fields }) }
   const commands = new PeerCommands({
     id,
     incarnation,
-    work: () => work,
+    current: { session },
     perform: async ({ command }) => {
       performed.push(command)
       await perform(command)

@@ -27,7 +27,7 @@ function position(epoch: number): ReversePosition {
     metadata: metadata(),
     peers: leader.team,
     context: testContext(),
-    epoch: () => epoch,
+    coordination: { coordinatorEpoch: epoch },
   })
 }
 

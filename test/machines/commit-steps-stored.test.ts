@@ -6,7 +6,7 @@ import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
 import { stepOf } from '../../machines/sync-view.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { withActors } from '../../src/session/instance-actors.ts'
-import type { SyncWork } from '../../src/session/sync-work.ts'
+import type { SyncSession } from '../../src/session/sync-session.ts'
 import { begin, configuration, type InstanceSnapshot, stateOf, views } from './instance-model.ts'
 import { settle } from './stub-workers.ts'
 
@@ -56,7 +56,7 @@ function buried(instance: Partial<InstanceContext>) {
     steps: { [stepOf(sync) ?? '']: async () => void did.push('convert') },
   }
   const machine = withActors({
-    work: () => work as unknown as SyncWork,
+    work: () => work as unknown as SyncSession,
     part: () => 'arrived',
     asked: () => ({ abortsBefore: 0, dryRun: false }),
     ended: () => ended.promise,

@@ -10,9 +10,12 @@ import { oneSet } from './one-set.ts'
 
 const one = oneSet()
 let metadata: Metadata
+/** The coordinator whose term the metadata is written in. */
+let coordinator: { term: number }
 beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
-  metadata = new Metadata(one.cluster, testContext())
+  coordinator = { term: 0 }
+  metadata = new Metadata(one.cluster, testContext(), coordinator)
 })
 
 const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
@@ -153,10 +156,10 @@ describe('a collection', () => {
 
   it('whose plan a later coordinator has stored keeps it, whatever comes late of an earlier one', async () => {
     const segments = [segment(1, 0), segment(1, 1)]
-    metadata.term = () => 5
+    coordinator.term = 5
     await metadata.collections.save([{ ...entry(1), planned: false }])
     await metadata.segments.plan(segments)
-    metadata.term = () => 4
+    coordinator.term = 4
     await metadata.segments.remove([uuid(1)])
     await metadata.segments.open([uuid(1)])
     await metadata.collections.remove(uuid(1))
@@ -164,12 +167,12 @@ describe('a collection', () => {
     await expect(replaced).rejects.toMatchObject({ failure: 'LeaseLost' })
     expect((await metadata.segments.load([uuid(1)])).get(uuid(1))).toEqual(segments)
     expect(await metadata.segments.claim('a#1', 1, 8, () => false)).toEqual([])
-    metadata.term = () => 6
+    coordinator.term = 6
     await metadata.segments.open([uuid(1)])
     expect(await metadata.segments.claim('a#1', 1, 8, () => false)).toHaveLength(2)
     await metadata.segments.remove([uuid(1)])
     expect(await metadata.segments.load([uuid(1)])).toEqual(new Map())
-    metadata.term = () => 0
+    coordinator.term = 0
   })
 
   it('that is gone meanwhile is nobody’s to copy', async () => {
@@ -186,35 +189,35 @@ describe('a collection', () => {
 
   it('that is cut meanwhile keeps the name it was given, and does not come back when it was dropped', async () => {
     const unplanned = [1, 2, 3].map((digit) => ({ ...entry(digit), planned: false }))
-    metadata.term = () => 4
+    coordinator.term = 4
     await metadata.collections.save(unplanned)
     // By what follows definitions beside the plan, and by a successor in office.
     await metadata.collections.save([{ ...entry(1), planned: false, name: 'renamed' }])
     await metadata.collections.remove(uuid(2))
-    metadata.term = () => 5
+    coordinator.term = 5
     await metadata.collections.save([{ ...entry(3), planned: false }])
-    metadata.term = () => 4
+    coordinator.term = 4
     expect(await metadata.collections.savePlanned(unplanned)).toEqual([uuid(1)])
     const stored = (await metadata.collections.load()).map(({ uuid, name, planned }) => ({ uuid, name, planned }))
     expect(stored).toEqual([
       { uuid: uuid(1), name: 'renamed', planned: true },
       { uuid: uuid(3), name: 'c3', planned: false },
     ])
-    metadata.term = () => 0
+    coordinator.term = 0
   })
 
   it('keeps what a later coordinator has written of it', async () => {
-    metadata.term = () => 5
+    coordinator.term = 5
     await metadata.collections.save([{ ...entry(1), name: 'later' }])
-    metadata.term = () => 4
+    coordinator.term = 4
     const late = await metadata.collections.save([{ ...entry(1), name: 'earlier' }]).catch((error) => error)
     expect(late).toMatchObject({ failure: 'LeaseLost' })
     await metadata.collections.remove(uuid(1))
     expect(await copied()).toMatchObject({ name: 'later' })
-    metadata.term = () => 6
+    coordinator.term = 6
     await metadata.collections.remove(uuid(1))
     expect(await metadata.collections.load()).not.toContainEqual(expect.objectContaining({ name: 'later' }))
-    metadata.term = () => 0
+    coordinator.term = 0
   })
 })
 

@@ -42,16 +42,16 @@ it('what is sent again is there once', async () => {
 })
 
 it('entries from before there was a sync are stored with it, and go with it to another place', async () => {
-  let place: AuditStore | null = null
-  const trail = new CommandTrail(() => place, noTrouble)
+  const place: { audit: AuditStore | null } = { audit: null }
+  const trail = new CommandTrail(place, noTrouble)
   void trail.add(entry(1))
   expect(await trail.read()).toEqual([entry(1)])
-  place = store
+  place.audit = store
   void trail.add(entry(2))
   await vi.waitFor(async () => expect(await store.read()).toMatchObject([entry(2), entry(1)]), { timeout: 10_000 })
   // As after a reversal, which has another destination.
   await one.client.db('tandem_internal').dropDatabase()
-  place = new AuditStore(one.cluster)
+  place.audit = new AuditStore(one.cluster)
   void trail.add(entry(3))
   await vi.waitFor(async () => expect(await store.read()).toMatchObject([entry(3), entry(2), entry(1)]), {
     timeout: 10_000,
@@ -63,14 +63,11 @@ it('entries from before there was a sync are stored with it, and go with it to a
 it('a destination that does not answer is told of once and costs nothing', async () => {
   const away = testCluster('mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50')
   const troubles: unknown[] = []
-  let place = new AuditStore(away)
-  const trail = new CommandTrail(
-    () => place,
-    (error) => troubles.push(error),
-  )
+  const place = { audit: new AuditStore(away) }
+  const trail = new CommandTrail(place, (error) => troubles.push(error))
   void trail.add(entry(1))
   await vi.waitFor(() => expect(troubles).toHaveLength(1), { timeout: 30_000 })
-  place = store
+  place.audit = store
   void trail.add(entry(2))
   await vi.waitFor(async () => expect(await store.read()).toMatchObject([entry(2), entry(1)]), { timeout: 10_000 })
   expect(troubles).toHaveLength(1)
@@ -79,7 +76,7 @@ it('a destination that does not answer is told of once and costs nothing', async
 })
 
 it('a receipt is stored when a command may be carried out, and its outcome replaces it, whichever comes first', async () => {
-  const trail = new CommandTrail(() => store, noTrouble)
+  const trail = new CommandTrail({ audit: store }, noTrouble)
   const receipt: AuditEntry = { ...entry(1), outcome: 'received' }
   await trail.add(receipt)
   expect(await store.read()).toEqual([receipt])
@@ -93,7 +90,7 @@ it('a receipt is stored when a command may be carried out, and its outcome repla
 })
 
 it('commands at one time are each stored before they are carried out', async () => {
-  const trail = new CommandTrail(() => store, noTrouble)
+  const trail = new CommandTrail({ audit: store }, noTrouble)
   const found = await Promise.all(
     several(0, 20).map(async (one) => {
       await trail.add({ ...one, outcome: 'received' })
@@ -106,10 +103,7 @@ it('commands at one time are each stored before they are carried out', async () 
 
 it('a command does not wait for a destination that does not answer', async () => {
   const away = testCluster('mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=600000')
-  const trail = new CommandTrail(
-    () => new AuditStore(away),
-    () => {},
-  )
+  const trail = new CommandTrail({ audit: new AuditStore(away) }, () => {})
   await trail.add({ ...entry(1), outcome: 'received' })
   trail.close()
   await away.close()

@@ -97,7 +97,7 @@ export class CopyInvariants {
   /** Nothing counts as copied, in any process, before all of its segments are. */
   acted({ id, work }: Process): void {
     if (this.#over.size === this.#parts.content.collections) return
-    for (const entry of work.replication.latest?.catalogue.entries() ?? []) {
+    for (const entry of work.runs.latest?.catalogue.entries() ?? []) {
       if (entry.state !== 'copied' || this.#over.has(entry.uuid)) continue
       const stored = this.#catalogued(entry.uuid)
       if (!stored) continue

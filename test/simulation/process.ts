@@ -7,9 +7,10 @@ import type { Progress } from '../../src/domain/progress.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
+import { CurrentSession } from '../../src/session/current-session.ts'
 import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
 import { superviseCopy, superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
-import { SyncWork } from '../../src/session/sync-work.ts'
+import { SyncSession } from '../../src/session/sync-session.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import type { Host } from './clock.ts'
 import type { Network } from './network.ts'
@@ -39,7 +40,7 @@ const operatorMS = 2_000
 export class Process {
   readonly id: string
   readonly host: Host
-  readonly work: SyncWork
+  readonly work: SyncSession
   readonly destination: Cluster
   readonly throttle = new Throttle(3)
   /** What it met and tried again, counted by what it was doing. */
@@ -73,7 +74,7 @@ export class Process {
     source.sharded = true
     this.destination = cluster('cluster1', parts.destination)
     const liveness = parts.liveness?.() ?? new MongoLiveness(this.destination)
-    this.work = new SyncWork({
+    this.work = new SyncSession({
       source,
       destination: this.destination,
       record,
@@ -83,7 +84,6 @@ export class Process {
       storeDecides: parts.liveness !== null,
       throttle: this.throttle,
       atStep: () => {},
-      dryRun: () => false,
       onLeaseLost: (reason) => {
         if (reason === 'taken') return parts.onFailed(this, 'another process has its lease')
         this.#left()
@@ -91,12 +91,14 @@ export class Process {
       },
     })
     const progress = { ...running, mongosyncID: id }
+    const current = new CurrentSession()
+    current.session = this.work
     this.#pulse = new HeartbeatPublisher({
       id,
       incarnation,
-      work: () => this.work,
-      progress: () => progress,
-      poll: () => {},
+      current,
+      reporter: { progress: () => progress },
+      commands: { poll: () => {} },
       context,
     })
     parts.alter(this)
@@ -143,7 +145,7 @@ export class Process {
   }
 
   #copied(): () => void {
-    this.work.replication
+    this.work
       .open()
       .then(() => this.work.verification.copied())
       .catch(() => {})

@@ -45,7 +45,7 @@ if (dropEventsOf) {
   }
 }
 
-const [{ parseCommandLine }, { ComposedInstance }, { serve }] = await Promise.all(
+const [{ parseCommandLine }, { compose: composeInstance }, { serve }] = await Promise.all(
   ['cli/options.js', 'compose.js', 'serve.js'].map(built),
 )
 
@@ -56,7 +56,7 @@ function compose(options) {
     options.atStep(step)
     if (step === crashAt) process.kill(process.pid, 'SIGKILL')
   }
-  return new ComposedInstance({ ...options, atStep })
+  return composeInstance({ ...options, atStep })
 }
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))

@@ -1,0 +1,36 @@
+import type { Document } from 'mongodb'
+import { metadataDatabase } from '../domain/namespace.ts'
+import type { Cluster } from './cluster.ts'
+
+export interface StatementFailure {
+  code: number
+  errmsg: string
+}
+
+/**
+ * The metadata database for what is written without a lease: leases and claims themselves, heartbeats, commands and the
+ * audit trail. Nothing is retried. Every method rejects when the cluster does not answer in time.
+ */
+export class UnfencedMetadata {
+  readonly #cluster: Cluster
+  readonly #limits: { timeoutMS?: number }
+
+  /** @param limits time limit of a command by the client's clock; without one, the driver's limits apply */
+  constructor(cluster: Cluster, limits: { timeoutMS?: number } = {}) {
+    this.#cluster = cluster
+    this.#limits = limits
+  }
+
+  /** Reads majority-committed documents. The command's first batch must hold all of them. */
+  async read(command: Document): Promise<Document[]> {
+    const majority = { ...command, readConcern: { level: 'majority' } }
+    const reply = await this.#cluster.read(metadataDatabase, majority, this.#limits)
+    return reply['cursor'].firstBatch as Document[]
+  }
+
+  /** Returns the reply, and the statements that the server refused. */
+  async write(command: Document): Promise<{ reply: Document; failed: StatementFailure[] }> {
+    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, ...this.#limits })
+    return { reply, failed: (reply['writeErrors'] ?? []) as StatementFailure[] }
+  }
+}

@@ -1,0 +1,132 @@
+import type { SyncStep } from '../../machines/sync.ts'
+import type { CoordinatorReport } from '../../machines/sync-context.ts'
+import { type CommitParts, finishIndexes } from '../commit/finish-commit.ts'
+import { findLateWrites } from '../commit/late-changes.ts'
+import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
+import type { LateWrites } from '../domain/commit-request.ts'
+import { StoppedError, toFailure } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
+import { retry } from '../mongo/retry.ts'
+import type { SyncSession } from './sync-session.ts'
+
+/**
+ * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `left` is aborted.
+ * @param dryRun true when this instance was asked for a rehearsal
+ */
+export type StepWork = (left: AbortSignal, dryRun: boolean) => Promise<CoordinatorReport>
+
+/**
+ * Time limit of the search for late writes on the source, ms. Applications already write on the destination during it.
+ */
+const lateWritesLimitMS = 30_000
+
+/** The coordinator's work for each step that the sync machine's states name. */
+export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWork> {
+  const { commit } = session
+  return {
+    initialise: (left) => initialise(session, left),
+    gather: (left) => commit.gather(left),
+    takePoint: (left) => commit.takePoint(left),
+    applyAll: (left, dryRun) => commit.applyAll(left, dryRun),
+    prepare: (left, dryRun) => commit.prepare(left, dryRun),
+    verify: (left, dryRun) => commit.verify(left, dryRun),
+    decide: (left, dryRun) => commit.decide(left, dryRun),
+    open: (left) => open(session, left),
+    convert: (left) => convert(session, left),
+    undo: (left) => undo(session, left),
+    adapt: (left) => adapt(session, left),
+  }
+}
+
+/** Runs the work under the lease, after all earlier work has ended. */
+async function alone(session: SyncSession, left: AbortSignal, work: () => Promise<void>): Promise<void> {
+  const { runs } = session
+  await runs.finish(left, async () => {
+    runs.renew()
+    await session.lead()
+    await work()
+  })
+}
+
+async function initialise(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  await alone(session, left, async () => {
+    const replication = await session.load()
+    await session.insistOnRecord()
+    await replication.initialise()
+  })
+  return { type: 'initialised' }
+}
+
+/** Enables user writes on the destination. The decision is already stored. */
+async function open(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  const { record, context, destination, runs, atStep } = session
+  await alone(session, left, async () => {
+    if (!blocksDestination(record.configuration)) return
+    atStep('unblock')
+    const retrying = { ...context, signal: runs.signal }
+    await retry('allowing writes on the destination', retrying, () => setWriteBlocking(destination, false))
+    atStep('unblocked')
+  })
+  session.commit.timing.over()
+  return { type: 'commit.opened' }
+}
+
+/** Does the work that remains once users write on the destination. */
+async function convert(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  await alone(session, left, async () => {
+    const { commit } = await session.load()
+    await both(reportLateWrites(session, commit), finishIndexes(commit))
+  })
+  return { type: 'commit.converted' }
+}
+
+/**
+ * Searches for late writes. The source may be shut down by now: a failed check is reported and does not stop the
+ * commit.
+ */
+async function reportLateWrites({ team, runs }: SyncSession, commit: CommitParts): Promise<void> {
+  const { quietUntil, lateWrites } = (await team.load()).context
+  if (quietUntil === null || lateWrites !== null) return
+  const signal = AbortSignal.any([runs.signal, AbortSignal.timeout(lateWritesLimitMS)])
+  const parts = { ...commit, context: { ...commit.context, signal } }
+  const found = await findLateWrites(parts, BigInt(quietUntil)).catch((error): LateWrites => {
+    if (runs.signal.aborted) throw error
+    return { total: 0, first: [], unchecked: toFailure(error).error }
+  })
+  await team.report({ type: 'lateWrites.found', lateWrites: found })
+}
+
+/**
+ * Undoes what a commit changed. After an abort it unblocks the source first, because users wait for it. The rest of the
+ * commit may take a while to end and may block the source again, so the source is unblocked once more afterwards.
+ */
+async function undo(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  const { runs, team } = session
+  const { ended } = runs
+  const isAborted = team.sync.matches('undoing')
+  const { aborts } = team.sync.context
+  const run = (async () => {
+    await session.hold()
+    if (isAborted) await session.unblockSource(left)
+    await ended
+    if (left.aborted) throw new StoppedError()
+    // Unblock before any other step that may fail.
+    if (isAborted) await session.unblockSource(left)
+    const current = await session.read(left)
+    await current.holdBack()
+  })()
+  runs.joined(run)
+  await run
+  return { type: 'commit.undone', aborts }
+}
+
+/** Prepares the new destination, which is the second half of a reversal. */
+async function adapt(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  await alone(session, left, async () => {
+    // From here on, writes on both clusters are fenced by the lease of this direction.
+    session.source.fence = () => session.lease.fence()
+    session.source.sessions = null
+    await (await session.load()).adapt()
+  })
+  return { type: 'reversal.adapted' }
+}

@@ -1,0 +1,46 @@
+import type { RetryContext } from '../mongo/retry.ts'
+
+/**
+ * The lease term in which a session works. Terms follow each other: when the lease is lost, everything that was begun
+ * under it ends, and only then does the next term begin.
+ */
+export class LeaseTerm {
+  /**
+   * Context of writes under the lease. They are not retried once the lease is lost: the next lease term waits until the
+   * writes of the last one have ended, and only then may this process write again.
+   */
+  readonly context: RetryContext
+  readonly #stopped: AbortSignal
+  #lost = new AbortController()
+  /** Aborted when the lease is lost or the process stops. */
+  #signal: AbortSignal
+
+  /** @param process the context of work that does not depend on the lease */
+  constructor(process: RetryContext) {
+    this.#stopped = process.signal
+    const signal = (): AbortSignal => this.#signal
+    this.#signal = AbortSignal.any([this.#stopped, this.#lost.signal])
+    this.context = {
+      ...process,
+      get signal() {
+        return signal()
+      },
+    }
+  }
+
+  /** True while the lease is lost and the next term has not begun. */
+  get isOver(): boolean {
+    return this.#lost.signal.aborted
+  }
+
+  end(): void {
+    this.#lost.abort()
+  }
+
+  /** Begins the next term if the last one is over. */
+  begin(): void {
+    if (!this.isOver) return
+    this.#lost = new AbortController()
+    this.#signal = AbortSignal.any([this.#stopped, this.#lost.signal])
+  }
+}
