@@ -17,6 +17,9 @@ export interface SharedReplicationParts extends Omit<ReplicationParts, 'untilApp
   insistOnRecord: () => Promise<void>
 }
 
+/** What shares a replication. */
+export type Worker = 'copy' | 'events'
+
 /**
  * The replication that collection copy and event application share while the machine replicates, and the one that was
  * loaded last.
@@ -27,6 +30,8 @@ export class SharedReplication {
   #replication: Promise<Replication> | null = null
   #latest: Replication | null = null
   #present: Replication | null = null
+  /** The workers that share the current replication. */
+  #workers = new Set<Worker>()
 
   constructor(parts: SharedReplicationParts) {
     this.#parts = parts
@@ -53,7 +58,11 @@ export class SharedReplication {
   }
 
   /** The replication both workers share; built when the first of them asks. */
-  open(): Promise<Replication> {
+  open(worker: Worker): Promise<Replication> {
+    // A worker that opens again belongs to the next replication. It may open before it has left this one, because XState
+    // stops an actor that is processing an event only afterwards.
+    if (this.#workers.has(worker) && this.#replication) this.left(this.#replication)
+    this.#workers.add(worker)
     this.#replication ??= this.#open()
     return this.#replication
   }
@@ -118,11 +127,15 @@ export class SharedReplication {
     this.#parts.runs.joined(run)
   }
 
-  /** The machine has left the replicating state: stops all runs, which are awaited before new ones begin. */
-  left(): void {
+  /**
+   * The machine has left the replicating state: stops all runs, which are awaited before new ones begin.
+   * @param opened what `open` returned; a replication that was left before is ignored
+   */
+  left(opened = this.#replication): void {
     const { coordination, runs } = this.#parts
-    if (!this.#replication) return
+    if (!opened || opened !== this.#replication) return
     this.#parts.leaving()
+    this.#workers = new Set()
     this.#replication = null
     this.#present = null
     runs.stop()

@@ -187,6 +187,10 @@ export class SyncWork {
     return this.#parts.liveness
   }
 
+  get throttle(): Throttle {
+    return this.#parts.throttle
+  }
+
   /** Resolves when this process holds its instance's lease and knows who coordinates. */
   async lead(): Promise<void> {
     await this.hold()
