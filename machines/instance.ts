@@ -1,6 +1,7 @@
 import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
 import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
+import { collectionCopyMachine } from './collection-copy.ts'
 import {
   commitAborted,
   commitDecided,
@@ -15,12 +16,7 @@ import {
   type WithConfiguration,
   withConfiguration,
 } from './instance-context.ts'
-import type { SyncCommand, WorkerOrder, WorkerReport } from './protocol.ts'
-
-/** Stands in for work that the machine only names. src/session/instance-actors.ts provides the real actors. */
-const placeholder = (name: string) => (): never => {
-  throw new Error(`actor ${name} is not provided`)
-}
+import { placeholder, type SyncCommand, type WorkerOrder, type WorkerReport } from './protocol.ts'
 
 /**
  * Delay before the next attempt to take the lease, ms: as long as a lease lasts. One attempt already retries for 30
@@ -104,7 +100,7 @@ export const instanceMachine = setup({
     tags: {} as PublicState | 'canCommit',
   },
   actors: {
-    collectionCopy: fromCallback<WorkerOrder, WithConfiguration>(placeholder('collectionCopy')),
+    collectionCopy: collectionCopyMachine,
     eventApplication: fromCallback<WorkerOrder, WithConfiguration>(placeholder('eventApplication')),
     verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
@@ -264,7 +260,6 @@ export const instanceMachine = setup({
             {
               id: 'collectionCopy',
               src: 'collectionCopy',
-              input: ({ context }) => withConfiguration(context),
               onError: failing,
             },
             {

@@ -32,6 +32,11 @@ export type WorkerReport =
   /** The state of the sync as a whole, as it was read. */
   | { type: 'sync.seen'; sync: SyncView }
 
+/** Reports of the replication that the collection copy and event application share, to each of the two. */
+export type ReplicationReport =
+  /** The former replication has ended, and changes may be applied: the worker may begin. */
+  { type: 'replication.opened' } | { type: 'replication.failed'; error: unknown }
+
 /** Orders of the instance to its workers. */
 export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitPoint: string }
 
@@ -49,3 +54,8 @@ export type ElectionEvent =
       eligible: boolean
     }
   | { type: 'lease.lost' }
+
+/** Stands in for work that a machine only names. src/session/ provides the real work. */
+export const placeholder = (name: string) => (): never => {
+  throw new Error(`${name} is not provided`)
+}

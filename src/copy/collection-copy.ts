@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
-import { elastically } from '../domain/elastically.ts'
-import { StoppedError } from '../domain/errors.ts'
+import { deferred } from '../domain/deferred.ts'
+import { assert, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { retry } from '../mongo/retry.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
@@ -10,8 +10,6 @@ import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
-/** Interval between checks for completion, while other instances copy the rest. */
-const pollMS = 200
 /** The pause between reads of the open segments, as a multiple of the duration of one read. */
 const restFactor = 9
 /** Limits that pause: when a read was blocked by the cluster, its duration does not show its cost. */
@@ -22,7 +20,7 @@ const claimedShared = 2
 /** Other instances may claim the same segments at the same time; the next attempt tries other segments. */
 const claimAttempts = 2
 
-export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress'> {
+export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
   catalogue: Catalogue
   coordination: Coordination
   /** Loads the bytes that this instance has copied from the stored progress. */
@@ -34,9 +32,10 @@ export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 
 }
 
 /**
- * Copies this instance's share of the collections in state copying. The coordinator splits collections into segments,
- * largest collection first. Every instance claims a few segments at a time and copies them, so the fastest instance
- * copies the most. Segments of an expired instance are claimed again.
+ * The work of this instance's share of the collection copy. machines/collection-copy.ts decides when each part of it is
+ * done. The coordinator splits collections into segments, largest collection first. Every instance claims a few
+ * segments at a time and copies them, so the fastest instance copies the most. Segments of an expired instance are
+ * claimed again.
  */
 export class CollectionCopy {
   readonly #parts: CollectionCopyParts
@@ -44,9 +43,14 @@ export class CollectionCopy {
   readonly #signal: AbortSignal
   readonly #progress: SegmentProgress
   readonly #ends = new Map<string, Promise<void>>()
+  /** What is under way now. Whoever leaves a part of the copy does not await it, so `close` does. */
+  readonly #underWay = new Set<Promise<unknown>>()
+  readonly #over = deferred<void>()
+  #beganAt: number | null = null
+  #closing: Promise<unknown> | null = null
   #claims = Date.now()
-  #queue: Segment[] = []
-  #claiming: Promise<boolean> | null = null
+  /** Claimed segments whose copy has not begun. */
+  readonly #claimed = new Map<string, Segment>()
   #ending: Promise<void> | null = null
   #endAgain = false
   #rest = new AbortController()
@@ -62,90 +66,143 @@ export class CollectionCopy {
     this.#progress = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
   }
 
-  /** Resolves when every collection is copied (or dropped), or when drained; `true` when nothing is left to copy. */
-  async run(): Promise<boolean> {
-    const { catalogue, context, metadata, throttle, destination } = this.#parts
-    const parts: CopySegmentParts = {
-      ...this.#parts,
-      progress: this.#progress,
-      context: { ...context, signal: this.#signal },
-      isKnown: (entry) => catalogue.get(entry.uuid) === entry,
-    }
+  /** Resolves when everything is closed. */
+  get over(): Promise<void> {
+    return this.#over.promise
+  }
+
+  /** Releases the segments that this incarnation of the instance claimed before a pause. */
+  begin(): Promise<void> {
+    const { throttle, destination, metadata, coordination } = this.#parts
     throttle.watch(destination)
-    const began = performance.now()
-    try {
-      // Releases the segments that this incarnation of the instance claimed before a pause.
-      await metadata.segments.release(this.#parts.coordination.token, this.#claims)
-      while (!(await this.#isComplete())) {
-        if (this.#parts.coordination.leading) await this.#plan(parts)
-        const copied = await this.#copySome(parts)
-        await this.#endCopies()
-        await Promise.all(this.#ends.values())
-        if (!copied) await sleep(pollMS, undefined, { signal: this.#signal })
-        if (this.#signal.aborted) throw new StoppedError()
+    this.#beganAt = performance.now()
+    return this.#track(() => metadata.segments.release(coordination.token, this.#claims))
+  }
+
+  /**
+   * Resolves with true when every collection is copied (or dropped). Decides by the stored state, because this instance
+   * may end its part of a collection before the others.
+   */
+  survey(): Promise<boolean> {
+    const { catalogue, metadata, reload, partitionCount } = this.#parts
+    return this.#track(async () => {
+      if ((await metadata.collections.copying(partitionCount)).length > 0) return false
+      await reload()
+      return catalogue.entries().every((entry) => entry.state === 'copied')
+    })
+  }
+
+  /** Splits collections into segments, if this instance coordinates. */
+  plan(): Promise<void> {
+    return this.#track(async () => {
+      if (this.#parts.coordination.leading) await this.#plan()
+    })
+  }
+
+  /** Claims segments, and resolves with what identifies each; with an empty list when there is nothing to claim. */
+  claim(): Promise<{ id: string; collection: string }[]> {
+    return this.#track(async () => {
+      const claimed = await this.#claim()
+      return claimed.map((segment) => {
+        const { collection, ordinal, claim } = segment
+        const id = `${collection} ${ordinal} ${claim}`
+        this.#claimed.set(id, segment)
+        return { id, collection }
+      })
+    })
+  }
+
+  /**
+   * Copies a claimed segment. Resolves with false when its collection was dropped.
+   * @param progressed called with the bytes of each acknowledged batch; they are negative when a segment begins again
+   */
+  copy(id: string, progressed: (bytes: number) => void): Promise<boolean> {
+    return this.#track(async () => {
+      const segment = this.#claimed.get(id)
+      assert(segment, 'a segment is copied that was not claimed')
+      this.#claimed.delete(id)
+      const entry = await this.#entryOf(segment)
+      if (!entry) return false
+      // The bytes that the former owner copied count for this instance from now on.
+      if (!segment.wasOwn) progressed(segment.bytes)
+      const context = { ...this.#parts.context, signal: this.#signal }
+      const parts: CopySegmentParts = {
+        ...this.#parts,
+        progress: this.#progress,
+        context,
+        isKnown: (one) => this.#isKnown(one),
+        progressed,
       }
-      await this.#progress.flush()
-      await this.#parts.countCopied()
-      const seconds = (performance.now() - began) / 1_000
-      context.journal?.('copy ended', { collections: catalogue.entries().length, seconds })
+      await copySegment(parts, entry, segment)
+      this.#endSoon()
       return true
-    } catch (error) {
-      const { reason } = this.#stop.signal
-      for (const failure of [this.#endFailure, reason, error]) if (failure && !isStop(failure)) throw failure
-      return false
-    } finally {
-      throttle.unwatch()
+    })
+  }
+
+  /** Ends the copy of collections whose last segment is done. Resolves when all ends that have begun are over. */
+  endCopies(): Promise<void> {
+    return this.#track(async () => {
+      // What is read here covers the segments that ended last.
       this.#endAgain = false
       this.#rest.abort()
       await this.#ending
-      await this.#progress.close()
-      if (this.#parts.coordination.members.length > 1) await this.#release()
-    }
-  }
-
-  /** Stops after the writes in flight. Their progress is stored. */
-  drain(): void {
-    this.#stop.abort()
-  }
-
-  /** Decides by the stored state, because this instance may end its part of a collection before the others. */
-  async #isComplete(): Promise<boolean> {
-    const { catalogue, metadata, reload, partitionCount } = this.#parts
-    if ((await metadata.collections.copying(partitionCount)).length > 0) return false
-    await reload()
-    return catalogue.entries().every((entry) => entry.state === 'copied')
-  }
-
-  /** Claims segments and copies them until there are none to claim. Returns false when it copied none. */
-  async #copySome(parts: CopySegmentParts): Promise<boolean> {
-    const { throttle } = this.#parts
-    let copied = false
-    const copyOne = async (): Promise<boolean> => {
-      const segment = await this.#next()
-      if (!segment) return false
+      await this.#endCopies()
+      await Promise.all(this.#ends.values())
       if (this.#signal.aborted) throw new StoppedError()
-      const entry = await this.#entryOf(segment)
-      if (!entry) return true
-      copied = true
-      // The bytes that the former owner copied count for this instance from now on.
-      if (!segment.wasOwn) entry.copiedBytes += segment.bytes
-      await copySegment(parts, entry, segment).catch((error) => {
-        this.#stop.abort(error)
-        throw error
-      })
-      this.#endSoon()
-      return true
-    }
-    await elastically(
-      () => throttle.readConcurrency,
-      (changed) => throttle.onChanged(changed),
-      copyOne,
-    )
-    // The caller's next `#endCopies` covers the segments that ended last.
+    })
+  }
+
+  /** Stores the last progress when everything is copied, and closes. */
+  async finish(): Promise<void> {
+    const { catalogue, context, countCopied } = this.#parts
+    await this.#track(async () => {
+      await this.#progress.flush()
+      await countCopied()
+    })
+    const failure = await this.close()
+    if (failure) throw failure
+    const seconds = (performance.now() - (this.#beganAt ?? 0)) / 1_000
+    context.journal?.('copy ended', { collections: catalogue.entries().length, seconds })
+  }
+
+  /**
+   * Stops after the writes in flight, whose progress is stored.
+   * @param error what ended the copy; null for a request
+   * @returns the failure that ended the copy, if it did not only end because it was told to stop; else null
+   */
+  close(error: unknown = null): Promise<unknown> {
+    this.#stop.abort(error ?? undefined)
+    this.#closing ??= this.#close(error).finally(() => this.#over.resolve())
+    return this.#closing
+  }
+
+  async #close(error: unknown): Promise<unknown> {
+    if (this.#beganAt === null) return isStop(error) ? null : error
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay)
+    const { throttle, coordination } = this.#parts
+    let failure = [this.#endFailure, this.#stop.signal.reason, error].find((one) => one && !isStop(one)) ?? null
+    throttle.unwatch()
     this.#endAgain = false
     this.#rest.abort()
     await this.#ending
-    return copied
+    await this.#progress.close().catch((unsaved) => {
+      failure ??= unsaved
+    })
+    if (coordination.members.length > 1) await this.#release()
+    return failure
+  }
+
+  /** Starts work unless the copy was told to stop. */
+  #track<T>(work: () => Promise<T>): Promise<T> {
+    const run = this.#signal.aborted ? Promise.reject(new StoppedError()) : work()
+    this.#underWay.add(run)
+    const ended = (): void => void this.#underWay.delete(run)
+    run.then(ended, ended)
+    return run
+  }
+
+  #isKnown(entry: CatalogueEntry): boolean {
+    return this.#parts.catalogue.get(entry.uuid) === entry
   }
 
   /** Runs one read at a time. A segment that ends during a read is covered by the next. */
@@ -168,31 +225,16 @@ export class CollectionCopy {
     }
   }
 
-  /**
-   * The next claimed segment; null when there is nothing to claim. Claims again when parallel callers took them all.
-   */
-  async #next(): Promise<Segment | null> {
-    while (this.#queue.length === 0) {
-      this.#claiming ??= this.#claim().finally(() => {
-        this.#claiming = null
-      })
-      if (!(await this.#claiming)) return null
-    }
-    return this.#queue.shift() ?? null
-  }
-
-  /** Returns false when nothing was claimed. */
-  async #claim(): Promise<boolean> {
+  async #claim(): Promise<Segment[]> {
     const { coordination, metadata } = this.#parts
     const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
     const isExpired = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
       this.#claims += 1
       const claimed = await metadata.segments.claim(coordination.token, this.#claims, limit, isExpired)
-      this.#queue.push(...claimed)
-      if (claimed.length > 0) return true
+      if (claimed.length > 0) return claimed
     }
-    return false
+    return []
   }
 
   /** The segment's collection; undefined when it was dropped. Its segments are then removed as well. */
@@ -227,7 +269,7 @@ export class CollectionCopy {
   }
 
   /** Splits unplanned collections into segments, which are stored before the first segment is copied. */
-  async #plan(parts: CopySegmentParts): Promise<void> {
+  async #plan(): Promise<void> {
     const { metadata, source, context, catalogue, reload } = this.#parts
     await this.#openPlanned()
     const isUnplanned = (entry: CatalogueEntry): boolean => entry.state === 'copying' && !entry.planned
@@ -241,7 +283,7 @@ export class CollectionCopy {
     await inParallel(plansAtOnce, unplanned, async (entry) => {
       const what = `planning the copy of ${entry.database}.${entry.name}`
       const segments = await retry(what, { ...context, signal: this.#signal }, () => planCopy(source, entry))
-      if (segments && parts.isKnown(entry)) planned.set(entry, segments)
+      if (segments && this.#isKnown(entry)) planned.set(entry, segments)
     })
     const bySize = [...planned.keys()].sort((one, other) => other.estimatedBytes - one.estimatedBytes)
     const segments = bySize.flatMap((entry) => planned.get(entry) ?? [])
@@ -250,7 +292,7 @@ export class CollectionCopy {
     for (const [rank, segment] of segments.entries()) segment.rank = rank
     await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // a crash may have left an incomplete plan
     await metadata.segments.plan(segments)
-    const known = bySize.filter(parts.isKnown)
+    const known = bySize.filter((entry) => this.#isKnown(entry))
     for (const entry of known) entry.planned = true
     // Definitions are followed concurrently, so a collection may be dropped or renamed by now.
     const saved = new Set(await metadata.collections.savePlanned(known))

@@ -37,6 +37,8 @@ export interface CopySegmentParts {
   startTime: ClusterTime
   nextOrder: (count: number) => number
   isKnown: (entry: CatalogueEntry) => boolean
+  /** Called with the bytes of each acknowledged batch; they are negative when the segment begins again. */
+  progressed: (bytes: number) => void
   /** Reloads the catalogue that the coordinator has stored. */
   reload: () => Promise<void>
 }
@@ -84,7 +86,7 @@ async function copyFrom(
   let batchSize = batchDocumentsMax
   if (natural) {
     // A read in natural order cannot resume at an _id. It starts again, and documents that already exist are ignored.
-    entry.copiedBytes -= segment.bytes
+    parts.progressed(-segment.bytes)
     segment.bytes = 0
     segment.documents = 0
   }
@@ -227,7 +229,7 @@ async function writeBatch(
   if (id && !natural) segment.last = typedValue(last, id)
   const bytes = bytesOf(documents)
   segment.bytes += bytes
-  entry.copiedBytes += bytes
+  parts.progressed(bytes)
   segment.documents += documents.length
   parts.progress.record(segment)
 }

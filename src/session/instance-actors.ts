@@ -2,8 +2,8 @@ import { fromCallback, fromPromise } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { StoppedError } from '../domain/errors.ts'
+import { withCopyActors } from './copy-actors.ts'
 import {
-  superviseCopy,
   superviseDeadline,
   superviseEvents,
   superviseRest,
@@ -45,7 +45,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
   }
   return instanceMachine.provide({
     actors: {
-      collectionCopy: fromCallback(({ sendBack, receive }) => superviseCopy(work(), sendBack, receive)),
+      collectionCopy: withCopyActors(work),
       eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
       verification: fromCallback(({ sendBack }) => superviseVerification(work(), sendBack)),
       syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { DeadlineInput } from '../../machines/instance-context.ts'
 import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
-import { FatalError, StoppedError, toFailure } from '../domain/errors.ts'
+import { type Failure, FatalError, StoppedError, toFailure } from '../domain/errors.ts'
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -12,41 +12,11 @@ const watchAgainMS = 500
 type Report = (report: WorkerReport) => void
 type Receive = (listener: (order: WorkerOrder) => void) => void
 
-/** Runs the collection copy as long as the machine replicates, and reports its end. */
-export function superviseCopy(work: SyncSession, sendBack: Report, receive: Receive): () => void {
-  let completed = false
-  let drainRequested = false
-  let begun = false
-  const replication = work.open()
-  const run = replication.then(async ({ copy }) => {
-    // A drain that was requested before the copy began is already reported.
-    if (drainRequested) return
-    begun = true
-    completed = (await copy?.run()) ?? false
-    if (completed) {
-      work.verification.copied()
-      sendBack({ type: 'copy.completed' })
-    }
-    if (drainRequested) sendBack({ type: 'copy.drained' })
-  })
-  work.runs.joined(run)
-  run.catch((error) => reportFailure(work, error, sendBack))
-  receive(() => {
-    drainRequested = true
-    if (completed || !begun) sendBack({ type: 'copy.drained' })
-    else replication.then(({ copy }) => copy?.drain()).catch(() => {})
-  })
-  return () => {
-    replication.then(({ copy }) => copy?.drain()).catch(() => {})
-    work.left()
-  }
-}
-
 /** Runs event application as long as the machine replicates, and reports when it has drained. */
 export function superviseEvents(work: SyncSession, sendBack: Report, receive: Receive): () => void {
   let commitPoint: bigint | null = null
   let [begun, drained] = [false, false]
-  const replication = work.open()
+  const replication = work.open('events')
   const run = replication.then(async (current) => {
     if (drained) return
     begun = true
@@ -68,7 +38,7 @@ export function superviseEvents(work: SyncSession, sendBack: Report, receive: Re
   })
   return () => {
     replication.then(({ events }) => events?.drain()).catch(() => {})
-    work.left()
+    work.left(replication)
   }
 }
 
@@ -147,15 +117,21 @@ export function superviseVerification(work: SyncSession, sendBack: Report): () =
   return () => stopped.abort()
 }
 
-/**
- * Reports a failure. A failure that only shows that this instance was replaced is not reported, because the loss of the
- * lease, which requires another reaction, is reported separately.
- */
 async function reportFailure(work: SyncSession, error: unknown, sendBack: Report): Promise<void> {
-  if (error instanceof StoppedError) return
+  const failure = await failureToReport(work, error)
+  if (failure) sendBack({ type: 'worker.failed', failure })
+}
+
+/**
+ * Resolves with the failure to report; null when the work was only told to stop. Null also for a failure that only
+ * shows that this instance was replaced, because the loss of the lease, which requires another reaction, is reported
+ * separately.
+ */
+export async function failureToReport(work: SyncSession, error: unknown): Promise<Failure | null> {
+  if (error instanceof StoppedError) return null
   if (error instanceof FatalError && error.failure === 'LeaseLost') {
     await work.lease.verify()
-    if (!work.lease.held) return
+    if (!work.lease.held) return null
   }
-  sendBack({ type: 'worker.failed', failure: toFailure(error) })
+  return toFailure(error)
 }

@@ -27,7 +27,7 @@ import { Replication } from './replication.ts'
 import { Verification } from './verification.ts'
 import { verifyWhileLeading } from './verify-while-leading.ts'
 import { WorkFigures } from './work-figures.ts'
-import { WorkRuns } from './work-runs.ts'
+import { type Worker, WorkRuns } from './work-runs.ts'
 
 export interface SessionParts {
   source: Cluster
@@ -58,6 +58,8 @@ export class SyncSession {
   /** Context of work that does not depend on the lease. */
   readonly context: RetryContext
   readonly liveness: Liveness
+  /** Limits the speed of bulk work. */
+  readonly throttle: Throttle
   readonly atStep: (step: string) => void
   /** The stored state, for what may be read and written without the fence of a coordinator's term. */
   readonly metadata: Metadata
@@ -88,6 +90,7 @@ export class SyncSession {
     this.destination = destination
     this.record = record
     this.context = context
+    this.throttle = throttle
     this.liveness = liveness
     this.atStep = atStep
     this.metadata = new Metadata(destination, context)
@@ -172,9 +175,14 @@ export class SyncSession {
     this.#term.begin()
   }
 
-  /** The replication both workers share; built when the first of them asks. */
-  open(): Promise<Replication> {
-    return this.runs.replicate(() => this.#open())
+  /**
+   * The replication both workers share; built when the first of them asks. A worker that opens again belongs to the next
+   * replication. It may open before it has left this one, because XState stops an actor that is processing an event only
+   * afterwards.
+   */
+  open(worker: Worker): Promise<Replication> {
+    if (this.runs.workers.has(worker)) this.left()
+    return this.runs.replicate(worker, () => this.#open())
   }
 
   async #open(): Promise<Replication> {
@@ -196,9 +204,12 @@ export class SyncSession {
     return replication
   }
 
-  /** The machine has left the replicating state: stops all runs, which are awaited before new ones begin. */
-  left(): void {
-    if (!this.runs.isOpen) return
+  /**
+   * The machine has left the replicating state: stops all runs, which are awaited before new ones begin.
+   * @param opened what `open` returned: a replication that was left before is ignored; by default the current one
+   */
+  left(opened = this.runs.opened): void {
+    if (!opened || opened !== this.runs.opened) return
     this.figures.leaving()
     this.runs.left()
     this.#heartbeat.stop()

@@ -1,9 +1,13 @@
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Replication } from './replication.ts'
 
+/** What shares a replication. */
+export type Worker = 'copy' | 'events'
+
 /** A period in which the machine replicates. */
 interface Replicating {
   opened: Promise<Replication>
+  workers: Set<Worker>
   /** Null until `opened` has resolved. */
   present: Replication | null
 }
@@ -44,6 +48,16 @@ export class WorkRuns {
     return this.#replicating !== null
   }
 
+  /** The promise of the current replication; null while the machine does not replicate. */
+  get opened(): Promise<Replication> | null {
+    return this.#replicating?.opened ?? null
+  }
+
+  /** The workers that share the current replication. */
+  get workers(): ReadonlySet<Worker> {
+    return this.#replicating?.workers ?? new Set()
+  }
+
   /** The replication that is running; null until the former one has ended and this one may begin. */
   get present(): Replication | null {
     return this.#replicating?.present ?? null
@@ -61,9 +75,12 @@ export class WorkRuns {
   }
 
   /** The replication both workers share; opened when the first of them asks. */
-  replicate(open: () => Promise<Replication>): Promise<Replication> {
-    if (this.#replicating) return this.#replicating.opened
-    const replicating: Replicating = { opened: open(), present: null }
+  replicate(worker: Worker, open: () => Promise<Replication>): Promise<Replication> {
+    if (this.#replicating) {
+      this.#replicating.workers.add(worker)
+      return this.#replicating.opened
+    }
+    const replicating: Replicating = { opened: open(), workers: new Set([worker]), present: null }
     const begun = (replication: Replication): void => {
       replicating.present = replication
     }

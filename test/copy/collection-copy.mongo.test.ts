@@ -6,6 +6,7 @@ import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+import { runCopy } from './run-copy.ts'
 
 let clusters: TwoClusters
 emptiedClusters((two) => {
@@ -13,6 +14,7 @@ emptiedClusters((two) => {
 })
 
 const partitions = 1
+const throttle = new Throttle(3)
 
 /** The entry as another instance loads it: it does not know yet that the collection is planned. */
 async function unplanned(): Promise<CatalogueEntry> {
@@ -48,7 +50,7 @@ function follower(
       isExpired: () => false,
     } as unknown as Coordination,
     partitionCount: partitions,
-    throttle: new Throttle(3),
+    throttle,
     context: clusters.context,
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
@@ -87,7 +89,7 @@ it.each(['before', 'after'] as const)(
       copiedAtEnd.push(await clusters.destinationClient.db('app').collection('c').countDocuments())
       await clusters.metadata.collections.endCopy(uuid, new Map([[0, 1]]), partitions)
     })
-    await copy.run()
+    expect(await runCopy(copy, catalogue, throttle)).toEqual({ type: 'copy.completed' })
     expect(copiedAtEnd).toEqual([3])
   },
 )

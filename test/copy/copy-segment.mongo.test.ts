@@ -76,7 +76,10 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
     },
     reload: async () => {},
   }
-  for (const segment of segments) await copySegment(parts, entry, segment)
+  const progressed = (bytes: number): void => {
+    entry.copiedBytes += bytes
+  }
+  for (const segment of segments) await copySegment({ ...parts, progressed }, entry, segment)
   await progress.close()
 }
 

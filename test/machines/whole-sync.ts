@@ -15,7 +15,7 @@ import {
 } from './instance-model.ts'
 
 /**
- * The sync machine, stored, and the machines of the instances that follow it, with what SyncFollower, SharedReplication and Team do
+ * The sync machine, stored, and the machines of the instances that follow it, with what SyncFollower, SyncSession and Peers do
  * between them: a model without clusters, in which everything that may happen happens in any order.
  */
 
@@ -165,7 +165,7 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
   }
 }
 
-/** As `SharedReplication.#untilApplicable` does once. */
+/** As `SyncSession.#untilApplicable` does once. */
 function becomeApplicable(whole: Whole, one: number, anew: boolean): [Whole, boolean] {
   const leads = whole.leader === one
   if (whole.sync.hasTag('applicable') && !(anew && leads)) return [whole, true]

@@ -1,3 +1,4 @@
+import { type AnyStateMachine, createActor, createMachine } from 'xstate'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { Liveness } from '../../src/coordination/liveness.ts'
@@ -7,9 +8,10 @@ import type { Progress } from '../../src/domain/progress.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
+import { withCopyActors } from '../../src/session/copy-actors.ts'
 import { CurrentSession } from '../../src/session/current-session.ts'
 import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
-import { superviseCopy, superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
+import { superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
 import { SyncSession } from '../../src/session/sync-session.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import type { Host } from './clock.ts'
@@ -138,7 +140,12 @@ export class Process {
       setTimeout(() => this.#enter(), operatorMS)
     }
     this.#leave = [
-      this.#parts.copies ? superviseCopy(this.work, report, () => {}) : this.#copied(),
+      this.#parts.copies
+        ? worker(
+            withCopyActors(() => this.work),
+            report,
+          )
+        : this.#copied(),
       superviseEvents(this.work, report, () => {}),
       superviseVerification(this.work, report),
     ]
@@ -146,7 +153,7 @@ export class Process {
 
   #copied(): () => void {
     this.work
-      .open()
+      .open('copy')
       .then(() => this.work.verification.copied())
       .catch(() => {})
     return () => {}
@@ -155,6 +162,18 @@ export class Process {
   #left(): void {
     for (const leave of this.#leave.splice(0)) leave()
   }
+}
+
+/** Runs a worker that reports to a function instead of the instance machine. Returns what leaves it. */
+function worker(machine: AnyStateMachine, report: (what: WorkerReport) => void): () => void {
+  const parent = createActor(
+    createMachine({
+      invoke: { src: machine },
+      on: { '*': { actions: ({ event }) => report(event as WorkerReport) } },
+    }),
+  )
+  parent.start()
+  return () => parent.stop()
 }
 
 const running: Progress = {

@@ -1,0 +1,238 @@
+import { assign, fromCallback, fromPromise, sendParent, setup } from 'xstate'
+import { type Failure, toFailure } from '../src/domain/errors.ts'
+import { placeholder, type ReplicationReport, type WorkerOrder } from './protocol.ts'
+
+/** A segment that this instance has claimed, as the machine knows it. */
+export interface ClaimedSegment {
+  /** Unique among all segments of a run. */
+  id: string
+  /** UUID of the collection on the source. */
+  collection: string
+}
+
+export interface CopyContext {
+  /** How many segments may be copied at a time. */
+  segmentsAtOnce: number
+  /** Claimed segments whose copy has not begun. */
+  claimed: ClaimedSegment[]
+  /** Identifiers of the segments that are being copied. Each is also the id of the child that copies it. */
+  underWay: string[]
+  /** At least one segment was copied since the last look for segments. */
+  copiedSome: boolean
+  /** The error that ended the copy; null while there is none. A copy that is told to stop ends with a StoppedError. */
+  error: unknown
+}
+
+export type SegmentReport =
+  /** A batch was acknowledged. `bytes` is negative when a segment begins again. */
+  | { type: 'segment.progressed'; collection: string; bytes: number }
+  | { type: 'segment.copied'; id: string }
+  /** The collection of the segment is gone on the source. */
+  | { type: 'segment.dropped'; id: string }
+  | { type: 'segment.failed'; id: string; error: unknown }
+
+export type CopyEvent = WorkerOrder | ReplicationReport | SegmentReport | { type: 'limits.changed'; atOnce: number }
+
+/** Delay between two looks for segments while other instances copy the rest, ms. */
+const pollMS = 200
+
+const ended = { target: '#collectionCopy.stopping', actions: 'rememberError' } as const
+
+const copySetup = setup({
+  types: {
+    context: {} as CopyContext,
+    events: {} as CopyEvent,
+  },
+  actors: {
+    /** Keeps the replication open as long as the machine runs, and reports the limits. Its end stops all work. */
+    replication: fromCallback<WorkerOrder>(placeholder('replication')),
+    begin: fromPromise<void>(placeholder('begin')),
+    /** Resolves with true when nothing is left to copy. */
+    survey: fromPromise<boolean>(placeholder('survey')),
+    plan: fromPromise<void>(placeholder('plan')),
+    claim: fromPromise<ClaimedSegment[]>(placeholder('claim')),
+    /** Copies one segment. */
+    segment: fromCallback<WorkerOrder, ClaimedSegment>(placeholder('segment')),
+    endCopies: fromPromise<void>(placeholder('endCopies')),
+    finish: fromPromise<void>(placeholder('finish')),
+    /**
+     * Stops all work, and resolves when it has ended and its progress is stored: with the failure to report, or with
+     * null when the work was only told to stop.
+     */
+    close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
+  },
+  guards: {
+    isSurveyedComplete: ({ event }) => (event as unknown as { output: boolean }).output,
+    isClaimed: ({ event }) => (event as unknown as { output: ClaimedSegment[] }).output.length > 0,
+    isNoneUnderWay: ({ context }) => context.underWay.length === 0,
+    isOutOfSegments: ({ context }) => context.claimed.length === 0 && context.underWay.length < context.segmentsAtOnce,
+    isSomeCopied: ({ context }) => context.copiedSome,
+    hasFailed: ({ event }) => (event as unknown as { output: Failure | null }).output !== null,
+  },
+  actions: {
+    /** Adds the bytes to the figures of the collection. */
+    recordProgress: placeholder('recordProgress'),
+    rememberError: assign({
+      error: ({ context, event }) => context.error ?? (event as unknown as { error: unknown }).error,
+    }),
+    takeLimits: assign(({ event }) => (event.type === 'limits.changed' ? { segmentsAtOnce: event.atOnce } : {})),
+    reportCompleted: sendParent({ type: 'copy.completed' }),
+    reportDrained: sendParent({ type: 'copy.drained' }),
+    reportFailed: sendParent(({ event }) => {
+      const { output, error } = event as unknown as { output?: Failure; error?: unknown }
+      return { type: 'worker.failed', failure: output ?? toFailure(error) }
+    }),
+  },
+  delays: { poll: pollMS },
+})
+
+/** Begins the copy of as many claimed segments as the limits allow. */
+const startSegments = copySetup.enqueueActions(({ context, enqueue }) => {
+  const free = Math.max(0, context.segmentsAtOnce - context.underWay.length)
+  const starting = context.claimed.slice(0, free)
+  for (const segment of starting) enqueue.spawnChild('segment', { id: segment.id, input: segment })
+  enqueue.assign({
+    claimed: context.claimed.slice(free),
+    underWay: [...context.underWay, ...starting.map(({ id }) => id)],
+  })
+})
+
+const endSegment = copySetup.enqueueActions(({ context, event, enqueue }) => {
+  if (event.type !== 'segment.copied' && event.type !== 'segment.dropped') return
+  enqueue.stopChild(event.id)
+  enqueue.assign({ underWay: context.underWay.filter((id) => id !== event.id) })
+})
+
+const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
+
+/**
+ * This instance's share of the collection copy. It runs as long as the instance replicates. Each segment under way is a
+ * child, which is started here, reports each acknowledged batch, and is awaited before the copy counts as drained.
+ *
+ * opening     The former replication ends, and a commit's preparation is undone. A drain needs no waiting here.
+ * beginning   Segments that this incarnation of the instance claimed before a pause are released.
+ * surveying   The stored state shows whether a collection is still being copied, by any instance.
+ * planning    If this instance coordinates, it splits collections into segments.
+ * copying     Segments are claimed and copied.
+ *   claiming    A few segments are claimed. Segments under way continue.
+ *   busy        As many segments are under way as the limits allow.
+ *   emptying    Nothing is left to claim. The segments under way are copied to their ends.
+ * ending      Collections without open segments end their copy.
+ * waiting     Other instances copy the rest.
+ * finishing   Everything is copied: the last progress is stored.
+ * completed   Nothing is left to do.
+ * draining    A pause: what is under way ends, and its progress is stored. Leaving the machine instead would abandon it.
+ * drained     Nothing is under way.
+ * stopping    The copy has failed, or was told to stop: what is under way ends.
+ * stopped     The copy was told to stop. The instance is about to leave the state in which it copies.
+ * failed      The failure is reported.
+ */
+export const collectionCopyMachine = copySetup.createMachine({
+  id: 'collectionCopy',
+  context: { segmentsAtOnce: 0, claimed: [], underWay: [], copiedSome: false, error: null },
+  initial: 'opening',
+  invoke: { id: 'replication', src: 'replication' },
+  on: {
+    'segment.progressed': { actions: 'recordProgress' },
+    'limits.changed': { actions: 'takeLimits' },
+  },
+  states: {
+    opening: {
+      on: {
+        'replication.opened': 'beginning',
+        'replication.failed': ended,
+        // A failed commit may keep the replication closed for a long time, and a pause must not wait for that.
+        'worker.drain': 'drained',
+      },
+    },
+    beginning: {
+      invoke: { id: 'begin', src: 'begin', onDone: 'surveying', onError: ended },
+      on: { 'worker.drain': 'draining' },
+    },
+    surveying: {
+      invoke: {
+        id: 'survey',
+        src: 'survey',
+        onDone: [{ guard: 'isSurveyedComplete', target: 'finishing' }, { target: 'planning' }],
+        onError: ended,
+      },
+      on: { 'worker.drain': 'draining' },
+    },
+    planning: {
+      invoke: { id: 'plan', src: 'plan', onDone: 'copying', onError: ended },
+      on: { 'worker.drain': 'draining' },
+    },
+    copying: {
+      initial: 'claiming',
+      entry: assign({ copiedSome: false }),
+      on: {
+        'segment.copied': { actions: segmentCopied },
+        'segment.dropped': { actions: endSegment },
+        'segment.failed': ended,
+        'worker.drain': 'draining',
+      },
+      states: {
+        claiming: {
+          invoke: {
+            id: 'claim',
+            src: 'claim',
+            onDone: [
+              { guard: 'isClaimed', target: 'busy', actions: assign({ claimed: ({ event }) => event.output }) },
+              { target: 'emptying' },
+            ],
+            onError: ended,
+          },
+        },
+        busy: {
+          entry: startSegments,
+          on: {
+            'segment.copied': { actions: [...segmentCopied, startSegments] },
+            'segment.dropped': { actions: [endSegment, startSegments] },
+            'limits.changed': { actions: ['takeLimits', startSegments] },
+          },
+          always: { guard: 'isOutOfSegments', target: 'claiming' },
+        },
+        emptying: { always: { guard: 'isNoneUnderWay', target: '#collectionCopy.ending' } },
+      },
+    },
+    ending: {
+      invoke: {
+        id: 'endCopies',
+        src: 'endCopies',
+        onDone: [{ guard: 'isSomeCopied', target: 'surveying' }, { target: 'waiting' }],
+        onError: ended,
+      },
+      on: { 'worker.drain': 'draining' },
+    },
+    waiting: { after: { poll: 'surveying' }, on: { 'worker.drain': 'draining' } },
+    finishing: {
+      invoke: { id: 'finish', src: 'finish', onDone: 'completed', onError: ended },
+    },
+    completed: {
+      entry: 'reportCompleted',
+      on: { 'worker.drain': { actions: 'reportDrained' } },
+    },
+    draining: {
+      invoke: {
+        id: 'close',
+        src: 'close',
+        input: ({ context }) => ({ error: context.error }),
+        onDone: [{ guard: 'hasFailed', target: 'failed', actions: 'reportFailed' }, { target: 'drained' }],
+        onError: { target: 'failed', actions: 'reportFailed' },
+      },
+    },
+    drained: { entry: 'reportDrained' },
+    stopping: {
+      invoke: {
+        id: 'close',
+        src: 'close',
+        input: ({ context }) => ({ error: context.error }),
+        onDone: [{ guard: 'hasFailed', target: 'failed', actions: 'reportFailed' }, { target: 'stopped' }],
+        onError: { target: 'failed', actions: 'reportFailed' },
+      },
+      on: { 'worker.drain': 'draining' },
+    },
+    stopped: {},
+    failed: {},
+  },
+})

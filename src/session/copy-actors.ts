@@ -1,0 +1,68 @@
+import { fromCallback, fromPromise } from 'xstate'
+import { collectionCopyMachine } from '../../machines/collection-copy.ts'
+import type { CollectionCopy } from '../copy/collection-copy.ts'
+import { assert } from '../domain/errors.ts'
+import { failureToReport } from './supervise-work.ts'
+import type { SyncSession } from './sync-session.ts'
+
+/** The machine of the collection copy with the actors that do its work, which is in src/copy. */
+export function withCopyActors(work: () => SyncSession): typeof collectionCopyMachine {
+  const copy = (): CollectionCopy => {
+    const { present } = work().runs
+    assert(present?.copy, 'a copy is under way without a replication')
+    return present.copy
+  }
+  return collectionCopyMachine.provide({
+    actors: {
+      replication: fromCallback(({ sendBack }) => {
+        const session = work()
+        const { runs, throttle } = session
+        const reportLimits = (): void => sendBack({ type: 'limits.changed', atOnce: throttle.readConcurrency })
+        const unsubscribe = throttle.onChanged(reportLimits)
+        const opened = session.open('copy')
+        // Awaited before the next replication begins: leaving the machine stops this copy, but does not await it.
+        runs.joined(opened.then((current) => current.copy?.over))
+        opened.then(
+          () => {
+            reportLimits()
+            sendBack({ type: 'replication.opened' })
+          },
+          (error) => sendBack({ type: 'replication.failed', error }),
+        )
+        return () => {
+          unsubscribe()
+          opened.then((current) => current.copy?.close()).catch(() => {})
+          session.left(opened)
+        }
+      }),
+      begin: fromPromise(() => copy().begin()),
+      survey: fromPromise(() => copy().survey()),
+      plan: fromPromise(() => copy().plan()),
+      claim: fromPromise(() => copy().claim()),
+      segment: fromCallback(({ input: { id, collection }, sendBack }) => {
+        const progressed = (bytes: number): void => sendBack({ type: 'segment.progressed', collection, bytes })
+        copy()
+          .copy(id, progressed)
+          .then((copied) => sendBack({ type: copied ? 'segment.copied' : 'segment.dropped', id }))
+          .catch((error) => sendBack({ type: 'segment.failed', id, error }))
+      }),
+      endCopies: fromPromise(() => copy().endCopies()),
+      finish: fromPromise(async () => {
+        await copy().finish()
+        work().verification.copied()
+      }),
+      close: fromPromise(async ({ input }) => {
+        const closing = work().runs.present?.copy?.close(input.error)
+        const failure = closing ? await closing : input.error
+        return failure ? await failureToReport(work(), failure) : null
+      }),
+    },
+    actions: {
+      recordProgress: ({ event }) => {
+        if (event.type !== 'segment.progressed') return
+        const entry = work().runs.present?.catalogue.get(event.collection)
+        if (entry) entry.copiedBytes += event.bytes
+      },
+    },
+  })
+}

@@ -1,0 +1,28 @@
+import { createActor, createMachine } from 'xstate'
+import type { WorkerReport } from '../../machines/protocol.ts'
+import type { CollectionCopy } from '../../src/copy/collection-copy.ts'
+import type { Catalogue } from '../../src/domain/catalogue.ts'
+import { withCopyActors } from '../../src/session/copy-actors.ts'
+import type { SyncSession } from '../../src/session/sync-session.ts'
+import type { Throttle } from '../../src/throttle/throttle.ts'
+
+/** Runs a copy as an instance does, until it reports its end. */
+export async function runCopy(copy: CollectionCopy, catalogue: Catalogue, throttle: Throttle): Promise<WorkerReport> {
+  const present = { copy, catalogue }
+  const work = {
+    throttle,
+    open: async () => present,
+    left: () => {},
+    runs: { present, joined: () => {} },
+    verification: { copied: () => {} },
+  } as unknown as SyncSession
+  const report = await new Promise<WorkerReport>((resolve) => {
+    const instance = createMachine({
+      invoke: { src: withCopyActors(() => work) },
+      on: { '*': { actions: ({ event }) => resolve(event as WorkerReport) } },
+    })
+    createActor(instance).start()
+  })
+  await copy.close()
+  return report
+}

@@ -1,0 +1,60 @@
+import { type AnyMachineSnapshot, type AnyStateMachine, initialTransition, transition } from 'xstate'
+import { pathOf } from '../../machines/sync-view.ts'
+
+/** An event as the test names it; `xstate.done.actor.X` and the like come from actors that a machine invokes. */
+export interface Tried {
+  type: string
+  [field: string]: unknown
+}
+
+export interface Step<Snapshot extends AnyMachineSnapshot> {
+  from: Snapshot
+  event: Tried
+  to: Snapshot
+}
+
+/** The children that are under way, by id. */
+export function underWay(snapshot: { children: object }): string[] {
+  return Object.entries(snapshot.children)
+    .filter(([, child]) => child !== undefined)
+    .map(([id]) => id)
+}
+
+/**
+ * Every step that a machine can take. `events` are those that can happen in a state: an invoked actor settles only
+ * while it is under way, and a delay elapses only in its state. What the machine reports to its parent goes nowhere.
+ */
+export function everyStep<Snapshot extends AnyMachineSnapshot>(
+  machine: AnyStateMachine & { getInitialSnapshot: (...given: never[]) => Snapshot },
+  events: (snapshot: Snapshot) => Tried[],
+): Step<Snapshot>[] {
+  const reports = Object.keys(machine.implementations.actions).filter((name) => name.startsWith('report'))
+  const alone = machine.provide({ actions: Object.fromEntries(reports.map((name) => [name, () => {}])) })
+  const steps: Step<Snapshot>[] = []
+  const known = new Set<string>()
+  const open = [initialTransition(alone, undefined)[0] as unknown as Snapshot]
+  for (let from = open.pop(); from; from = open.pop()) {
+    const key = JSON.stringify([from.value, from.context, underWay(from).sort()])
+    if (known.has(key)) continue
+    known.add(key)
+    for (const event of events(from)) {
+      const to = transition(alone as never, from as never, event as never)[0] as unknown as Snapshot
+      steps.push({ from, event, to })
+      open.push(to)
+    }
+  }
+  return steps
+}
+
+/** How the actors under way may settle: each with every output of `outputs`, or with an error. */
+export function settlements(snapshot: { children: object }, outputs: Record<string, unknown[]>, error: Error): Tried[] {
+  return underWay(snapshot).flatMap((id) => {
+    const settled = outputs[id]
+    if (!settled) return []
+    const done = settled.map((output) => ({ type: `xstate.done.actor.${id}`, output, actorId: id }))
+    return [...done, { type: `xstate.error.actor.${id}`, error, actorId: id }]
+  })
+}
+
+export const describeStep = ({ from, event, to }: Step<AnyMachineSnapshot>): string =>
+  `${pathOf(from)} ─ ${event.type} ─▶ ${pathOf(to)}, context ${JSON.stringify(from.context)}`
