@@ -15,6 +15,7 @@ import { Lease, type LeaseLoss, type LeaseOwner } from '../mongo/lease.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
+import { SharedStream } from '../mongo/shared-stream.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { AlertFigures } from './alert-figures.ts'
@@ -89,6 +90,7 @@ export class SyncWork {
     this.#runs = new WorkRuns(context.signal)
     this.commands = new CommandStore(destination)
     const selection = new Selection(source, record.configuration)
+    const sharedStream = new SharedStream()
     this.failureDetector = parts.storeDecides ? new StoreFailureDetector(liveness) : null
     const lease = new Lease(destination, OwnershipStore.leaseName(owner.id), owner, context, this.failureDetector)
     this.lease = lease
@@ -117,6 +119,7 @@ export class SyncWork {
       metadata: this.#metadata,
       context: this.#leaseContext,
       selection,
+      sharedStream,
       throttle: parts.throttle,
       atStep,
       epoch: () => this.coordination.coordinatorEpoch,
@@ -130,6 +133,7 @@ export class SyncWork {
       record,
       context,
       selection,
+      sharedStream,
       coordination: this.coordination,
       store,
       barriers: new Barriers(stored, () => this.coordination.term),
