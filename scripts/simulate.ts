@@ -50,7 +50,7 @@ function describe(seed: number, result: SimulationResult, cpuSeconds: number): s
   const faults = [...result.faults].reduce((sum, [, count]) => sum + count, 0)
   const figures =
     `${result.steps} steps, ${result.seconds.toFixed(0)} s simulated, ${result.events} events, ${faults} faults, ` +
-    `${result.differences} differences named, at rest after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
+    `${result.differences} differences named, ${result.shared} batches shared, at rest after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
   return result.violation ? `FAIL seed ${seed}: ${result.violation} (${figures})` : `ok   seed ${seed}: ${figures}`
 }
 

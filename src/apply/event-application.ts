@@ -26,6 +26,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
+import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
 import { CopyEnds } from './copy-ends.ts'
 import { Lanes } from './lanes.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
@@ -55,6 +56,8 @@ export interface EventApplicationParts {
   refuse: (event: ChangeEvent) => Promise<void>
   /** The databases and collections that are synced. */
   selection: Selection
+  /** Gets the batches of the stream as they were read, if the stream has the events of all partitions. */
+  sharedStream: SharedStream
   /**
    * Called when the source has returned a batch of the stream, which starts at the earliest position of the partitions.
    */
@@ -100,6 +103,7 @@ export class EventApplication {
   readonly #start: StreamPosition
   /** The collections of which the stream's filter assigns all events to partition 0. */
   readonly #whole: WholeCollection[]
+  #publication: Publication | null = null
   /** Where this run ends, because the stream must be opened again with another filter. */
   #resumeAt: StreamPosition | null = null
 
@@ -148,9 +152,13 @@ export class EventApplication {
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
       const only = this.#ownsAll ? {} : { only: this.#filter }
       await this.#beginAt(start)
-      const content = { awaitMS, selected: this.#parts.selection.events, ...only }
+      const { sharedStream, selection } = this.#parts
+      const content = { awaitMS, selected: selection.events, ...only }
+      const isOpenEnded = this.#drainTo === null && !this.#stream.signal.aborted
+      if (this.#ownsAll && isOpenEnded) this.#publication = sharedStream.publish(start, selection.events)
       for await (const batch of readChangeStream(this.#parts.source, start, context, content)) {
         this.#parts.onAnswered?.()
+        this.#publication?.publish(batch)
         await this.#exclusively(async () => {
           await this.#route(batch)
           this.#watermark.routed(this.#resumeAt ?? batch.position)
@@ -166,6 +174,7 @@ export class EventApplication {
       if (!(error instanceof StoppedError)) this.#fail(error)
     } finally {
       clearInterval(saver)
+      this.#publication?.end()
     }
     this.#ended = true
     await this.#gate.idle
@@ -192,11 +201,16 @@ export class EventApplication {
 
   /** Stops reading. Events already read are still applied. */
   drain(): void {
+    this.#publication?.end()
     this.#stream.abort()
   }
 
-  /** Stops once all events up to `time` are applied. */
+  /**
+   * Stops once all events up to `time` are applied. Publishes no more from now on: another reader needs what comes after
+   * `time`, and opens a stream of its own meanwhile.
+   */
   drainTo(time: ClusterTime): void {
+    this.#publication?.end()
     this.pollsFast = true
     this.#drainTo = time
   }

@@ -31,6 +31,16 @@ export function earlierPosition(one: StreamPosition, other: StreamPosition): Str
   return one.token._data < other.token._data ? one : other
 }
 
+/**
+ * True when a stream from `one` delivers every event that a stream from `other` delivers. Relies on the order of events
+ * by time alone: of different tokens of one time, nothing is known.
+ */
+export function isNotAfter(one: StreamPosition, other: StreamPosition): boolean {
+  if (one.time !== other.time) return one.time < other.time
+  if (one.kind === 'time') return true
+  return other.kind === 'token' && one.token._data === other.token._data
+}
+
 export interface StreamBatch {
   events: Buffer[]
   /**

@@ -23,6 +23,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
+import type { SharedStream } from '../mongo/shared-stream.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
@@ -34,6 +35,7 @@ export interface ReplicationParts {
   record: SyncRecord
   context: RetryContext
   selection: Selection
+  sharedStream: SharedStream
   coordination: Coordination
   store: SyncStore
   team: Peers
@@ -203,6 +205,7 @@ export class Replication {
       coordination,
       partitionCount: record.partitions,
       selection,
+      sharedStream: this.#parts.sharedStream,
       reload: () => this.#reloadClaimed(),
       follow: (...reached) => this.#follower.follow(...reached),
       refuse: (event) => this.#definitions.refuseEvent(event),

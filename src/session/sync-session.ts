@@ -16,6 +16,7 @@ import { Lease, type LeaseLoss, type LeaseOwner } from '../mongo/lease.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
+import { SharedStream } from '../mongo/shared-stream.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { AlertFigures } from './alert-figures.ts'
@@ -128,7 +129,8 @@ export class SyncSession {
     this.team = new Peers({ coordination, store, liveness, id: owner.id })
     const { team } = this
     const clusters = { source, destination }
-    const shared = { ...clusters, metadata, selection, throttle, atStep, coordination }
+    const sharedStream = new SharedStream()
+    const shared = { ...clusters, metadata, selection, sharedStream, throttle, atStep, coordination }
     this.#replicationParts = { ...shared, record, store, barriers, team }
     this.runs = new WorkRuns(context.signal)
     const { runs } = this

@@ -11,6 +11,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
+import type { SharedStream } from '../mongo/shared-stream.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { streamPartition } from '../verify/checkpoint.ts'
@@ -24,6 +25,7 @@ export interface VerificationParts {
   metadata: Metadata
   context: RetryContext
   selection: Selection
+  sharedStream: SharedStream
   throttle: Throttle
   atStep: (step: string) => void
   coordination: Coordination

@@ -4,9 +4,16 @@ import type { Catalogue } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isUserCollection } from '../domain/namespace.ts'
-import { idleAwaitMS, readChangeStream, type StreamPosition, shortAwaitMS } from '../mongo/change-stream.ts'
+import {
+  idleAwaitMS,
+  readChangeStream,
+  type StreamBatch,
+  type StreamPosition,
+  shortAwaitMS,
+} from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import type { Share, SharedStream } from '../mongo/shared-stream.ts'
 import type { Rechecks, Side } from './rechecks.ts'
 
 export interface FollowerParts {
@@ -15,6 +22,8 @@ export interface FollowerParts {
   start: StreamPosition
   /** The filter for events (see `Selection.events`); null for all events. */
   selected: Document | null
+  /** The stream that event application reads from this cluster; null for the destination. */
+  shared: SharedStream | null
   context: RetryContext
   rechecks: Rechecks
   catalogue: () => Catalogue
@@ -29,53 +38,121 @@ const gatherMS = 200
 const largeBatch = 4_000
 const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'delete'])
 
-/** Follows one cluster's change stream and records which documents changed. It does not read the changes themselves. */
+/**
+ * Follows one cluster's change stream and records which documents changed. It does not read the changes themselves.
+ *
+ *   own stream ──── batch taken, and what application reads next begins here or before ───▶ shared
+ *       ▲                                                                                     │
+ *       └── too many rechecks, a verdict is due, application ends, drains or owns less ◀──────┘
+ *
+ * On the source, the batches that event application reads are used instead of a second stream wherever possible. Both
+ * ways continue from the same position and record in the same way, so it does not matter for what is stored how a batch
+ * came here. The events are parsed here, from the server's bytes, before event application has done anything with them.
+ */
 export class Follower {
   readonly #parts: FollowerParts
-  /** Positions of the batches read, oldest first. */
-  #positions: { batch: number; isEmpty: boolean; position: StreamPosition }[] = []
+  /** Positions of the batches taken, oldest first. */
+  #positions: { batch: number; isEmpty: boolean; position: StreamPosition; begunAt: number }[] = []
   #newest = 0
-  #time: ClusterTime
-  /** True while a caller waits until `time` passes a certain time. */
-  pollsFast = false
+  /** Every event up to here is recorded. */
+  #position: StreamPosition
+  #pollsFast = false
+  #answered = false
+  #share: Share | null = null
+  /** While a verdict is due, only a publication that began later is joined: it shows that the commit was given up. */
+  #joinsAfter = -1
   #sourceUuids = new Map<string, string>()
   /** UUIDs in this batch that are not in the catalogue. */
   #foreign = new Set<string>()
 
   constructor(parts: FollowerParts) {
     this.#parts = parts
-    this.#time = parts.start.time
+    this.#position = parts.start
   }
 
-  /** Number of the newest batch read; 0 before the first. */
+  /** Number of the newest batch taken; 0 before the first. */
   get newest(): number {
     return this.#newest
   }
 
   /** Every change before this time is recorded. */
   get time(): ClusterTime {
-    return this.#time
+    return this.#position.time
+  }
+
+  /** True once the cluster has returned a stream that begins at the start position or before. */
+  get answered(): boolean {
+    return this.#answered || (this.#share?.answered ?? false)
+  }
+
+  /** Called when a caller begins to wait until `time` passes a certain time, which event application must not delay. */
+  wake(): void {
+    this.#pollsFast = true
+    this.#joinsAfter = this.#parts.shared?.begun ?? 0
+    this.#share?.leave()
   }
 
   /** Runs until stopped. Pauses while too many rechecks are open. */
   async run(): Promise<void> {
-    const { cluster, start, context, rechecks, selected } = this.#parts
-    const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
+    const { context, rechecks } = this.#parts
+    const stop = (): void => this.#share?.leave()
+    context.signal.addEventListener('abort', stop, { once: true })
+    try {
+      while (!context.signal.aborted) {
+        while (rechecks.full && !context.signal.aborted) await sleep(capacityPollMS)
+        if (!this.#share && !this.#join()) await this.#readOwn()
+        const failure = await this.#share?.ended
+        this.#answered = this.answered
+        this.#share = null
+        if (failure) throw failure
+      }
+    } finally {
+      context.signal.removeEventListener('abort', stop)
+    }
+  }
+
+  /** Reads a stream of its own from the position reached, until the batches of event application continue it. */
+  async #readOwn(): Promise<void> {
+    const { cluster, context, rechecks, selected } = this.#parts
+    const awaitMS = (): number => (this.#pollsFast ? shortAwaitMS : idleAwaitMS)
     const content = { identitiesOnly: true, selected, awaitMS }
-    for await (const batch of readChangeStream(cluster, start, context, content)) {
-      const number = this.#newest + 1
-      this.#foreign.clear()
-      for (const bytes of batch.events) this.#record(parseChangeEvent(bytes), number)
-      this.#newest = number
-      this.#time = batch.position.time
-      const isEmpty = batch.events.length === 0
-      if (isEmpty && this.#positions.at(-1)?.isEmpty) this.#positions.pop()
-      this.#positions.push({ batch: number, isEmpty, position: batch.position })
+    for await (const batch of readChangeStream(cluster, this.#position, context, content)) {
+      this.#answered = true
+      this.#take(batch)
+      if (this.#join()) return
       while (rechecks.full && !context.signal.aborted) await sleep(capacityPollMS)
       const isFlowing = batch.events.length > 0 && batch.events.length < largeBatch
-      if (isFlowing && !this.pollsFast) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
+      if (isFlowing && !this.#pollsFast) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
       if (context.signal.aborted) return
     }
+  }
+
+  #join(): boolean {
+    const { shared, selected, rechecks, context } = this.#parts
+    if (!shared || shared.begun <= this.#joinsAfter || rechecks.full || context.signal.aborted) return false
+    this.#share = shared.join(this.#position, selected, (batch) => {
+      if (rechecks.full) return false
+      this.#take(batch)
+      return true
+    })
+    if (!this.#share) return false
+    this.#pollsFast = false
+    return true
+  }
+
+  #take({ events, position }: StreamBatch): void {
+    const isEmpty = events.length === 0
+    const now = performance.now()
+    const last = this.#positions.at(-1)
+    // Batches in quick succession count as one, so that a position that must wait does not gather thousands of them.
+    const continues = last?.isEmpty === isEmpty && (isEmpty || now - last.begunAt < gatherMS)
+    const batch = continues ? this.#newest : this.#newest + 1
+    this.#foreign.clear()
+    for (const bytes of events) this.#record(parseChangeEvent(bytes), batch)
+    this.#newest = batch
+    this.#position = position
+    if (continues) this.#positions.pop()
+    this.#positions.push({ batch, isEmpty, position, begunAt: continues ? last.begunAt : now })
   }
 
   /**

@@ -11,6 +11,7 @@ import type { Metadata } from '../mongo/metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
+import type { SharedStream } from '../mongo/shared-stream.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { Checkpoint } from './checkpoint.ts'
@@ -29,6 +30,8 @@ export interface VerifierParts {
   metadata: Metadata
   context: RetryContext
   selection: Selection
+  /** The batches that event application reads from the source, while it has the events of all partitions. */
+  sharedStream: SharedStream
   throttle: Throttle
   epoch: number
   catalogue: () => Catalogue
@@ -142,7 +145,7 @@ export class Verifier {
 
   /** True when both clusters have returned the change streams from the stored positions. */
   get continues(): boolean {
-    return sides.every((side) => (this.#followers.get(side)?.newest ?? 0) > 0)
+    return sides.every((side) => this.#followers.get(side)?.answered ?? false)
   }
 
   /** Time up to which the verifier has recorded the changes of a cluster; 0 before the stream is read. */
@@ -197,7 +200,7 @@ export class Verifier {
 
   /** Called before a verdict is requested. The streams then return at once and do not wait for more events. */
   wake(): void {
-    for (const follower of this.#followers.values()) follower.pollsFast = true
+    for (const follower of this.#followers.values()) follower.wake()
   }
 
   /**
@@ -238,6 +241,7 @@ export class Verifier {
           start: starts[side],
           // On the destination, foreign collections are recognized by UUID.
           selected: side === 'source' ? this.#parts.selection.events : null,
+          shared: side === 'source' ? this.#parts.sharedStream : null,
           context: this.#context,
           rechecks: this.#rechecks,
           catalogue: this.#parts.catalogue,

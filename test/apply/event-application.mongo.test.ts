@@ -5,6 +5,7 @@ import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
+import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { destinationName } from './two-clusters.ts'
@@ -41,6 +42,7 @@ async function applicationOf(follow: () => Promise<void> = async () => {}, optio
     partitions: new Map([[0, { epoch: 1, start }]]),
     partitionCount: 1,
     selection: new Selection(clusters.source, { includeNamespaces: null, excludeNamespaces: null }),
+    sharedStream: new SharedStream(),
     follow,
     refuse: async () => {},
     shared: false,

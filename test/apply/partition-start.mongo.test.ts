@@ -6,6 +6,7 @@ import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
+import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
@@ -36,6 +37,7 @@ describe('partitions that are not equally far', () => {
       ]),
       partitionCount: 4,
       selection: new Selection(one.cluster, { includeNamespaces: null, excludeNamespaces: null }),
+      sharedStream: new SharedStream(),
       follow: async () => {},
       refuse: async () => {},
       shared: true,

@@ -2,9 +2,11 @@ import { Lanes } from '../../src/apply/lanes.ts'
 import { SeenDefinitions } from '../../src/apply/seen-definitions.ts'
 import { Barriers } from '../../src/coordination/barriers.ts'
 import { Watermark } from '../../src/domain/watermark.ts'
+import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { hostClocks } from '../../src/mongo/host-clocks.ts'
 import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.ts'
 import { LeaseWatch } from '../../src/mongo/lease-watch.ts'
+import { type Publication, SharedStream } from '../../src/mongo/shared-stream.ts'
 import { Rechecks } from '../../src/verify/rechecks.ts'
 import { copyMutations } from './copy-breaks.ts'
 import { type Mutation, swap } from './mutation.ts'
@@ -157,6 +159,38 @@ const mutations = {
       ),
   },
   ...copyMutations,
+  'shared-ahead': {
+    what: 'the verifier takes the batches of event application that is up to 5 s ahead of it',
+    code: () =>
+      swap(
+        SharedStream.prototype,
+        'join',
+        (join) =>
+          function (this: unknown, position, ...rest) {
+            const { time } = position as StreamPosition
+            return join.call(this, { kind: 'time', time: time + (5n << 32n) }, ...rest)
+          },
+      ),
+  },
+  'shared-batch-lost': {
+    what: 'one batch in twenty does not get from event application to the verifier',
+    code: () => {
+      let published = 0
+      return swap(
+        SharedStream.prototype,
+        'publish',
+        (publish) =>
+          function (this: unknown, ...given) {
+            const publication = publish.apply(this, given) as Publication
+            const lossy: Publication['publish'] = (batch) => {
+              published += 1
+              if (published % 20 !== 0) publication.publish(batch)
+            }
+            return { ...publication, publish: lossy }
+          },
+      )
+    },
+  },
   'verifier-blind': {
     what: 'the verifier does not look at what changes on the destination',
     code: () =>

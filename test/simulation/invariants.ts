@@ -6,6 +6,7 @@ import { CopyInvariants } from './copy-invariants.ts'
 import type { Network, Sender } from './network.ts'
 import type { Process } from './process.ts'
 import type { Server, Witness } from './server.ts'
+import { VerifierInvariants } from './verifier-invariants.ts'
 
 export interface InvariantParts {
   clock: Clock
@@ -41,13 +42,15 @@ export class Invariants implements Witness {
   readonly #owners = new Map<string, string>()
   readonly #parts: InvariantParts
   readonly #copy: CopyInvariants
+  readonly verifier: VerifierInvariants
   #leader: Process | null = null
 
   constructor(parts: InvariantParts) {
     this.#parts = parts
-    const { content, destination } = parts
+    const { clock, content, destination, source } = parts
     const { partitions, standing } = content
     this.#copy = new CopyInvariants({ content, destination, violated: (what) => this.#violated(what) })
+    this.verifier = new VerifierInvariants({ clock, source, violated: (what) => this.#violated(what) })
     this.#furthest = Int32Array.from(standing)
     this.#events = Array.from({ length: partitions }, () => [])
     this.#passed = new Array(partitions).fill(0)
@@ -101,6 +104,7 @@ export class Invariants implements Witness {
   stored(sender: Sender, collection: string, before: Document | undefined, after: Document): void {
     if (collection === 'ownership') this.#claimed(sender, before, after)
     else if (collection === 'positions' && after['_id'] >= 0) this.#moved(sender, before, after)
+    else if (collection === 'positions') this.verifier.stored(sender, before, after)
     else this.#copy.stored(sender, collection, before, after)
   }
 

@@ -20,6 +20,8 @@ export interface SimulationResult {
   failures: Map<string, number>
   costs: Map<string, { commands: number; documents: number }>
   restSeconds: number
+  /** Batches that verifiers took from event application. */
+  shared: number
 }
 
 /** After the last fault everything must be at rest, and proven, in this time. */
@@ -33,6 +35,7 @@ export async function simulate(options: WorldOptions): Promise<SimulationResult>
   setMaxListeners(200)
   const world = new World(options)
   const restore = takeOverTime(world.clock)
+  const unwatch = world.invariants.verifier.watch()
   const revert = options.breaks ? mutationOf(options.breaks).code?.() : undefined
   const faults = new Faults(world, new Random(`faults ${options.seed}`))
   let restedAt = 0
@@ -44,6 +47,7 @@ export async function simulate(options: WorldOptions): Promise<SimulationResult>
     if (!(error instanceof Violated)) throw error
   } finally {
     revert?.()
+    unwatch()
     restore()
   }
   return {
@@ -56,6 +60,7 @@ export async function simulate(options: WorldOptions): Promise<SimulationResult>
     failures: world.failures,
     costs: world.destination.server.costs,
     restSeconds: (restedAt - calmedAt) / 1_000,
+    shared: world.invariants.verifier.shared,
   }
 
   async function run(world: World, faults: Faults): Promise<void> {

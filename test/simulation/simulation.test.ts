@@ -31,10 +31,15 @@ const finders: Record<Break, number> = {
   'tombstones-removed-early': 1,
   'no-tombstones': 1,
   'tombstones-unread': 1,
+  'shared-ahead': 1,
+  'shared-batch-lost': 1,
   'verifier-blind': 3,
 }
 
 const worldsMax = 12
+
+/** With several instances, none reads the events of all partitions for long. */
+const instancesOf: Partial<Record<Break, number>> = { 'shared-ahead': 1, 'shared-batch-lost': 1 }
 
 /** The end of a copy comes late only when a lease has expired since, which takes as long as a small world lasts. */
 const stepsOf: Partial<Record<Break, number>> = { 'copy-end-unfenced': 25_000 }
@@ -65,6 +70,20 @@ describe('a simulated world', () => {
     expect(faults.size).toBeGreaterThan(0)
   })
 
+  it.each([
+    [1, 1],
+    [3, 1],
+    [1, 2],
+    [6, 2],
+  ])(
+    'keeps them while the verifier uses what event application reads, seed %i, %i instances',
+    async (seed, instances) => {
+      const { violation, shared } = await simulate({ ...smallWorld, seed, instances })
+      expect(violation).toBeNull()
+      expect(shared).toBeGreaterThan(20)
+    },
+  )
+
   it('is the same world again from the same seed', async () => {
     const options = { ...smallWorld, seed: 9, steps: 4_000 }
     expect(outcome(await simulate(options))).toEqual(outcome(await simulate(options)))
@@ -73,7 +92,8 @@ describe('a simulated world', () => {
   it.each(breaks)('finds what is wrong: %s', async (mutation) => {
     const first = finders[mutation]
     const steps = stepsOf[mutation] ?? smallWorld.steps
-    const world = { ...smallWorld, steps, copies: breaksOfTheCopy.includes(mutation) }
+    const instances = instancesOf[mutation] ?? smallWorld.instances
+    const world = { ...smallWorld, steps, instances, copies: breaksOfTheCopy.includes(mutation) }
     expect((await simulate({ ...world, seed: first })).violation).toBeNull()
     const worlds = Array.from({ length: worldsMax }, (_, at) => first + at)
     let found: string | null = null
