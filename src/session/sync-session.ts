@@ -174,17 +174,10 @@ export class SyncSession {
 
   /** The replication both workers share; built when the first of them asks. */
   open(): Promise<Replication> {
-    return this.runs.replicate(() => this.#open())
+    return this.runs.replicate((signal) => this.#open(signal))
   }
 
-  async #open(): Promise<Replication> {
-    const { runs } = this
-    // Read before the first await: once this replication is left, `ended` also waits for its own workers, which wait
-    // for this.
-    const { ended } = runs
-    await ended
-    runs.renew()
-    const { signal } = runs
+  async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
     await this.#untilApplicable(true, signal)
     const replication = await this.load()

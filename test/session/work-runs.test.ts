@@ -27,14 +27,12 @@ it('a step that is left while it runs is told to stop, and awaited before the ne
   const end = deferred<void>()
   const left = new AbortController()
   const seen: string[] = []
-  const first = runs.finish(left.signal, async () => {
-    runs.renew()
+  const first = runs.finish(left.signal, async (signal) => {
     await end.promise
-    seen.push(`first, ${runs.signal.aborted ? 'told to stop' : 'not told'}`)
+    seen.push(`first, ${signal.aborted ? 'told to stop' : 'not told'}`)
   })
-  const second = runs.finish(never, async () => {
-    runs.renew()
-    seen.push(`second, ${runs.signal.aborted ? 'told to stop' : 'not told'}`)
+  const second = runs.finish(never, async (signal) => {
+    seen.push(`second, ${signal.aborted ? 'told to stop' : 'not told'}`)
   })
   await new Promise((resolve) => setImmediate(resolve))
   left.abort()
@@ -46,8 +44,8 @@ it('a step that is left while it runs is told to stop, and awaited before the ne
 it('a step that has ended is left without a word to what comes next', async () => {
   const runs = new WorkRuns(never)
   const left = new AbortController()
-  await runs.finish(left.signal, async () => runs.renew())
-  await runs.finish(never, async () => runs.renew())
+  await runs.finish(left.signal, async () => {})
+  await runs.finish(never, async () => {})
   left.abort()
   expect(runs.signal.aborted).toBe(false)
 })
