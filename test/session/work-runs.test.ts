@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import type { Replication } from '../../src/session/replication.ts'
 import { WorkRuns } from '../../src/session/work-runs.ts'
 
 const { signal: never } = new AbortController()
@@ -48,4 +49,29 @@ it('a step that has ended is left without a word to what comes next', async () =
   await runs.finish(never, async () => {})
   left.abort()
   expect(runs.signal.aborted).toBe(false)
+})
+
+it('both workers share a replication, which begins when all that was left before has ended', async () => {
+  const runs = new WorkRuns(never)
+  const [worker, opened] = [deferred<void>(), deferred<void>()]
+  const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]
+  const first = runs.replicate(async () => former)
+  expect(await runs.replicate(async () => next)).toBe(former)
+  runs.latest = former
+  runs.joined(worker.promise)
+  expect([await first, runs.isOpen, runs.present]).toEqual([former, true, former])
+  runs.left()
+  expect([runs.isOpen, runs.present, runs.signal.aborted]).toEqual([false, null, true])
+  let signalled: AbortSignal | null = null
+  const second = runs.replicate(async (signal) => {
+    signalled = signal
+    opened.resolve()
+    return next
+  })
+  await new Promise((resolve) => setImmediate(resolve))
+  expect([runs.isOpen, runs.present, signalled]).toEqual([true, null, null])
+  worker.resolve()
+  await opened.promise
+  expect([await second, runs.present, former.events]).toEqual([next, next, null])
+  expect([(signalled as unknown as AbortSignal).aborted, runs.renewals]).toEqual([false, 1])
 })
