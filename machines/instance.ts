@@ -16,43 +16,9 @@ import {
   type WithConfiguration,
   withConfiguration,
 } from './instance-context.ts'
+import { instanceGuards } from './instance-guards.ts'
+import { commitDeadline, configured, failing, hold, holdAgainMS, syncFollower, undo } from './instance-work.ts'
 import { placeholder, type SyncCommand, type WorkerOrder, type WorkerReport } from './protocol.ts'
-
-/**
- * Delay before the next attempt to take the lease, ms: as long as a lease lasts. One attempt already retries for 30
- * minutes with increasing delays, and ends at once only with an error that does not pass by itself.
- */
-const holdAgainMS = 10_000
-
-const failing = { target: '#instance.failed', actions: 'rememberFailure' } as const
-
-/**
- * Runs in every part of a commit that can still be aborted, and aborts the commit for all instances when its time is
- * over.
- */
-const commitDeadline = {
-  id: 'commitDeadline',
-  src: 'commitDeadline',
-  input: ({ context }: { context: InstanceContext }) => context,
-  onError: failing,
-} as const
-
-/** Reports the state of the sync as a whole and does the coordinator's work in it. */
-const syncFollower = {
-  id: 'syncFollower',
-  src: 'syncFollower',
-  input: ({ context }: { context: InstanceContext }) => ({ ...withConfiguration(context), watching: false }),
-  onError: failing,
-} as const
-
-/**
- * Undoes an aborted commit even when all instances rest, because users cannot write on the source until it is undone.
- */
-const undo = {
-  id: 'undo',
-  src: 'undo',
-  input: ({ context }: { context: InstanceContext }) => withConfiguration(context),
-} as const
 
 /**
  * One instance. It follows the state of the sync as a whole (machines/sync.ts), which `sync.seen` reports.
@@ -114,42 +80,7 @@ export const instanceMachine = setup({
     leave: fromPromise<void, WithConfiguration>(placeholder('leave')),
   },
   delays: { holdAgain: holdAgainMS },
-  guards: {
-    wasIdle: ({ context }) => context.configuration === null,
-    hasFailed: ({ context }) => context.failure !== null,
-    isCommitted: ({ context }) => context.canWrite && !context.commitRequested,
-    isDecided: ({ context }) => context.decided,
-    isAbortable: ({ context }) =>
-      context.commitRequested && !context.decided && !context.canWrite && context.failure?.error !== 'LeaseLost',
-    notInitialised: ({ context }) => !context.initialised,
-    isReached: ({ context }) => context.reached,
-    isPauseRequested: ({ context }) => context.pauseRequested,
-    isPauseNew: ({ context }) => !context.pauseRequested,
-    isCommitRequested: ({ context }) => context.commitRequested,
-    isReversing: ({ context }) => Boolean(context.reversing),
-    isMoved: ({ context }) => context.reversing === 'adapting',
-    isAtPoint: ({ context }) => context.attempt > 0,
-    isCopyCompleted: ({ context }) => context.copyCompleted,
-    isReadyToCommit: ({ context }) =>
-      context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
-    isTakenOver: ({ event }) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
-    bothDrained: ({ context }) => context.copyDrained && context.eventsDrained,
-    isSyncInitialised: ({ context: { sync } }) => sync?.initialised === true,
-    isSyncCommitted: ({ context: { sync } }) => sync?.committed === true,
-    isSyncAhead: ({ context: { sync, decided, canWrite } }) =>
-      sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
-    isSyncAborted: ({ context: { sync, ...own } }) =>
-      sync !== null && sync.aborts > own.abortsBefore && own.commitRequested && !own.decided && !own.canWrite,
-    isSyncAtAnother: ({ context: { sync, ...own } }) =>
-      sync !== null && own.attempt > 0 && sync.attempt !== own.attempt && !own.decided && !own.canWrite,
-    isSyncCommitting: ({ context: { sync } }) => sync?.underWay === true,
-    hasNewPoint: ({ context: { sync, ...own } }) =>
-      sync !== null &&
-      sync.commitPoint !== null &&
-      sync.attempt > 0 &&
-      own.attempt === 0 &&
-      sync.aborts === own.abortsBefore,
-  },
+  guards: instanceGuards,
   actions: {
     rememberFailure: assign({
       failure: ({ event }) => {
@@ -210,15 +141,7 @@ export const instanceMachine = setup({
     },
     syncing: {
       initial: 'choosing',
-      invoke: [
-        syncFollower,
-        {
-          id: 'verification',
-          src: 'verification',
-          input: ({ context }) => withConfiguration(context),
-          onError: failing,
-        },
-      ],
+      invoke: [syncFollower, { id: 'verification', src: 'verification', input: configured, onError: failing }],
       on: {
         'worker.failed': failing,
         'sync.seen': { actions: 'observe' },
@@ -257,17 +180,8 @@ export const instanceMachine = setup({
         },
         replicating: {
           invoke: [
-            {
-              id: 'collectionCopy',
-              src: 'collectionCopy',
-              onError: failing,
-            },
-            {
-              id: 'eventApplication',
-              src: 'eventApplication',
-              input: ({ context }) => withConfiguration(context),
-              onError: failing,
-            },
+            { id: 'collectionCopy', src: 'collectionCopy', onError: failing },
+            { id: 'eventApplication', src: 'eventApplication', input: configured, onError: failing },
           ],
           initial: 'choosing',
           states: {
@@ -364,13 +278,7 @@ export const instanceMachine = setup({
       states: {
         resting: { invoke: undo },
         holding: {
-          invoke: {
-            id: 'hold',
-            src: 'hold',
-            input: ({ context }) => withConfiguration(context),
-            onDone: 'resting',
-            onError: 'waiting',
-          },
+          invoke: { ...hold, onDone: 'resting', onError: 'waiting' },
         },
         waiting: { after: { holdAgain: 'holding' } },
       },
@@ -382,24 +290,12 @@ export const instanceMachine = setup({
       on: { 'sync.reverse': { target: 'reversing', actions: assign({ reversing: 'moving' }) } },
       states: {
         leaving: {
-          invoke: {
-            id: 'leave',
-            src: 'leave',
-            input: ({ context }) => withConfiguration(context),
-            onDone: 'left',
-            onError: 'left',
-          },
+          invoke: { id: 'leave', src: 'leave', input: configured, onDone: 'left', onError: 'left' },
           on: { 'lease.buried': 'holding' },
         },
         // The instance may still have to store its final state, which requires the lease.
         holding: {
-          invoke: {
-            id: 'hold',
-            src: 'hold',
-            input: ({ context }) => withConfiguration(context),
-            onDone: 'leaving',
-            onError: 'leaving',
-          },
+          invoke: { ...hold, onDone: 'leaving', onError: 'leaving' },
           on: { 'lease.buried': { target: 'holding', reenter: true } },
         },
         left: {},
@@ -421,7 +317,7 @@ export const instanceMachine = setup({
           invoke: {
             id: 'metadataMove',
             src: 'metadataMove',
-            input: ({ context }) => withConfiguration(context),
+            input: configured,
             onDone: { target: 'adapting', actions: assign(({ context }) => reversedContext(context)) },
             onError: failing,
           },
@@ -453,13 +349,7 @@ export const instanceMachine = setup({
           },
         },
         holding: {
-          invoke: {
-            id: 'hold',
-            src: 'hold',
-            input: ({ context }) => withConfiguration(context),
-            onDone: 'choosing',
-            onError: 'waiting',
-          },
+          invoke: { ...hold, onDone: 'choosing', onError: 'waiting' },
           on: { 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
         },
         waiting: {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createActor, fromPromise } from 'xstate'
-import { electionMachine } from '../../machines/election.ts'
+import { type CampaignInput, electionMachine } from '../../machines/election.ts'
 import { wantedOwners } from '../domain/assignment.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -65,19 +65,11 @@ export class Coordination {
       id: parts.id,
       store: this.#store,
       confirmMS: parts.failureDetector?.windowMS ?? 0,
-      onFailed: (id, error) => parts.context.onRetry?.(`taking over from ${id}`, error),
-      onEvicted: ({ id, epoch }, seconds) =>
-        parts.context.journal?.('instance evicted', { instance: id, epoch, seconds }),
+      context: parts.context,
       onDrained: () => this.wake(),
     })
-    this.#election = createActor(
-      electionMachine.provide({
-        actors: {
-          campaign: fromPromise(() => this.#campaign()),
-        },
-      }),
-      { input: { self: parts.id } },
-    )
+    const campaign = fromPromise<boolean, CampaignInput>(() => this.#campaign())
+    this.#election = createActor(electionMachine.provide({ actors: { campaign } }), { input: { self: parts.id } })
     this.#election.subscribe(() => this.#changed())
     this.#election.start()
     parts.lease.onLost = (reason) => {

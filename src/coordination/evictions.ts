@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type LeaseView, ownerToken } from '../domain/owner.ts'
+import type { RetryContext } from '../mongo/retry.ts'
 import type { OwnershipStore } from './ownership-store.ts'
 
 export interface EvictionsParts {
@@ -8,9 +9,7 @@ export interface EvictionsParts {
   store: OwnershipStore
   /** How long an instance may continue to believe that it holds its lease, ms. */
   confirmMS: number
-  onFailed: (id: string, error: unknown) => void
-  /** Called when none of the evicted instance's writes is under way any more. */
-  onEvicted: (lease: LeaseView, seconds: number) => void
+  context: Pick<RetryContext, 'onRetry' | 'journal'>
   /** Called when an attempt ends: what the evicted instance owned may be free to claim. */
   onDrained: () => void
 }
@@ -35,7 +34,7 @@ export class Evictions {
   }
 
   #evict(lease: LeaseView, signal: AbortSignal): void {
-    const { store, confirmMS, onFailed, onEvicted, onDrained } = this.#parts
+    const { store, confirmMS, context, onDrained } = this.#parts
     const key = ownerToken(lease.id, lease.epoch)
     if (this.#underWay.has(key)) return
     this.#underWay.add(key)
@@ -46,9 +45,12 @@ export class Evictions {
     store
       .evict(lease, confirmMS, pause)
       .then((evicted) => {
-        if (evicted) onEvicted(lease, (performance.now() - began) / 1_000)
+        if (!evicted) return
+        // None of the evicted instance's writes is under way any more.
+        const seconds = (performance.now() - began) / 1_000
+        context.journal?.('instance evicted', { instance: lease.id, epoch: lease.epoch, seconds })
       })
-      .catch((error) => onFailed(lease.id, error))
+      .catch((error) => context.onRetry?.(`taking over from ${lease.id}`, error))
       .finally(() => {
         this.#underWay.delete(key)
         onDrained()

@@ -207,7 +207,6 @@ export class CommitSteps {
     const { aborts } = team.sync.context
     let report: CoordinatorReport = { type: 'commit.renewed' }
     await runs.finish(left, async () => {
-      runs.renew()
       await this.#session.lead()
       // An instance that joined late has taken the partitions of a coordinator that died. It may not apply their events
       // now and would never give them back, so a new attempt begins, in which that instance takes part.

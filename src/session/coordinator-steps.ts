@@ -40,9 +40,7 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
 
 /** Runs the work under the lease, after all earlier work has ended. */
 async function alone(session: SyncSession, left: AbortSignal, work: () => Promise<void>): Promise<void> {
-  const { runs } = session
-  await runs.finish(left, async () => {
-    runs.renew()
+  await session.runs.finish(left, async () => {
     await session.lead()
     await work()
   })

@@ -11,7 +11,6 @@ export async function repair(session: SyncSession): Promise<number> {
   let repaired = 0
   // The command that follows (a resume or an abort) waits until the repair has ended.
   await runs.finish(new AbortController().signal, async () => {
-    runs.renew()
     await session.hold()
     if (!coordination.leading) throw coordinatedElsewhere(coordination)
     if ((await team.load()).hasTag('decided')) throw decidedElsewhere()

@@ -85,8 +85,8 @@ export class StoredContext {
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return
       // Without a lease, changed limits alone are not waited for. They are stored with the next other change.
       const asStored = { ...context, limits: this.#latest?.limits }
-      if (!this.#parts.current.session?.lease.termSignal && JSON.stringify(asStored) === JSON.stringify(this.#latest))
-        return
+      const isLeased = this.#parts.current.session?.lease.termSignal
+      if (!isLeased && JSON.stringify(asStored) === JSON.stringify(this.#latest)) return
       try {
         if (await this.#save(session, context)) this.#latest = context
       } catch (error) {

@@ -3,34 +3,27 @@ import type { InstanceContext } from '../../machines/instance-context.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
-import type { RetryContext } from '../mongo/retry.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
 import { moveMetadata, swappedRecord } from '../reverse/move-metadata.ts'
 import type { SyncSession } from './sync-session.ts'
 
 const swapPollMS = 200
 
-export interface SwapDirectionParts {
-  /** The session of the direction that ends. */
-  former: SyncSession
-  /** Builds the session of the new direction. */
-  prepare: (record: SyncRecord) => SyncSession
-  /** mongosyncID. */
-  id: string
-  instance: InstanceContext
-  context: RetryContext
-  atStep: (step: string) => void
-}
-
 /**
  * Moves the metadata to the new destination and returns the session of the new direction. Both leases are held during
  * the move. The former session is closed afterwards. Throws StoppedError when `left` is aborted.
+ * @param prepare builds the session of the new direction
  */
-export async function swapDirection(parts: SwapDirectionParts, left: AbortSignal): Promise<SyncSession> {
-  const { former, instance, id, atStep } = parts
-  const from = former.metadata
+export async function swapDirection(
+  former: SyncSession,
+  prepare: (record: SyncRecord) => SyncSession,
+  instance: InstanceContext,
+  left: AbortSignal,
+): Promise<SyncSession> {
+  const { metadata: from, atStep } = former
+  const { id } = former.coordination
   const turned = swappedRecord(former.record, await from.loadPosition('reverse'))
-  const session = parts.prepare(turned)
+  const session = prepare(turned)
   const { source, destination, metadata } = session
   // The instance that moves the metadata coordinates the former direction. If it loses that lease, another instance may
   // have moved the metadata and may already be at work.
@@ -38,7 +31,7 @@ export async function swapDirection(parts: SwapDirectionParts, left: AbortSignal
     former.lease.fence()
     session.lease.fence()
   }
-  const whileHere = { ...parts.context, signal: AbortSignal.any([parts.context.signal, left]) }
+  const whileHere = { ...former.context, signal: AbortSignal.any([former.context.signal, left]) }
   const to = new Metadata(destination, whileHere)
   const verified = new VerificationStore(destination, whileHere)
   const sync = new SyncStore(destination, whileHere, turned.generation)

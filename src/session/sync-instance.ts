@@ -297,10 +297,8 @@ export class SyncInstance {
     await this.#current.replace(async () => {
       const former = this.#current.session
       if (!former) throw new FatalError('InternalError', 'a reversal without a sync')
-      const { mongosyncID: id, context, atStep } = this.parts
-      const instance = this.#actor.getSnapshot().context
-      const prepare = (record: SyncRecord): SyncSession => this.#prepare(record)
-      return await swapDirection({ former, prepare, id, instance, context, atStep }, left)
+      const { context } = this.#actor.getSnapshot()
+      return await swapDirection(former, (record) => this.#prepare(record), context, left)
     })
     this.#stored.wake()
   }

@@ -184,17 +184,10 @@ export class SyncSession {
    */
   open(worker: Worker): Promise<Replication> {
     if (this.runs.workers.has(worker)) this.left()
-    return this.runs.replicate(worker, () => this.#open())
+    return this.runs.replicate(worker, (signal) => this.#open(signal))
   }
 
-  async #open(): Promise<Replication> {
-    const { runs } = this
-    // Read before the first await: once this replication is left, `ended` also waits for its own workers, which wait
-    // for this.
-    const { ended } = runs
-    await ended
-    runs.renew()
-    const { signal } = runs
+  async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
     await this.#untilApplicable(true, signal)
     const replication = await this.load()

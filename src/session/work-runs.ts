@@ -74,26 +74,30 @@ export class WorkRuns {
     await this.#replicating?.opened
   }
 
-  /** The replication both workers share; opened when the first of them asks. */
-  replicate(worker: Worker, open: () => Promise<Replication>): Promise<Replication> {
+  /** The replication both workers share; opened when the first of them asks and all earlier runs have ended. */
+  replicate(worker: Worker, open: (signal: AbortSignal) => Promise<Replication>): Promise<Replication> {
     if (this.#replicating) {
       this.#replicating.workers.add(worker)
       return this.#replicating.opened
     }
-    const replicating: Replicating = { opened: open(), workers: new Set([worker]), present: null }
+    // `#ended` is read now: once this replication is left, it also waits for its own workers, which wait for this.
+    const opened = this.#ended.then(() => open(this.#renewed()))
+    const replicating: Replicating = { opened, workers: new Set([worker]), present: null }
     const begun = (replication: Replication): void => {
       replicating.present = replication
     }
-    replicating.opened.then(begun, () => {}) // the workers report a failure
+    opened.then(begun, () => {}) // the workers report a failure
     this.#replicating = replicating
-    return replicating.opened
+    return opened
   }
 
   /** Replaces an aborted signal, so that work that begins now is not stopped. */
-  renew(): void {
-    if (!this.#abort.signal.aborted) return
-    this.#abort = new AbortController()
-    this.renewals += 1
+  #renewed(): AbortSignal {
+    if (this.#abort.signal.aborted) {
+      this.#abort = new AbortController()
+      this.renewals += 1
+    }
+    return this.signal
   }
 
   stop(): void {
@@ -120,11 +124,11 @@ export class WorkRuns {
    * in parallel), the step is stopped, and awaited before a new run begins. If it is left before it begins, it does not
    * begin.
    */
-  finish(left: AbortSignal, step: () => Promise<void>): Promise<void> {
+  finish(left: AbortSignal, step: (signal: AbortSignal) => Promise<void>): Promise<void> {
     let over = false
     const begin = (): Promise<void> => {
       if (left.aborted) throw new StoppedError()
-      return step()
+      return step(this.#renewed())
     }
     const run = this.#ended.then(begin).finally(() => {
       over = true

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import type { Replication } from '../../src/session/replication.ts'
 import { WorkRuns } from '../../src/session/work-runs.ts'
 
 const { signal: never } = new AbortController()
@@ -27,14 +28,12 @@ it('a step that is left while it runs is told to stop, and awaited before the ne
   const end = deferred<void>()
   const left = new AbortController()
   const seen: string[] = []
-  const first = runs.finish(left.signal, async () => {
-    runs.renew()
+  const first = runs.finish(left.signal, async (signal) => {
     await end.promise
-    seen.push(`first, ${runs.signal.aborted ? 'told to stop' : 'not told'}`)
+    seen.push(`first, ${signal.aborted ? 'told to stop' : 'not told'}`)
   })
-  const second = runs.finish(never, async () => {
-    runs.renew()
-    seen.push(`second, ${runs.signal.aborted ? 'told to stop' : 'not told'}`)
+  const second = runs.finish(never, async (signal) => {
+    seen.push(`second, ${signal.aborted ? 'told to stop' : 'not told'}`)
   })
   await new Promise((resolve) => setImmediate(resolve))
   left.abort()
@@ -46,8 +45,33 @@ it('a step that is left while it runs is told to stop, and awaited before the ne
 it('a step that has ended is left without a word to what comes next', async () => {
   const runs = new WorkRuns(never)
   const left = new AbortController()
-  await runs.finish(left.signal, async () => runs.renew())
-  await runs.finish(never, async () => runs.renew())
+  await runs.finish(left.signal, async () => {})
+  await runs.finish(never, async () => {})
   left.abort()
   expect(runs.signal.aborted).toBe(false)
+})
+
+it('both workers share a replication, which begins when all that was left before has ended', async () => {
+  const runs = new WorkRuns(never)
+  const [worker, opened] = [deferred<void>(), deferred<void>()]
+  const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]
+  const first = runs.replicate('copy', async () => former)
+  expect(await runs.replicate('events', async () => next)).toBe(former)
+  runs.latest = former
+  runs.joined(worker.promise)
+  expect([await first, runs.isOpen, runs.present]).toEqual([former, true, former])
+  runs.left()
+  expect([runs.isOpen, runs.present, runs.signal.aborted]).toEqual([false, null, true])
+  let signalled: AbortSignal | null = null
+  const second = runs.replicate('copy', async (signal) => {
+    signalled = signal
+    opened.resolve()
+    return next
+  })
+  await new Promise((resolve) => setImmediate(resolve))
+  expect([runs.isOpen, runs.present, signalled]).toEqual([true, null, null])
+  worker.resolve()
+  await opened.promise
+  expect([await second, runs.present, former.events]).toEqual([next, next, null])
+  expect([(signalled as unknown as AbortSignal).aborted, runs.renewals]).toEqual([false, 1])
 })
