@@ -17,6 +17,7 @@ import {
   withConfiguration,
 } from './instance-context.ts'
 import { placeholder, type SyncCommand, type WorkerOrder, type WorkerReport } from './protocol.ts'
+import { verificationMachine } from './verification.ts'
 
 /**
  * Delay before the next attempt to take the lease, ms: as long as a lease lasts. One attempt already retries for 30
@@ -102,7 +103,7 @@ export const instanceMachine = setup({
   actors: {
     collectionCopy: collectionCopyMachine,
     eventApplication: fromCallback<WorkerOrder, WithConfiguration>(placeholder('eventApplication')),
-    verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
+    verification: verificationMachine,
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
     commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
@@ -215,7 +216,7 @@ export const instanceMachine = setup({
         {
           id: 'verification',
           src: 'verification',
-          input: ({ context }) => withConfiguration(context),
+          input: ({ context }) => withConfiguration(context).configuration.verification,
           onError: failing,
         },
       ],

@@ -3,15 +3,10 @@ import { instanceMachine } from '../../machines/instance.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { withCopyActors } from './copy-actors.ts'
-import {
-  superviseDeadline,
-  superviseEvents,
-  superviseRest,
-  superviseSync,
-  superviseVerification,
-} from './supervise-work.ts'
+import { superviseDeadline, superviseEvents, superviseRest, superviseSync } from './supervise-work.ts'
 import type { CommitPart } from './sync-follower.ts'
 import type { SyncWork } from './sync-work.ts'
+import { withVerificationActors } from './verification-actors.ts'
 
 export interface InstanceActorsParts {
   work: () => SyncWork
@@ -47,7 +42,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
     actors: {
       collectionCopy: withCopyActors(work),
       eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
-      verification: fromCallback(({ sendBack }) => superviseVerification(work(), sendBack)),
+      verification: withVerificationActors(work),
       syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),
       undo: fromCallback(() => superviseRest({ ...parts, work: work(), report })),
       commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(work(), input, sendBack)),

@@ -109,14 +109,6 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
   }
 }
 
-/** Runs the embedded verifier as long as there is a sync to verify. */
-export function superviseVerification(work: SyncWork, sendBack: Report): () => void {
-  const stopped = new AbortController()
-  const run = work.verify((what) => sendBack({ type: `verification.${what}` }), stopped.signal)
-  run.catch((error) => reportFailure(work, error, sendBack))
-  return () => stopped.abort()
-}
-
 async function reportFailure(work: SyncWork, error: unknown, sendBack: Report): Promise<void> {
   const failure = await failureToReport(work, error)
   if (failure) sendBack({ type: 'worker.failed', failure })

@@ -23,7 +23,6 @@ import { CommitSteps } from './commit-steps.ts'
 import { SharedReplication } from './shared-replication.ts'
 import type { StepWork } from './sync-follower.ts'
 import { Verification } from './verification.ts'
-import { verifyWhileLeading } from './verify-while-leading.ts'
 import { WorkFigures } from './work-figures.ts'
 import { WorkRuns } from './work-runs.ts'
 
@@ -289,16 +288,9 @@ export class SyncWork {
     throw new FatalError('LeaseLost', 'another instance has reversed this sync; restart this one')
   }
 
-  /**
-   * Verifies while this instance coordinates. Otherwise it only reports the coordinator's progress. Runs until stopped;
-   * rejects on a failure.
-   */
-  verify(report: (what: 'hashed' | 'restarted') => void, stopped: AbortSignal): Promise<void> {
-    const { coordination, team, verification } = this
-    const { configuration } = this.record
-    const isLeaseLost = (): boolean => this.#leaseLost.signal.aborted
-    const parts = { configuration, coordination, team, verification, isLeaseLost }
-    return verifyWhileLeading(parts, report, stopped)
+  /** True while the lease is lost and the next lease term has not begun. */
+  get isLeaseLost(): boolean {
+    return this.#leaseLost.signal.aborted
   }
 
   /** Loads the stored state, for the figures of an instance that is not running. */

@@ -7,7 +7,7 @@ import { OwnedPartitions, type OwnedPartitionsParts } from '../../src/apply/owne
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { type Deferred, deferred } from '../../src/domain/deferred.ts'
 import { LongWait } from '../../src/domain/long-wait.ts'
-import { type VerifyWhileLeadingParts, verifyWhileLeading } from '../../src/session/verify-while-leading.ts'
+import { type WatchRoleParts, watchRole } from '../../src/session/watch-role.ts'
 
 /** Loops that wake several times a second for days, beside something that ends once: nothing may stay of each turn. */
 
@@ -96,11 +96,10 @@ it('the verification of a follower: nothing stays of a turn until it is stopped'
   const changing = new Changing()
   const stopped = new AbortController()
   const parts = {
-    configuration: { verification: { enabled: true } },
     coordination: changing.coordination,
     isLeaseLost: () => false,
-  } as unknown as VerifyWhileLeadingParts
-  const run = verifyWhileLeading(parts, () => {}, stopped.signal)
+  } as unknown as WatchRoleParts
+  const run = watchRole(parts, () => {}, stopped.signal)
   expect(await changing.growth(turns)).toBeLessThan(bytesMax)
   stopped.abort()
   await run

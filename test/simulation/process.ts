@@ -10,8 +10,9 @@ import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { withCopyActors } from '../../src/session/copy-actors.ts'
 import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
-import { superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
+import { superviseEvents } from '../../src/session/supervise-work.ts'
 import { SyncWork } from '../../src/session/sync-work.ts'
+import { withVerificationActors } from '../../src/session/verification-actors.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import type { Host } from './clock.ts'
 import type { Network } from './network.ts'
@@ -145,7 +146,11 @@ export class Process {
           )
         : this.#copied(),
       superviseEvents(this.work, report, () => {}),
-      superviseVerification(this.work, report),
+      worker(
+        withVerificationActors(() => this.work),
+        report,
+        { enabled: true },
+      ),
     ]
   }
 
@@ -163,10 +168,10 @@ export class Process {
 }
 
 /** Runs a worker that reports to a function instead of the instance machine. Returns what leaves it. */
-function worker(machine: AnyStateMachine, report: (what: WorkerReport) => void): () => void {
+function worker(machine: AnyStateMachine, report: (what: WorkerReport) => void, input?: object): () => void {
   const parent = createActor(
     createMachine({
-      invoke: { src: machine },
+      invoke: { src: machine, input },
       on: { '*': { actions: ({ event }) => report(event as WorkerReport) } },
     }),
   )
