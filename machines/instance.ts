@@ -2,6 +2,7 @@ import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
 import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import { collectionCopyMachine } from './collection-copy.ts'
+import { eventApplicationMachine } from './event-application.ts'
 import {
   commitAborted,
   commitDecided,
@@ -102,7 +103,7 @@ export const instanceMachine = setup({
   },
   actors: {
     collectionCopy: collectionCopyMachine,
-    eventApplication: fromCallback<WorkerOrder, WithConfiguration>(placeholder('eventApplication')),
+    eventApplication: eventApplicationMachine,
     verification: verificationMachine,
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
     commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
@@ -266,7 +267,6 @@ export const instanceMachine = setup({
             {
               id: 'eventApplication',
               src: 'eventApplication',
-              input: ({ context }) => withConfiguration(context),
               onError: failing,
             },
           ],

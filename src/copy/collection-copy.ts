@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import { deferred } from '../domain/deferred.ts'
-import { assert, StoppedError } from '../domain/errors.ts'
+import { assert, isStop, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { retry } from '../mongo/retry.ts'
@@ -181,7 +181,8 @@ export class CollectionCopy {
     if (this.#beganAt === null) return isStop(error) ? null : error
     await this.#work.ended()
     const { throttle, coordination } = this.#parts
-    let failure = [this.#endFailure, this.#stop.signal.reason, error].find((one) => one && !isStop(one)) ?? null
+    const possible = [this.#endFailure, this.#stop.signal.reason, error, this.#work.failure]
+    let failure = possible.find((one) => one && !isStop(one)) ?? null
     throttle.unwatch()
     this.#endAgain = false
     this.#rest.abort()
@@ -309,8 +310,4 @@ export class CollectionCopy {
     const { metadata, coordination } = this.#parts
     await metadata.segments.release(coordination.token, this.#claims).catch(() => {}) // unreleased segments are claimed again later
   }
-}
-
-function isStop(error: unknown): boolean {
-  return error instanceof StoppedError || (error instanceof Error && error.name === 'AbortError')
 }

@@ -1,4 +1,4 @@
-import { StoppedError } from './errors.ts'
+import { isStop, StoppedError } from './errors.ts'
 
 /**
  * Work of actors. XState stops an actor whose state is left, but does not await what it was doing. What is tracked here
@@ -7,6 +7,8 @@ import { StoppedError } from './errors.ts'
 export class TrackedWork {
   readonly #stopped: AbortSignal
   readonly #underWay = new Set<Promise<unknown>>()
+  /** The first failure; null while there is none. Work that was told to stop has not failed. */
+  failure: unknown = null
 
   /** @param stopped no work is started once this signal is aborted */
   constructor(stopped: AbortSignal) {
@@ -18,7 +20,10 @@ export class TrackedWork {
     const run = this.#stopped.aborted ? Promise.reject(new StoppedError()) : work()
     this.#underWay.add(run)
     const ended = (): void => void this.#underWay.delete(run)
-    run.then(ended, ended)
+    run.then(ended, (error) => {
+      ended()
+      if (!isStop(error)) this.failure ??= error
+    })
     return run
   }
 

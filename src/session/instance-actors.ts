@@ -3,7 +3,8 @@ import { instanceMachine } from '../../machines/instance.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { withCopyActors } from './copy-actors.ts'
-import { superviseDeadline, superviseEvents, superviseRest, superviseSync } from './supervise-work.ts'
+import { withEventActors } from './event-actors.ts'
+import { superviseDeadline, superviseRest, superviseSync } from './supervise-work.ts'
 import type { CommitPart } from './sync-follower.ts'
 import type { SyncWork } from './sync-work.ts'
 import { withVerificationActors } from './verification-actors.ts'
@@ -41,7 +42,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
   return instanceMachine.provide({
     actors: {
       collectionCopy: withCopyActors(work),
-      eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
+      eventApplication: withEventActors(work),
       verification: withVerificationActors(work),
       syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),
       undo: fromCallback(() => superviseRest({ ...parts, work: work(), report })),

@@ -85,7 +85,8 @@ it('owned partitions: nothing stays of a turn while their events are applied', a
     partitionCount: 1,
     reload: async () => {},
   } as unknown as OwnedPartitionsParts)
-  const run = owned.run()
+  expect(await owned.claim()).toBe(1)
+  const run = owned.apply(() => {})
   await vi.waitFor(() => expect(changing.turns).toBeGreaterThan(0))
   expect(await changing.growth(turns)).toBeLessThan(bytesMax)
   owned.drain()

@@ -115,7 +115,9 @@ export const elapsed: Elapsed[] = (['paused', 'failed'] as const).map((rest) => 
 
 /** The instance without the machines of its workers, which have tests of their own. */
 const stub = fromCallback(() => {})
-const alone = instanceMachine.provide({ actors: { collectionCopy: stub, verification: stub } } as never)
+const alone = instanceMachine.provide({
+  actors: { collectionCopy: stub, eventApplication: stub, verification: stub },
+} as never)
 
 export function begin(context: InstanceContext | null = null): InstanceSnapshot {
   return initialTransition(alone, context)[0]

@@ -9,8 +9,8 @@ import { Cluster } from '../../src/mongo/cluster.ts'
 import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { withCopyActors } from '../../src/session/copy-actors.ts'
+import { withEventActors } from '../../src/session/event-actors.ts'
 import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
-import { superviseEvents } from '../../src/session/supervise-work.ts'
 import { SyncWork } from '../../src/session/sync-work.ts'
 import { withVerificationActors } from '../../src/session/verification-actors.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
@@ -145,7 +145,10 @@ export class Process {
             report,
           )
         : this.#copied(),
-      superviseEvents(this.work, report, () => {}),
+      worker(
+        withEventActors(() => this.work),
+        report,
+      ),
       worker(
         withVerificationActors(() => this.work),
         report,
