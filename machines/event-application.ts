@@ -1,5 +1,6 @@
 import { assign, fromCallback, fromPromise, sendParent, setup } from 'xstate'
-import { type Failure, toFailure } from '../src/domain/errors.ts'
+import type { Failure } from '../src/domain/errors.ts'
+import { closing, failureReport, firstError, hasFailed } from './closing.ts'
 import { placeholder, type ReplicationReport, type WorkerOrder } from './protocol.ts'
 
 export interface EventsContext {
@@ -68,22 +69,17 @@ export const eventApplicationMachine = setup({
     isOwner: ({ context }) => context.owned > 0,
     hasPassed: ({ event }) => (event as unknown as { output: boolean }).output,
     hasCommitPoint: ({ context }) => context.commitPoint !== null,
-    hasFailed: ({ event }) => (event as unknown as { output: Failure | null }).output !== null,
+    hasFailed,
   },
   actions: {
     takeCommitPoint: assign(({ event }) => (event.type === 'worker.drainTo' ? { commitPoint: event.commitPoint } : {})),
     /** Tells the work up to which time events are applied. */
     limitToCommitPoint: placeholder('limitToCommitPoint'),
-    rememberError: assign({
-      error: ({ context, event }) => context.error ?? (event as unknown as { error: unknown }).error,
-    }),
+    rememberError: assign({ error: firstError }),
     reportDrained: sendParent(({ context }) => ({
       type: context.commitPoint === null ? 'events.drained' : 'events.reached',
     })),
-    reportFailed: sendParent(({ event }) => {
-      const { output, error } = event as unknown as { output?: Failure; error?: unknown }
-      return { type: 'worker.failed', failure: output ?? toFailure(error) }
-    }),
+    reportFailed: sendParent(failureReport),
   },
 }).createMachine({
   id: 'eventApplication',
@@ -148,23 +144,11 @@ export const eventApplicationMachine = setup({
       },
     },
     draining: {
-      invoke: {
-        id: 'close',
-        src: 'close',
-        input: ({ context }) => ({ error: context.error }),
-        onDone: [{ guard: 'hasFailed', target: 'failed', actions: 'reportFailed' }, { target: 'drained' }],
-        onError: { target: 'failed', actions: 'reportFailed' },
-      },
+      invoke: closing('drained', 'failed'),
     },
     drained: { entry: 'reportDrained' },
     stopping: {
-      invoke: {
-        id: 'close',
-        src: 'close',
-        input: ({ context }) => ({ error: context.error }),
-        onDone: [{ guard: 'hasFailed', target: 'failed', actions: 'reportFailed' }, { target: 'stopped' }],
-        onError: { target: 'failed', actions: 'reportFailed' },
-      },
+      invoke: closing('stopped', 'failed'),
       on: { 'worker.drain': 'draining' },
     },
     stopped: {},

@@ -1,5 +1,6 @@
 import { assign, fromCallback, fromPromise, sendParent, setup } from 'xstate'
-import { type Failure, FatalError, toFailure } from '../src/domain/errors.ts'
+import { type Failure, FatalError } from '../src/domain/errors.ts'
+import { closing, failureReport, firstError, hasFailed } from './closing.ts'
 import { placeholder } from './protocol.ts'
 
 export interface VerificationContext {
@@ -76,22 +77,20 @@ export const verificationMachine = setup({
       return error instanceof FatalError && error.failure === 'OplogWindowLost'
     },
     hasRoleFailed: ({ event }) => event.type === 'role.failed' && event.failure !== null,
-    hasFailed: ({ event }) => (event as unknown as { output: Failure | null }).output !== null,
+    hasFailed,
   },
   actions: {
     /** Stores for all instances that everything has been compared once, or has to be compared again. */
     publishHashed: placeholder('publishHashed'),
     publishRestarted: placeholder('publishRestarted'),
-    rememberError: assign({
-      error: ({ context, event }) => context.error ?? (event as unknown as { error: unknown }).error,
-    }),
+    rememberError: assign({ error: firstError }),
     reportHashed: sendParent({ type: 'verification.hashed' }),
     reportRestarted: sendParent({ type: 'verification.restarted' }),
-    reportFailed: sendParent(({ event }) => {
-      if (event.type === 'role.failed') return { type: 'worker.failed', failure: event.failure }
-      const { output, error } = event as unknown as { output?: Failure; error?: unknown }
-      return { type: 'worker.failed', failure: output ?? toFailure(error) }
-    }),
+    reportFailed: sendParent(failureReport),
+    reportRoleFailed: sendParent(({ event }) => ({
+      type: 'worker.failed',
+      failure: event.type === 'role.failed' ? event.failure : null,
+    })),
   },
 }).createMachine({
   id: 'verification',
@@ -105,7 +104,10 @@ export const verificationMachine = setup({
       on: {
         'role.taken': 'leading',
         'role.over': 'over',
-        'role.failed': [{ guard: 'hasRoleFailed', target: 'failed', actions: 'reportFailed' }, { target: 'stopped' }],
+        'role.failed': [
+          { guard: 'hasRoleFailed', target: 'failed', actions: 'reportRoleFailed' },
+          { target: 'stopped' },
+        ],
         'role.seen': [
           { guard: 'isNewlyHashed', actions: [assign({ hashed: true }), 'reportHashed'] },
           { guard: 'isNews', actions: [assign({ hashed: false }), 'reportRestarted'] },
@@ -142,16 +144,7 @@ export const verificationMachine = setup({
           invoke: { id: 'forget', src: 'forget', onDone: 'verifying', onError: ended },
         },
         stopping: {
-          invoke: {
-            id: 'close',
-            src: 'close',
-            input: ({ context }) => ({ error: context.error }),
-            onDone: [
-              { guard: 'hasFailed', target: '#verification.failed', actions: 'reportFailed' },
-              { target: '#verification.stopped' },
-            ],
-            onError: { target: '#verification.failed', actions: 'reportFailed' },
-          },
+          invoke: closing('#verification.stopped', '#verification.failed'),
           on: { 'verification.stop': {} },
         },
       },

@@ -11,6 +11,12 @@ export function withVerificationActors(work: () => SyncWork): typeof verificatio
     void work()
       .team.reportLeading({ type })
       .catch(() => {})
+  /** A part of the latest run. */
+  const step = (name: 'succeed' | 'awaitCopy' | 'verify' | 'forget') =>
+    fromPromise(() => {
+      const { verification } = work()
+      return verification[name](verification.latest)
+    })
   return verificationMachine.provide({
     actors: {
       role: fromCallback(({ sendBack }) => {
@@ -32,22 +38,10 @@ export function withVerificationActors(work: () => SyncWork): typeof verificatio
         })
         return () => void run.close()
       }),
-      succeed: fromPromise(() => {
-        const { verification } = work()
-        return verification.succeed(verification.latest)
-      }),
-      awaitCopy: fromPromise(() => {
-        const { verification } = work()
-        return verification.awaitCopy(verification.latest)
-      }),
-      verify: fromPromise(() => {
-        const { verification } = work()
-        return verification.verify(verification.latest)
-      }),
-      forget: fromPromise(() => {
-        const { verification } = work()
-        return verification.forget(verification.latest)
-      }),
+      succeed: step('succeed'),
+      awaitCopy: step('awaitCopy'),
+      verify: step('verify'),
+      forget: step('forget'),
       close: fromPromise(async ({ input }) => {
         const current = work()
         const run = current.verification.latest
