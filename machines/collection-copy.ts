@@ -1,5 +1,6 @@
 import { assign, fromCallback, fromPromise, sendParent, setup } from 'xstate'
-import { type Failure, toFailure } from '../src/domain/errors.ts'
+import type { Failure } from '../src/domain/errors.ts'
+import { closing, failureReport, firstError, hasFailed } from './closing.ts'
 import { placeholder, type ReplicationReport, type WorkerOrder } from './protocol.ts'
 
 /** A segment that this instance has claimed, as the machine knows it. */
@@ -67,21 +68,16 @@ const copySetup = setup({
     isNoneUnderWay: ({ context }) => context.underWay.length === 0,
     isOutOfSegments: ({ context }) => context.claimed.length === 0 && context.underWay.length < context.segmentsAtOnce,
     isSomeCopied: ({ context }) => context.copiedSome,
-    hasFailed: ({ event }) => (event as unknown as { output: Failure | null }).output !== null,
+    hasFailed,
   },
   actions: {
     /** Adds the bytes to the figures of the collection. */
     recordProgress: placeholder('recordProgress'),
-    rememberError: assign({
-      error: ({ context, event }) => context.error ?? (event as unknown as { error: unknown }).error,
-    }),
+    rememberError: assign({ error: firstError }),
     takeLimits: assign(({ event }) => (event.type === 'limits.changed' ? { segmentsAtOnce: event.atOnce } : {})),
     reportCompleted: sendParent({ type: 'copy.completed' }),
     reportDrained: sendParent({ type: 'copy.drained' }),
-    reportFailed: sendParent(({ event }) => {
-      const { output, error } = event as unknown as { output?: Failure; error?: unknown }
-      return { type: 'worker.failed', failure: output ?? toFailure(error) }
-    }),
+    reportFailed: sendParent(failureReport),
   },
   delays: { poll: pollMS },
 })
@@ -213,23 +209,11 @@ export const collectionCopyMachine = copySetup.createMachine({
       on: { 'worker.drain': { actions: 'reportDrained' } },
     },
     draining: {
-      invoke: {
-        id: 'close',
-        src: 'close',
-        input: ({ context }) => ({ error: context.error }),
-        onDone: [{ guard: 'hasFailed', target: 'failed', actions: 'reportFailed' }, { target: 'drained' }],
-        onError: { target: 'failed', actions: 'reportFailed' },
-      },
+      invoke: closing('drained', 'failed'),
     },
     drained: { entry: 'reportDrained' },
     stopping: {
-      invoke: {
-        id: 'close',
-        src: 'close',
-        input: ({ context }) => ({ error: context.error }),
-        onDone: [{ guard: 'hasFailed', target: 'failed', actions: 'reportFailed' }, { target: 'stopped' }],
-        onError: { target: 'failed', actions: 'reportFailed' },
-      },
+      invoke: closing('stopped', 'failed'),
       on: { 'worker.drain': 'draining' },
     },
     stopped: {},

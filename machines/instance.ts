@@ -2,6 +2,7 @@ import { assign, fromCallback, fromPromise, sendTo, setup } from 'xstate'
 import { toFailure } from '../src/domain/errors.ts'
 import type { PublicState } from '../src/domain/progress.ts'
 import { collectionCopyMachine } from './collection-copy.ts'
+import { eventApplicationMachine } from './event-application.ts'
 import {
   commitAborted,
   commitDecided,
@@ -19,6 +20,7 @@ import {
 import { instanceGuards } from './instance-guards.ts'
 import { commitDeadline, configured, failing, hold, holdAgainMS, syncFollower, undo } from './instance-work.ts'
 import { placeholder, type SyncCommand, type WorkerOrder, type WorkerReport } from './protocol.ts'
+import { verificationMachine } from './verification.ts'
 
 /**
  * One instance. It follows the state of the sync as a whole (machines/sync.ts), which `sync.seen` reports.
@@ -67,8 +69,8 @@ export const instanceMachine = setup({
   },
   actors: {
     collectionCopy: collectionCopyMachine,
-    eventApplication: fromCallback<WorkerOrder, WithConfiguration>(placeholder('eventApplication')),
-    verification: fromCallback<WorkerOrder, WithConfiguration>(placeholder('verification')),
+    eventApplication: eventApplicationMachine,
+    verification: verificationMachine,
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
     commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
@@ -141,7 +143,15 @@ export const instanceMachine = setup({
     },
     syncing: {
       initial: 'choosing',
-      invoke: [syncFollower, { id: 'verification', src: 'verification', input: configured, onError: failing }],
+      invoke: [
+        syncFollower,
+        {
+          id: 'verification',
+          src: 'verification',
+          input: ({ context }) => withConfiguration(context).configuration.verification,
+          onError: failing,
+        },
+      ],
       on: {
         'worker.failed': failing,
         'sync.seen': { actions: 'observe' },
@@ -181,7 +191,7 @@ export const instanceMachine = setup({
         replicating: {
           invoke: [
             { id: 'collectionCopy', src: 'collectionCopy', onError: failing },
-            { id: 'eventApplication', src: 'eventApplication', input: configured, onError: failing },
+            { id: 'eventApplication', src: 'eventApplication', onError: failing },
           ],
           initial: 'choosing',
           states: {

@@ -1,7 +1,9 @@
 import { collectionCopyMachine } from '../../machines/collection-copy.ts'
 import { electionMachine } from '../../machines/election.ts'
+import { eventApplicationMachine } from '../../machines/event-application.ts'
 import { instanceMachine } from '../../machines/instance.ts'
 import { syncMachine } from '../../machines/sync.ts'
+import { verificationMachine } from '../../machines/verification.ts'
 import { renderMachine } from './state-charts.ts'
 
 /** Path of the generated page. */
@@ -17,5 +19,5 @@ the first one whose guard holds is taken; _otherwise_ marks the last transition 
 the actor X; \`after X\` is the end of the delay X. A state with a path as its name (\`syncing.replicating\`) is outside the chart. Actions are
 omitted. In the code, \`meta.step\` names what the coordinator does in each state of \`sync\`. The purpose of each state is described at the top of the machine's file and in [architecture.md](architecture.md#states).
 
-${[syncMachine, instanceMachine, collectionCopyMachine, electionMachine].map((machine) => renderMachine(machine)).join('\n')}`
+${[syncMachine, instanceMachine, collectionCopyMachine, eventApplicationMachine, verificationMachine, electionMachine].map((machine) => renderMachine(machine)).join('\n')}`
 }

@@ -4,6 +4,7 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { assert, StoppedError } from '../domain/errors.ts'
 import { LongWait } from '../domain/long-wait.ts'
+import { TrackedWork } from '../domain/tracked-work.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { EventApplication, type EventApplicationParts, type OwnedPartition } from './event-application.ts'
@@ -20,7 +21,7 @@ export interface OwnedPartitionsParts
 const pollMS = 250
 
 /**
- * Applies the events of the partitions that this instance owns. One event application at a time covers all of them;
+ * Applies the events of the partitions that this instance owns, as machines/event-application.ts decides. One event application at a time covers all of them;
  * when they change, it ends and a new one starts. A partition is released only when all events read for it are applied
  * and its position is stored. A partition that is taken over starts at the stored position of its former owner.
  */
@@ -29,6 +30,8 @@ export class OwnedPartitions {
   readonly #stop = new AbortController()
   /** Collections without an open segment on any instance. */
   readonly #ended = new Set<CatalogueEntry>()
+  readonly #work: TrackedWork
+  #owned: ReadonlyMap<number, OwnedPartition> = new Map()
   #current: EventApplication | null = null
   /** Partitions for which the source has returned the stream from the stored position, with their ownership epochs. */
   readonly #answered = new Map<number, number>()
@@ -40,6 +43,7 @@ export class OwnedPartitions {
 
   constructor(parts: OwnedPartitionsParts) {
     this.#parts = parts
+    this.#work = new TrackedWork(this.#stop.signal)
   }
 
   /** Number of events that this process has applied. Approximate, because one write may cover several changes. */
@@ -66,21 +70,44 @@ export class OwnedPartitions {
   }
 
   /**
-   * Resolves when drained, or when all partitions of all instances have passed the `drainTo` time. Rejects on failure.
+   * Releases the partitions that leave, and claims those that stay. Resolves with the number of partitions whose events
+   * are to be applied.
    */
-  async run(): Promise<void> {
-    try {
-      while (!this.#stop.signal.aborted) {
-        const owned = await this.#claimed()
-        if (owned.size === 0) this.#appliedTime = null
-        else await this.#apply(owned)
-        if (this.#failure) throw this.#failure
-        if (await this.#allHavePassed()) return
-        if (owned.size === 0) await this.#change()
-      }
-    } catch (error) {
-      if (!(error instanceof StoppedError)) throw error
-    }
+  claim(): Promise<number> {
+    return this.#work.run(async () => {
+      this.#owned = await this.#claimed()
+      if (this.#owned.size === 0) this.#appliedTime = null
+      return this.#owned.size
+    })
+  }
+
+  /**
+   * Applies events of the claimed partitions until these change, or until all events up to the `drainTo` time are
+   * applied. Rejects on failure.
+   * @param answered called when the source has returned the stream from the stored positions
+   */
+  apply(answered: () => void): Promise<void> {
+    return this.#work.run(async () => {
+      await this.#apply(this.#owned, answered)
+      if (this.#failure) throw this.#failure
+    })
+  }
+
+  /** Resolves with true when all partitions of all instances have passed the `drainTo` time. */
+  pass(): Promise<boolean> {
+    return this.#work.run(() => this.#allHavePassed())
+  }
+
+  /** Resolves when ownership may have changed. */
+  change(): Promise<void> {
+    return this.#work.run(() => this.#change())
+  }
+
+  /** Drains. Resolves when nothing is under way: with the failure that ended the work, or with null. */
+  async close(): Promise<unknown> {
+    this.drain()
+    await this.#work.ended()
+    return this.#work.failure
   }
 
   /** Stops reading. Events already read are still applied. */
@@ -142,12 +169,15 @@ export class OwnedPartitions {
     )
   }
 
-  async #apply(owned: Map<number, OwnedPartition>): Promise<void> {
+  async #apply(owned: ReadonlyMap<number, OwnedPartition>, answered: () => void): Promise<void> {
     const { coordination } = this.#parts
     // Stays true for the last remaining instance, because others may have recorded tombstones and reached barriers.
     const shared = owned.size < this.#parts.partitionCount || !coordination.isAlone
+    let isAnswered = false
     const onAnswered = (): void => {
       for (const [partition, { epoch }] of owned) this.#answered.set(partition, epoch)
+      if (!isAnswered) answered()
+      isAnswered = true
     }
     const application = new EventApplication({ ...this.#parts, partitions: owned, shared, onAnswered })
     if (this.#drainTo !== null) application.drainTo(this.#drainTo)

@@ -2,8 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import { deferred } from '../domain/deferred.ts'
-import { assert, StoppedError } from '../domain/errors.ts'
+import { assert, isStop, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
+import { TrackedWork } from '../domain/tracked-work.ts'
 import { retry } from '../mongo/retry.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
@@ -43,8 +44,7 @@ export class CollectionCopy {
   readonly #signal: AbortSignal
   readonly #progress: SegmentProgress
   readonly #ends = new Map<string, Promise<void>>()
-  /** What is under way now. Whoever leaves a part of the copy does not await it, so `close` does. */
-  readonly #underWay = new Set<Promise<unknown>>()
+  readonly #work: TrackedWork
   readonly #over = deferred<void>()
   #beganAt: number | null = null
   #closing: Promise<unknown> | null = null
@@ -63,6 +63,7 @@ export class CollectionCopy {
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
     this.#signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
+    this.#work = new TrackedWork(this.#signal)
     this.#progress = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
   }
 
@@ -76,7 +77,7 @@ export class CollectionCopy {
     const { throttle, destination, metadata, coordination } = this.#parts
     throttle.watch(destination)
     this.#beganAt = performance.now()
-    return this.#track(() => metadata.segments.release(coordination.token, this.#claims))
+    return this.#work.run(() => metadata.segments.release(coordination.token, this.#claims))
   }
 
   /**
@@ -85,7 +86,7 @@ export class CollectionCopy {
    */
   survey(): Promise<boolean> {
     const { catalogue, metadata, reload, partitionCount } = this.#parts
-    return this.#track(async () => {
+    return this.#work.run(async () => {
       if ((await metadata.collections.copying(partitionCount)).length > 0) return false
       await reload()
       return catalogue.entries().every((entry) => entry.state === 'copied')
@@ -94,14 +95,14 @@ export class CollectionCopy {
 
   /** Splits collections into segments, if this instance coordinates. */
   plan(): Promise<void> {
-    return this.#track(async () => {
+    return this.#work.run(async () => {
       if (this.#parts.coordination.leading) await this.#plan()
     })
   }
 
   /** Claims segments, and resolves with what identifies each; with an empty list when there is nothing to claim. */
   claim(): Promise<{ id: string; collection: string }[]> {
-    return this.#track(async () => {
+    return this.#work.run(async () => {
       const claimed = await this.#claim()
       return claimed.map((segment) => {
         const { collection, ordinal, claim } = segment
@@ -117,7 +118,7 @@ export class CollectionCopy {
    * @param progressed called with the bytes of each acknowledged batch; they are negative when a segment begins again
    */
   copy(id: string, progressed: (bytes: number) => void): Promise<boolean> {
-    return this.#track(async () => {
+    return this.#work.run(async () => {
       const segment = this.#claimed.get(id)
       assert(segment, 'a segment is copied that was not claimed')
       this.#claimed.delete(id)
@@ -141,7 +142,7 @@ export class CollectionCopy {
 
   /** Ends the copy of collections whose last segment is done. Resolves when all ends that have begun are over. */
   endCopies(): Promise<void> {
-    return this.#track(async () => {
+    return this.#work.run(async () => {
       // What is read here covers the segments that ended last.
       this.#endAgain = false
       this.#rest.abort()
@@ -155,7 +156,7 @@ export class CollectionCopy {
   /** Stores the last progress when everything is copied, and closes. */
   async finish(): Promise<void> {
     const { catalogue, context, countCopied } = this.#parts
-    await this.#track(async () => {
+    await this.#work.run(async () => {
       await this.#progress.flush()
       await countCopied()
     })
@@ -178,9 +179,10 @@ export class CollectionCopy {
 
   async #close(error: unknown): Promise<unknown> {
     if (this.#beganAt === null) return isStop(error) ? null : error
-    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay)
+    await this.#work.ended()
     const { throttle, coordination } = this.#parts
-    let failure = [this.#endFailure, this.#stop.signal.reason, error].find((one) => one && !isStop(one)) ?? null
+    const possible = [this.#endFailure, this.#stop.signal.reason, error, this.#work.failure]
+    let failure = possible.find((one) => one && !isStop(one)) ?? null
     throttle.unwatch()
     this.#endAgain = false
     this.#rest.abort()
@@ -190,15 +192,6 @@ export class CollectionCopy {
     })
     if (coordination.members.length > 1) await this.#release()
     return failure
-  }
-
-  /** Starts work unless the copy was told to stop. */
-  #track<T>(work: () => Promise<T>): Promise<T> {
-    const run = this.#signal.aborted ? Promise.reject(new StoppedError()) : work()
-    this.#underWay.add(run)
-    const ended = (): void => void this.#underWay.delete(run)
-    run.then(ended, ended)
-    return run
   }
 
   #isKnown(entry: CatalogueEntry): boolean {
@@ -317,8 +310,4 @@ export class CollectionCopy {
     const { metadata, coordination } = this.#parts
     await metadata.segments.release(coordination.token, this.#claims).catch(() => {}) // unreleased segments are claimed again later
   }
-}
-
-function isStop(error: unknown): boolean {
-  return error instanceof StoppedError || (error instanceof Error && error.name === 'AbortError')
 }

@@ -109,6 +109,11 @@ export class StoppedError extends Error {
   }
 }
 
+/** True if work ended because it was told to stop. */
+export function isStop(error: unknown): boolean {
+  return error instanceof StoppedError || (error instanceof Error && error.name === 'AbortError')
+}
+
 /** A bug in tandem: an invariant does not hold. */
 export class AssertionError extends Error {
   constructor(message: string) {

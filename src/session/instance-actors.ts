@@ -3,15 +3,11 @@ import { instanceMachine } from '../../machines/instance.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { withCopyActors } from './copy-actors.ts'
-import {
-  superviseDeadline,
-  superviseEvents,
-  superviseRest,
-  superviseSync,
-  superviseVerification,
-} from './supervise-work.ts'
+import { withEventActors } from './event-actors.ts'
+import { superviseDeadline, superviseRest, superviseSync } from './supervise-work.ts'
 import type { CommitPart } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
+import { withVerificationActors } from './verification-actors.ts'
 
 export interface InstanceActorsParts {
   work: () => SyncSession
@@ -46,8 +42,8 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
   return instanceMachine.provide({
     actors: {
       collectionCopy: withCopyActors(work),
-      eventApplication: fromCallback(({ sendBack, receive }) => superviseEvents(work(), sendBack, receive)),
-      verification: fromCallback(({ sendBack }) => superviseVerification(work(), sendBack)),
+      eventApplication: withEventActors(work),
+      verification: withVerificationActors(work),
       syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),
       undo: fromCallback(() => superviseRest({ ...parts, work: work(), report })),
       commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(work(), input, sendBack)),

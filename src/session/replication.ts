@@ -17,7 +17,8 @@ import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalogue } from '../domain/catalogue.ts'
-import { FatalError, StoppedError } from '../domain/errors.ts'
+import { deferred } from '../domain/deferred.ts'
+import { TrackedWork } from '../domain/tracked-work.ts'
 import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -55,6 +56,9 @@ export class Replication {
   readonly #definitions: DefinitionReconciler
   readonly #writer: DocumentWriter
   readonly #follower: DefinitionFollower
+  readonly #barriersOver = new AbortController()
+  readonly #barriers = new TrackedWork(this.#barriersOver.signal)
+  readonly #eventsEnded = deferred<void>()
   #highestOrder = Date.now() * 1_000
   events: OwnedPartitions | null = null
   copy: CollectionCopy | null = null
@@ -247,28 +251,27 @@ export class Replication {
     this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())
   }
 
-  /**
-   * Applies events until drained. In parallel, if this instance coordinates, it does the coordinator's work at every
-   * barrier.
-   */
-  async applyEvents(): Promise<void> {
-    const { events } = this
-    if (!events) throw new FatalError('InternalError', 'events are to be applied before they were prepared')
-    const over = new AbortController()
-    let failure: unknown = null
-    const ended = AbortSignal.any([over.signal, this.#parts.context.signal])
-    const barriers = this.#follower.leadBarriers(ended).catch((error) => {
-      failure = error
-      events.drain()
+  /** Does the coordinator's work at every barrier, if this instance coordinates, until event application is closed. */
+  leadBarriers(): Promise<void> {
+    return this.#barriers.run(() => {
+      const ended = AbortSignal.any([this.#barriersOver.signal, this.#parts.context.signal])
+      return this.#follower.leadBarriers(ended)
     })
-    try {
-      await events.run()
-    } finally {
-      over.abort()
-      await barriers
-      await this.#follower.polling
-    }
-    if (failure && !(failure instanceof StoppedError)) throw failure
+  }
+
+  /** Drains event application. Resolves when it has ended: with the failure that ended it, or with null. */
+  async closeEvents(): Promise<unknown> {
+    const failure = await this.events?.close()
+    this.#barriersOver.abort()
+    await this.#barriers.ended()
+    await this.#follower.polling
+    this.#eventsEnded.resolve()
+    return failure ?? this.#barriers.failure
+  }
+
+  /** Resolves when event application is closed. */
+  get eventsEnded(): Promise<void> {
+    return this.#eventsEnded.promise
   }
 
   /** Reads from the stored segments how much this instance has copied. */

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { DeadlineInput } from '../../machines/instance-context.ts'
-import type { WorkerOrder, WorkerReport } from '../../machines/protocol.ts'
+import type { WorkerReport } from '../../machines/protocol.ts'
 import { type Failure, FatalError, StoppedError, toFailure } from '../domain/errors.ts'
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
@@ -10,37 +10,6 @@ import type { SyncSession } from './sync-session.ts'
 const watchAgainMS = 500
 
 type Report = (report: WorkerReport) => void
-type Receive = (listener: (order: WorkerOrder) => void) => void
-
-/** Runs event application as long as the machine replicates, and reports when it has drained. */
-export function superviseEvents(work: SyncSession, sendBack: Report, receive: Receive): () => void {
-  let commitPoint: bigint | null = null
-  let [begun, drained] = [false, false]
-  const replication = work.open('events')
-  const run = replication.then(async (current) => {
-    if (drained) return
-    begun = true
-    await current.applyEvents()
-    sendBack({ type: commitPoint === null ? 'events.drained' : 'events.reached' })
-  })
-  work.runs.joined(run)
-  run.catch((error) => reportFailure(work, error, sendBack))
-  receive((order) => {
-    if (order.type === 'worker.drainTo') commitPoint = BigInt(order.commitPoint)
-    else if (!begun) {
-      // A failed commit may prevent event application for a long time, and a pause must not wait for that.
-      drained = true
-      return sendBack({ type: 'events.drained' })
-    }
-    replication
-      .then(({ events }) => (commitPoint === null ? events?.drain() : events?.drainTo(commitPoint)))
-      .catch(() => {})
-  })
-  return () => {
-    replication.then(({ events }) => events?.drain()).catch(() => {})
-    work.left(replication)
-  }
-}
 
 /** Aborts a commit that can still be aborted, for all instances, when its time is over. */
 export function superviseDeadline(work: SyncSession, input: DeadlineInput, sendBack: Report): () => void {
@@ -107,14 +76,6 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
       await sleep(watchAgainMS, undefined, { signal: left }).catch(() => {})
     }
   }
-}
-
-/** Runs the embedded verifier as long as there is a sync to verify. */
-export function superviseVerification(work: SyncSession, sendBack: Report): () => void {
-  const stopped = new AbortController()
-  const run = work.verify((what) => sendBack({ type: `verification.${what}` }), stopped.signal)
-  run.catch((error) => reportFailure(work, error, sendBack))
-  return () => stopped.abort()
 }
 
 async function reportFailure(work: SyncSession, error: unknown, sendBack: Report): Promise<void> {

@@ -26,7 +26,6 @@ import { coordinatorSteps, type StepWork } from './coordinator-steps.ts'
 import { LeaseTerm } from './lease-term.ts'
 import { Replication } from './replication.ts'
 import { Verification } from './verification.ts'
-import { verifyWhileLeading } from './verify-while-leading.ts'
 import { WorkFigures } from './work-figures.ts'
 import { type Worker, WorkRuns } from './work-runs.ts'
 
@@ -282,16 +281,9 @@ export class SyncSession {
     throw new FatalError('LeaseLost', 'another instance has reversed this sync; restart this one')
   }
 
-  /**
-   * Verifies while this instance coordinates. Otherwise it only reports the coordinator's progress. Runs until stopped;
-   * rejects on a failure.
-   */
-  verify(report: (what: 'hashed' | 'restarted') => void, stopped: AbortSignal): Promise<void> {
-    const { coordination, team, verification } = this
-    const { configuration } = this.record
-    const isLeaseLost = (): boolean => this.#term.isOver
-    const parts = { configuration, coordination, team, verification, isLeaseLost }
-    return verifyWhileLeading(parts, report, stopped)
+  /** True while the lease is lost and the next lease term has not begun. */
+  get isLeaseLost(): boolean {
+    return this.#term.isOver
   }
 
   /** Gives all partitions back once the work that was under way has ended. The caller no longer applies events. */

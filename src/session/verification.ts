@@ -3,10 +3,11 @@ import type { DefinitionStage } from '../definitions/compare-definitions.ts'
 import { findDefinitionMismatches } from '../definitions/read-definitions.ts'
 import { aborted, deferred } from '../domain/deferred.ts'
 import { errorText } from '../domain/error-text.ts'
-import { FatalError, StoppedError } from '../domain/errors.ts'
+import { assert, FatalError, StoppedError } from '../domain/errors.ts'
 import { listedMax, type Mismatch, type RecheckResult, type Verdict } from '../domain/mismatch.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import { TrackedWork } from '../domain/tracked-work.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
@@ -45,9 +46,54 @@ const side = {
 }
 const notStarted: Report = { source: side, destination: side }
 
+/** Learns what happens in a run. */
+export interface RunObserver {
+  /** The run is told to stop. */
+  stopped: () => void
+  /** Everything has been compared once. */
+  scanned: () => void
+  /** A commit asks for a verdict, or its question is answered. */
+  verdict: (what: 'asked' | 'answered') => void
+}
+
+/** One run of the verification, from when this instance coordinates until it is told to stop. */
+class VerificationRun {
+  readonly observer: RunObserver
+  readonly #stop = new AbortController()
+  readonly #ended = deferred<void>()
+  readonly work = new TrackedWork(this.#stop.signal)
+  readonly earlier: Promise<void>
+  /** The verifier that runs, or the next one when its predecessor's position was lost. */
+  ready = deferred<Verifier>()
+  failure: unknown = null
+  #closing: Promise<void> | null = null
+
+  constructor(earlier: Promise<void>, observer: RunObserver) {
+    this.earlier = earlier
+    this.observer = observer
+  }
+
+  get stopped(): AbortSignal {
+    return this.#stop.signal
+  }
+
+  /** Resolves when no work is under way or will be. */
+  get ended(): Promise<void> {
+    return this.#ended.promise
+  }
+
+  /** Stops the run. Resolves when it has ended. */
+  close(): Promise<void> {
+    if (this.#closing) return this.#closing
+    this.#stop.abort()
+    this.#closing = Promise.all([this.work.ended(), this.earlier]).then(() => this.#ended.resolve())
+    this.observer.stopped()
+    return this.#closing
+  }
+}
+
 /**
- * Runs the embedded verifier of one sync. It begins when the copy has ended, and issues a verdict when a commit asks
- * for it.
+ * The embedded verification of one sync: the work of machines/verification.ts, and the verdict that a commit asks for.
  */
 export class Verification {
   readonly store: VerificationStore
@@ -55,12 +101,9 @@ export class Verification {
   #verifier: Verifier | null = null
   /** Verifiers whose position was lost from an oplog; each was replaced by another one. */
   readonly #replaced = new WeakSet<Verifier>()
-  #failure: unknown = null
-  #ready = deferred<Verifier>()
   readonly #copied = deferred<void>()
-  #run: Promise<void> = Promise.resolve()
+  #latest: VerificationRun | null = null
   #runs = 0
-  #stopped = new AbortController()
   #report: Report = notStarted
 
   constructor(parts: VerificationParts) {
@@ -84,7 +127,7 @@ export class Verification {
    * stopped.
    */
   get continues(): boolean {
-    const isPresent = this.#runs === 1 && !this.#stopped.signal.aborted
+    const isPresent = this.#runs === 1 && !this.#latest?.stopped.aborted
     return isPresent && (this.#verifier?.continues ?? false)
   }
 
@@ -95,7 +138,7 @@ export class Verification {
 
   /** Resolves when no run is under way any more, whether it succeeded, failed or was stopped. */
   get ended(): Promise<void> {
-    return this.#run
+    return this.#latest?.ended ?? Promise.resolve()
   }
 
   /** Called when every document has been copied once. */
@@ -103,55 +146,71 @@ export class Verification {
     this.#copied.resolve()
   }
 
-  /** Verifies until stopped; rejects on a failure. Waits for an earlier run to end, and for the copy. */
-  run(configuration: StartConfiguration, report: (what: 'hashed' | 'restarted') => void): Promise<void> {
-    if (!configuration.verification.enabled) return Promise.resolve()
-    const stopped = new AbortController()
-    this.#stopped = stopped
-    this.#ready = deferred()
+  /** Begins a run. Its work must wait for `succeed` and `awaitCopy`. */
+  begin(observer: RunObserver): VerificationRun {
+    const run = new VerificationRun(this.ended, observer)
+    this.#latest = run
     this.#runs += 1
-    const run = this.#run
-      .then(() => this.#verify(stopped.signal, report))
-      .finally(() => {
-        this.#runs -= 1
-      })
-    this.#failure = null
-    this.#run = run.catch((error) => {
-      this.#failure = error
+    void run.ended.then(() => {
+      this.#runs -= 1
     })
     return run
   }
 
-  async #verify(stopped: AbortSignal, report: (what: 'hashed' | 'restarted') => void): Promise<void> {
-    await Promise.race([this.#copied.promise, aborted(stopped)])
-    for (;;) {
-      if (stopped.aborted) return
+  /** The run that was begun last. */
+  get latest(): VerificationRun {
+    assert(this.#latest, 'verification is under way without a run')
+    return this.#latest
+  }
+
+  /** Waits until the earlier run of this process has ended. */
+  succeed(run: VerificationRun): Promise<void> {
+    return run.work.run(() => run.earlier)
+  }
+
+  /** Waits until every document has been copied once. */
+  awaitCopy(run: VerificationRun): Promise<void> {
+    return run.work.run(() => Promise.race([this.#copied.promise, aborted(run.stopped)]))
+  }
+
+  /** Verifies until the run is told to stop; rejects on a failure. */
+  verify(run: VerificationRun): Promise<void> {
+    return run.work.run(async () => {
       const began = performance.now()
       this.#parts.context.journal?.('verification began', {})
       const verifier = this.#create(() => {
         this.#logPass(verifier, began)
-        report('hashed')
+        run.observer.scanned()
       })
       const stop = (): void => verifier.stop()
-      stopped.addEventListener('abort', stop, { once: true })
+      run.stopped.addEventListener('abort', stop, { once: true })
       this.#verifier = verifier
-      this.#ready.resolve(verifier)
+      run.ready.resolve(verifier)
       try {
-        return await verifier.run()
+        await verifier.run()
       } catch (error) {
-        if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
-        // Only the verifier has missed changes. If event application has missed them too, it fails by itself.
-        this.#parts.context.journal?.('verification begins again', { error: errorText(error) })
-        this.#replaced.add(verifier)
-        this.#ready = deferred()
-        report('restarted')
-        await this.#forget()
+        if (isOplogLost(error)) {
+          this.#parts.context.journal?.('verification begins again', { error: errorText(error) })
+          this.#replaced.add(verifier)
+          run.ready = deferred()
+        } else run.failure = error
+        throw error
       } finally {
-        stopped.removeEventListener('abort', stop)
+        run.stopped.removeEventListener('abort', stop)
         this.#report = verifier.report
         this.#verifier = null
       }
-    }
+    })
+  }
+
+  /** Removes the stored results, so that everything is compared again. */
+  forget(run: VerificationRun): Promise<void> {
+    return run.work.run(() =>
+      this.#forget().catch((error) => {
+        run.failure = error
+        throw error
+      }),
+    )
   }
 
   #logPass({ report }: Verifier, began: number): void {
@@ -173,7 +232,6 @@ export class Verification {
     })
   }
 
-  /** Removes the stored results, so that everything is compared again. */
   async #forget(): Promise<void> {
     // Positions are removed last: without them the streams begin now, and no earlier comparison may be left then.
     await this.store.forget()
@@ -187,14 +245,13 @@ export class Verification {
 
   /** Stops the verifier, which stores its results. Resolves when no run is under way. */
   async stop(): Promise<void> {
-    this.#stopped.abort()
-    await this.#run
+    await this.#latest?.close()
   }
 
   /** Stops the verifier and throws its failure, if it has failed: then the commit must not be decided. */
   async end(): Promise<void> {
     await this.stop()
-    if (this.#failure) throw this.#failure
+    if (this.#latest?.failure) throw this.#latest.failure
   }
 
   /** Throws FatalError VerificationFailed when definitions differ before any option is restored. */
@@ -214,6 +271,16 @@ export class Verification {
    */
   async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     if (!configuration.verification.enabled) return
+    const observer = this.#latest?.observer
+    observer?.verdict('asked')
+    try {
+      await this.#settle(configuration, applyLate)
+    } finally {
+      observer?.verdict('answered')
+    }
+  }
+
+  async #settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     let { total, explain, report } = await this.#settlement()
     while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#settlement())
     const verdict = await explain()
@@ -229,8 +296,9 @@ export class Verification {
   /** Resolves with what the current verifier finds. If another one replaces it in the meantime, that one is asked. */
   async #settlement(): Promise<RecheckResult & { report: Report }> {
     for (;;) {
-      const verifier = await Promise.race([this.#ready.promise, this.#run.then(() => null)])
-      if (!verifier) throw this.#failure ?? new StoppedError('the verifier has stopped')
+      const run = this.#latest
+      const verifier = run && (await Promise.race([run.ready.promise, run.ended.then(() => null)]))
+      if (!verifier) throw run?.failure ?? new StoppedError('the verifier has stopped')
       try {
         return { ...(await verifier.settle()), report: verifier.report }
       } catch (error) {
@@ -261,4 +329,8 @@ export class Verification {
         `(${first.kind}${field}). GET /api/v1/verification/mismatches names them. Run tandem repair, then send resume.`,
     )
   }
+}
+
+function isOplogLost(error: unknown): boolean {
+  return error instanceof FatalError && error.failure === 'OplogWindowLost'
 }

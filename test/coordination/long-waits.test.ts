@@ -2,12 +2,14 @@ import { setImmediate as breath } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, it, vi } from 'vitest'
+import { createActor, fromCallback, fromPromise } from 'xstate'
+import { eventApplicationMachine } from '../../machines/event-application.ts'
 import type { EventApplicationParts } from '../../src/apply/event-application.ts'
 import { OwnedPartitions, type OwnedPartitionsParts } from '../../src/apply/owned-partitions.ts'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { type Deferred, deferred } from '../../src/domain/deferred.ts'
 import { LongWait } from '../../src/domain/long-wait.ts'
-import { type VerifyWhileLeadingParts, verifyWhileLeading } from '../../src/session/verify-while-leading.ts'
+import { type WatchRoleParts, watchRole } from '../../src/session/watch-role.ts'
 
 /** Loops that wake several times a second for days, beside something that ends once: nothing may stay of each turn. */
 
@@ -85,22 +87,54 @@ it('owned partitions: nothing stays of a turn while their events are applied', a
     partitionCount: 1,
     reload: async () => {},
   } as unknown as OwnedPartitionsParts)
-  const run = owned.run()
+  expect(await owned.claim()).toBe(1)
+  const run = owned.apply(() => {})
   await vi.waitFor(() => expect(changing.turns).toBeGreaterThan(0))
   expect(await changing.growth(turns)).toBeLessThan(bytesMax)
   owned.drain()
   await run
 })
 
+it('event application without partitions: nothing stays of a turn of its machine', async () => {
+  let turns = 0
+  let change = deferred<void>()
+  const machine = eventApplicationMachine.provide({
+    actors: {
+      replication: fromCallback(({ sendBack }) => sendBack({ type: 'replication.opened' })),
+      barriers: fromPromise(() => new Promise(() => {})),
+      claim: fromPromise(async () => 0),
+      pass: fromPromise(async () => false),
+      change: fromPromise(() => {
+        turns += 1
+        change = deferred()
+        return change.promise
+      }),
+    },
+  })
+  const actor = createActor(machine).start()
+  const turn = async (count: number): Promise<void> => {
+    for (let until = turns + count; turns < until; ) {
+      change.resolve()
+      await breath()
+    }
+  }
+  await turn(500)
+  collect()
+  const before = process.memoryUsage().heapUsed
+  await turn(3_000)
+  collect()
+  expect((process.memoryUsage().heapUsed - before) / 3_000).toBeLessThan(bytesMax)
+  actor.stop()
+})
+
 it('the verification of a follower: nothing stays of a turn until it is stopped', async () => {
   const changing = new Changing()
   const stopped = new AbortController()
   const parts = {
-    configuration: { verification: { enabled: true } },
     coordination: changing.coordination,
     isLeaseLost: () => false,
-  } as unknown as VerifyWhileLeadingParts
-  const run = verifyWhileLeading(parts, () => {}, stopped.signal)
+  } as unknown as WatchRoleParts
+  const run = watchRole(parts, () => {}, stopped.signal)
   expect(await changing.growth(turns)).toBeLessThan(bytesMax)
   stopped.abort()
   await run

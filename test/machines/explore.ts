@@ -27,12 +27,13 @@ export function underWay(snapshot: { children: object }): string[] {
 export function everyStep<Snapshot extends AnyMachineSnapshot>(
   machine: AnyStateMachine & { getInitialSnapshot: (...given: never[]) => Snapshot },
   events: (snapshot: Snapshot) => Tried[],
+  input?: object,
 ): Step<Snapshot>[] {
   const reports = Object.keys(machine.implementations.actions).filter((name) => name.startsWith('report'))
   const alone = machine.provide({ actions: Object.fromEntries(reports.map((name) => [name, () => {}])) })
   const steps: Step<Snapshot>[] = []
   const known = new Set<string>()
-  const open = [initialTransition(alone, undefined)[0] as unknown as Snapshot]
+  const open = [initialTransition(alone, input)[0] as unknown as Snapshot]
   for (let from = open.pop(); from; from = open.pop()) {
     const key = JSON.stringify([from.value, from.context, underWay(from).sort()])
     if (known.has(key)) continue

@@ -114,7 +114,10 @@ export const elapsed: Elapsed[] = (['paused', 'failed'] as const).map((rest) => 
 }))
 
 /** The instance without the machines of its workers, which have tests of their own. */
-const alone = instanceMachine.provide({ actors: { collectionCopy: fromCallback(() => {}) } } as never)
+const stub = fromCallback(() => {})
+const alone = instanceMachine.provide({
+  actors: { collectionCopy: stub, eventApplication: stub, verification: stub },
+} as never)
 
 export function begin(context: InstanceContext | null = null): InstanceSnapshot {
   return initialTransition(alone, context)[0]

@@ -10,9 +10,10 @@ import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { withCopyActors } from '../../src/session/copy-actors.ts'
 import { CurrentSession } from '../../src/session/current-session.ts'
+import { withEventActors } from '../../src/session/event-actors.ts'
 import { HeartbeatPublisher } from '../../src/session/heartbeat-publisher.ts'
-import { superviseEvents, superviseVerification } from '../../src/session/supervise-work.ts'
 import { SyncSession } from '../../src/session/sync-session.ts'
+import { withVerificationActors } from '../../src/session/verification-actors.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import type { Host } from './clock.ts'
 import type { Network } from './network.ts'
@@ -146,8 +147,15 @@ export class Process {
             report,
           )
         : this.#copied(),
-      superviseEvents(this.work, report, () => {}),
-      superviseVerification(this.work, report),
+      worker(
+        withEventActors(() => this.work),
+        report,
+      ),
+      worker(
+        withVerificationActors(() => this.work),
+        report,
+        { enabled: true },
+      ),
     ]
   }
 
@@ -165,10 +173,10 @@ export class Process {
 }
 
 /** Runs a worker that reports to a function instead of the instance machine. Returns what leaves it. */
-function worker(machine: AnyStateMachine, report: (what: WorkerReport) => void): () => void {
+function worker(machine: AnyStateMachine, report: (what: WorkerReport) => void, input?: object): () => void {
   const parent = createActor(
     createMachine({
-      invoke: { src: machine },
+      invoke: { src: machine, input },
       on: { '*': { actions: ({ event }) => report(event as WorkerReport) } },
     }),
   )

@@ -1,0 +1,34 @@
+import { type Failure, toFailure } from '../src/domain/errors.ts'
+import type { WorkerReport } from './protocol.ts'
+
+/**
+ * The end of a worker. Leaving a state stops its actors but does not await what they were doing, so the actor `close`
+ * resolves when all of it has ended: with the failure to report, or with null when the work was only told to stop.
+ * @param ended the state that follows when nothing is to be reported
+ * @param failed the state that follows a failure
+ */
+export function closing<Ended extends string, Failed extends string>(ended: Ended, failed: Failed) {
+  return {
+    id: 'close',
+    src: 'close',
+    input: ({ context }: { context: { error: unknown } }) => ({ error: context.error }),
+    onDone: [{ guard: 'hasFailed', target: failed, actions: 'reportFailed' }, { target: ended }],
+    onError: { target: failed, actions: 'reportFailed' },
+  } as const
+}
+
+/** True if `close` has resolved with a failure. */
+export function hasFailed({ event }: { event: object }): boolean {
+  return (event as { output: Failure | null }).output !== null
+}
+
+/** The report of a failure that ended a worker. */
+export function failureReport({ event }: { event: object }): WorkerReport {
+  const { output, error } = event as { output?: Failure; error?: unknown }
+  return { type: 'worker.failed', failure: output ?? toFailure(error) }
+}
+
+/** The error that ended a worker. Later ones follow from it. */
+export function firstError({ context, event }: { context: { error: unknown }; event: object }): unknown {
+  return context.error ?? (event as { error: unknown }).error
+}

@@ -1,0 +1,157 @@
+import { assign, fromCallback, fromPromise, sendParent, setup } from 'xstate'
+import type { Failure } from '../src/domain/errors.ts'
+import { closing, failureReport, firstError, hasFailed } from './closing.ts'
+import { placeholder, type ReplicationReport, type WorkerOrder } from './protocol.ts'
+
+export interface EventsContext {
+  /** How many partitions this instance applies. */
+  owned: number
+  /** The commit timestamp up to which events are applied, as decimal digits; null for no end. */
+  commitPoint: string | null
+  /** The error that ended event application; null while there is none. */
+  error: unknown
+}
+
+export type EventsEvent =
+  | WorkerOrder
+  | ReplicationReport
+  /** The source has returned the stream from the stored positions of all owned partitions. */
+  | { type: 'partitions.answered' }
+  /** All events read are applied: the partitions have changed, or have passed the commit timestamp. */
+  | { type: 'partitions.left' }
+  | { type: 'partitions.failed'; error: unknown }
+
+const ended = { target: '#eventApplication.stopping', actions: 'rememberError' } as const
+
+/**
+ * The application of events of the partitions that this instance owns. It runs as long as the instance replicates. The
+ * partitions share one change stream, so the application of all of them is one child, which is started again when they
+ * change.
+ *
+ * opening     The former replication ends, and a commit's preparation is undone. A pause needs no waiting here.
+ * applying    Partitions are claimed and applied. The coordinator leads the barriers meanwhile.
+ *   claiming    Partitions that leave are released. Those that stay are claimed with their stored positions.
+ *   owning      Events of the claimed partitions are applied.
+ *     starting    The change stream is opened at the earliest position of the partitions.
+ *     following   Events are applied as they happen.
+ *   passing     No events are being applied here. Have all partitions of all instances passed the commit timestamp?
+ *   waiting     This instance owns no partition, and waits until that changes, or a poll interval has passed.
+ * draining    All events read are applied, and the positions are stored. Leaving the machine instead would abandon them.
+ * drained     Nothing is under way.
+ * stopping    Event application has failed, or was told to stop: what is under way ends.
+ * stopped     It was told to stop. The instance is about to leave the state in which it replicates.
+ * failed      The failure is reported.
+ */
+export const eventApplicationMachine = setup({
+  types: {
+    context: {} as EventsContext,
+    events: {} as EventsEvent,
+  },
+  actors: {
+    /** Keeps the replication open as long as the machine runs. Its end stops all work. */
+    replication: fromCallback<EventsEvent>(placeholder('replication')),
+    /** Leads the barriers while this instance coordinates. */
+    barriers: fromPromise<void>(placeholder('barriers')),
+    /** Resolves with the number of partitions that are to be applied. */
+    claim: fromPromise<number>(placeholder('claim')),
+    /** Applies events until the partitions change, or all events up to the commit timestamp are applied. */
+    apply: fromCallback<EventsEvent>(placeholder('apply')),
+    /** Resolves with true when all partitions of all instances have passed the commit timestamp. */
+    pass: fromPromise<boolean>(placeholder('pass')),
+    change: fromPromise<void>(placeholder('change')),
+    /**
+     * Stops reading, and resolves when all events read are applied: with the failure to report, or with null when the
+     * work was only told to stop.
+     */
+    close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
+  },
+  guards: {
+    isOwner: ({ context }) => context.owned > 0,
+    hasPassed: ({ event }) => (event as unknown as { output: boolean }).output,
+    hasCommitPoint: ({ context }) => context.commitPoint !== null,
+    hasFailed,
+  },
+  actions: {
+    takeCommitPoint: assign(({ event }) => (event.type === 'worker.drainTo' ? { commitPoint: event.commitPoint } : {})),
+    /** Tells the work up to which time events are applied. */
+    limitToCommitPoint: placeholder('limitToCommitPoint'),
+    rememberError: assign({ error: firstError }),
+    reportDrained: sendParent(({ context }) => ({
+      type: context.commitPoint === null ? 'events.drained' : 'events.reached',
+    })),
+    reportFailed: sendParent(failureReport),
+  },
+}).createMachine({
+  id: 'eventApplication',
+  context: { owned: 0, commitPoint: null, error: null },
+  initial: 'opening',
+  invoke: { id: 'replication', src: 'replication' },
+  states: {
+    opening: {
+      on: {
+        'replication.opened': 'applying',
+        'replication.failed': ended,
+        'worker.drainTo': { actions: 'takeCommitPoint' },
+        // A failed commit may prevent event application for a long time, and a pause must not wait for that.
+        'worker.drain': 'drained',
+      },
+    },
+    applying: {
+      initial: 'choosing',
+      invoke: { id: 'barriers', src: 'barriers', onError: ended },
+      on: {
+        'worker.drain': 'draining',
+        'worker.drainTo': { actions: ['takeCommitPoint', 'limitToCommitPoint'] },
+      },
+      states: {
+        choosing: {
+          always: [
+            { guard: 'hasCommitPoint', target: 'claiming', actions: 'limitToCommitPoint' },
+            { target: 'claiming' },
+          ],
+        },
+        claiming: {
+          invoke: {
+            id: 'claim',
+            src: 'claim',
+            onDone: { target: 'claimed', actions: assign({ owned: ({ event }) => event.output }) },
+            onError: ended,
+          },
+        },
+        claimed: { always: [{ guard: 'isOwner', target: 'owning' }, { target: 'passing' }] },
+        owning: {
+          initial: 'starting',
+          invoke: { id: 'apply', src: 'apply' },
+          on: { 'partitions.left': 'passing', 'partitions.failed': ended },
+          states: {
+            starting: { on: { 'partitions.answered': 'following' } },
+            following: {},
+          },
+        },
+        passing: {
+          invoke: {
+            id: 'pass',
+            src: 'pass',
+            onDone: [
+              { guard: 'hasPassed', target: '#eventApplication.draining' },
+              { guard: 'isOwner', target: 'claiming' },
+              { target: 'waiting' },
+            ],
+            onError: ended,
+          },
+        },
+        waiting: { invoke: { id: 'change', src: 'change', onDone: 'claiming', onError: ended } },
+      },
+    },
+    draining: {
+      invoke: closing('drained', 'failed'),
+    },
+    drained: { entry: 'reportDrained' },
+    stopping: {
+      invoke: closing('stopped', 'failed'),
+      on: { 'worker.drain': 'draining' },
+    },
+    stopped: {},
+    failed: {},
+  },
+})

@@ -1,0 +1,156 @@
+import { assign, fromCallback, fromPromise, sendParent, setup } from 'xstate'
+import { type Failure, FatalError } from '../src/domain/errors.ts'
+import { closing, failureReport, firstError, hasFailed } from './closing.ts'
+import { placeholder } from './protocol.ts'
+
+export interface VerificationContext {
+  enabled: boolean
+  /** What was last reported to the instance: everything has been compared once. */
+  hashed: boolean
+  /** The verifier that runs here has compared everything once. */
+  scanned: boolean
+  /** The error that ended the verification; null while there is none. */
+  error: unknown
+}
+
+export type VerificationEvent =
+  /** This instance coordinates, and the commit is not decided. */
+  | { type: 'role.taken' }
+  /** The commit is decided: both clusters no longer have to be equal. */
+  | { type: 'role.over' }
+  /** `failure` is null when the observation was only told to stop. */
+  | { type: 'role.failed'; failure: Failure | null }
+  /** Another instance coordinates. `hashed`: what its verification has reported. */
+  | { type: 'role.seen'; hashed: boolean }
+  | { type: 'scan.completed' }
+  | { type: 'verdict.asked' }
+  | { type: 'verdict.answered' }
+  | { type: 'verification.stop' }
+
+const ended = { target: '#verification.leading.stopping', actions: 'rememberError' } as const
+
+/**
+ * The embedded verification of one sync, as long as there is a sync to verify. The coordinator's instance verifies.
+ *
+ * disabled      Verification is switched off.
+ * waiting       Another instance coordinates, or the lease is lost: only the coordinator's progress is reported.
+ * leading       This instance verifies, as long as this state lasts.
+ *   succeeding    An earlier run of the verification in this process ends.
+ *   awaitingCopy  Every document is to be copied once before.
+ *   verifying     Change streams of both clusters are followed, and what they change is compared.
+ *     scanning      Every collection is compared once, range by range.
+ *     following     Only what changes is compared.
+ *     settling      A commit asked for a verdict: the source is quiet, and all differences are resolved or proven.
+ *   restarting    The verifier missed changes that an oplog no longer holds: its results are removed.
+ *   stopping      What is under way ends, and its results are stored.
+ * stopped       Nothing is under way.
+ * failed        The failure is reported.
+ * over          The commit is decided.
+ */
+export const verificationMachine = setup({
+  types: {
+    context: {} as VerificationContext,
+    events: {} as VerificationEvent,
+    input: {} as { enabled: boolean },
+  },
+  actors: {
+    /** Observes who coordinates until this instance does, or nothing is left to verify. */
+    role: fromCallback<VerificationEvent>(placeholder('role')),
+    /** Reserves the verification for this run, which ends when the state is left. */
+    run: fromCallback<VerificationEvent>(placeholder('run')),
+    succeed: fromPromise<void>(placeholder('succeed')),
+    awaitCopy: fromPromise<void>(placeholder('awaitCopy')),
+    /** Runs the verifier until it is told to stop. Rejects on a failure. */
+    verify: fromPromise<void>(placeholder('verify')),
+    forget: fromPromise<void>(placeholder('forget')),
+    /** Stops all work, and resolves when it has ended: with the failure to report, or with null. */
+    close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
+  },
+  guards: {
+    isEnabled: ({ context }) => context.enabled,
+    isScanned: ({ context }) => context.scanned,
+    isNews: ({ context, event }) => event.type === 'role.seen' && event.hashed !== context.hashed,
+    isNewlyHashed: ({ context, event }) => event.type === 'role.seen' && event.hashed && !context.hashed,
+    /** Only the verifier has missed changes. If event application has missed them too, it fails by itself. */
+    isOplogLost: ({ event }) => {
+      const { error } = event as unknown as { error: unknown }
+      return error instanceof FatalError && error.failure === 'OplogWindowLost'
+    },
+    hasRoleFailed: ({ event }) => event.type === 'role.failed' && event.failure !== null,
+    hasFailed,
+  },
+  actions: {
+    /** Stores for all instances that everything has been compared once, or has to be compared again. */
+    publishHashed: placeholder('publishHashed'),
+    publishRestarted: placeholder('publishRestarted'),
+    rememberError: assign({ error: firstError }),
+    reportHashed: sendParent({ type: 'verification.hashed' }),
+    reportRestarted: sendParent({ type: 'verification.restarted' }),
+    reportFailed: sendParent(failureReport),
+    reportRoleFailed: sendParent(({ event }) => ({
+      type: 'worker.failed',
+      failure: event.type === 'role.failed' ? event.failure : null,
+    })),
+  },
+}).createMachine({
+  id: 'verification',
+  context: ({ input }) => ({ enabled: input.enabled, hashed: false, scanned: false, error: null }),
+  initial: 'choosing',
+  states: {
+    choosing: { always: [{ guard: 'isEnabled', target: 'waiting' }, { target: 'disabled' }] },
+    disabled: {},
+    waiting: {
+      invoke: { id: 'role', src: 'role' },
+      on: {
+        'role.taken': 'leading',
+        'role.over': 'over',
+        'role.failed': [
+          { guard: 'hasRoleFailed', target: 'failed', actions: 'reportRoleFailed' },
+          { target: 'stopped' },
+        ],
+        'role.seen': [
+          { guard: 'isNewlyHashed', actions: [assign({ hashed: true }), 'reportHashed'] },
+          { guard: 'isNews', actions: [assign({ hashed: false }), 'reportRestarted'] },
+        ],
+      },
+    },
+    leading: {
+      initial: 'succeeding',
+      invoke: { id: 'run', src: 'run' },
+      on: { 'verification.stop': '.stopping' },
+      states: {
+        succeeding: { invoke: { id: 'succeed', src: 'succeed', onDone: 'awaitingCopy', onError: ended } },
+        awaitingCopy: { invoke: { id: 'awaitCopy', src: 'awaitCopy', onDone: 'verifying', onError: ended } },
+        verifying: {
+          initial: 'scanning',
+          entry: assign({ scanned: false }),
+          invoke: {
+            id: 'verify',
+            src: 'verify',
+            onDone: 'stopping',
+            onError: [{ guard: 'isOplogLost', target: 'restarting' }, ended],
+          },
+          on: {
+            'scan.completed': { actions: [assign({ scanned: true, hashed: true }), 'publishHashed', 'reportHashed'] },
+          },
+          states: {
+            scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.asked': 'settling' } },
+            following: { on: { 'verdict.asked': 'settling' } },
+            settling: { on: { 'verdict.answered': 'scanning' } },
+          },
+        },
+        restarting: {
+          entry: [assign({ hashed: false }), 'publishRestarted', 'reportRestarted'],
+          invoke: { id: 'forget', src: 'forget', onDone: 'verifying', onError: ended },
+        },
+        stopping: {
+          invoke: closing('#verification.stopped', '#verification.failed'),
+          on: { 'verification.stop': {} },
+        },
+      },
+    },
+    stopped: {},
+    failed: {},
+    over: {},
+  },
+})

@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest'
+import type { SnapshotFrom } from 'xstate'
+import { pathOf } from '../../machines/sync-view.ts'
+import { verificationMachine } from '../../machines/verification.ts'
+import { FatalError } from '../../src/domain/errors.ts'
+import { describeStep, everyStep, type Step, settlements, type Tried, underWay } from './explore.ts'
+
+type Snapshot = SnapshotFrom<typeof verificationMachine>
+
+const restingStates = [
+  'waiting',
+  'leading.succeeding',
+  'leading.awaitingCopy',
+  'leading.verifying.scanning',
+  'leading.verifying.following',
+  'leading.verifying.settling',
+  'leading.restarting',
+  'leading.stopping',
+  'stopped',
+  'failed',
+  'over',
+]
+
+const error = new Error('it failed')
+const oplogLost = new FatalError('OplogWindowLost', 'gone')
+const failure = { error: 'InternalError', errorDescription: 'it failed' } as const
+
+/** Everything that can happen: the role is observed while this instance waits, and actors settle while they work. */
+function events(snapshot: Snapshot): Tried[] {
+  const children = underWay(snapshot)
+  const outputs = {
+    succeed: [undefined],
+    awaitCopy: [undefined],
+    verify: [undefined],
+    forget: [undefined],
+    close: [null, failure],
+  }
+  const observed = [
+    { type: 'role.taken' },
+    { type: 'role.over' },
+    { type: 'role.failed', failure },
+    { type: 'role.failed', failure: null },
+    { type: 'role.seen', hashed: true },
+    { type: 'role.seen', hashed: false },
+  ]
+  const ofRun = ['verdict.asked', 'verdict.answered', 'verification.stop'].map((type) => ({ type }))
+  return [
+    ...(children.includes('role') ? observed : []),
+    ...(children.includes('run') ? ofRun : []),
+    ...(children.includes('verify')
+      ? [{ type: 'scan.completed' }, { type: 'xstate.error.actor.verify', error: oplogLost, actorId: 'verify' }]
+      : []),
+    ...settlements(snapshot, outputs, error),
+  ]
+}
+
+const steps = everyStep(verificationMachine, events, { enabled: true })
+
+function everyStepShould(hold: (step: Step<Snapshot>) => boolean): void {
+  expect(steps.filter((step) => !hold(step)).map(describeStep)).toEqual([])
+}
+
+describe('every step of the verification', () => {
+  it('leads to every state and nowhere else', () => {
+    expect(new Set(steps.map(({ to }) => pathOf(to)))).toEqual(new Set(restingStates))
+  })
+
+  it('verifies only under a run, and only after an earlier run and the copy have ended', () => {
+    everyStepShould(({ to }) => !underWay(to).includes('verify') || underWay(to).includes('run'))
+    everyStepShould(({ from, event, to }) => {
+      if (underWay(from).includes('verify') || !underWay(to).includes('verify')) return true
+      return event.type === 'xstate.done.actor.awaitCopy' || event.type === 'xstate.done.actor.forget'
+    })
+  })
+
+  it('ends a run only when everything is closed', () => {
+    everyStepShould(({ from, event, to }) => {
+      if (!underWay(from).includes('run') || underWay(to).includes('run')) return true
+      return event.type.endsWith('.actor.close')
+    })
+  })
+
+  it('can be stopped in every state in which it has a run', () => {
+    everyStepShould(({ event, to }) => event.type !== 'verification.stop' || pathOf(to) === 'leading.stopping')
+  })
+
+  it('compares everything again when an oplog was lost, and fails with any other error', () => {
+    everyStepShould(({ event, to }) => {
+      if (event.type !== 'xstate.error.actor.verify') return true
+      return pathOf(to) === (event['error'] === oplogLost ? 'leading.restarting' : 'leading.stopping')
+    })
+  })
+
+  it('keeps an error until it is closed', () => {
+    everyStepShould(({ from, to }) => from.context.error === null || to.context.error === from.context.error)
+  })
+
+  it('follows when it has scanned, whatever a commit asks', () => {
+    everyStepShould(({ to }) => pathOf(to) !== 'leading.verifying.scanning' || !to.context.scanned)
+    everyStepShould(({ to }) => pathOf(to) !== 'leading.verifying.following' || to.context.scanned)
+  })
+})
+
+it('a verification that is switched off does nothing', () => {
+  const off = everyStep(verificationMachine, events, { enabled: false })
+  expect(off).toEqual([])
+})
