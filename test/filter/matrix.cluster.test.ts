@@ -1,17 +1,14 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { runFilterScenario } from '../support/filter-scenario.ts'
-import { startReplicaSet } from '../support/replica-set.ts'
-import type { Pair } from '../support/scenario.ts'
+import { type Pair, startPair } from '../faults/clusters.ts'
+import { migrateFiltered } from '../faults/filtered.ts'
 
 /** A fixed sample of what `npm run chaos -- --filters 48` runs in full: every form of include, of exclude, and of both. */
 
 let pair: Pair
 beforeAll(async () => {
-  const options = { oplogSizeMB: 1024 }
-  const [source, destination] = await Promise.all([startReplicaSet(options), startReplicaSet(options)])
-  pair = { source, destination }
+  pair = await startPair({ oplogSizeMB: 1_024 })
 })
-afterAll(() => Promise.all([pair?.source.stop(), pair?.destination.stop()]))
+afterAll(() => pair?.[Symbol.asyncDispose]())
 
 const sample: [seed: number, what: string, state: 'COMMITTED' | 'FAILED'][] = [
   [5, 'exclude databaseRegex, collectionsRegex', 'COMMITTED'],
@@ -21,7 +18,7 @@ const sample: [seed: number, what: string, state: 'COMMITTED' | 'FAILED'][] = [
 ]
 
 test.each(sample)('4.5: seed %i, %s: %s, and the others stay as they were', async (seed, what, state) => {
-  const result = await runFilterScenario(pair, seed)
+  const result = await migrateFiltered(pair, seed)
   expect(result.filter.what).toBe(what)
   expect(result).toMatchObject({ state, problems: [] })
   if (state === 'FAILED') expect(result.crossings).not.toEqual([])

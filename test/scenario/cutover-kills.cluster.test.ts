@@ -1,19 +1,15 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { type CommitKillPlan, describePlan } from '../support/commit-kill-plan.ts'
-import { runCommitKill } from '../support/commit-kills.ts'
-import { startReplicaSet } from '../support/replica-set.ts'
-import type { Pair } from '../support/scenario.ts'
+import { type Pair, startPair } from '../faults/clusters.ts'
+import { runCommitKill } from '../faults/commit-kill.ts'
+import { type CommitKillPlan, describePlan } from '../faults/commit-kill-plan.ts'
 
 /** A fixed sample of what `npm run chaos -- --commitKills 200` runs in full. */
 
 let pair: Pair
 beforeAll(async () => {
-  const [source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
-  pair = { source, destination }
+  pair = await startPair()
 })
-afterAll(async () => {
-  await Promise.all([pair.source.stop(), pair.destination.stop()])
-})
+afterAll(() => pair?.[Symbol.asyncDispose]())
 
 const usual: CommitKillPlan = {
   instances: 2,

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
+import { runCorruption } from '../faults/corruption-run.ts'
+import { type Corruption, corrupted, corruptions, type Phase, seedForCorruptions } from '../faults/corruptions.ts'
 import { compareClusters } from '../support/compare.ts'
-import { runMutation } from '../support/mutation-run.ts'
-import { type Mutation, mutated, mutations, type Phase, seedForMutations } from '../support/mutations.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
@@ -22,7 +22,7 @@ const mismatchesOf = async (tandem: Tandem) =>
   }
 
 it('an equal migration is committed, and both sides counted alike', async () => {
-  await seedForMutations(pair.sourceClient.db(mutated))
+  await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)
   await canCommit(tandem)
@@ -38,20 +38,20 @@ it('an equal migration is committed, and both sides counted alike', async () => 
   expect(await mismatchesOf(tandem)).toEqual({ success: true, mismatches: [], total: 0, truncated: false })
 })
 
-/** Of what `npm run mutations` runs in full: documents, definitions, lost events and one that is mended, in every phase. */
-const sample: [Phase, string, 'reported' | 'mended'][] = [
+/** Of what `npm run mutations` runs in full: documents, definitions, lost events and one that is gone by itself, in every phase. */
+const sample: [Phase, string, 'reported' | 'gone'][] = [
   ['copying', 'a missing document', 'reported'],
   ['copying', 'a foreign document in the place of one that is copied later', 'reported'],
   ['hashing', 'a lost update', 'reported'],
   ['hashing', '_id spelled as another number type', 'reported'],
   ['applying', 'double for int32', 'reported'],
-  ['applying', 'another content that the source then writes anew', 'mended'],
+  ['applying', 'another content that the source then writes anew', 'gone'],
   ['committing', 'another content in a capped collection', 'reported'],
   ['committing', 'another key of an index', 'reported'],
 ]
 
 it.each(sample)('while %s, %s is %s, alone, and not there when COMMITTED', async (phase, name, outcome) => {
-  const mutation = mutations.find((one) => one.name === name)
-  expect(mutation).toBeDefined()
-  expect(await runMutation(pair, phase, mutation as Mutation)).toBe(outcome)
+  const corruption = corruptions.find((one) => one.name === name)
+  expect(corruption).toBeDefined()
+  expect(await runCorruption(pair, phase, corruption as Corruption)).toMatchObject({ outcome, problems: [] })
 })

@@ -1,10 +1,11 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { type ShardedClusters, startShardedClusters } from '../faults/clusters.ts'
+import { migrateSharded } from '../faults/sharded-instances.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
-import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
+import type { ShardedCluster } from '../support/sharded-cluster.ts'
 import { commit, start } from '../support/sharded-pair.ts'
-import { runShardedTeam } from '../support/sharded-team.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
@@ -13,6 +14,7 @@ import { startTandem } from '../support/tandem-process.ts'
  * and has a clock and a routing table of its own.
  */
 
+let clusters: ShardedClusters
 let source: ShardedCluster
 let destination: ShardedCluster
 
@@ -23,12 +25,10 @@ const usesBoth = (cluster: ShardedCluster): ShardedCluster => ({
 })
 
 beforeAll(async () => {
-  const clusters = await Promise.all([startShardedCluster({ mongoses: 2 }), startShardedCluster({ mongoses: 2 })])
-  ;[source, destination] = clusters.map(usesBoth) as [ShardedCluster, ShardedCluster]
+  clusters = await startShardedClusters({ mongoses: 2 }, { mongoses: 2 })
+  ;[source, destination] = [usesBoth(clusters.source), usesBoth(clusters.destination)]
 })
-afterAll(async () => {
-  await Promise.all([source?.stop(), destination?.stop()])
-})
+afterAll(() => clusters?.[Symbol.asyncDispose]())
 
 afterEach(async () => {
   await expect.poll(openCursors, { timeout: 20_000, interval: 250 }).toEqual([])
@@ -71,7 +71,7 @@ test('one instance copies, follows and commits through two routers', async () =>
 })
 
 test('so do two instances', async () => {
-  const { differences, copied, total } = await runShardedTeam({ source, destination }, 201, 2, 80)
-  expect(differences).toEqual([])
+  const { problems, copied, total } = await migrateSharded({ ...clusters, source, destination }, 201, 2, 80)
+  expect(problems).toEqual([])
   expect(copied.reduce((sum, bytes) => sum + bytes, 0)).toBe(total)
 })

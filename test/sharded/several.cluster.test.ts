@@ -1,18 +1,15 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
-import { runShardedTeam } from '../support/sharded-team.ts'
+import { type ShardedClusters, startShardedClusters } from '../faults/clusters.ts'
+import { migrateSharded } from '../faults/sharded-instances.ts'
 
 /** A sample of `npm run chaos:sharded`. */
 
-let source: ShardedCluster
-let destination: ShardedCluster
+let clusters: ShardedClusters
 
 beforeAll(async () => {
-  ;[source, destination] = await Promise.all([startShardedCluster(), startShardedCluster()])
+  clusters = await startShardedClusters()
 })
-afterAll(async () => {
-  await Promise.all([source?.stop(), destination?.stop()])
-})
+afterAll(() => clusters?.[Symbol.asyncDispose]())
 
 it.each([
   [2, 101],
@@ -20,8 +17,8 @@ it.each([
 ])(
   '%i instances sync sharded clusters while documents, chunks and definitions move (seed %i)',
   async (instances, seed) => {
-    const { differences, copied, total } = await runShardedTeam({ source, destination }, seed, instances, 80)
-    expect(differences).toEqual([])
+    const { problems, copied, total } = await migrateSharded(clusters, seed, instances, 80)
+    expect(problems).toEqual([])
     expect(copied.reduce((sum, bytes) => sum + bytes, 0)).toBe(total)
   },
 )
