@@ -115,7 +115,12 @@ if (values.list) {
   for (const plan of plans) for (const run of listPlan(plan)) console.log(run)
 } else {
   const tally: Tally = { passed: 0, failed: [], kinds: new Map() }
-  for (const plan of plans) await runPlan(plan, tally)
+  for (const plan of plans) {
+    await runPlan(plan, tally).catch((error) => {
+      console.log(`FAIL the clusters of a plan: ${error instanceof Error ? error.message : error}`)
+      tally.failed.push('the clusters of a plan')
+    })
+  }
   for (const [kind, count] of tally.kinds) console.log(`${count} ${kind}`)
   for (const failure of tally.failed) console.log(`  ${failure}`)
   console.log(`${tally.passed} passed, ${tally.failed.length} failed`)

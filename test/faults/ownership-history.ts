@@ -1,14 +1,16 @@
 import { MongoClient } from 'mongodb'
 import { historyMax } from '../../src/coordination/ownership-store.ts'
 
-/** An instance that was killed, stopped, cut off or left, and what others were to take over from it. */
+/** An instance that was killed, suspended, disconnected or left, and what others must take over from it. */
 export interface Death {
   id: string
   /** ms since 1970, by the clock of this machine, which all instances share. */
   at: number
   how: string
-  /** Where nobody applies events any more only the coordinator's office is vacant. */
+  /** During a commit no events are applied, so only the coordinator role needs a new owner. */
   only: 'all' | 'coordinator'
+  /** Another instance was running, which could take over. A lone instance that was suspended keeps what it owns. */
+  others: boolean
 }
 
 interface Line {
@@ -27,7 +29,7 @@ export interface HistoryReport {
   takeovers: number
 }
 
-/** What the metadata database says of every owner there was: one for each epoch that is remembered, none left out, none dead for long. */
+/** Checks the stored history of owners: one for each remembered epoch, none left out, and a successor in time for each that died. */
 export async function checkHistory(destinationUri: string, deaths: readonly Death[]): Promise<HistoryReport> {
   await using client = await MongoClient.connect(destinationUri)
   const database = client.db('tandem_internal')
@@ -50,7 +52,7 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
   for (const { _id, epoch, last: present } of ownership) {
     const own = byClaim.get(String(_id)) ?? []
     byClaim.set(String(_id), own)
-    // Who was killed before he could write his line stands in the claim alone until there is a successor.
+    // An owner that was killed before it wrote its line is in the claim alone until there is a successor.
     if (!own.some((line) => line.epoch === epoch)) {
       own.push({ claim: String(_id), epoch, owner: present.owner, at: present.since.getTime() })
     }
@@ -75,8 +77,8 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
       if (!before?.owner.startsWith(`${death.id}#`)) continue
       const after = history[at + 1]
       const tookMS = (after?.at ?? end) - death.at
-      // Released before, or the sync was over before anybody missed it.
-      if (!after && tookMS < takeoverMaxMS) continue
+      // It was released before, or the sync was over before the instance was missed, or there was no other instance.
+      if (!after && (tookMS < takeoverMaxMS || !death.others)) continue
       takeovers += 1
       slowestTakeoverMS = Math.max(slowestTakeoverMS, tookMS)
       if (!after) problems.push(`claim ${claim}: ${before.owner} died (${death.how}), nobody took over`)

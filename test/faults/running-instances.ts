@@ -172,7 +172,8 @@ export class RunningInstances {
     this.note(`${id} dies: ${how}`)
     this.faults += 1
     this.disturbed.add(id)
-    this.deaths.push({ id, at: Date.now(), how, only: this.committing ? 'coordinator' : 'all' })
+    const others = this.ids.some((one) => one !== id)
+    this.deaths.push({ id, at: Date.now(), how, only: this.committing ? 'coordinator' : 'all', others })
   }
 
   async coordinator(): Promise<string> {

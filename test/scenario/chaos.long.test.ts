@@ -24,7 +24,7 @@ function pairFor(options: PairOptions): { pair: Pair } {
 describe('a random workload from before the copy until the commit', () => {
   const on = pairFor({})
 
-  test.each([201, 202, 203])('seed %i ends equal', async (seed) => {
+  test.each([202, 203])('seed %i ends equal', async (seed) => {
     expect(await migrateUnderWorkload({ ...on, seed })).toMatchObject(equalAndUnrepeated)
   })
 
