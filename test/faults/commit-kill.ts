@@ -44,6 +44,7 @@ export async function runCommitKill(
   const options = {
     clusters: pair,
     name: `commit-kill-${seed}`,
+    // The label is part of the seeds that the runs of past releases are known by.
     random: random.fork('team'),
     start: { enableUserWriteBlocking },
   }

@@ -15,7 +15,7 @@ test('a median has as many values above it as below', () => {
   )
 })
 
-test('what stays the same, or falls, is flat, whatever the first leg was', () => {
+test('what stays the same, or falls, is flat, whatever the first cycle was', () => {
   fc.assert(
     fc.property(figures, (values) => {
       const falling = [...values].sort((one, other) => other - one)
@@ -35,7 +35,7 @@ test('what doubles from third to third is not flat, and is within a slack as lar
   )
 })
 
-test('one leg out of the ordinary does not tell', () => {
+test('one unusual cycle decides nothing', () => {
   const quiet = Array.from({ length: 10 }, () => 100)
   expect(judgeFlat([...quiet, 1_000], 0)).toMatchObject({ flat: true })
 })

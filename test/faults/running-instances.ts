@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Progress } from '../../src/domain/progress.ts'
+import { type Instances, startInstances } from '../support/instances.ts'
 import type { Random } from '../support/random.ts'
 import type { Tandem, TandemOptions } from '../support/tandem-process.ts'
 import { startProxy, type TcpProxy } from '../support/tcp-proxy.ts'
-import { startTeam, type Team } from '../support/team.ts'
 import { until } from '../support/until.ts'
 import type { Clusters } from './clusters.ts'
 import type { Death } from './ownership-history.ts'
@@ -26,8 +26,8 @@ export class RunningInstances {
   readonly #notes: string[] = []
   /** What each was last started with. */
   readonly #overrides = new Map<string, Partial<TandemOptions>>()
-  #starting: Promise<Team> | null = null
-  #team: Team | null = null
+  #starting: Promise<Instances> | null = null
+  #started: Instances | null = null
 
   readonly #over = new AbortController()
 
@@ -48,7 +48,7 @@ export class RunningInstances {
   }
 
   get #members(): Map<string, Tandem> {
-    return this.#team?.members ?? new Map()
+    return this.#started?.members ?? new Map()
   }
 
   /** mongosyncIDs of those that run and can be reached. */
@@ -65,9 +65,12 @@ export class RunningInstances {
   /** Starts a process, which joins the sync or continues with what its predecessor had. */
   async start(id: string, overrides: Partial<TandemOptions> = {}): Promise<void> {
     this.note(`${id} starts`)
-    this.#starting ??= startTeam([], { cluster0: this.clusters.source.uri, cluster1: this.clusters.destination.uri })
-    this.#team = await this.#starting
-    const tandem = await this.#team.start(id, overrides)
+    this.#starting ??= startInstances([], {
+      cluster0: this.clusters.source.uri,
+      cluster1: this.clusters.destination.uri,
+    })
+    this.#started = await this.#starting
+    const tandem = await this.#started.start(id, overrides)
     this.#overrides.set(id, overrides)
     this.#ran.push({ id, tandem })
     await until(`connected: ${id}`, () => tandem.progress())
@@ -87,7 +90,7 @@ export class RunningInstances {
     const first = this.get(id)
     this.keep({ close: () => first.stop() })
     this.unreachable.add(id)
-    const tandem = await this.#team?.start(id, overrides)
+    const tandem = await this.#started?.start(id, overrides)
     if (tandem) this.#ran.push({ id, tandem })
     return first
   }
@@ -116,7 +119,7 @@ export class RunningInstances {
 
   async kill(id: string): Promise<void> {
     this.died(id, 'kill -9')
-    await this.#team?.kill9(id)
+    await this.#started?.kill9(id)
   }
 
   /** Waits until the instance has died at the step that its fault names. False when it has not within the timeout. */
@@ -235,7 +238,7 @@ export class RunningInstances {
 
   async stop(): Promise<void> {
     for (const id of this.unreachable) if (this.#members.has(id)) process.kill(this.get(id).pid, 'SIGCONT')
-    await this.#team?.stop()
+    await this.#started?.stop()
     await Promise.all(this.#kept.map((one) => one.close()))
   }
 }

@@ -2,9 +2,9 @@ import { expect, test } from 'vitest'
 import type { NamespaceFilter } from '../../src/domain/start-request.ts'
 import { compareClusters, type Selects } from '../support/compare.ts'
 import { fingerprints } from '../support/fingerprints.ts'
+import { expectAccepted, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { seedData } from '../support/seed-data.ts'
-import { expectAccepted, startTeam } from '../support/team.ts'
 import { createWorkload } from '../support/workload.ts'
 import { archiveDatabase } from '../support/workload-world.ts'
 
@@ -98,29 +98,29 @@ test.each(cases.map((one) => [one.what, one] as const))(
 
     const workload = createWorkload({ uri: source.uri, seed, ddl, transactions: true })
     await workload.runSteps(20)
-    const team = await startTeam(instances, { cluster0: source.uri, cluster1: destination.uri })
+    const running = await startInstances(instances, { cluster0: source.uri, cluster1: destination.uri })
     try {
       const start = { source: 'cluster0', destination: 'cluster1', includeNamespaces, excludeNamespaces }
-      expectAccepted(await team.post('start', start))
+      expectAccepted(await running.post('start', start))
       await workload.runSteps(60)
       if (killed) {
-        await team.kill9('one')
-        await team.start('one')
+        await running.kill9('one')
+        await running.start('one')
       }
       await workload.runSteps(30)
       await sourceClient.db('ledger').collection('not there yet').insertOne({ came: 'later' })
-      await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+      await running.allReach(({ canCommit }) => canCommit, 'ready to commit')
       await workload.runSteps(40)
       const writing = new AbortController()
       const unselected = sourceClient.db('climate').collection('alpha')
       const late = (async () => {
         while (!writing.signal.aborted) await unselected.insertOne({ at: new Date() })
       })()
-      expectAccepted(await team.post('commit'))
-      await team.allReach(({ state }) => state === 'COMMITTED', 'committed').finally(() => writing.abort())
+      expectAccepted(await running.post('commit'))
+      await running.allReach(({ state }) => state === 'COMMITTED', 'committed').finally(() => writing.abort())
       await late
     } finally {
-      await team.stop()
+      await running.stop()
     }
     const { differences, documents } = await compareClusters(source.uri, destination.uri, { selects })
     expect(differences).toEqual([])

@@ -52,7 +52,7 @@ it('a definition and a record that the server could not write in time are not wr
   expect(await one.client.db('tandem_internal').collection('sync').countDocuments()).toBe(0)
 })
 
-it('what another user writes is waited for; a user who may not look waits as long as it can last', async () => {
+it('what another user writes is waited for; a user without the privilege to see it waits as long as it can last', async () => {
   const admin = secured.client.db('admin')
   const looks = { role: 'looks', privileges: [{ resource: { cluster: true }, actions: ['inprog'] }], roles: [] }
   await admin.command({ createRole: looks.role, privileges: looks.privileges, roles: looks.roles })

@@ -121,7 +121,7 @@ describe('the write of a dead process is waited for', () => {
     await expectToWait('thrice', late)
   })
 
-  it('by those who bury a successor that was killed while it waited', async () => {
+  it('by the instances that evict a successor that was killed while it waited', async () => {
     await using late = await lateWriteOf('buried')
     await dieTaking('buried')
     await leases().updateOne({ _id: nameOf('buried') }, { $set: { expiresAt: givenUp } })
@@ -170,7 +170,7 @@ describe('the write of a dead process is waited for', () => {
   })
 })
 
-it('who has been waited for is waited for no more', async () => {
+it('a predecessor that has been waited for is waited for no more', async () => {
   const [first, second] = [contender('over', 'first'), contender('over', 'second')]
   await first.lease.acquire()
   await proveDead('over')

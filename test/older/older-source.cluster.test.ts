@@ -1,23 +1,23 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { idOfEveryType, insertRaw, nastyDocument } from '../support/bson-values.ts'
 import { compareBoth } from '../support/compare-both.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { Random } from '../support/random.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 import { createWorkload } from '../support/workload.ts'
 
 /** A source of 5.0 to a destination of 6.0: its documents are followed, any change of a definition is a named failure. */
 
 const pair = pairedSets({ source: { version: '5.0' } })
 let tandem: Tandem | null = null
-let team: Team | null = null
+let instances: Instances | null = null
 
 afterEach(async () => {
   await tandem?.stop()
   tandem = null
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 const clusters = () => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
@@ -79,8 +79,8 @@ describe('a source of 5.0', () => {
     await seed()
     const workload = workloadOf(3)
     await workload.runSteps(20)
-    team = await startTeam(['a', 'b', 'c'], clusters())
-    const started = team
+    instances = await startInstances(['a', 'b', 'c'], clusters())
+    const started = instances
     await vi.waitFor(() => started.allReach(({ state }) => state === 'IDLE', 'IDLE'), { timeout: 30_000 })
     expectAccepted(await started.post('start', { source: 'cluster0', destination: 'cluster1' }))
     const capped = pair.sourceClient.db('archive').collection('capped')

@@ -7,7 +7,7 @@ import { startSync } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 
-test('a twin has all its traits when the sync is COMMITTED', async () => {
+test('a conflicting index has all its options when the sync is COMMITTED', async () => {
   const db = pair.sourceClient.db('app')
   await db.collection<{ _id: number }>('things').insertOne({ _id: 1 })
   await db.collection('things').createIndexes([

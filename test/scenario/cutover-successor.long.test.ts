@@ -2,35 +2,35 @@ import { afterEach, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { ended } from '../support/cutover.ts'
 import { expireAfterSeconds, seedForCutover } from '../support/cutover-data.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** Another instance takes over from a coordinator that died in the middle of a commit. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
-let team: Team | null = null
+let instances: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 /** The coordinator of two instances dies at this step of a commit, as by kill -9. Returns the other instance. */
 async function successorOfOneThatDiesAt(step: string): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
-  team = await startTeam([], clusters)
-  const first = await team.start('a', { faults: { crashAt: step } })
-  await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  instances = await startInstances([], clusters)
+  const first = await instances.start('a', { faults: { crashAt: step } })
+  await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
   await startSync(first)
-  const successor = await team.start('b')
+  const successor = await instances.start('b')
   await successor.waitFor(({ state }) => state === 'IDLE', { timeoutSeconds: 20, what: 'IDLE' })
   await startSync(successor)
-  const [{ coordinatorID }] = (await team.allReach(({ canCommit }) => canCommit, 'ready to commit')) as [Progress]
+  const [{ coordinatorID }] = (await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')) as [Progress]
   expect(coordinatorID).toBe('a')
-  expectAccepted(await team.post('commit'))
+  expectAccepted(await instances.post('commit'))
   await vi.waitFor(() => expect(first.isRunning()).toBe(false), patience)
   return successor
 }

@@ -1,9 +1,9 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { failPoint } from '../support/fail-point.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** Instances that lose their lease at the wrong moment, and what the operator asked of them. */
 
@@ -16,13 +16,13 @@ const things = (of: 'sourceClient' | 'destinationClient') =>
 const stored = (name: string) =>
   pair.destinationClient.db('tandem_internal').collection<{ _id: string } & Document>(name)
 
-let team: Team | null = null
+let instances: Instances | null = null
 beforeEach(async () => {
   await things('sourceClient').insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id, secret: _id })))
 })
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 const leaseOf = (id: string) => stored('leases').findOne({ _id: `instance:${id}` })
@@ -64,7 +64,7 @@ async function ready(): Promise<Tandem> {
 const committed = (tandem: Tandem) =>
   tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
 
-it('a pause is answered by an instance that is buried while it drains', async () => {
+it('a pause is answered by an instance that is evicted while it drains', async () => {
   await using tandem = await ready()
   const data = { failCommands: ['insert', 'update'], namespace: 'app.things', errorCode: 262 }
   await using _held = await failPoint(pair.destinationClient, 'failCommand', data)
@@ -77,7 +77,7 @@ it('a pause is answered by an instance that is buried while it drains', async ()
   expect(await answer).toEqual(accepted)
 })
 
-it('a commit is completed by an instance that is buried before it has stored that writes are allowed', async () => {
+it('a commit is completed by an instance that is evicted before it has stored that writes are allowed', async () => {
   await using tandem = await ready()
   // Asked for, its point, reached: what is left to store is canWrite.
   await using held = await holdSaves(3)
@@ -107,7 +107,7 @@ it('an instance that has failed in a commit takes a lease again, so that resume 
   await committed(tandem)
 })
 
-it('an instance that is buried before it has stored that it is committed does that, and gives its lease back', async () => {
+it('an instance that is evicted before it has stored that it is committed does that, and gives its lease back', async () => {
   await things('sourceClient').createIndex({ secret: 1 }, { unique: true })
   await using tandem = await ready()
   await things('destinationClient').insertOne({ _id: 'foreign', secret: 1 })
@@ -141,9 +141,9 @@ it('a paused instance whose lease another process took says so, and refuses resu
   expect(await tandem.post('resume')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('a paused instance that was buried leaves the office to those at work', async () => {
-  const begun = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  team = begun
+it('a paused instance that was evicted leaves the coordinator role to those at work', async () => {
+  const begun = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  instances = begun
   await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
   expectAccepted(await begun.post('start', { source: 'cluster0', destination: 'cluster1', ...plain }))
   await begun.allReach(({ canCommit }) => canCommit, 'ready to commit')

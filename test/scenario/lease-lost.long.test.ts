@@ -1,9 +1,9 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** What an instance answers, and stores, while it has no lease to store by. */
 
@@ -150,19 +150,19 @@ it('a lease that cannot be renewed holds no command up for long, and what was re
   expect(await tandem.post('pause')).toEqual(accepted)
 })
 
-describe('buried by the others', () => {
-  let team: Team | null = null
+describe('evicted by the others', () => {
+  let instances: Instances | null = null
   afterEach(async () => {
-    await team?.stop()
-    team = null
+    await instances?.stop()
+    instances = null
   })
 
   it('an instance that was stopped for longer than its lease stores a limit under its next one', async () => {
-    team = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-    await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
-    expectAccepted(await team.post('start', { source: 'cluster0', destination: 'cluster1', ...plain }))
-    await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
-    const a = team.members.get('a') as Tandem
+    instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+    await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+    expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1', ...plain }))
+    await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
+    const a = instances.members.get('a') as Tandem
     const epoch = (await leaseOf('a'))?.['epoch'] as number
     process.kill(a.pid, 'SIGSTOP')
     try {

@@ -108,7 +108,7 @@ describe('start', () => {
   ]
 
   it.each(refusals.map((refusal) => [refusal.title, refusal] as const))(
-    'README: %s, leaves both clusters untouched, and succeeds when the cause is mended',
+    'README: %s, leaves both clusters untouched, and succeeds when the cause is fixed',
     async (_title, refusal) => {
       const { prepare, body = start, error, description, mend } = refusal
       await prepare?.()

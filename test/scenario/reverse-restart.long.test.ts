@@ -190,7 +190,7 @@ describe('a reversal survives its process', () => {
     expect(await things(pair.leftClient).countDocuments()).toBe(4)
   })
 
-  it.each([711])('killed at any moment of every leg, under a random workload: seed %i', async (seed) => {
+  it.each([711])('killed at any moment of every cycle, under a random workload: seed %i', async (seed) => {
     const random = new Random(`kills ${seed}`)
     await seedData(pair.left.uri, seed, 0.1)
     let tandem = await pair.startTandem()

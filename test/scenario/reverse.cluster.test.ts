@@ -83,7 +83,7 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
 })
 
 it.each([701, 702, 703])(
-  'facts 2.5: reverse, any number of times, with a random workload in each leg: seed %i',
+  'facts 2.5: reverse, any number of times, with a random workload in each cycle: seed %i',
   async (seed) => {
     await seedData(pair.left.uri, seed, 0.1)
     await using tandem = await pair.startTandem()

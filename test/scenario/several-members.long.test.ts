@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it, vi } from 'vitest'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { loadBulk } from '../support/load-bulk.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { slowness } from '../support/slowness.ts'
 import type { Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** Instances of one sync that are paused, resumed, ended, lost and started again. See test/contract.md. */
 
@@ -12,16 +12,16 @@ const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
 const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
-let team: Team | null = null
+let startedInstances: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await startedInstances?.stop()
+  startedInstances = null
 })
 
-async function running(ids: string[], { ready = true } = {}): Promise<Team> {
-  const begun = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  team = begun
+async function running(ids: string[], { ready = true } = {}): Promise<Instances> {
+  const begun = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  startedInstances = begun
   await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
   expectAccepted(await begun.post('start', body))
   if (!ready) return begun
@@ -31,13 +31,13 @@ async function running(ids: string[], { ready = true } = {}): Promise<Team> {
 }
 
 function of(id: string): Tandem {
-  const found = team?.members.get(id)
+  const found = startedInstances?.members.get(id)
   if (!found) throw new Error(`${id} does not run`)
   return found
 }
 
 /** How many partitions each instance has, by what all of them say alike. */
-async function shares(of: Team): Promise<number[]> {
+async function shares(of: Instances): Promise<number[]> {
   const reports = await Promise.all([...of.members.values()].map((one) => of.instances(one)))
   const [first, ...others] = reports.map(({ instances }) => instances.map((one) => [one.mongosyncID, one.partitions]))
   for (const other of others) expect(other).toEqual(first)
@@ -47,7 +47,8 @@ async function shares(of: Team): Promise<number[]> {
 }
 
 const partitionsOf = async (id: string, by: Tandem): Promise<number[]> =>
-  (await (team as Team).instances(by)).instances.find((one) => one.mongosyncID === id)?.partitions ?? []
+  (await (startedInstances as Instances).instances(by)).instances.find((one) => one.mongosyncID === id)?.partitions ??
+  []
 const stateOf = (id: string, state: string, timeoutSeconds = 30) =>
   of(id).waitFor((progress) => progress.state === state, { timeoutSeconds, what: state })
 const things = () => pair.sourceClient.db('app').collection<{ _id: number }>('things')
@@ -93,17 +94,17 @@ it('README: others go on copying while one is paused, and take its open segments
   await vi.waitFor(async () => expect(await documents.countDocuments()).toBe(30_000), { ...patience, timeout: 60_000 })
   expect((await of('b').progress()).state).toBe('PAUSED')
   expect(await of('b').post('resume')).toEqual(accepted)
-  await (team as Team).allReach(({ canCommit }) => canCommit, 'ready to commit')
+  await (startedInstances as Instances).allReach(({ canCommit }) => canCommit, 'ready to commit')
   // What one tells of the others is as of their last beat, up to a second ago.
   await vi.waitFor(async () => {
-    const { totals, instances } = await (team as Team).instances()
+    const { totals, instances } = await (startedInstances as Instances).instances()
     expect(totals.estimatedCopiedBytes).toBe(totals.estimatedTotalBytes)
     const own = instances.map(({ progress }) => progress.collectionCopy?.estimatedCopiedBytes ?? 0)
     expect(own.reduce((sum, bytes) => sum + bytes, 0)).toBe(totals.estimatedTotalBytes)
   }, patience)
 })
 
-it('README: a change of definitions waits for a paused instance, whom warnings name, and goes on when it is resumed', async () => {
+it('README: a change of definitions waits for a paused instance, which warnings name, and continues when it is resumed', async () => {
   await insert(0, 50)
   const started = await running(['a', 'b', 'c'])
   const coordinator = (await of('a').progress()).coordinatorID
@@ -128,7 +129,7 @@ it('README: a change of definitions waits for a paused instance, whom warnings n
   )
 })
 
-it('README: what an instance had is taken over at once when it is told to end, the coordinator’s office too', async () => {
+it('README: what an instance had is taken over at once when it ends by SIGTERM, the coordinator role too', async () => {
   await insert(0, 100)
   const started = await running(['a', 'b', 'c'])
   const leaving = (await of('a').progress()).coordinatorID as string

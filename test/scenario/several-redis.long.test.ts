@@ -1,15 +1,15 @@
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { loadBulk } from '../support/load-bulk.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startRedis, type TestRedis } from '../support/redis-server.ts'
 import { seedData } from '../support/seed-data.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 import { createWorkload } from '../support/workload.ts'
 
 const pair = pairedSets()
 let redis: TestRedis
-let team: Team | null = null
+let instances: Instances | null = null
 
 beforeAll(async () => {
   redis = await startRedis()
@@ -18,20 +18,20 @@ afterAll(async () => {
   await redis?.stop()
 })
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 const body = { source: 'cluster0', destination: 'cluster1' }
 
-async function begin(...ids: string[]): Promise<Team> {
+async function begin(...ids: string[]): Promise<Instances> {
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
-  team = await startTeam(ids, { ...clusters, extraArgs: ['--redis', redis.url] })
-  await vi.waitFor(() => team?.allReach((progress) => progress.state === 'IDLE', 'IDLE'), { timeout: 30_000 })
-  return team
+  instances = await startInstances(ids, { ...clusters, extraArgs: ['--redis', redis.url] })
+  await vi.waitFor(() => instances?.allReach((progress) => progress.state === 'IDLE', 'IDLE'), { timeout: 30_000 })
+  return instances
 }
 
-async function commitAndCompare(started: Team): Promise<void> {
+async function commitAndCompare(started: Instances): Promise<void> {
   await started.allReach((progress) => progress.canCommit, 'canCommit', 120)
   expectAccepted(await started.post('commit'))
   await started.allReach((progress) => progress.state === 'COMMITTED', 'COMMITTED', 90)
@@ -64,7 +64,7 @@ it('a Redis that is flushed, killed and started again delays a migration and cha
   await commitAndCompare(started)
 })
 
-async function figures(of: Team): Promise<{ applied: number; lag: number }> {
+async function figures(of: Instances): Promise<{ applied: number; lag: number }> {
   const all = await Promise.all([...of.members.values()].map((tandem) => tandem.progress()))
   return {
     applied: all.reduce((sum, { totalEventsApplied }) => sum + (totalEventsApplied ?? 0), 0),
@@ -125,7 +125,7 @@ it('an instance that dies is replaced sooner than by its lease in the metadata d
 it('an instance without the Redis of the others is refused by name', async () => {
   const started = await begin('a')
   expectAccepted(await started.post('start', body))
-  const other = await startTeam(['b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  const other = await startInstances(['b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
   try {
     await vi.waitFor(() => other.allReach((progress) => progress.state === 'IDLE', 'IDLE'), { timeout: 20_000 })
     const answer = (await other.post('start', body)).get('b')

@@ -1,32 +1,32 @@
 import { afterEach, expect, it, vi } from 'vitest'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { failPoint } from '../support/fail-point.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { patience, ReversiblePair, type Row, reversible, setBlocking, things } from '../support/reversible-pair.ts'
 import { startTandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** A sync that several instances share, there and back. See test/contract.md. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 256 })
-let team: Team | null = null
+let running: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await running?.stop()
+  running = null
 })
 
-const ready = (all: Team) => all.allReach(({ canCommit }) => canCommit, 'ready to commit')
+const ready = (all: Instances) => all.allReach(({ canCommit }) => canCommit, 'ready to commit')
 
-async function commit(all: Team): Promise<void> {
+async function commit(all: Instances): Promise<void> {
   await ready(all)
   expectAccepted(await all.post('commit'))
   await all.allReach(({ state, canWrite }) => state === 'COMMITTED' && canWrite === true, 'COMMITTED')
 }
 
 /** Instances a and b, with a reversible sync that they have committed. */
-async function committed(): Promise<Team> {
-  const all = await startTeam(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
-  team = all
+async function committed(): Promise<Instances> {
+  const all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
+  running = all
   await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
   expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
   await commit(all)
@@ -64,7 +64,7 @@ it('facts 2.5: two instances commit, reverse, commit and reverse again, and noth
   await pair.expectEqual()
 })
 
-it('README: a reversal waits until every living instance has got it, and says for whom', async () => {
+it('README: a reversal waits until every living instance has received it, and names those that have not', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }])
   const all = await committed()
   const [a, b] = [all.members.get('a'), all.members.get('b')]
@@ -127,8 +127,8 @@ async function writable(): Promise<void> {
 it('an instance that waited for its lease while the others reversed does not begin the former direction again', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const uris = { cluster0: pair.left.uri, cluster1: pair.right.uri }
-  const all = await startTeam(['a'], uris)
-  team = all
+  const all = await startInstances(['a'], uris)
+  running = all
   const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }
   expectAccepted(await all.post('start', forward))
   await commit(all)

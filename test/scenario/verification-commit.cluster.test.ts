@@ -78,7 +78,7 @@ it('2.5: phase and counts go on after pause and resume, and after a restart, and
   await expectEqualClusters()
 })
 
-it('README: a verdict stands over a restart in FAILED, and repair is accepted only then', async () => {
+it('README: a verdict is kept across a restart in FAILED, and repair is accepted only then', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   const refused = { status: 409, body: { error: 'WrongState' } }
   await using predecessor = await pair.startInstance()
@@ -279,7 +279,7 @@ it('2.5: verification is null where it is disabled, from start to COMMITTED', as
   expect((await committed(tandem)).verification).toBeNull()
 })
 
-it('a collection that somebody dropped and made again on the destination is named, however alike it looks', async () => {
+it('a collection that was dropped and created again on the destination is named, however alike it is', async () => {
   await pair.sourceClient.db(corrupted).createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
   await using tandem = await pair.startInstance()
   await startSync(tandem, { ...verified, enableUserWriteBlocking: 'none' })
@@ -299,7 +299,7 @@ it('a collection that somebody dropped and made again on the destination is name
   expect(await tandem.post('repair')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('a destination whose oplog has lost the place of the verifier is compared anew, and committed', async () => {
+it('a destination whose oplog has lost the verifier’s position is compared again, and committed', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)

@@ -61,7 +61,7 @@ describe('workload', () => {
     expect(await compareClusters(...uris())).toMatchObject({ equal: false })
   })
 
-  it('runs at the given rate until told to stop', async () => {
+  it('runs at the given rate until stopped', async () => {
     const controller = new AbortController()
     const workload = createWorkload({ uri: uris()[0], seed: 5, ddl: false, transactions: true, opsPerSecond: 50 })
     const running = workload.run(controller.signal)

@@ -58,7 +58,7 @@ describe('a cluster with access control', () => {
     expect(users).toMatchObject([{ user: 'rw', roles: [{ role: 'readWriteAnyDatabase', db: 'admin' }] }])
   })
 
-  it('blocks writes but for users who may write still', async () => {
+  it('blocks writes except those of users with the privilege to bypass it', async () => {
     await using blocked = new MongoClient(readerWriter)
     await using free = new MongoClient(replicator)
     await admin().command({ setUserWriteBlockMode: 1, global: true })

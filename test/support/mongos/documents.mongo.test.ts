@@ -41,7 +41,7 @@ describe('handshake', () => {
     expect(reply['operationTime']).toEqual(reply['$clusterTime'].clusterTime)
   })
 
-  it('writes a note to the oplog of every shard', async () => {
+  it('writes an oplog no-op on every shard', async () => {
     const note = { appendOplogNote: 1, data: { text: 'noted' }, writeConcern: { w: 'majority' } }
     const reply = await admin().command(note)
     expect(Object.keys(reply['raw'])).toEqual(context.cluster.shards.map(({ name }) => name))

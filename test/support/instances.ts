@@ -2,7 +2,7 @@ import type { InstancesReport } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { type CommandAnswer, startTandem, type Tandem, type TandemOptions } from './tandem-process.ts'
 
-export interface Team {
+export interface Instances {
   /** By mongosyncID; only those that run. */
   members: Map<string, Tandem>
   /** @param overrides for this member alone, such as connection strings through a proxy */
@@ -19,7 +19,7 @@ export interface Team {
 }
 
 /** Several instances of one sync, each a process of its own. */
-export async function startTeam(ids: string[], options: Omit<TandemOptions, 'id'>): Promise<Team> {
+export async function startInstances(ids: string[], options: Omit<TandemOptions, 'id'>): Promise<Instances> {
   const members = new Map<string, Tandem>()
   const start = async (id: string, overrides: Partial<TandemOptions> = {}): Promise<Tandem> => {
     const tandem = await startTandem({ ...options, ...overrides, id })
@@ -31,7 +31,7 @@ export async function startTeam(ids: string[], options: Omit<TandemOptions, 'id'
     if (!first) throw new Error('no member runs')
     return first
   }
-  const team: Team = {
+  const running: Instances = {
     members,
     start,
     post: async (command, body = {}) => {
@@ -64,10 +64,10 @@ export async function startTeam(ids: string[], options: Omit<TandemOptions, 'id'
   try {
     await Promise.all(ids.map((id) => start(id)))
   } catch (error) {
-    await team.stop()
+    await running.stop()
     throw error
   }
-  return team
+  return running
 }
 
 /** Insists that everybody accepted. */
