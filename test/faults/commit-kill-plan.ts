@@ -14,9 +14,9 @@ export interface CommitKillPlan {
   enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly'
   /** The client of the destination tries to write from the first command on, and not only once `canWrite` is shown. */
   eager: boolean
-  /** A step at which the coordinator kills itself, or how long after the first command somebody is killed, in ms. */
-  death: { atStep: string } | { afterMS: number[]; whom: 'anybody' | 'the coordinator' }
-  /** How long a dead one is away, in ms; null: it never comes back, and the other instance takes over. */
+  /** A step at which the coordinator kills itself, or how long after the first command an instance is killed, in ms. */
+  death: { atStep: string } | { afterMS: number[]; whom: 'an instance' | 'the coordinator' }
+  /** How long a dead instance is away, in ms; null: it never comes back, and the other one takes over. */
   awayMS: number | null
   /** How long after `commit` an abort is sent, in ms. */
   abortAfterMS: number
@@ -37,12 +37,12 @@ export function commitKillPlan(seed: number): CommitKillPlan {
     death:
       seed % 2 === 0
         ? { atStep: step }
-        : { afterMS: moments, whom: random.chance(0.5) ? 'anybody' : 'the coordinator' },
+        : { afterMS: moments, whom: random.chance(0.5) ? 'an instance' : 'the coordinator' },
     awayMS: instances === 2 && random.chance(0.3) ? null : random.int(0, 1_500),
     abortAfterMS: random.int(0, 1_500),
     maxSeconds: random.int(1, 2),
   }
-  // Nothing blocks the source without being asked to.
+  // The source is blocked only where `start` asks for it.
   if (step === 'blockSource' && seed % 2 === 0) plan.enableUserWriteBlocking = 'sourceAndDestination'
   return plan
 }

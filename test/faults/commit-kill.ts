@@ -190,7 +190,7 @@ class CommitKillRun {
     if (this.#ofDestination.acknowledged > 0) this.#report(`the destination accepted writes before ${after} had ended`)
   }
 
-  /** Sends `commit` to those that are RUNNING until all are COMMITTED and nobody is to die any more. */
+  /** Sends `commit` to those that are RUNNING until all are COMMITTED and no more kills are planned. */
   async #commitToTheEnd(): Promise<void> {
     let state = await this.#allRest({})
     for (let attempt = 0; state === 'RUNNING'; attempt++) {
@@ -295,7 +295,8 @@ class CommitKillRun {
     for (const afterMS of death.afterMS) {
       await sleep(afterMS, undefined, { signal: this.#instances.signal }).catch(() => {})
       if (this.#instances.signal.aborted) return
-      const id = death.whom === 'anybody' ? this.#random.pick(this.#instances.ids) : await this.#instances.coordinator()
+      const id =
+        death.whom === 'an instance' ? this.#random.pick(this.#instances.ids) : await this.#instances.coordinator()
       await this.#instances.kill(id)
       await this.#comeBack(id)
       if (this.#plan.awayMS === null) return

@@ -280,7 +280,7 @@ export const corruptions: Corruption[] = [
     beforeItsCopy: true,
   },
   {
-    name: 'another content that the source then writes anew',
+    name: 'another content that the source then writes again',
     apply: async (db, source) => {
       await update('things', 7, { $set: { text: 'foreign' } })(db)
       await source.collection<Document>('things').updateOne({ _id: 7 as never }, { $set: { text: 'new' } })

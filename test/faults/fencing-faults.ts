@@ -11,8 +11,8 @@ import type { RunningInstances } from './running-instances.ts'
 import type { InstanceFault } from './several-instances.ts'
 
 /**
- * Faults by which an old write might come after a newer one, or two processes write at a time. The verifier, which would find what they
- * did, is off.
+ * Faults by which an old write might take effect after a newer one, or two processes might write at a time. The verifier is off, because
+ * it would find the consequences.
  */
 
 const start = { verification: { enabled: false } }

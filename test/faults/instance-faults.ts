@@ -5,19 +5,19 @@ import type { InstanceFault } from './several-instances.ts'
 
 /** Faults of single instances. Pauses between them are random, not waits for something to happen. */
 
-/** How long a stopped or cut-off instance is away: beyond its lease. */
+/** How long a suspended or disconnected instance is away: longer than its lease lasts. */
 export interface Away {
   awayMS: number
 }
 
-/** Kills somebody, or the coordinator, `count` times; each is started again, but the last one only if `again`. */
-export function kill(whom: 'anybody' | 'the coordinator', count: number, again: boolean): InstanceFault {
+/** Kills any instance, or the coordinator, `count` times. Each is restarted, the last one only if `again`. */
+export function kill(whom: 'an instance' | 'the coordinator', count: number, again: boolean): InstanceFault {
   return {
-    name: `kill -9 of ${whom}${again ? '' : ', who never comes back'}`,
+    name: `kill -9 of ${whom}${again ? '' : ', which never comes back'}`,
     during: async (instances) => {
       for (let one = 0; one < count; one++) {
         await sleep(instances.random.int(0, 2_500))
-        const id = whom === 'anybody' ? instances.random.pick(instances.ids) : await instances.coordinator()
+        const id = whom === 'an instance' ? instances.random.pick(instances.ids) : await instances.coordinator()
         await instances.kill(id)
         if (one === count - 1 && !again) return await goneFor(instances, id)
         await comeBack(instances, id)
@@ -26,19 +26,19 @@ export function kill(whom: 'anybody' | 'the coordinator', count: number, again: 
   }
 }
 
-/** A dead one is started again: also later than its lease lasts, when others have what it had. */
+/** Restarts a dead instance, sometimes after its lease has expired and others have taken over what it owned. */
 export async function comeBack(instances: RunningInstances, id: string): Promise<void> {
   await sleep(instances.random.chance(0.3) ? instances.random.int(10_000, 13_000) : instances.random.int(0, 3_000))
   await instances.startAgain(id)
 }
 
-/** A process that is stopped and goes on when others have taken over does no harm, and takes part again. */
-export function stop(whom: 'anybody' | 'the coordinator', { awayMS }: Away): InstanceFault {
+/** A suspended process that continues when others have taken over does no harm, and takes part again. */
+export function stop(whom: 'an instance' | 'the coordinator', { awayMS }: Away): InstanceFault {
   return {
     name: `SIGSTOP of ${whom}`,
     during: async (instances) => {
       await sleep(instances.random.int(0, 3_000))
-      const id = whom === 'anybody' ? instances.random.pick(instances.ids) : await instances.coordinator()
+      const id = whom === 'an instance' ? instances.random.pick(instances.ids) : await instances.coordinator()
       instances.signalProcess(id, 'SIGSTOP')
       await sleep(awayMS)
       instances.signalProcess(id, 'SIGCONT')
@@ -46,7 +46,7 @@ export function stop(whom: 'anybody' | 'the coordinator', { awayMS }: Away): Ins
   }
 }
 
-/** Instances come, and go again in order, while the sync runs. */
+/** Instances join, and end by SIGTERM, while the sync runs. */
 export function joinAndLeave(): InstanceFault {
   return {
     name: 'joining and leaving',
@@ -68,7 +68,7 @@ async function join(instances: RunningInstances, id: string): Promise<void> {
   await instances.begin(id)
 }
 
-/** The network of one instance alone is cut, or swallows everything. */
+/** The network of one instance is cut, or swallows everything that is sent. */
 export function cut(how: Victim['how'], { awayMS }: Away): InstanceFault {
   let during = async (): Promise<void> => {}
   return {
@@ -103,7 +103,7 @@ export async function cutOff(instances: RunningInstances, { id, proxies, how }: 
   instances.unreachable.delete(id)
 }
 
-/** Steps that a coordinator dies at while definitions change. */
+/** Steps at which a coordinator dies while definitions change. */
 export const barrierSteps = ['barrier', 'barrierDone'] as const
 /** Steps of a commit. */
 export const commitSteps = [
@@ -121,7 +121,7 @@ export function coordinatorDies(step: string, again: boolean): InstanceFault {
   }
   const atBarrier = (barrierSteps as readonly string[]).includes(step)
   return {
-    name: `coordinator killed at ${step}${again ? '' : ', who never comes back'}`,
+    name: `coordinator killed at ${step}${again ? '' : ', which never comes back'}`,
     firstFaults: { crashAt: step },
     start: { enableUserWriteBlocking: 'sourceAndDestination' },
     ...(atBarrier ? { during: dies } : { atCommit: dies }),
@@ -142,7 +142,7 @@ export function pauseOne(): InstanceFault {
   }
 }
 
-/** It counts as lost only when it has not been heard of for the length of a lease. */
+/** Waits until the instance counts as lost, which takes as long as a lease. */
 async function goneFor(instances: RunningInstances, id: string): Promise<void> {
   if (instances.ids.length === 0) throw new Error(`${id} was the last`)
   await sleep(11_000)

@@ -81,7 +81,7 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
       if (!after && (tookMS < takeoverMaxMS || !death.others)) continue
       takeovers += 1
       slowestTakeoverMS = Math.max(slowestTakeoverMS, tookMS)
-      if (!after) problems.push(`claim ${claim}: ${before.owner} died (${death.how}), nobody took over`)
+      if (!after) problems.push(`claim ${claim}: ${before.owner} died (${death.how}), no instance took over`)
       else if (tookMS > takeoverMaxMS) {
         problems.push(`claim ${claim}: ${before.owner} died (${death.how}), taken over after ${tookMS} ms`)
       }

@@ -46,7 +46,7 @@ const onServers =
 /** Faults by kind. Each leaves all instances running and reachable, but not yet at work again. */
 const soakFaults: Record<string, Fault> = {
   kill: killOne,
-  stop: during((awayMS) => stop('anybody', { awayMS })),
+  stop: during((awayMS) => stop('an instance', { awayMS })),
   'stop of the coordinator': during((awayMS) => stop('the coordinator', { awayMS })),
   pause: pauseWhenRunning,
   join: joinAndLeaveAgain,

@@ -106,7 +106,7 @@ describe('definitions of a source of 5.0', () => {
     ['a rename', () => app().collection('things').rename('moved'), /app\.things met a rename/],
     ['dropDatabase', () => app().dropDatabase(), /app/],
     [
-      'a collection dropped and made anew under its name',
+      'a collection dropped and created again under its name',
       async () => {
         await app().collection('things').drop()
         await app()

@@ -93,7 +93,7 @@ const loseHistory = () =>
     data: { failCommands: ['getMore'], errorCode: 286 },
   })
 
-const mend = (client: MongoClient) => client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+const fix = (client: MongoClient) => client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
 
 describe('FAILED', () => {
   it('README: FAILED keeps answering and resume continues after the cause is fixed', async () => {
@@ -117,7 +117,7 @@ describe('FAILED', () => {
       await destinationClient.db('tandem_internal').collection<{ _id: number }>('positions').countDocuments({ _id: 0 }),
     ).toBe(1)
 
-    await mend(sourceClient)
+    await fix(sourceClient)
     await things(sourceClient).insertOne({ _id: 'meanwhile' })
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('meanwhile')
@@ -130,7 +130,7 @@ describe('FAILED', () => {
     await loseHistory()
     const { failure } = await failed(predecessor)
     await predecessor.stop()
-    await mend(sourceClient)
+    await fix(sourceClient)
     await things(sourceClient).insertOne({ _id: 'meanwhile' })
 
     await using tandem = await startInstance()
@@ -229,7 +229,7 @@ describe('FAILED', () => {
     expect(tandem.output()).toMatch(/OplogWindowLost/)
 
     // What it stored is there for the next one.
-    await mend(sourceClient)
+    await fix(sourceClient)
     await using successor = await startInstance(['--exitOnFailure'])
     await vi.waitFor(() => successor.progress(), patience)
     expect((await successor.progress()).failure?.error).toBe('OplogWindowLost')

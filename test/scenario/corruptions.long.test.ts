@@ -16,7 +16,7 @@ const sample: [Phase, string, 'reported' | 'gone'][] = [
   ['hashing', 'a lost update', 'reported'],
   ['hashing', '_id spelled as another number type', 'reported'],
   ['applying', 'double for int32', 'reported'],
-  ['applying', 'another content that the source then writes anew', 'gone'],
+  ['applying', 'another content that the source then writes again', 'gone'],
   ['committing', 'another content in a capped collection', 'reported'],
   ['committing', 'another key of an index', 'reported'],
 ]

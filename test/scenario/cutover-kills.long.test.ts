@@ -24,7 +24,7 @@ const usual: CommitKillPlan = {
 const sample: CommitKillPlan[] = [
   usual,
   { ...usual, death: { atStep: 'unblock' } },
-  { ...usual, instances: 1, way: 'abort', abortAfterMS: 100, death: { afterMS: [150], whom: 'anybody' } },
+  { ...usual, instances: 1, way: 'abort', abortAfterMS: 100, death: { afterMS: [150], whom: 'an instance' } },
   { ...usual, instances: 1, way: 'dryRun', death: { atStep: 'reversePosition' } },
 ]
 

@@ -29,7 +29,7 @@ const leaseOf = (id: string) => stored('leases').findOne({ _id: `instance:${id}`
 const snapshotOf = async (id: string) => JSON.parse((await stored('instances').findOne({ _id: id }))?.['snapshot'])
 
 /** As its fellows do with an instance whose lease has expired. Returns the epoch of that burial. */
-async function bury(id: string): Promise<number> {
+async function evict(id: string): Promise<number> {
   const dead = { buried: true, takesWork: false, expiresAt: new Date(0) }
   const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }
   await stored('leases').updateOne({ _id: `instance:${id}` }, [{ $set: { ...dead, ...epochs } }])
@@ -72,7 +72,7 @@ it('a pause is answered by an instance that is evicted while it drains', async (
   await tandem.waitFor(({ retrying }) => retrying !== undefined, { timeoutSeconds: 30, what: 'held up' })
   const answer = tandem.post('pause')
   await vi.waitFor(async () => expect(await snapshotOf('a')).toMatchObject({ pauseRequested: true }), patience)
-  await bury('a')
+  await evict('a')
   await tandem.waitFor(({ state }) => state === 'PAUSED', { timeoutSeconds: 30, what: 'PAUSED' })
   expect(await answer).toEqual(accepted)
 })
@@ -84,7 +84,7 @@ it('a commit is completed by an instance that is evicted before it has stored th
   expect(await tandem.post('commit')).toEqual(accepted)
   await isSaving(tandem)
   expect(await snapshotOf('a')).toMatchObject({ reached: true, canWrite: false })
-  await isBack('a', await bury('a'))
+  await isBack('a', await evict('a'))
   await held.release()
   await committed(tandem)
   expect(await snapshotOf('a')).toMatchObject({ canWrite: true })
@@ -100,7 +100,7 @@ it('an instance that has failed in a commit takes a lease again, so that resume 
     what: 'failed',
   })
   expect([failure?.error, canWrite]).toEqual(['DuplicateKey', true])
-  await isBack('a', await bury('a'))
+  await isBack('a', await evict('a'))
   expect((await tandem.progress()).state).toBe('FAILED')
   await things('destinationClient').deleteOne({ _id: 'foreign' })
   expect(await tandem.post('resume')).toEqual(accepted)
@@ -120,7 +120,7 @@ it('an instance that is evicted before it has stored that it is committed does t
   await committed(tandem)
   await isSaving(tandem)
   expect(await snapshotOf('a')).toMatchObject({ commitRequested: true, failure: null })
-  await isBack('a', await bury('a'))
+  await isBack('a', await evict('a'))
   await held.release()
   await vi.waitFor(async () => {
     expect(await snapshotOf('a')).toMatchObject({ commitRequested: false })
@@ -149,8 +149,8 @@ it('a paused instance that was evicted leaves the coordinator role to those at w
   await begun.allReach(({ canCommit }) => canCommit, 'ready to commit')
   const [a, b] = [begun.members.get('a'), begun.members.get('b')] as [Tandem, Tandem]
   expect(await a.post('pause')).toEqual(accepted)
-  await isBack('a', await bury('a'))
-  // The office is vacant until it comes back.
+  await isBack('a', await evict('a'))
+  // The coordinator role is vacant until it comes back.
   await b.stop()
   const again = await begun.start('b')
   const led = { timeoutSeconds: 30, what: 'led by who is at work' }

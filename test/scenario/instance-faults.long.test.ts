@@ -16,7 +16,7 @@ const awayMS = 13_000
 
 const sample: [number, number, InstanceFault][] = [
   [701, 3, kill('the coordinator', 1, true)],
-  [702, 2, stop('anybody', { awayMS })],
+  [702, 2, stop('an instance', { awayMS })],
   [703, 2, joinAndLeave()],
   [704, 2, cut('swallowed', { awayMS })],
   [705, 2, coordinatorDies('barrier', true)],

@@ -202,9 +202,9 @@ describe('a reversal survives its process', () => {
     }
     try {
       await startSync(tandem, reversible)
-      for (const [leg, uri] of [pair.left.uri, pair.right.uri, pair.left.uri].entries()) {
-        const workload = createWorkload({ uri, seed: `${seed} leg ${leg}`, ddl: true, transactions: true })
-        if (leg > 0) {
+      for (const [cycle, uri] of [pair.left.uri, pair.right.uri, pair.left.uri].entries()) {
+        const workload = createWorkload({ uri, seed: `${seed} leg ${cycle}`, ddl: true, transactions: true })
+        if (cycle > 0) {
           await workload.runSteps(40)
           expect(await tandem.post('reverse')).toEqual(accepted)
         }

@@ -117,7 +117,7 @@ it('README: a change of definitions waits for a paused instance, which warnings 
     expect(warnings).toContainEqual(expect.stringMatching(new RegExp(`waits for instance ${paused}, which is paused`)))
   }, patience)
   const indexes = () => pair.destinationClient.db('app').collection('things').indexes()
-  // Longer than the coordinator takes where nobody is waited for.
+  // Longer than the coordinator takes where it waits for no instance.
   await sleep(1_500)
   expect(await indexes()).toHaveLength(1)
   expect(await copied()).toBe(50)

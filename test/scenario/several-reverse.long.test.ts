@@ -97,7 +97,7 @@ it('README: an instance that was away while the others reversed goes on with the
   await pair.expectEqual()
 })
 
-/** The lease of an instance, in the hands of somebody whom nobody else waits for, until it is let go. */
+/** Holds the lease of an instance for a client that no other instance waits for, until it is released. */
 async function holdLease(id: string): Promise<{ sought: () => Promise<unknown>; letGo: () => Promise<unknown> }> {
   const leases = pair.rightClient.db('tandem_internal').collection<Row>('leases')
   const _id = `instance:${id}`

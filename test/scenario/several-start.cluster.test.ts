@@ -131,7 +131,7 @@ it('2.5: instances join while others copy and while they apply changes; one that
   await of('c').waitFor(({ canCommit }) => canCommit, running)
   expect((await of('c').progress()).coordinatorID).toBe('a')
 
-  // Everybody has a share, and everybody says so.
+  // Every instance has a share, and every instance reports it.
   for (const id of ['a', 'b', 'c']) {
     await vi.waitFor(async () => {
       const { instances, totals } = await started.instances(of(id))

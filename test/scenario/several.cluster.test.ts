@@ -105,7 +105,7 @@ describe('several instances', () => {
 
 const changes = 60
 
-/** How many barriers somebody has ever come to, by what the destination wrote down. */
+/** How many barriers any instance has reached, by what is stored on the destination. */
 async function barriersSoFar(): Promise<number> {
   const made = { op: 'i', ns: 'tandem_internal.barriers' }
   return await pair.destinationClient.db('local').collection('oplog.rs').countDocuments(made)

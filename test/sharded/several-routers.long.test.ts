@@ -35,7 +35,7 @@ afterEach(async () => {
   expect([source, destination].flatMap(({ mongoses }) => mongoses.flatMap(notFound))).toEqual([])
 })
 
-/** Cursors of the shards that nobody reads at the moment. */
+/** Cursors of the shards that are idle at the moment. */
 async function openCursors(): Promise<Document[]> {
   const found: Document[] = []
   for (const shard of [source, destination].flatMap(({ shards }) => shards)) {

@@ -70,7 +70,7 @@ export async function startInstances(ids: string[], options: Omit<TandemOptions,
   return running
 }
 
-/** Insists that everybody accepted. */
+/** Throws unless every instance has accepted the command. */
 export function expectAccepted(answers: Map<string, CommandAnswer>): void {
   for (const [id, { status, body }] of answers) {
     if (status !== 200) throw new Error(`${id} answered ${status} ${JSON.stringify(body)}`)

@@ -17,12 +17,12 @@ import { type InstanceFault, migrateBySeveral } from '../several-instances.ts'
 const kinds: Record<string, (awayMS: number) => (InstanceFault | undefined)[]> = {
   none: () => [undefined],
   kill: () => [
-    kill('anybody', 3, true),
+    kill('an instance', 3, true),
     kill('the coordinator', 2, true),
-    kill('anybody', 1, false),
+    kill('an instance', 1, false),
     kill('the coordinator', 1, false),
   ],
-  stop: (awayMS) => [stop('anybody', { awayMS }), stop('the coordinator', { awayMS })],
+  stop: (awayMS) => [stop('an instance', { awayMS }), stop('the coordinator', { awayMS })],
   join: () => [joinAndLeave()],
   cut: (awayMS) => [cut('refused', { awayMS }), cut('swallowed', { awayMS })],
   coordinator: () =>
