@@ -1,25 +1,35 @@
 import { defineConfig } from 'vitest/config'
 
-const project = (name: string, suffix: string, timeoutSeconds: number) => ({
-  test: {
-    name,
-    include: [`test/**/*.${suffix}.ts`],
-    exclude: name === 'unit' ? ['test/**/*.mongo.test.ts', 'test/**/*.cluster.test.ts'] : [],
-    testTimeout: timeoutSeconds * 1000,
-    hookTimeout: timeoutSeconds * 1000,
-    ...(name === 'unit' ? {} : { globalSetup: ['test/support/global-setup.ts'] }),
-  },
-})
+/** By project: what its files end in before `.ts`, and how long one test may take. */
+const projects = {
+  unit: { suffix: 'test', timeoutSeconds: 30 },
+  mongo: { suffix: 'mongo.test', timeoutSeconds: 120 },
+  cluster: { suffix: 'cluster.test', timeoutSeconds: 600 },
+  long: { suffix: 'long.test', timeoutSeconds: 900 },
+}
 
-/** The suffix of a test tells what it needs: nothing, one pair of servers in-process, or a tandem process between two clusters. */
+/** The other suffixes end in that of the unit tests. */
+const served = Object.entries(projects).flatMap(([name, { suffix }]) =>
+  name === 'unit' ? [] : [`test/**/*.${suffix}.ts`],
+)
+
+/**
+ * The suffix of a test tells what it needs: nothing, servers in-process, or a tandem process between two clusters. Long ones
+ * need both, and minutes: `npm test` leaves them out, `npm run test:long` runs them alone.
+ */
 export default defineConfig({
   test: {
     pool: 'forks',
     maxWorkers: 2,
-    projects: [
-      project('unit', 'test', 30),
-      project('mongo', 'mongo.test', 120),
-      project('cluster', 'cluster.test', 600),
-    ],
+    projects: Object.entries(projects).map(([name, { suffix, timeoutSeconds }]) => ({
+      test: {
+        name,
+        include: [`test/**/*.${suffix}.ts`],
+        exclude: name === 'unit' ? served : [],
+        testTimeout: timeoutSeconds * 1000,
+        hookTimeout: timeoutSeconds * 1000,
+        ...(name === 'unit' ? {} : { globalSetup: ['test/support/global-setup.ts'] }),
+      },
+    })),
   },
 })

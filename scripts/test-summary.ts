@@ -1,6 +1,6 @@
 /**
- * Reads the JSON report of a test run and prints `N passed, N failed` as its last line: `tsx scripts/test-summary.ts
- * <report>`. Exit code 0 only when something passed and nothing failed.
+ * Reads the JSON reports of test runs and prints `N passed, N failed` in all as its last line: `tsx scripts/test-summary.ts
+ * <report> …`. The exit code is 0 only when tests passed in each run and none failed in any.
  */
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
@@ -50,7 +50,10 @@ function read(file: string): Summary {
   return summarise(JSON.parse(text) as Report)
 }
 
-const { passed, failed, lines } = read(process.argv[2] ?? '.cache/test-report.json')
-for (const line of lines) console.log(line)
-console.log(`${passed} passed, ${failed} failed`)
-process.exitCode = passed > 0 && failed === 0 ? 0 : 1
+const files = process.argv.slice(2)
+const summaries = files.map(read)
+for (const line of summaries.flatMap(({ lines }) => lines)) console.log(line)
+const sum = (field: 'passed' | 'failed'): number => summaries.reduce((all, summary) => all + summary[field], 0)
+console.log(`${sum('passed')} passed, ${sum('failed')} failed`)
+const isGreen = summaries.length > 0 && summaries.every(({ passed, failed }) => passed > 0 && failed === 0)
+process.exitCode = isGreen ? 0 : 1

@@ -49,7 +49,7 @@ test('a command is written down before it is carried out, and its outcome afterw
   expect(instance.recorded).toMatchObject([{ ...instance.received[0], outcome: 'accepted' }])
 })
 
-test('who is kept out by the guard is told of, but not admitted to the trail', async () => {
+test('a caller that the guard refuses is logged, but not recorded in the trail', async () => {
   const { post, instance } = apiUnderTest()
   await post('/api/v1/commit', {}, { Host: 'evil.test' })
   await post('/api/v1/commit', {}, { Origin: 'http://evil.test' })

@@ -84,7 +84,7 @@ describe('tandem instances', () => {
     expect((await run({ command: 'instances', urls: [url], form: 'table' }, null)).printed[0]).toMatch(/^instance/)
   })
 
-  test('of several answers takes what each says of itself, and says who did not answer', async () => {
+  test('of several answers takes what each reports of itself, and names the instances that did not answer', async () => {
     const stale = { ...b, lastSeenSeconds: 6, progress: { ...b.progress, totalEventsApplied: 1 } }
     const [one, two] = [await servedInstance([a, stale]), await servedInstance([{ ...a, lastSeenSeconds: 1 }, b])]
     const { exitCode, printed } = await run({ command: 'instances', urls: [one.url, two.url, unreachable] }, 120)
@@ -94,7 +94,7 @@ describe('tandem instances', () => {
     expect(printed[4]).toMatch(/^http:\/\/127\.0\.0\.1:1: InstanceUnreachable: no instance answers/)
   })
 
-  test('when nobody answers there is no table, only why', async () => {
+  test('when no instance answers there is no table, only the reason', async () => {
     const { exitCode, printed } = await run({ command: 'instances', urls: [unreachable] }, 120)
     expect(exitCode).toBe(1)
     expect(printed).toEqual([expect.stringMatching(/InstanceUnreachable/)])
@@ -189,7 +189,7 @@ describe('tandem progress of several instances', () => {
     expect(printed[5]).toMatch(/^total +2\.0 MB \/ 4\.0 MB +50\.00 % +3 s +3,680$/)
   })
 
-  test('says in full, and once, what does not fit into cells; a long name is cut', async () => {
+  test('prints in full, and once, what does not fit into cells; a long name is shortened', async () => {
     const failure = { error: 'DuplicateKey' as const, errorDescription: 'zoo.animals: remove one of the two' }
     const long = 'x'.repeat(80)
     const failed = { ...b.progress, mongosyncID: long, state: 'FAILED' as const, failure, warnings: ['paused: shardD'] }
@@ -220,7 +220,7 @@ describe('tandem progress of several instances', () => {
   })
 })
 
-test('a command to several instances shows who took it, and in full why one did not', async () => {
+test('a command to several instances shows which accepted it, and in full why one did not', async () => {
   const [one, two] = [await servedInstance([]), await servedInstance([])]
   two.instance.answer = () =>
     Promise.reject(new RefusedError('ConfigurationMismatch', 'buildIndexes: is never elsewhere'))

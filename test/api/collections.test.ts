@@ -55,7 +55,7 @@ test.each([
   })
 })
 
-test('they are asked by GET alone, and not told while the destination does not answer', async () => {
+test('they are read by GET alone, and not available while the destination does not answer', async () => {
   const { get, post, instance } = apiUnderTest()
   expect((await post('/api/v1/collections')).headers.get('allow')).toBe('GET, HEAD')
   instance.collections = () => Promise.reject(new RefusedError('ClusterUnreachable', 'a cluster does not answer'))

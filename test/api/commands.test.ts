@@ -132,7 +132,7 @@ describe('bodies', () => {
     expect(response.status).toBe(413)
   })
 
-  test('of undeclared length are cut off when they pass 1 MiB', async () => {
+  test('of undeclared length are refused when they pass 1 MiB', async () => {
     const { api } = apiUnderTest()
     const chunk = new Uint8Array(64 * 1024).fill(0x20)
     let sent = 0

@@ -76,7 +76,7 @@ function parsed(event: Uint8Array) {
 }
 
 describe('the sampler', () => {
-  test('looks once for two hundred listeners, who hear the same bytes', async () => {
+  test('samples once for two hundred listeners, which receive the same bytes', async () => {
     const { instance, sampler } = sampled()
     const all = Array.from({ length: 200 }, () => listening(sampler))
     await vi.waitFor(() => expect(all[0]?.heard.length).toBeGreaterThan(5), patience)
@@ -87,7 +87,7 @@ describe('the sampler', () => {
     expect(all.every(({ state }) => state.ended)).toBe(true)
   })
 
-  test('a sample is the answer of instances with the progress and the id of whoever tells', async () => {
+  test('a sample is the answer of instances, with the progress and the id of the instance that sends it', async () => {
     const { sampler } = sampled()
     const { heard, events } = listening(sampler)
     await vi.waitFor(() => expect(heard.length).toBeGreaterThan(1), patience)
@@ -99,7 +99,7 @@ describe('the sampler', () => {
     expect(sample?.data.instances).toEqual([row('a')])
   })
 
-  test('looks no more when the last listener has left, and remembers what was seen', async () => {
+  test('stops sampling when the last listener has left, and remembers the last sample', async () => {
     const { instance, sampler } = sampled()
     const first = listening(sampler)
     await vi.waitFor(() => expect(first.heard.length).toBeGreaterThan(3), patience)
@@ -124,7 +124,7 @@ describe('the sampler', () => {
     for (const [at] of points) expect(at).toBeGreaterThanOrEqual(now - 40)
   })
 
-  test('says what is in the way while there is nothing to look at, and goes on when there is', async () => {
+  test('reports the obstacle while there is nothing to sample, and continues when there is', async () => {
     const { instance, sampler, errors } = sampled()
     const { progress } = instance
     instance.progress = () => {
@@ -188,7 +188,7 @@ describe('GET /api/v1/events', () => {
     expect(await read).toContain('event: history')
   })
 
-  test('a client that does not read is cut off', async () => {
+  test('a client that does not read is disconnected', async () => {
     const things = sampled({ everyMS: 1 })
     things.instance.rows = Array.from({ length: 100 }, (_, at) => row(`i${at}`, ['x'.repeat(2_000)]))
     const { server, sampler } = await served(things)
@@ -203,7 +203,7 @@ describe('GET /api/v1/events', () => {
     await closed
   })
 
-  test('is refused to foreign pages, told nothing by HEAD, and taken by GET alone', async () => {
+  test('is refused to foreign pages, has no body for HEAD, and takes GET alone', async () => {
     const { get, post, api } = apiUnderTest()
     for (const headers of [{ host: 'rebound.test' }, { origin: 'http://evil.test' }]) {
       expect((await get('/api/v1/events', headers as Record<string, string>)).status).toBe(403)

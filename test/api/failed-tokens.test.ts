@@ -27,7 +27,7 @@ describe('failures to show a token', () => {
     expect(fail('10.0.0.1', 1)).toEqual([null])
   })
 
-  test('are told of once a minute, with how many there were', () => {
+  test('are reported once a minute, with their number', () => {
     const { clock, told, fail } = limiter()
     fail('10.0.0.1', failuresPerMinuteMax + 100)
     expect(told).toEqual([{ remoteAddress: '10.0.0.1', attempts: 1, failuresPerMinuteMax }])
@@ -69,7 +69,7 @@ describe('failures to show a token', () => {
 describe('the API', () => {
   const wrong = { Authorization: `Bearer ${token}x` }
 
-  test('answers 429 with Retry-After to those who fail too often, tells of it once, and lets the right token in', async () => {
+  test('answers 429 with Retry-After to clients that fail too often, reports it once, and accepts the right token', async () => {
     const { get, post, instance, tokensRefused } = apiUnderTest({ token })
     const statuses: number[] = []
     for (let sent = 0; sent < failuresPerMinuteMax; sent += 2) {

@@ -63,7 +63,7 @@ describe('limits', () => {
     expect((await get(path)).body.limits).toEqual(usual)
   })
 
-  test('other methods are told which there are', async () => {
+  test('other methods are answered with those that exist', async () => {
     const response = await limitsUnderTest().api.request(path, { method: 'POST', body: '{}' })
     expect(response.status).toBe(405)
     expect(response.headers.get('Allow')).toBe('GET, HEAD, PATCH')

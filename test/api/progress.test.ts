@@ -112,7 +112,7 @@ describe('GET /api/v1/progress', () => {
     expect(text).not.toMatch(/root|hunter2|"uri"|stack/)
   })
 
-  test('asks the instance anew each time', async () => {
+  test('asks the instance again each time', async () => {
     const { get, instance } = apiUnderTest()
     expect((await get('/api/v1/progress')).body.progress.state).toBe('IDLE')
     instance.shown = running
@@ -120,7 +120,7 @@ describe('GET /api/v1/progress', () => {
     expect((await get('/api/v1/progress')).headers.get('cache-control')).toBe('no-store')
   })
 
-  test('answers in the failure shape when progress cannot be told', async () => {
+  test('answers in the failure shape when progress is not available', async () => {
     const { get, instance, internalErrors } = apiUnderTest()
     instance.progress = () => {
       throw new Error('hunter2')

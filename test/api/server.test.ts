@@ -62,7 +62,7 @@ describe('the server', () => {
     expect(instance.calls.map(({ command }) => command)).toEqual(['pause', 'resume'])
   })
 
-  test('closes connections beyond its limit at once, tells of it, and serves others when there is room again', async () => {
+  test('closes connections beyond its limit at once, reports it, and serves others when it is below the limit again', async () => {
     const told: unknown[] = []
     const { server, url } = await served({ connectionsMax: 2, onConnectionsRefused: (refused) => told.push(refused) })
     const connected = async () => {

@@ -19,7 +19,7 @@ describe('renderTable', () => {
     ).toEqual(['name   value', 'one        1', 'three  1,000'])
   })
 
-  test('cuts only the columns that may be cut, the widest first', () => {
+  test('shortens only the columns that may be shortened, the widest first', () => {
     const other = { title: 'other', align: 'left', cellsMin: 4 } as const
     const rows = [['abcdefghijklmnop', '123456', 'abcdef']]
     expect(renderTable([name, value, other], rows, 24)).toEqual(['name       value  other', 'abcdefg…  123456  abcdef'])
@@ -42,7 +42,7 @@ describe('renderTable', () => {
     expect(cut('分片分片', 4)).toBe('分…')
   })
 
-  test('property: no line is wider than asked for, nor than its minima and what may not be cut', () => {
+  test('property: no line is wider than asked for, nor than its minima and what may not be shortened', () => {
     const cell = fc.string({ unit: 'grapheme', maxLength: 40 })
     fc.assert(
       fc.property(fc.array(fc.tuple(cell, fc.nat().map(String))), fc.integer({ min: 0, max: 120 }), (rows, width) => {

@@ -58,7 +58,7 @@ describe('with a token', () => {
     expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
   })
 
-  test('the right one is let in, and health is told to anybody', async () => {
+  test('the right one is accepted, and health needs none', async () => {
     const { get, post, instance } = apiUnderTest({ token })
     expect((await get('/api/v1/progress', bearer)).status).toBe(200)
     expect((await post('/api/v1/commit', {}, { authorization: `bearer ${token}` })).status).toBe(200)

@@ -39,7 +39,7 @@ describe('rates', () => {
     expect(ratesOf(history)).toEqual({ bytes: 100_000, events: 100, copyEnds: 60 })
   })
 
-  test('are not known from one look, nor over a restart that counts anew', () => {
+  test('are not known from one sample, nor across a restart, which counts from zero', () => {
     const nothing = { bytes: null, events: null, copyEnds: null }
     expect(ratesOf([copying(0, 5)])).toEqual(nothing)
     expect(ratesOf([copying(0, 5_000_000), copying(1_000, 1_000_000)])).toEqual(nothing)

@@ -61,7 +61,7 @@ describe('wait', () => {
     })
   })
 
-  test('ends with 3 when it takes too long, and names who did not answer', async () => {
+  test('ends with 3 when it takes too long, and names the instances that did not answer', async () => {
     const gone = await served()
     await gone.close()
     const { url } = await served({ state: 'RUNNING' })
@@ -96,7 +96,7 @@ describe('watch', () => {
     return written
   }
 
-  test('prints a line each time where nobody looks', async () => {
+  test('prints a line each time where the output is not a terminal', async () => {
     const lines = await watch(null, 2)
     expect(lines).toHaveLength(2)
     for (const line of lines) expect(line).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z RUNNING \(collection copy\)\n$/)

@@ -68,7 +68,7 @@ it('a change of definitions is followed when all before it is applied, and nothi
   expect(seen).toEqual([200])
 })
 
-it('an event of a kind that nobody knows ends in a failure with its name, and no position passes it', async () => {
+it('an event of an unknown kind ends in a failure with its name, and no position passes it', async () => {
   const application = await applicationOf()
   const { source: cluster, metadata } = clusters
   await things().insertMany(rows(0, 3))

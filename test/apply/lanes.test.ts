@@ -234,7 +234,7 @@ describe('lanes', () => {
     expect(bench.sent.map(({ notBefore }) => notBefore)).toEqual([9n])
   })
 
-  it('make the reader wait while they are full, and let it go on when there is room', async () => {
+  it('make the reader wait while they are full, and let it continue when they are not', async () => {
     const bench = new Bench(2)
     const large = { ...event('insert', 1), document: Buffer.alloc(10 * 1024 * 1024) }
     for (let id = 0; id < 4; id++)

@@ -8,8 +8,8 @@ const known = (): boolean => true
 const gone = (): boolean => false
 const touching = (...uuids: string[]): Map<string, Set<string>> => new Map([['app', new Set(uuids)]])
 
-describe('definitions seen ahead of their events', () => {
-  it('are those of a database up to the time of the look, and of no other', () => {
+describe('definitions that were read ahead of their events', () => {
+  it('are those of a database up to the time of the read, and of no other', () => {
     const seen = new SeenDefinitions()
     expect(seen.hasAll(touching(), 1n, known)).toBe(false)
     seen.add({ database: 'app', time: 10n, indexesOf: new Set() })
@@ -19,7 +19,7 @@ describe('definitions seen ahead of their events', () => {
     expect(seen.hasAll(new Map([...touching(), ['other', new Set<string>()]]), 10n, known)).toBe(false)
   })
 
-  it('hold for the indexes of a collection only as of when those were looked at', () => {
+  it('hold for the indexes of a collection only as of when those were read', () => {
     const seen = new SeenDefinitions()
     seen.add({ database: 'app', time: 10n, indexesOf: new Set([one]) })
     seen.add({ database: 'app', time: 20n, indexesOf: new Set([two]) })
@@ -29,14 +29,14 @@ describe('definitions seen ahead of their events', () => {
     expect(seen.hasAll(touching(one, two), 20n, known)).toBe(false)
   })
 
-  it('hold for a collection that had gone by the look', () => {
+  it('hold for a collection that no longer existed at the read', () => {
     const seen = new SeenDefinitions()
     seen.add({ database: 'app', time: 10n, indexesOf: new Set() })
     expect(seen.hasAll(touching(one), 10n, gone)).toBe(true)
     expect(seen.hasAll(touching(one), 11n, gone)).toBe(false)
   })
 
-  it('are never more than looks have shown, in whatever order these come', () => {
+  it('are never more than the reads have shown, in whatever order these come', () => {
     const look = fc.record({
       database: fc.constantFrom('app', 'other'),
       time: fc.bigInt({ min: 1n, max: 20n }),

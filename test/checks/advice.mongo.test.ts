@@ -59,7 +59,7 @@ describe('checks that advise', () => {
     ])
   })
 
-  it('name a collection that has no room for the index of its shard key', async () => {
+  it('name a collection that cannot take another index, for its shard key', async () => {
     const things = one.client.db('app').collection('things')
     const sharding = {
       createSupportingIndexes: true,

@@ -112,10 +112,10 @@ describe('the roles of docs/privileges.md', () => {
     await startSync(tandem, reversible)
     await change(pair.leftClient, 1)
     await commit(tandem)
-    for (const [leg, client] of [pair.rightClient, pair.leftClient].entries()) {
-      await change(client, 10 + leg)
+    for (const [cycle, client] of [pair.rightClient, pair.leftClient].entries()) {
+      await change(client, 10 + cycle)
       await reverse(tandem)
-      await change(client, 20 + leg)
+      await change(client, 20 + cycle)
       await commit(tandem)
       await pair.expectEqual()
     }

@@ -38,7 +38,7 @@ it.each([
   },
 )
 
-it('told to stop it goes no further, whether it compares, deletes or writes, and done again it ends as the source', async () => {
+it('stopped, it goes no further, whether it compares, deletes or writes, and done again it ends as the source', async () => {
   const count = 2_000
   await createOnBoth('c', { capped: true, size: 1_000_000 })
   await insertRaw(source(), 'c', documents(Array.from({ length: count }, (_, at) => at)))

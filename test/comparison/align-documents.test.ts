@@ -85,7 +85,7 @@ describe('two streams of documents', () => {
     expect(extra.questions).toBeLessThanOrEqual(250)
   })
 
-  test('one side empty, and both, are told without a question', async () => {
+  test('one side empty, and both, are found without a query', async () => {
     expect(await align(range(0, 500), new Map(), { windowDocuments: 10 })).toMatchObject({ questions: 0 })
     expect(await align(new Map(), new Map())).toEqual({
       found: { missing: [], extra: [], different: [] },

@@ -48,7 +48,7 @@ describe('a user who', () => {
     )
   })
 
-  test('may not read is refused rather than told that nothing differs', async () => {
+  test('may not read is refused, rather than answered that nothing differs', async () => {
     await expect(auditAs('none', { role: 'read', db: 'two' }, one)).rejects.toThrow(/refuses the user/)
   })
 })

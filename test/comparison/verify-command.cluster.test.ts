@@ -128,7 +128,7 @@ describe('exit code 2', () => {
     expect(stderr).toMatch(/both connection strings lead to the same server/)
   })
 
-  test('when one cannot be reached or refuses the user, without a word of the credentials', async () => {
+  test('when one cannot be reached or refuses the user, without any of the credentials', async () => {
     const at = (address: string) => `mongodb://root:hunter2@${address}/?directConnection=true`
     const address = new URL(sides.sets[1].uris[0] as string).host
     const runs = await Promise.all([

@@ -45,7 +45,7 @@ describe('a Redis that is lost', () => {
     redis = await startRedis()
   })
 
-  it('by a flush has the row again after the next beat', async () => {
+  it('by a flush has the row again after the next heartbeat', async () => {
     const liveness = open()
     await liveness.publish(beatOf('a'))
     await redis.flush()

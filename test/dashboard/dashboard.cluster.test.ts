@@ -1,11 +1,11 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
 
-/** The dashboard as its users see it: a real browser, a real team, real clusters. */
+/** The dashboard as its users see it: a real browser, a real instances, real clusters. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 100 }
@@ -18,7 +18,7 @@ const body = {
 const wide = { width: 1400, height: 900 }
 const narrow = { width: 360, height: 780 }
 let browser: Browser
-let team: Team
+let instances: Instances
 let opened: OpenedPage[] = []
 
 beforeAll(async () => {
@@ -28,16 +28,16 @@ afterAll(() => browser?.close())
 afterEach(async () => {
   await Promise.all(opened.map(({ close }) => close()))
   opened = []
-  await team?.stop()
+  await instances?.stop()
 })
 
 async function begin(documents: number, ids = ['a', 'b']): Promise<Tandem> {
   const text = 'x'.repeat(500)
   const things = pair.sourceClient.db('app').collection<{ _id: number; text: string }>('things')
   await things.insertMany(Array.from({ length: documents }, (_, _id) => ({ _id, text })))
-  team = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  return team.members.get('a') as Tandem
+  instances = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  return instances.members.get('a') as Tandem
 }
 
 async function open(of: Tandem, options: Parameters<typeof openDashboard>[2] = {}): Promise<OpenedPage> {
@@ -70,7 +70,7 @@ async function send(page: Page, command: string, effect: RegExp): Promise<void> 
 
 it('shows a sync from IDLE to a commit and back, and sends its commands to all instances', async () => {
   const a = await begin(6_000)
-  for (const { url } of team.members.values()) {
+  for (const { url } of instances.members.values()) {
     const limits = JSON.stringify({ bytesPerSecond: 1_048_576 })
     expect((await fetch(`${url}/api/v1/limits`, { method: 'PATCH', body: limits })).status).toBe(200)
   }
@@ -79,7 +79,7 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   expect(await text(page, '#why-not-pause')).toBe('no sync has been started')
 
   // Enough to copy that it can be seen, at 1 MB in a second.
-  expectAccepted(await team.post('start', body))
+  expectAccepted(await instances.post('start', body))
   await shows(page, '#state', 'RUNNING')
   await shows(page, '#why-not-commit', /^the (copy|first verification) has not ended \(\d/)
   expect(await isEnabled(page, 'commit')).toBe(false)
@@ -105,19 +105,19 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   expect((await a.progress()).state).toBe('RUNNING')
   await send(page, 'pause', /^Pauses all 2 instances/)
   await shows(page, '#state', 'PAUSED')
-  await team.allReach(({ state }) => state === 'PAUSED', 'PAUSED')
+  await instances.allReach(({ state }) => state === 'PAUSED', 'PAUSED')
   await shows(page, '#why-not-commit', 'instance a is PAUSED')
   await send(page, 'resume', /^All 2 instances that are PAUSED or FAILED continue/)
-  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
   await send(
     page,
     'commit',
     /^Ends the migration on all 2 instances\. .* writes on cluster1: .* are allowed afterwards/,
   )
-  await team.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
+  await instances.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
   await shows(page, '#can-write', /^allowed$/)
   await send(page, 'reverse', /^Swaps the direction of the sync on all 2 instances/)
-  await team.allReach(({ state, canCommit }) => state === 'RUNNING' && canCommit, 'reversed', 120)
+  await instances.allReach(({ state, canCommit }) => state === 'RUNNING' && canCommit, 'reversed', 120)
   await shows(page, '#direction', /^cluster1: .* → {2}cluster0/)
   expect(complaints).toEqual([])
 })
@@ -128,8 +128,8 @@ it('is without violations of accessibility in light and dark, wide and narrow', 
   await shows(idle, '#state', 'IDLE')
   expect(await violations(idle)).toEqual([])
   await keepScreenshot(idle, 'idle')
-  expectAccepted(await team.post('start', body))
-  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  expectAccepted(await instances.post('start', body))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const viewport of [wide, narrow]) {
       const { page, complaints } = await open(a, { colorScheme, viewport })
@@ -155,8 +155,8 @@ it('shows each collection: what is copied, built, compared and found different',
   const a = await begin(500)
   const { page, complaints } = await open(a)
   await shows(page, '#collections-note', 'None yet.')
-  expectAccepted(await team.post('start', body))
-  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  expectAccepted(await instances.post('start', body))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
   const rowOf = (name: string) => page.locator('#collection-rows tr', { hasText: name })
   await vi.waitFor(async () => {
     const cells = await rowOf('app.things').locator('th, td').allTextContents()
@@ -185,7 +185,7 @@ it('shows each collection: what is copied, built, compared and found different',
     deletes: [{ q: { _id: 7 }, limit: 1 }],
     mayBypassWriteBlocking: true,
   })
-  expectAccepted(await team.post('commit'))
+  expectAccepted(await instances.post('commit'))
   await shows(page, '#state', 'FAILED')
   await vi.waitFor(async () => expect(await rowOf('app.things').locator('td').last().textContent()).toBe('1'), patience)
   expect(await page.locator('#collection-rows tr').first().locator('th').textContent()).toBe('app.things')
@@ -194,16 +194,16 @@ it('shows each collection: what is copied, built, compared and found different',
 
 it('says that it reconnects, and goes on by itself when the instance is there again', async () => {
   const a = await begin(500)
-  expectAccepted(await team.post('start', body))
-  await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  expectAccepted(await instances.post('start', body))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
   const { page, complaints } = await open(a)
   await shows(page, '#connection', 'live')
   await enabled(page, 'pause')
-  await team.kill9('a')
+  await instances.kill9('a')
   await shows(page, '#connection', 'reconnecting')
   expect(await text(page, '#announcer')).toContain('Reconnecting')
   expect(await text(page, '#why-not-pause')).toBe('no connection to tandem')
-  const again = await team.start('a', { port: Number(new URL(a.url).port) })
+  const again = await instances.start('a', { port: Number(new URL(a.url).port) })
   await shows(page, '#connection', 'live')
   await enabled(page, 'commit')
   await page.close()

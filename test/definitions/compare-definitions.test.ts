@@ -51,7 +51,7 @@ const capped: RawField[] = [
 ]
 const full = collection('things', capped, [index('u', 'u', unique), index('t', 't', expires), index('h', 'h', hidden)])
 
-describe('definitions while traits are held back', () => {
+describe('definitions while options are deferred', () => {
   it('are equal in their held-back form', () => {
     expect(compare([full, view('v', 'things')], [heldBack(full), view('v', 'things')])).toEqual([])
   })
@@ -110,7 +110,7 @@ describe('definitions at the verdict', () => {
 })
 
 describe('definitions at any time', () => {
-  it('differ by a collection that is missing, is a view, or is nobody’s', () => {
+  it('differ by a collection that is missing, is a view, or exists on the destination alone', () => {
     const source = [collection('a'), collection('b')]
     const destination = [view('b', 'a'), collection('c')]
     expect(compare(source, destination)).toEqual([
@@ -138,7 +138,7 @@ describe('definitions at any time', () => {
     expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'heldBack', false)).toEqual([])
   })
 
-  it('let one of two indexes that differ in their traits alone stand for both', () => {
+  it('accept one of two indexes that differ in deferred options only in place of both', () => {
     const twins = collection('c', [], [index('a', 'a'), index('b', 'a', unique)])
     expect(compare([twins], [collection('c', [], [index('a', 'a')])])).toEqual([])
   })

@@ -42,7 +42,7 @@ it('are held back, and put back, under the name the collection has now', async (
   expect(await sizeOf('journal')).toBe(capped.size)
 })
 
-it('of a collection that is gone are nobody’s: its drop is still to be followed', async () => {
+it('of a collection that is gone concern nothing: its drop is still to be followed', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').drop()
   const traits = new DeferredOptions(one.cluster, testContext())
@@ -92,7 +92,7 @@ it('of many TTL indexes are put back many at a time', async () => {
   expect(await restored(entries)).toBe(many)
 })
 
-it('are put back no further once told to stop', async () => {
+it('are restored no further once stopped', async () => {
   const entries = await expiring()
   const context = testContext()
   await using slow = await delayed(1_000)

@@ -132,7 +132,7 @@ it.each([3, 40])('of %i collections the definitions are read by UUID, but of tho
   expect([...read.values()].every(({ indexes }) => indexes.map(indexName).join() === 'a_1')).toBe(true)
 })
 
-it('a user who may not use the stage is answered by listing', async () => {
+it('a user without the privilege for the stage is answered by listing', async () => {
   await createEveryKind(app())
   const everywhere = { resource: { db: '', collection: '' }, actions: ['listCollections', 'listIndexes'] }
   const privileges = [everywhere, { resource: { cluster: true }, actions: ['listDatabases', 'useUUID'] }]

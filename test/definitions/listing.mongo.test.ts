@@ -27,7 +27,7 @@ it('an index that is still being built is not listed: it may yet be given up', a
   expect(await names()).toEqual(['ready_1', 'n_1'])
 })
 
-it('a note is answered when what had its time before it can be read', async () => {
+it('an oplog no-op is acknowledged when everything before it can be read', async () => {
   const collection = one.client.db('app').collection<{ _id: number }>('late')
   await collection.insertOne({ _id: 0 })
   const name = 'sleepBetweenInsertOpTimeGenerationAndLogOp'

@@ -160,7 +160,7 @@ describe('options', () => {
   })
 })
 
-describe('a look at a database', () => {
+describe('a read of the catalog of a database', () => {
   const none: ReadonlySet<string> = new Set()
   const indexed = async (name: string) => (await two.destinationClient.db('app').collection(name).indexes()).length - 1
 
@@ -180,7 +180,7 @@ describe('a look at a database', () => {
     expect((await life.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
   })
 
-  it('follows the indexes of all collections of a small database, when asked to look ahead', async () => {
+  it('follows the indexes of all collections of a small database, when asked to prefetch', async () => {
     await source().createCollection('a')
     await source().createCollection('b')
     const life = await live()
@@ -251,7 +251,7 @@ describe('told to stop', () => {
     expect(await built()).toBe(3)
   })
 
-  it('it builds no further twin', async () => {
+  it('it builds no further conflicting index', async () => {
     const fields = ['a', 'b', 'c']
     // While `unique` is held back the two of a field are one index, so the second one is built at commit.
     for (const field of fields)

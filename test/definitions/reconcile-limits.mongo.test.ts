@@ -126,7 +126,7 @@ describe('an index on the destination that refuses a document', () => {
 })
 
 describe('size', () => {
-  it('three documents of 15.9 MB in one batch, new and standing', async () => {
+  it('three documents of 15.9 MB in one batch, new and existing', async () => {
     await createOnBoth('c')
     const large = (id: number, fill: string) =>
       rawDocument([

@@ -16,7 +16,7 @@ describe('an _id in several spellings', () => {
       ['v', v],
     ])
 
-  it('ends in that of the source, whichever stands on the destination and whichever are asked for', async () => {
+  it('ends in that of the source, whichever exists on the destination and whichever are asked for', async () => {
     await createOnBoth('c')
     const entry = await clusters.entryOf(database, 'c')
     for (const ids of [spellings, nestedSpellings]) {
@@ -123,7 +123,7 @@ describe('an _id in several spellings', () => {
 })
 
 describe('a collection with a collation', () => {
-  it('has its spelling changed where another stands', async () => {
+  it('has its spelling changed where another exists', async () => {
     await createOnBoth('c', { collation: { locale: 'en', strength: 2 } })
     await insertRaw(source(), 'c', [rawDocument([['_id', 'ABC']])])
     await insertRaw(destination(), 'c', [rawDocument([['_id', 'abc']])])

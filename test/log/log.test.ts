@@ -37,7 +37,7 @@ const linesOf = (text: string): Record<string, unknown>[] =>
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
 describe('a line', () => {
-  test('has time, level, mongosyncID and message, and no credentials wherever a connection string stands in it', () => {
+  test('has time, level, mongosyncID and message, and no credentials wherever it contains a connection string', () => {
     const { journal } = opened(path.join(folder, 'made', 'for it'))
     const uri = 'mongodb://root:hunter2@h/?password=hunter2'
     journal('progress', { error: `cannot reach ${uri}`, deep: { in: [uri] }, kept: 'a@b' })
@@ -56,7 +56,7 @@ describe('a line', () => {
     expect(text).not.toContain('hunter2')
   })
 
-  test('that says who commanded what is written at every verbosity', () => {
+  test('that says which caller sent which command is written at every verbosity', () => {
     const { journal } = opened(folder, 'fatal')
     const call = {
       id: 'x',
@@ -71,7 +71,7 @@ describe('a line', () => {
     expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([{ level: 'info', message: 'audit', command: 'pause' }])
   })
 
-  test('is for people on a terminal, who are shown no control characters', () => {
+  test('is readable on a terminal, and shows no control characters', () => {
     const json = {
       level: 'warn',
       time: '2026-01-31T09:00:01.234Z',
@@ -98,7 +98,7 @@ describe('the file', () => {
     expect(read).toEqual(['8 9', '6 7', '4 5'])
   })
 
-  test('is gone on with by the next process, and one line that is too large stands alone', () => {
+  test('is continued by the next process, and a line that is too large gets a file of its own', () => {
     writeFileSync(file, `${'x'.repeat(89)}\n`)
     const log = new LogFile({ path: file, bytesMax: 100, files: 2 })
     log.write('short\n')
@@ -108,13 +108,13 @@ describe('the file', () => {
     expect(readFileSync(`${file}.1`, 'utf8')).toBe(`${'y'.repeat(200)}\n`)
   })
 
-  test('of one file alone is begun anew', () => {
+  test('of one file alone is started again', () => {
     const log = new LogFile({ path: file, bytesMax: 10, files: 1 })
     for (const line of ['one one\n', 'two two\n']) log.write(line)
     expect([names(), readFileSync(file, 'utf8')]).toEqual([['tandem.log'], 'two two\n'])
   })
 
-  test('may be truncated by others, or put aside by them and opened anew', () => {
+  test('may be truncated by other programs, or moved by them and opened again', () => {
     const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
     log.write(`${'a'.repeat(79)}\n`)
     truncateSync(file)
@@ -161,7 +161,7 @@ describe('the file', () => {
 })
 
 describe('a log that cannot be written', () => {
-  test('is told of at start, by the name of the option', () => {
+  test('is reported at startup, by the name of the option', () => {
     const inTheWay = path.join(folder, 'file')
     writeFileSync(inTheWay, '')
     expect(() => opened(inTheWay)).toThrow(/^--logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR); give a directory/)
@@ -171,7 +171,7 @@ describe('a log that cannot be written', () => {
     expect(() => opened('/proc/nowhere')).toThrow(/^--logPath: cannot write .*ENOENT/)
   })
 
-  test.skipIf(!existsSync('/dev/full'))('later costs its lines only, whose number is told afterwards', () => {
+  test.skipIf(!existsSync('/dev/full'))('later costs its lines only, whose number is reported afterwards', () => {
     const { journal, reopen } = opened()
     journal('notice', { notice: 'before' })
     rmSync(file)

@@ -102,7 +102,7 @@ describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form
     expect(await document()).toEqual({ _id: 1, v: 4 })
   })
 
-  it('it is refused when others have buried the lease', async () => {
+  it('it is refused when others have evicted the lease', async () => {
     const proxy = await dieWriting(`buried ${form}`, form)
     await bury(`buried ${form}`)
     const { cluster, lease } = await writer(`heir ${form}`, 'heir')
@@ -134,7 +134,7 @@ it('without a number it would be carried out', async () => {
   expect(await document()).toEqual({ _id: 1, v: 2 })
 })
 
-it('it is refused when the process that gave it up has its lease in another life', async () => {
+it('it is refused when the process that gave it up has its lease in another term', async () => {
   const { proxy, uri } = await proxied()
   const { cluster, lease } = await writer('alive', 'first', uri)
   await lease.acquire()
@@ -187,7 +187,7 @@ it('what could not be closed is closed before the next write, whichever session 
   expect(await document()).toEqual({ _id: 1, v: 3 })
 })
 
-it('whoever writes after its burial is refused, and finds its lease lost', async () => {
+it('an instance that writes after its eviction is refused, and finds its lease lost', async () => {
   const { cluster, lease } = await writer('ghost', 'first')
   await lease.acquire()
   const lost = new Promise((resolve) => Object.assign(lease, { onLost: resolve }))
@@ -230,7 +230,7 @@ it('a session is used by one write at a time, and none waits for ever', async ()
   expect(codeOf(await cluster.write('app', { create: 'many' }).catch((error: unknown) => error))).toBe(48)
 })
 
-it('a lease that was removed, and is taken anew, counts from the beginning', async () => {
+it('a lease that was removed, and is taken again, counts from the beginning', async () => {
   const { cluster, lease } = await writer('removed', 'first')
   await lease.acquire()
   for (const v of [1, 2, 3]) await write(cluster, v)

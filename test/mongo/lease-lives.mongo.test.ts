@@ -8,7 +8,7 @@ import { oneSet } from './one-set.ts'
 
 const one = oneSet()
 
-it('a lease that was buried is taken anew, and a belated answer of the life that is over does not end the next one', async () => {
+it('a lease that was evicted is taken again, and a delayed answer of the term that is over does not end the next one', async () => {
   const appName = 'tandem:a:incarnation'
   const cluster = testCluster(one.set.uri, appName)
   const context = testContext()

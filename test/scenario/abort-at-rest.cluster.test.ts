@@ -87,7 +87,7 @@ it('by a paused instance that could not take its lease again at first', async ()
     expect(await tandem.post('pause')).toEqual(accepted)
   })
   await using _ = held as FailPoint
-  // As another instance leaves it that has waited until this one's writes had ended, but with a field that nobody can read: taking the
+  // As another instance leaves it that has waited until this one's writes had ended, but with a field that no version can read: taking the
   // lease fails by that at once, and not after 30 minutes.
   const evicted = { buried: true, takesWork: false, expiresAt: new Date(0), predecessors: 7 }
   const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }

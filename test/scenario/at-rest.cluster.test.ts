@@ -12,7 +12,7 @@ const pings = async (): Promise<number> => {
   return Number(metrics.commands.ping.total)
 }
 
-it('an instance asks the source for its time while lag is told, and leaves it alone once it has committed', async () => {
+it('an instance asks the source for its time while lag is reported, and no longer once it has committed', async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
   await using tandem = await pair.startInstance()
   await startSync(tandem)

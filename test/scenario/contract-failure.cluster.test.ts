@@ -93,10 +93,10 @@ const loseHistory = () =>
     data: { failCommands: ['getMore'], errorCode: 286 },
   })
 
-const mend = (client: MongoClient) => client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+const fix = (client: MongoClient) => client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
 
 describe('FAILED', () => {
-  it('README: FAILED keeps answering and resume goes on after the cause is mended', async () => {
+  it('README: FAILED keeps answering and resume continues after the cause is fixed', async () => {
     await using tandem = await startedSync()
     await loseHistory()
     const progress = await failed(tandem)
@@ -117,7 +117,7 @@ describe('FAILED', () => {
       await destinationClient.db('tandem_internal').collection<{ _id: number }>('positions').countDocuments({ _id: 0 }),
     ).toBe(1)
 
-    await mend(sourceClient)
+    await fix(sourceClient)
     await things(sourceClient).insertOne({ _id: 'meanwhile' })
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('meanwhile')
@@ -130,7 +130,7 @@ describe('FAILED', () => {
     await loseHistory()
     const { failure } = await failed(predecessor)
     await predecessor.stop()
-    await mend(sourceClient)
+    await fix(sourceClient)
     await things(sourceClient).insertOne({ _id: 'meanwhile' })
 
     await using tandem = await startInstance()
@@ -173,7 +173,7 @@ describe('FAILED', () => {
     expect(answers.filter(({ canCommit }) => canCommit).length).toBe(0)
   })
 
-  it('README: a commit that fails names the documents to mend, never their values, and resume completes it', async () => {
+  it('README: a commit that fails names the documents to fix, never their values, and resume completes it', async () => {
     await things(sourceClient).createIndex({ secret: 1 }, { unique: true })
     await things(sourceClient).insertOne({ _id: 'first', secret: 'canary-17' })
     // The verifier would name the foreign document first.
@@ -229,7 +229,7 @@ describe('FAILED', () => {
     expect(tandem.output()).toMatch(/OplogWindowLost/)
 
     // What it stored is there for the next one.
-    await mend(sourceClient)
+    await fix(sourceClient)
     await using successor = await startInstance(['--exitOnFailure'])
     await vi.waitFor(() => successor.progress(), patience)
     expect((await successor.progress()).failure?.error).toBe('OplogWindowLost')
@@ -260,7 +260,7 @@ describe('FAILED', () => {
 
 describe('unreachable for a while', () => {
   it.each(['source', 'destination'] as const)(
-    'README: retrying is shown while the %s is cut off, then the sync goes on',
+    'README: retrying is shown while the %s is disconnected, then the sync continues',
     async (cutOff) => {
       await using tandem = await startedSync()
       expect(await tandem.progress()).not.toHaveProperty('retrying')
@@ -286,7 +286,7 @@ describe('unreachable for a while', () => {
     },
   )
 
-  it('README: pause is accepted while the destination is cut off, and holds when it is back', async () => {
+  it('README: pause is accepted while the destination is disconnected, and holds when it is back', async () => {
     await using tandem = await startedSync()
     await destination.proxies[0]?.cut()
     await tandem.waitFor((progress) => progress.retrying !== undefined, { timeoutSeconds: 20, what: 'retrying' })

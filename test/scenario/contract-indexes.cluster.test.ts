@@ -189,7 +189,7 @@ it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as
   expect(capped).toMatchObject({ options: { capped: true, size: 8192, max: 20 } })
 })
 
-it('facts 4.3: traits changed on the source while RUNNING end as they are there', async () => {
+it('facts 4.3: options changed on the source while RUNNING end as they are there', async () => {
   const things = app(pair.sourceClient, 'things')
   await things.createIndexes([
     { key: { seen: 1 }, name: 'ttl', expireAfterSeconds: 3600 },

@@ -266,7 +266,7 @@ it('README: a restart with the clusters swapped is refused', async () => {
   await expectEqualClusters()
 })
 
-it('README: a record that somebody has written on the source, of a reversal that never was, is refused at a restart', async () => {
+it('README: a foreign record on the source, of a reversal that never was, is refused at a restart', async () => {
   const predecessor = await startedSync()
   await predecessor.stop()
   await things(pair.sourceClient).insertOne({ _id: 'away' })

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from 'vitest'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** What each of several instances has copied adds up to the whole, also when one goes on with what another had begun. */
 
@@ -9,15 +9,15 @@ const KiB = 1024
 const documents = 300
 const collections = ['one', 'two', 'three', 'four']
 const documentBytes = 32 * KiB
-let team: Team | null = null
+let instances: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 async function limit(
-  of: Team,
+  of: Instances,
   id: string,
   limits: Record<'bytesPerSecond' | 'readConcurrency', number | null>,
 ): Promise<void> {
@@ -32,8 +32,8 @@ test('an instance that rests counts nothing that others have gone on with', asyn
   for (const name of collections) {
     await pair.sourceClient.db('app').collection<{ _id: number; text: string }>(name).insertMany(contents)
   }
-  const running = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  team = running
+  const running = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  instances = running
   await running.allReach(({ state }) => state === 'IDLE', 'IDLE')
   for (const id of ['a', 'b']) await limit(running, id, { bytesPerSecond: 1024 * KiB, readConcurrency: 1 })
   expectAccepted(await running.post('start', { source: 'cluster0', destination: 'cluster1' }))

@@ -4,10 +4,10 @@ import { compareBoth } from '../support/compare-both.ts'
 import { accepted, committed, expectDeferred, readyToCommit, wrongState } from '../support/cutover.ts'
 import { seedForCutover, things } from '../support/cutover-data.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { slowness } from '../support/slowness.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
 /** The ways back from a commit until `canWrite`: `abort`, a rehearsal (`dryRun`) and a time limit (`maxSeconds`). */
@@ -23,11 +23,11 @@ interface Rehearsal {
   outageSeconds: number
   verdict: unknown
 }
-let team: Team | null = null
+let instances: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 const lastRehearsal = (progress: Progress) => (progress as Progress & { lastRehearsal?: Rehearsal }).lastRehearsal
@@ -107,12 +107,12 @@ describe('abort', () => {
 
   it('sent to one of several instances ends the commit on all', async () => {
     await seedForCutover(pair.sourceClient)
-    team = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-    await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
-    expectAccepted(await team.post('start', { source: 'cluster0', destination: 'cluster1', ...blocking }))
-    await team.allReach(({ canCommit }) => canCommit, 'ready to commit')
-    const coordinator = await team.coordinator()
-    const [follower] = [...team.members.values()].filter((tandem) => tandem !== coordinator) as [Tandem]
+    instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+    await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+    expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1', ...blocking }))
+    await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
+    const coordinator = await instances.coordinator()
+    const [follower] = [...instances.members.values()].filter((tandem) => tandem !== coordinator) as [Tandem]
     // A commit that waits for another instance to get the command.
     expect(await coordinator.post('commit')).toEqual(accepted)
     expect(await coordinator.post('abort')).toEqual(accepted)
@@ -123,7 +123,7 @@ describe('abort', () => {
         namespace: 'app.expiring',
         errorCode: 262, // tried again
       })
-      expectAccepted(await team.post('commit'))
+      expectAccepted(await instances.post('commit'))
       await held.reached()
       expect(await follower.post('abort')).toEqual(accepted)
       for (const tandem of [coordinator, follower]) expect((await running(tandem)).canWrite).toBe(false)

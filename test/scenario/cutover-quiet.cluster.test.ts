@@ -6,7 +6,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
 /**
- * A commit between clusters that nobody writes to. A primary writes a no-op to its oplog every ten seconds (`periodicNoopIntervalSecs`,
+ * A commit between idle clusters. A primary writes a no-op to its oplog every ten seconds (`periodicNoopIntervalSecs`,
  * 10 at most), which moves its time on and the majority's with it. Here it does not, so whatever waits for one stands still for good.
  */
 

@@ -1,10 +1,10 @@
 import { expect, it, onTestFinished } from 'vitest'
 import type { JournalMessage } from '../../src/domain/journal.ts'
 import { failPoint } from '../support/fail-point.ts'
+import { startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { canCommit, commit } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
-import { startTeam } from '../support/team.ts'
 import { until } from '../support/until.ts'
 
 /** docs/logs.md: what ends a sync is in the log with what was under way, and who commanded what is in it at every verbosity. */
@@ -65,16 +65,16 @@ it('an unforeseen fault in a commit step is named by step, command, namespace, c
   )
 })
 
-it('who leads, owns, waits, copies, verifies and takes over is one line each', async () => {
+it('each change of leading, owning, waiting, copying, verifying and taking over is one line', async () => {
   const things = pair.sourceClient.db('app').collection<{ _id: number }>('things')
   await things.insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id })))
-  const team = await startTeam([], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  onTestFinished(() => team.stop())
-  const a = await team.start('a')
+  const instances = await startInstances([], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  onTestFinished(() => instances.stop())
+  const a = await instances.start('a')
   await until('connected: a', () => a.progress())
   await startSync(a, {})
   await canCommit(a)
-  const b = await team.start('b')
+  const b = await instances.start('b')
   await until('connected: b', () => b.progress())
   await startSync(b, {})
   await until('a share for b', async () => expect(said(b, 'partitions claimed')).not.toEqual([]))
@@ -92,7 +92,7 @@ it('who leads, owns, waits, copies, verifies and takes over is one line each', a
   expect(reached).toMatchObject({ databases: ['app'], clusterTime: expect.stringMatching(/^\d+:\d+$/) })
   expect(said(a, 'barrier led')).toMatchObject([{ clusterTime: reached?.['clusterTime'], databases: ['app'] }])
 
-  await team.kill9('a')
+  await instances.kill9('a')
   await until('a takeover', async () => {
     expect(said(b, 'partitions claimed').at(-1)).toMatchObject({ from: ['a'] })
   })

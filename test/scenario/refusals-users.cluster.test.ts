@@ -35,7 +35,7 @@ describe('users', () => {
 
   const footprints = () => Promise.all([footprint(sourceClient), footprint(destinationClient)])
 
-  it('5.4: a wrong password is named at once, on progress and by every command, and is not told', async () => {
+  it('5.4: a wrong password is reported at once, on progress and by every command, and is not disclosed', async () => {
     const wrong = new URL(source.uri)
     wrong.password = 'mistyped-horse'
     await using tandem = await startTandem({ cluster0: wrong.href, cluster1: destination.uri })

@@ -50,7 +50,7 @@ describe('start', () => {
     body?: Document
     error: string
     description: RegExp
-    mend?: () => Promise<unknown>
+    fix?: () => Promise<unknown>
   }
 
   const refusals: Refusal[] = [
@@ -59,21 +59,21 @@ describe('start', () => {
       prepare: () => destinationClient.db('old').collection('left over').insertOne({}),
       error: 'DestinationNotEmpty',
       description: /old\.left over.*drop/,
-      mend: () => destinationClient.db('old').dropDatabase(),
+      fix: () => destinationClient.db('old').dropDatabase(),
     },
     {
       title: 'a destination with nothing but a view is refused with DestinationNotEmpty',
       prepare: () => destinationClient.db('old').createCollection('view', { viewOn: 'nothing', pipeline: [] }),
       error: 'DestinationNotEmpty',
       description: /old\.view/,
-      mend: () => destinationClient.db('old').dropDatabase(),
+      fix: () => destinationClient.db('old').dropDatabase(),
     },
     {
       title: 'a time series on the source is refused with UnsupportedCollection',
       prepare: () => sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } }),
       error: 'UnsupportedCollection',
       description: /app\.weather.*time-series.*Drop/,
-      mend: () => sourceClient.db('app').dropCollection('weather'),
+      fix: () => sourceClient.db('app').dropCollection('weather'),
     },
     {
       title: 'sharding between replica sets is refused with ShardingNotAllowed',
@@ -97,9 +97,9 @@ describe('start', () => {
   ]
 
   it.each(refusals.map((refusal) => [refusal.title, refusal] as const))(
-    'README: %s, leaves both clusters untouched, and succeeds when the cause is mended',
+    'README: %s, leaves both clusters untouched, and succeeds when the cause is fixed',
     async (_title, refusal) => {
-      const { prepare, body = start, error, description, mend } = refusal
+      const { prepare, body = start, error, description, fix } = refusal
       await prepare?.()
       await using tandem = await startInstance()
       await vi.waitFor(() => expectIdle(tandem), patience)
@@ -109,7 +109,7 @@ describe('start', () => {
       expect(await footprints()).toEqual(before)
       // Nor does it help to ask again.
       expectRefusal(await tandem.post('start', body), 422, error, description)
-      await mend?.()
+      await fix?.()
       expect(await tandem.post('start', start)).toEqual(accepted)
       await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     },

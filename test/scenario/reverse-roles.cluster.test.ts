@@ -20,11 +20,11 @@ it('5.4: roles of the least privilege are enough to reverse, and reverse again',
   })
   await startSync(tandem, reversible)
   await commit(tandem)
-  for (const [leg, client] of [pair.rightClient, pair.leftClient].entries()) {
-    await things(client).insertOne({ _id: `leg ${leg}`, u: leg + 2 })
-    await client.db('app').createCollection(`of leg ${leg}`)
+  for (const [cycle, client] of [pair.rightClient, pair.leftClient].entries()) {
+    await things(client).insertOne({ _id: `leg ${cycle}`, u: cycle + 2 })
+    await client.db('app').createCollection(`of leg ${cycle}`)
     await reverse(tandem)
-    await things(client).insertOne({ _id: `late ${leg}`, u: leg + 12 })
+    await things(client).insertOne({ _id: `late ${cycle}`, u: cycle + 12 })
     await commit(tandem)
     await pair.expectEqual()
   }

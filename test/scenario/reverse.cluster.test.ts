@@ -83,14 +83,14 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
 })
 
 it.each([701, 702, 703])(
-  'facts 2.5: reverse, any number of times, with a random workload in each leg: seed %i',
+  'facts 2.5: reverse, any number of times, with a random workload in each cycle: seed %i',
   async (seed) => {
     await seedData(pair.left.uri, seed, 0.1)
     await using tandem = await pair.startTandem()
     await startSync(tandem, reversible)
-    for (const [leg, uri] of [pair.left.uri, pair.right.uri, pair.left.uri, pair.right.uri].entries()) {
-      const workload = createWorkload({ uri, seed: `${seed} leg ${leg}`, ddl: true, transactions: true })
-      if (leg > 0) {
+    for (const [cycle, uri] of [pair.left.uri, pair.right.uri, pair.left.uri, pair.right.uri].entries()) {
+      const workload = createWorkload({ uri, seed: `${seed} leg ${cycle}`, ddl: true, transactions: true })
+      if (cycle > 0) {
         await workload.runSteps(60)
         expect(await tandem.post('reverse')).toEqual(accepted)
       }

@@ -17,7 +17,7 @@ import { createWorkload } from '../support/workload.ts'
 /** 990 MB is the least that `replSetResizeOplog` takes; at start-up a server takes less. What is too much goes at a checkpoint. */
 const pair = pairedSets({ source: { oplogSizeMB: 6, extraArgs: ['--syncdelay', '1'] } })
 
-/** A fraction of the oplog, so that nobody loses its end between two looks at the position. */
+/** A fraction of the oplog, so that no reader loses its end between two reads of the position. */
 const noiseBytes = 1_000_000
 
 test.each([
@@ -53,7 +53,7 @@ test.each([
       }
       expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy', canCommit: false })
 
-      // What was stored is what counts: nobody could begin at the start again.
+      // The stored position counts: the oplog no longer reaches back to the start.
       await tandem.kill9()
       tandem = await pair.startInstance()
       await things.updateOne({ _id: 2_500 }, { $set: { after: 'kill' } })

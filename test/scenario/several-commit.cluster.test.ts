@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it, vi } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { slowness } from '../support/slowness.ts'
 import type { Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** The commit of a sync that several instances share. See test/contract.md. */
 
@@ -13,7 +13,7 @@ const patience = { timeout: 90_000, interval: 50 }
 const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
 const ids = ['a', 'b', 'c']
-let team: Team | null = null
+let instances: Instances | null = null
 
 interface Row {
   _id: number | string
@@ -21,12 +21,12 @@ interface Row {
 }
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 interface Ready {
-  all: Team
+  all: Instances
   coordinator: Tandem
   /** The two others. */
   followers: [Tandem, Tandem]
@@ -36,8 +36,8 @@ interface Ready {
 async function ready(documents = 300): Promise<Ready> {
   const things = pair.sourceClient.db('app').collection<Row>('things')
   await things.insertMany(Array.from({ length: documents }, (_, _id) => ({ _id, text: `text of ${_id}` })))
-  const all = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  team = all
+  const all = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  instances = all
   await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
   expectAccepted(await all.post('start', body))
   await all.allReach(({ canCommit }) => canCommit, 'ready to commit')
@@ -48,7 +48,7 @@ async function ready(documents = 300): Promise<Ready> {
 }
 
 /** The moments, ms, at which each showed it. */
-async function moments(all: Team, shows: (progress: Awaited<ReturnType<Tandem['progress']>>) => boolean) {
+async function moments(all: Instances, shows: (progress: Awaited<ReturnType<Tandem['progress']>>) => boolean) {
   return await Promise.all(
     [...all.members.values()].map(async (tandem) => {
       await tandem.waitFor(shows, { timeoutSeconds: 30, what: 'as far as the others' })
@@ -59,7 +59,7 @@ async function moments(all: Team, shows: (progress: Awaited<ReturnType<Tandem['p
 
 const spread = (times: number[]): number => Math.max(...times) - Math.min(...times)
 
-async function expectCommitted(all: Team): Promise<void> {
+async function expectCommitted(all: Instances): Promise<void> {
   const [writable, committed] = await Promise.all([
     moments(all, ({ canWrite }) => canWrite === true),
     moments(all, ({ state }) => state === 'COMMITTED'),
@@ -78,7 +78,7 @@ const warns = (tandem: Tandem, of: string): Promise<void> =>
     expect(warnings).toContainEqual(expect.stringMatching(new RegExp(`^the commit waits until .*: .*\\b${of}\\b`)))
   }, patience)
 
-it('README: a commit waits until every living instance has got it, says for whom, and then ends on all within 2 seconds', async () => {
+it('README: a commit waits until every living instance has received it, names those that have not, and then ends on all within 2 seconds', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   const [early, late] = followers
   expect(await early.post('commit')).toEqual(accepted)
@@ -170,7 +170,7 @@ it('2.3: a difference fails the migration on all instances; the coordinator repa
   expect((await coordinator.progress()).failure).toBeUndefined()
 })
 
-it('2.5: an instance killed in the middle of a commit is waited for by nobody, and comes back COMMITTED', async () => {
+it('2.5: an instance killed in the middle of a commit is not waited for, and comes back COMMITTED', async () => {
   const { all, followers, idOf } = await ready()
   const id = idOf(followers[0])
   expectAccepted(await all.post('commit'))

@@ -1,8 +1,8 @@
 import { afterEach, expect, it, vi } from 'vitest'
 import { holdCopy } from '../support/fail-point.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 
 /** How instances come to share one sync. See test/contract.md. */
 
@@ -10,22 +10,22 @@ const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
 const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
-let team: Team | null = null
+let instances: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
-async function begin(...ids: string[]): Promise<Team> {
-  const begun = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  team = begun
+async function begin(...ids: string[]): Promise<Instances> {
+  const begun = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  instances = begun
   await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
   return begun
 }
 
 function of(id: string): Tandem {
-  const found = team?.members.get(id)
+  const found = instances?.members.get(id)
   if (!found) throw new Error(`${id} does not run`)
   return found
 }
@@ -131,7 +131,7 @@ it('2.5: instances join while others copy and while they apply changes; one that
   await of('c').waitFor(({ canCommit }) => canCommit, running)
   expect((await of('c').progress()).coordinatorID).toBe('a')
 
-  // Everybody has a share, and everybody says so.
+  // Every instance has a share, and every instance reports it.
   for (const id of ['a', 'b', 'c']) {
     await vi.waitFor(async () => {
       const { instances, totals } = await started.instances(of(id))

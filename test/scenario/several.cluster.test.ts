@@ -1,24 +1,24 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { loadBulk } from '../support/load-bulk.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { seedData } from '../support/seed-data.ts'
-import { expectAccepted, startTeam, type Team } from '../support/team.ts'
 import { createWorkload } from '../support/workload.ts'
 
 const pair = pairedSets()
-let team: Team | null = null
+let instances: Instances | null = null
 
 afterEach(async () => {
-  await team?.stop()
-  team = null
+  await instances?.stop()
+  instances = null
 })
 
 const body = { source: 'cluster0', destination: 'cluster1' }
-const begin = async (...ids: string[]): Promise<Team> => {
-  team = await startTeam(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  await vi.waitFor(() => team?.allReach((progress) => progress.state === 'IDLE', 'IDLE'), { timeout: 30_000 })
-  return team
+const begin = async (...ids: string[]): Promise<Instances> => {
+  instances = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  await vi.waitFor(() => instances?.allReach((progress) => progress.state === 'IDLE', 'IDLE'), { timeout: 30_000 })
+  return instances
 }
 
 const sum = (values: number[]): number => values.reduce((total, value) => total + value, 0)
@@ -105,7 +105,7 @@ describe('several instances', () => {
 
 const changes = 60
 
-/** How many barriers somebody has ever come to, by what the destination wrote down. */
+/** How many barriers any instance has reached, by what is stored on the destination. */
 async function barriersSoFar(): Promise<number> {
   const made = { op: 'i', ns: 'tandem_internal.barriers' }
   return await pair.destinationClient.db('local').collection('oplog.rs').countDocuments(made)

@@ -1,8 +1,8 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { corrupted, seedForCorruptions } from '../faults/corruptions.ts'
 import { compareClusters } from '../support/compare.ts'
 import { type FailPoint, holdTandem } from '../support/fail-point.ts'
-import { mutated, seedForMutations } from '../support/mutations.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
@@ -17,7 +17,7 @@ const accepted = { status: 200, body: { success: true } }
 interface Row extends Document {
   _id: number | string
 }
-const app = (client: MongoClient, name: string) => client.db(mutated).collection<Row>(name)
+const app = (client: MongoClient, name: string) => client.db(corrupted).collection<Row>(name)
 
 const canCommit = (tandem: Tandem) =>
   tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
@@ -37,7 +37,7 @@ const expectEqualClusters = async () =>
 /** A commit that is held while traits are restored, until what is done meanwhile is done. */
 async function whileCommitting(tandem: Tandem, collection: string, work: () => Promise<unknown>): Promise<void> {
   await canCommit(tandem)
-  await using held = await holdTandem(pair.destinationClient, 'collMod', `${mutated}.${collection}`)
+  await using held = await holdTandem(pair.destinationClient, 'collMod', `${corrupted}.${collection}`)
   expect(await tandem.post('commit')).toEqual(accepted)
   await held.reached()
   await work()
@@ -49,7 +49,7 @@ async function rangeReads(): Promise<number[]> {
 }
 
 it('2.5: phase and counts go on after pause and resume, and after a restart, and no range is read again', async () => {
-  await seedForMutations(pair.sourceClient.db(mutated))
+  await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using predecessor = await pair.startInstance()
   await startSync(predecessor, verified)
   const before = (await scanned(predecessor, 456)).verification
@@ -78,15 +78,15 @@ it('2.5: phase and counts go on after pause and resume, and after a restart, and
   await expectEqualClusters()
 })
 
-it('README: a verdict stands over a restart in FAILED, and repair is accepted only then', async () => {
-  await seedForMutations(pair.sourceClient.db(mutated))
+it('README: a verdict is kept across a restart in FAILED, and repair is accepted only then', async () => {
+  await seedForCorruptions(pair.sourceClient.db(corrupted))
   const refused = { status: 409, body: { error: 'WrongState' } }
   await using predecessor = await pair.startInstance()
   expect(await predecessor.post('repair')).toMatchObject(refused)
   await startSync(predecessor, verified)
   await scanned(predecessor, 456)
   expect(await predecessor.post('repair')).toMatchObject(refused)
-  await pair.destinationClient.db(mutated).command({
+  await pair.destinationClient.db(corrupted).command({
     update: 'things',
     updates: [{ q: { _id: 7 }, u: { $set: { text: 'canary-23' } } }],
     mayBypassWriteBlocking: true,
@@ -119,7 +119,7 @@ it('README: a verdict stands over a restart in FAILED, and repair is accepted on
 })
 
 it('README: a source written after the commit point is FAILED by name, and resume commits with that write', async () => {
-  await seedForMutations(pair.sourceClient.db(mutated))
+  await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)
   await whileCommitting(tandem, 'things', () => app(pair.sourceClient, 'words').insertOne({ _id: 'too late' }))
@@ -279,28 +279,28 @@ it('2.5: verification is null where it is disabled, from start to COMMITTED', as
   expect((await committed(tandem)).verification).toBeNull()
 })
 
-it('a collection that somebody dropped and made again on the destination is named, however alike it looks', async () => {
-  await pair.sourceClient.db(mutated).createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
+it('a collection that was dropped and created again on the destination is named, however alike it is', async () => {
+  await pair.sourceClient.db(corrupted).createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
   await using tandem = await pair.startInstance()
   await startSync(tandem, { ...verified, enableUserWriteBlocking: 'none' })
   await canCommit(tandem)
-  await pair.destinationClient.db(mutated).dropCollection('quiet')
+  await pair.destinationClient.db(corrupted).dropCollection('quiet')
   await pair.destinationClient
-    .db(mutated)
+    .db(corrupted)
     .createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
   expect(await tandem.post('commit')).toEqual(accepted)
   expect((await failed(tandem)).failure?.error).toBe('VerificationFailed')
   const answer = await (await fetch(`${tandem.url}/api/v1/verification/mismatches`)).json()
   expect(answer).toMatchObject({
     total: 1,
-    mismatches: [{ namespace: `${mutated}.quiet`, kind: 'collection', by: 'foreignWrite' }],
+    mismatches: [{ namespace: `${corrupted}.quiet`, kind: 'collection', by: 'foreignWrite' }],
   })
   // There is nothing to repair it from but a new copy.
   expect(await tandem.post('repair')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('a destination whose oplog has lost the place of the verifier is compared anew, and committed', async () => {
-  await seedForMutations(pair.sourceClient.db(mutated))
+it('a destination whose oplog has lost the verifier’s position is compared again, and committed', async () => {
+  await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)
   await scanned(tandem, 456)

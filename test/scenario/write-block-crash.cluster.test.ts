@@ -5,7 +5,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Write blocking is a mode of the cluster that outlives whoever set it: who comes next must know of it, and undo it. */
+/** Write blocking is a mode of the cluster that outlives the process that set it. The next process must know of it and lift it. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }

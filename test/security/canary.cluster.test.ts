@@ -24,7 +24,7 @@ interface Secrets {
   option: Canary
   value: Canary
 }
-/** The server takes names of users for parts of a namespace; the driver cannot name everybody. */
+/** The server takes names of users for parts of a namespace; the driver cannot name every user. */
 const user = canary
   .map(({ text, core }): Canary => ({ text: `u${text.replaceAll('$', '')}`, core }))
   .filter(({ text }) => checkUri('cluster0', `mongodb://${encodeURIComponent(text)}@host/`).length === 0)
@@ -144,7 +144,7 @@ it('README: nor by one whose user loses its rights', async () => {
 
 const spoilt: ((uri: string) => string)[] = [
   (uri) => uri.replace('@', 'x@'), // a wrong password
-  (uri) => uri.replace(/@[^/]+/, '@127.0.0.1:1'), // nobody listens
+  (uri) => uri.replace(/@[^/]+/, '@127.0.0.1:1'), // no process listens
   (uri) => uri.replace(/@[^/]+/, '@nowhere.invalid'), // no such name
   (uri) => `${uri}&tls=true&tlsCAFile=/nowhere`, // no such file
 ]

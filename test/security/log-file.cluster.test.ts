@@ -25,7 +25,7 @@ it('SIGUSR1 begins a new log file, and does not open the inspector of Node', asy
   await tandem.progress()
 })
 
-it('a migration goes on and commits while the disk of the log is full, and SIGHUP opens it anew', async () => {
+it('a migration continues and commits while the disk of the log is full, and SIGHUP opens the log again', async () => {
   await pair.sourceClient
     .db('app')
     .collection('things')

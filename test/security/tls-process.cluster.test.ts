@@ -27,7 +27,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-it('is driven over HTTPS with its token, and by nobody else', { timeout: 180_000 }, async () => {
+it('is driven over HTTPS with its token, and not without it', { timeout: 180_000 }, async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
   const claimed = await claimPorts(1)
   const url = `https://localhost:${claimed.ports[0]}`

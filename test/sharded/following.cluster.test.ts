@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
+import { expectAccepted, startInstances } from '../support/instances.ts'
 import { canCommit, commit, failure, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
-import { expectAccepted, startTeam } from '../support/team.ts'
 
 const documents = Array.from({ length: 400 }, (_, i) => ({ _id: i, k: i % 40, z: i }))
 
@@ -97,11 +97,11 @@ describe('what changes on a sharded source while it is synced', () => {
 
   test('several instances follow a changed primary shard as well, and do not take a later collection for a clone', async () => {
     const { client, admin, things } = await prepared()
-    const team = await startTeam(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+    const instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
     try {
-      await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
-      expectAccepted(await team.post('start', { source: 'cluster0', destination: 'cluster1' }))
-      await team.allReach((progress) => progress.canCommit, 'ready to commit')
+      await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+      expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1' }))
+      await instances.allReach((progress) => progress.canCommit, 'ready to commit')
       const before = await placement()
       await admin.command({ movePrimary: 'app', to: pair.source.shards[1]?.name })
       await expect.poll(async () => (await placement())?.version !== before?.version, { timeout: 20_000 }).toBe(true)
@@ -109,13 +109,13 @@ describe('what changes on a sharded source while it is synced', () => {
       await things.insertOne({ _id: 'after', k: 1 })
       await expect.poll(() => rows(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(1)
       await admin.command({ movePrimary: 'app', to: pair.source.shards[0]?.name })
-      const failed = await team.allReach(({ state }) => state === 'FAILED', 'FAILED')
+      const failed = await instances.allReach(({ state }) => state === 'FAILED', 'FAILED')
       expect(failed.map((progress) => progress.failure)).toContainEqual({
         error: 'UnsupportedChange',
         errorDescription: expect.stringContaining('movePrimary'),
       })
     } finally {
-      await team.stop()
+      await instances.stop()
     }
   })
 

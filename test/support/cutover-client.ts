@@ -82,7 +82,7 @@ export class CutoverClient {
         async () => {
           const by = `${name} ${this.#number}`
           const { matchedCount } = await all.updateOne({ _id: ofSeed }, { $set: { by } })
-          // Deleted before by this client; nobody else changes it.
+          // This client has deleted it before, and no other changes it.
           if (matchedCount > 0) this.#remember('things', ofSeed, { _id: ofSeed, u: ofSeed, by })
         },
       ],

@@ -1,7 +1,7 @@
 import { type MongoClient, MongoServerError } from 'mongodb'
 
-/** Lifts a write block and drops every database but the server's own. */
-export async function emptyCluster(client: MongoClient): Promise<void> {
+/** Lifts a write block and drops every database but the server's own and those in `keep`. */
+export async function emptyCluster(client: MongoClient, keep: readonly string[] = []): Promise<void> {
   try {
     await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
   } catch (error) {
@@ -9,6 +9,6 @@ export async function emptyCluster(client: MongoClient): Promise<void> {
   }
   const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
   for (const { name } of databases) {
-    if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
+    if (!['admin', 'local', 'config', ...keep].includes(name)) await client.db(name).dropDatabase()
   }
 }

@@ -31,7 +31,7 @@ export const holdCopy = (destination: MongoClient, namespace: string): Promise<F
 export const holdCommand = (destination: MongoClient, command: string, namespace: string): Promise<FailPoint> =>
   failPoint(destination, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
 
-/** A command of tandem's fails for now, so that tandem tries it again and again; everybody else's are let through. */
+/** A command fails for now when tandem sends it, so that tandem retries it; other clients' commands are executed. */
 export async function holdTandem(client: MongoClient, command: string, namespace?: string): Promise<FailPoint> {
   const appName = await tandemsName(client)
   // ExceededTimeLimit: tried again, on the connection it has.

@@ -4,7 +4,7 @@ import type { Selects } from './compare.ts'
 
 /**
  * One digest for each collection and view of the user databases that `selects` takes: of its definition with its UUID, its
- * indexes and every byte of its documents in their order. What nobody has touched has the same one.
+ * indexes and every byte of its documents in their order. A collection that nothing has changed keeps its digest.
  */
 export async function fingerprints(uri: string, selects: Selects): Promise<Record<string, string>> {
   const client = new MongoClient(uri)

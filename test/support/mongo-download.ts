@@ -8,7 +8,7 @@ import type { MongodVersion } from './mongo-binaries.ts'
 const run = promisify(execFile)
 
 const downloadSite = 'https://downloads.mongodb.org/full.json'
-/** A network without this site refuses or stays silent; nobody should wait for that. */
+/** A network without this site refuses or stays silent; that must not hold the tests up. */
 const reachableTimeoutMs = 5_000
 /** About 150 MB. */
 const downloadTimeoutMs = 600_000
@@ -20,7 +20,7 @@ interface Download {
 
 /**
  * What to try, best first. The downloader picks the newest build for this distribution or an older one of it, which need
- * not run (6.0 was never built for Debian 12, and the build for Debian 10 wants OpenSSL 1.1): whoever asks checks that.
+ * not run (6.0 was never built for Debian 12, and the build for Debian 10 wants OpenSSL 1.1): the caller checks that.
  */
 export function downloadsFor(wish: MongodVersion | undefined): Download[] {
   if (wish === '5.0') return [{ version: '5.0.x' }]

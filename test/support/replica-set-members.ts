@@ -118,7 +118,7 @@ export async function settle(members: Member[], credentials: string): Promise<vo
 }
 
 /**
- * Writes a note to the oplog and waits until members have it. Secondaries that are not behind follow nobody and so report
+ * Writes an oplog no-op and waits until members have it. Secondaries that are not behind follow no member and so report
  * no position: without something to replicate, a primary stepping down waits for them in vain until its time is up.
  */
 async function replicate(client: MongoClient, w: number | 'majority'): Promise<void> {

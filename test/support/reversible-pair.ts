@@ -2,6 +2,7 @@ import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from './compare.ts'
+import { emptyCluster } from './empty-cluster.ts'
 import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
 import { type Faults, startSync, startTandem, type Tandem } from './tandem-process.ts'
 
@@ -34,11 +35,7 @@ export class ReversiblePair {
     beforeEach(async () => {
       for (const client of [this.leftClient, this.rightClient]) {
         await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-        await setBlocking(client, false)
-        const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-        for (const { name } of databases) {
-          if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-        }
+        await emptyCluster(client)
       }
     })
   }

@@ -177,7 +177,7 @@ function mongosUri(ports: number[], credentials: string): string {
 
 const range = (length: number): number[] => Array.from({ length }, (_, index) => index)
 
-/** As Promise.all, but a failure waits for the others, so that whoever cleans up knows of everything that has started. */
+/** As Promise.all, but a failure waits for the others, so that the clean-up knows of everything that has started. */
 async function together<T extends readonly unknown[]>(promises: [...{ [K in keyof T]: Promise<T[K]> }]): Promise<T> {
   const results = await Promise.allSettled(promises)
   for (const result of results) if (result.status === 'rejected') throw result.reason

@@ -2,7 +2,7 @@ import { MongoAPIError, MongoError, MongoServerError } from 'mongodb'
 
 /**
  * Refusals that a random sequence must meet, by code. Anything else is a fault of the workload, and stops it: an error
- * that nobody looks at would make a thinner test than it seems.
+ * that is not examined would make a thinner test than it seems.
  */
 const naturalCodes: Record<number, string> = {
   2: 'BadValue',

@@ -36,7 +36,7 @@ interface WorldOptions {
 export type MayRename = (from: NamedCollection, to: NamedCollection) => boolean
 
 /**
- * What the operations share: the one generator of chance and what the source holds by name. The catalog is listed anew
+ * What the operations share: the one generator of chance and what the source holds by name. The catalog is listed again
  * after each change of it, in order of names, so equal servers give equal worlds and the seed decides all the rest.
  */
 export class World {

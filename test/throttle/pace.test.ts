@@ -12,14 +12,14 @@ async function wait(pace: Pace, signal = never): Promise<number> {
 }
 
 describe('a pace', () => {
-  it('without a rate keeps nobody', async () => {
+  it('without a rate delays nothing', async () => {
     const pace = new Pace()
     pace.spend(1e12)
     await pace.earned(never)
     expect(pace.bytesPerSecond).toBeNull()
   })
 
-  it('is owed together by all who spend', async () => {
+  it('is owed together by all that spend', async () => {
     const pace = new Pace()
     pace.set(1_000_000)
     for (let one = 0; one < 4; one += 1) pace.spend(50_000)
@@ -28,7 +28,7 @@ describe('a pace', () => {
     await pace.earned(never)
   })
 
-  it('that changes counts at once for those who wait: what they owe is owed at the new rate', async () => {
+  it('that changes counts at once for those that wait: what they owe is owed at the new rate', async () => {
     const pace = new Pace()
     pace.set(1_000)
     pace.spend(1_000_000)

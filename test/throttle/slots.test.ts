@@ -63,7 +63,7 @@ describe('slots', () => {
     expect(await slots.run(never, async () => 7)).toBe(7)
   })
 
-  it('are waited for no longer when stopped, and nobody loses a turn by that', async () => {
+  it('are waited for no longer when stopped, and no other waiter loses a turn by that', async () => {
     const begun: number[] = []
     const slots = new Slots(() => 1)
     const stop = new AbortController()

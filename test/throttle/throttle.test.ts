@@ -62,7 +62,7 @@ describe('writes of the copy', () => {
 })
 
 describe('limits', () => {
-  it('are told to those who listen, until they do no longer', () => {
+  it('are reported to the listeners, until they listen no longer', () => {
     const throttle = new Throttle(3)
     let told = 0
     const stop = throttle.onChanged(() => {

@@ -1,0 +1,96 @@
+import { podsAreAllowed } from '../../support/pod.ts'
+import { Random } from '../../support/random.ts'
+import { type SteppedClock, startSteppedClock } from '../../support/stepped-clock.ts'
+import { type Pair, startPair } from '../clusters.ts'
+import { clockSteps, clockStepsName, lateDelivery, podReplacement, suspension } from '../fencing-faults.ts'
+import { chosenFaults, type FaultPlan, type PlanOptions, seedsOf } from '../plan.ts'
+import { type InstanceFault, migrateBySeveral } from '../several-instances.ts'
+
+interface FencedPair extends Pair {
+  clock: SteppedClock
+}
+
+/** The fault for a pair of clusters, and its name. */
+interface Variant {
+  name: string
+  make: (clock: SteppedClock) => InstanceFault
+}
+
+const seconds = (from: number, to: number): [number, number] => [from * 1_000, to * 1_000]
+/** One of this many runs takes long: writes are delayed, or an instance is away, for up to a minute. */
+const longEvery = 8
+const stepsMax = 60
+const bulkMax = 20_000
+
+const ready = (fault: InstanceFault): Variant => ({ name: fault.name, make: () => fault })
+
+const stepped = (count: number): Variant => ({
+  name: clockStepsName(count),
+  make: (clock) => clockSteps(clock, count),
+})
+
+/** Faults by their kind. Every seed of a kind takes the next of its variants. */
+const kinds: Record<string, (long: boolean) => Variant[]> = {
+  late: (long) => {
+    // The driver gives up hanging connections after half a minute.
+    if (long) return [ready(lateDelivery('hanging', { lateMS: seconds(32, 40), rounds: 1, when: 'running' }))]
+    const lateMS = seconds(5, 9)
+    return [
+      ready(lateDelivery('cut', { lateMS, rounds: 1, when: 'running' })),
+      ready(lateDelivery('cut', { lateMS, rounds: 1, when: 'at commit' })),
+      ready(lateDelivery('cut', { lateMS, rounds: 2, when: 'running' })),
+    ]
+  },
+  clock: () => [stepped(1), stepped(2), stepped(3)],
+  suspension: (long) => {
+    const awayMS = long ? seconds(20, 60) : seconds(5, 14)
+    return [
+      ready(suspension('coordinator', 'go on', awayMS)),
+      ready(suspension('first', 'stand still', awayMS)),
+      ready(suspension('first', 'go on', awayMS)),
+      ready(suspension('coordinator', 'stand still', awayMS)),
+    ]
+  },
+  replacement: (long) => {
+    const besideMS = long ? seconds(11, 14) : seconds(1, 5)
+    return [ready(podReplacement('killed', besideMS)), ready(podReplacement('suspended', besideMS))]
+  },
+}
+
+/**
+ * Without the verifier: delayed writes, steps of the destination's clock, a suspended instance, and a pod that is replaced while
+ * it runs; one or two instances.
+ */
+export function fencingPlan(options: PlanOptions): FaultPlan<FencedPair> {
+  const steps = Math.min(options.steps ?? 120, stepsMax)
+  const bulk = Math.min(options.bulk ?? 120_000, bulkMax)
+  const chosen = chosenFaults(Object.keys(kinds), options.faults)
+  return {
+    open: async () => {
+      if (chosen.includes('replacement') && !(await podsAreAllowed())) {
+        throw new Error('this system allows no namespaces (unshare): leave `replacement` out of --faults')
+      }
+      const clock = await startSteppedClock()
+      const pair = await startPair({ oplogSizeMB: 2_048, destinationClock: clock, bulk })
+      const close = async (): Promise<void> => {
+        await pair[Symbol.asyncDispose]()
+        clock.close()
+      }
+      return { ...pair, clock, [Symbol.asyncDispose]: close }
+    },
+    runs: seedsOf(options).map((seed) => {
+      const round = Math.floor(seed / chosen.length)
+      const variants = kinds[chosen[seed % chosen.length] ?? '']?.(round % longEvery === longEvery - 1) ?? []
+      const { name, make } = variants[round % variants.length] as Variant
+      const instances = options.instances || new Random(`instances ${seed}`).int(1, 2)
+      return {
+        name: `${instances} instances, ${name}, seed ${seed}`,
+        perform: async (pair) => {
+          const fault = make(pair.clock)
+          const { problems, documents, faults } = await migrateBySeveral({ pair, seed, instances, fault, steps })
+          return { problems, summary: `${documents} documents, ${faults} faults` }
+        },
+      }
+    }),
+  }
+}

@@ -1,0 +1,159 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { InstancesReport } from '../../src/domain/instances.ts'
+import { Random } from '../support/random.ts'
+import { seedData } from '../support/seed-data.ts'
+import type { Faults } from '../support/tandem-process.ts'
+import { createWorkload } from '../support/workload.ts'
+import { bulkDatabase, type Pair } from './clusters.ts'
+import { type MigrationResult, runMigration } from './migration.ts'
+import { checkHistory } from './ownership-history.ts'
+import type { RunningInstances } from './running-instances.ts'
+
+/** What happens to the instances. Afterwards at least one of them runs, and none is stopped or disconnected. */
+export interface InstanceFault {
+  name: string
+  /** Faults of the first instance's program. It is started alone and so becomes the coordinator. */
+  firstFaults?: Faults
+  /** Starts the instances, in place of plain connection strings for all. */
+  prepare?: (instances: RunningInstances, ids: string[]) => Promise<void>
+  during?: (instances: RunningInstances) => Promise<void>
+  /** From when the commit has been sent. */
+  atCommit?: (instances: RunningInstances) => Promise<void>
+  /** Fields of the body of `start`. */
+  start?: Record<string, unknown>
+}
+
+export interface SeveralInstancesOptions {
+  pair: Pair
+  seed: number
+  instances: number
+  fault?: InstanceFault | undefined
+  /** Of the workload, at least, until the faults are over. */
+  steps?: number
+}
+
+export interface SeveralInstancesResult {
+  faults: number
+  takeovers: number
+  slowestTakeoverMS: number
+  /** Between the first and the last undisturbed instance that could write. */
+  spreadMS: number
+}
+
+const stepsASecond = 20
+const seededShare = 0.3
+const stepsBefore = 20
+const spreadMaxMS = 2_000
+
+/**
+ * One migration by several instances under a random workload that runs from before the copy until the commit, with faults
+ * of instances. It ends with the comparisons of the clusters and with the owners that the metadata remembers.
+ */
+export async function migrateBySeveral(
+  options: SeveralInstancesOptions,
+): Promise<MigrationResult<SeveralInstancesResult>> {
+  const { pair, seed, fault, steps = 100 } = options
+  const name = `instances-${options.instances}-${fault?.name ?? 'no fault'}-${seed}`
+  const random = new Random(`faults ${seed}`)
+  const start = fault?.start ?? {}
+  return await runMigration({ clusters: pair, name, random, keep: [bulkDatabase], start }, async (migration) => {
+    const { instances, problems } = migration
+    await seedData(pair.source.uri, seed, seededShare)
+    const { uri } = pair.source
+    const workload = createWorkload({ uri, seed, ddl: true, transactions: true, opsPerSecond: stepsASecond })
+    await workload.runSteps(stepsBefore)
+    await startAll(instances, ['a', 'b', 'c', 'd', 'e'].slice(0, options.instances), fault)
+
+    const written = new AbortController()
+    const writing = workload.run(written.signal)
+    writing.catch(() => written.abort())
+    migration.atEnd(async () => {
+      written.abort()
+      await writing
+    })
+    await fault?.during?.(instances)
+    instances.note('the faults are over')
+    while (workload.summary().steps < steps && !written.signal.aborted) await sleep(50)
+    await instances.allReach('canCommit', (progress) => progress.canCommit, 100)
+    written.abort()
+    await writing
+    instances.note(`the workload ended: ${JSON.stringify(workload.summary())}`)
+
+    problems.push(...(await checkCopied(instances)))
+    await instances.allReach('canCommit', (progress) => progress.canCommit, 60)
+    instances.disturbed.clear()
+    instances.committing = true
+    const watching = watchCommit(instances)
+    watching.catch(() => {})
+    await Promise.all(instances.ids.map((id) => instances.command(id, 'commit')))
+    await fault?.atCommit?.(instances)
+    const { spreadMS, problems: late } = await watching
+    problems.push(...late)
+    instances.end()
+    const history = await checkHistory(pair.destination.uri, instances.deaths)
+    problems.push(...history.problems)
+    await migration.compare()
+    const { takeovers, slowestTakeoverMS } = history
+    return { faults: instances.faults, takeovers, slowestTakeoverMS, spreadMS }
+  })
+}
+
+async function startAll(instances: RunningInstances, ids: string[], fault: InstanceFault | undefined): Promise<void> {
+  const [first = '', ...others] = ids
+  if (fault?.prepare) await fault.prepare(instances, ids)
+  else if (fault?.firstFaults) {
+    await instances.start(first, { faults: fault.firstFaults })
+    await instances.begin(first)
+    await Promise.all(others.map((id) => instances.start(id)))
+    await instances.begin(...others)
+  } else {
+    await Promise.all(ids.map((id) => instances.start(id)))
+    await instances.begin(...ids)
+  }
+}
+
+/** The bytes that the instances have copied add up to the total, also after takeovers. The workload is over, so they stay so. */
+async function checkCopied(instances: RunningInstances): Promise<string[]> {
+  const deadline = Date.now() + 20_000
+  for (;;) {
+    const reports = await Promise.all(instances.ids.map((id) => instancesOf(instances, id)))
+    const wrong = reports.flatMap(({ instances: rows, totals }, index) => {
+      const copies = rows.map(({ mongosyncID, status, progress }) => ({
+        mongosyncID,
+        status,
+        ...progress.collectionCopy,
+      }))
+      const same = copies.every(
+        (copy) => copy.status === 'lost' || copy.estimatedTotalBytes === totals.estimatedTotalBytes,
+      )
+      if (same && totals.estimatedCopiedBytes === totals.estimatedTotalBytes && totals.percent === 100) return []
+      return [`${instances.ids[index]} reports of the copy: ${JSON.stringify({ ...totals, copies })}`]
+    })
+    if (wrong.length === 0) return []
+    if (Date.now() > deadline) return wrong
+    await sleep(100)
+  }
+}
+
+async function instancesOf(instances: RunningInstances, id: string): Promise<InstancesReport> {
+  const response = await fetch(`${instances.get(id).url}/api/v1/instances`)
+  return (await response.json()) as InstancesReport
+}
+
+/** All reach the end, and those that no fault concerned within two seconds of each other. */
+async function watchCommit(instances: RunningInstances): Promise<{ spreadMS: number; problems: string[] }> {
+  const [writable, committed] = await Promise.all([
+    instances.allReach('canWrite', (progress) => progress.canWrite === true, 180),
+    instances.allReach('COMMITTED', (progress) => progress.state === 'COMMITTED', 180),
+  ])
+  const problems: string[] = []
+  let spreadMS = 0
+  for (const [what, reached] of Object.entries({ writable, committed })) {
+    const times = [...reached].filter(([id]) => !instances.disturbed.has(id)).map(([, at]) => at)
+    if (times.length < 2) continue
+    const spread = Math.max(...times) - Math.min(...times)
+    spreadMS = Math.max(spreadMS, spread)
+    if (spread > spreadMaxMS) problems.push(`${what}: ${spread} ms between the first and the last`)
+  }
+  return { spreadMS, problems }
+}

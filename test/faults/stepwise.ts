@@ -1,0 +1,121 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Progress } from '../../src/domain/progress.ts'
+import type { Clusters } from './clusters.ts'
+import type { RunningMigration } from './migration.ts'
+import type { RunningInstances } from './running-instances.ts'
+import { countSegments, type SegmentCounts } from './segment-counts.ts'
+
+/**
+ * The course of a migration whose workload is a number of steps: some before anything is copied, most while tandem copies and
+ * follows, some once it could commit. All of them happen whatever the speed of the machine.
+ */
+
+/** The part of a workload that is done in steps. */
+export interface SteppedWorkload {
+  runSteps(count: number): Promise<void>
+}
+
+export interface StepwiseRun {
+  instances: RunningInstances
+  counts: { kills: number; faults: number; slowestRestartMS: number }
+  /** Kills the only instance as by kill -9 and starts it again. */
+  killAndRestart(): Promise<void>
+}
+
+export interface StepwiseOptions {
+  workload: SteppedWorkload
+  /** While tandem copies and follows changes. */
+  steps: number
+  /** Once it could commit. */
+  lastSteps: number
+  /** Default: one instance. */
+  ids?: readonly string[]
+  faults?: (run: StepwiseRun) => Promise<void>
+  /** Faults while the commit is under way; they leave an instance running. */
+  commitFaults?: (run: StepwiseRun) => Promise<void>
+  /** Once all could commit, before the last steps. */
+  whenReady?: () => Promise<void>
+  /** When the last step is done, before the commit. */
+  whenWritten?: () => Promise<void>
+  /** The sync may also end in FAILED, before or after the command to commit. */
+  mayFail?: boolean
+}
+
+export interface StepwiseResult {
+  kills: number
+  faults: number
+  slowestRestartMS: number
+  /** Segments that were stored as done before a kill and were read again after it: always 0. */
+  segmentsReadAgain: number
+  /** Of the first instance, at the end. */
+  progress: Progress
+}
+
+const readySeconds = 180
+const committedSeconds = 120
+
+/** Starts the instances and brings them to COMMITTED. */
+export async function migrateStepwise(
+  { clusters, instances, problems }: RunningMigration<Clusters>,
+  options: StepwiseOptions,
+): Promise<StepwiseResult> {
+  const { workload, ids = ['a'], mayFail = false } = options
+  const counts = { kills: 0, faults: 0, slowestRestartMS: 0 }
+  const doneBefore: SegmentCounts[] = []
+  const run: StepwiseRun = {
+    instances,
+    counts,
+    killAndRestart: async () => {
+      const [id = ''] = ids
+      await instances.kill(id)
+      doneBefore.push(await countSegments(clusters.destination.uri))
+      const from = performance.now()
+      await instances.startAgain(id)
+      counts.kills += 1
+      counts.slowestRestartMS = Math.max(counts.slowestRestartMS, performance.now() - from)
+    },
+  }
+  const hasEnded = ({ state }: Progress) => state === 'COMMITTED' || (mayFail && state === 'FAILED')
+  const ready = () =>
+    instances.allReach('ready to commit', (progress) => progress.canCommit || hasEnded(progress), readySeconds)
+
+  await Promise.all(ids.map((id) => instances.start(id)))
+  await instances.begin(...ids)
+  const faults = options.faults?.(run) ?? Promise.resolve()
+  faults.catch(() => {})
+  await workload.runSteps(options.steps)
+  // A fault that fails ends the wait.
+  await Promise.race([ready(), faults.then(() => new Promise<never>(() => {}))])
+  await options.whenReady?.()
+  await workload.runSteps(options.lastSteps)
+  await options.whenWritten?.()
+  await faults
+  await ready()
+  await Promise.all(ids.map((id) => (mayFail ? instances.get(id).post('commit') : instances.command(id, 'commit'))))
+  await options.commitFaults?.(run)
+  await instances.allReach('COMMITTED', hasEnded, committedSeconds)
+  const segmentsReadAgain = countReadAgain(await countSegments(clusters.destination.uri), doneBefore)
+  if (segmentsReadAgain > 0) problems.push(`${segmentsReadAgain} finished segments were read again`)
+  return { ...counts, segmentsReadAgain, progress: await instances.get(ids[0] ?? '').progress() }
+}
+
+function countReadAgain(now: SegmentCounts, before: readonly SegmentCounts[]): number {
+  const again = new Set<string>()
+  for (const counts of before) {
+    for (const [id, { done, attempts }] of counts) {
+      const later = now.get(id)
+      if (done && later && later.attempts > attempts) again.add(id)
+    }
+  }
+  return again.size
+}
+
+/** Kills and restarts at `count` random moments. */
+export function kills(count: number, betweenMS: number) {
+  return async (run: StepwiseRun): Promise<void> => {
+    for (let kill = 0; kill < count; kill++) {
+      await sleep(run.instances.random.int(0, betweenMS))
+      await run.killAndRestart()
+    }
+  }
+}

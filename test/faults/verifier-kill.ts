@@ -1,0 +1,182 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Document, MongoClient } from 'mongodb'
+import { holdTandem } from '../support/fail-point.ts'
+import { Random } from '../support/random.ts'
+import type { Tandem } from '../support/tandem-process.ts'
+import { until } from '../support/until.ts'
+import { bulkDatabase, type Pair } from './clusters.ts'
+import { corrupted, corruptions, seedForCorruptions } from './corruptions.ts'
+import { type MigrationResult, runMigration } from './migration.ts'
+
+/** Steps of a commit at which the process ends itself. */
+const steps = ['commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
+const laterSteps = ['restoreExpiry', 'unblock', 'finishIndexes'] as const
+/** Phases of the verifier, and moments of its verdict, at which it is killed. */
+const phases = ['not started', 'initial hashing', 'stream hashing', 'while it settles'] as const
+
+export type KillMoment =
+  | (typeof steps | typeof laterSteps | typeof phases)[number]
+  | 'blockSource'
+  | 'FAILED'
+  | 'repair'
+
+export interface KillCase {
+  moment: KillMoment
+  /** With one document made different before the kill: the verdict is to name it, and nothing else. */
+  planted: boolean
+}
+
+/** Each moment there is, with and without a planted difference where both can come to it. */
+export const killCases: KillCase[] = [
+  ...['blockSource' as const, ...steps, ...phases].flatMap((moment) => [
+    { moment, planted: false },
+    { moment, planted: true },
+  ]),
+  ...laterSteps.map((moment) => ({ moment, planted: false })),
+  { moment: 'FAILED', planted: true },
+  { moment: 'repair', planted: true },
+]
+
+export interface VerifierKillResult {
+  /** Ranges stored as verified when the process died. */
+  rangesBefore: number
+  /** Of these, read again after it: always 0. */
+  rangesReadAgain: number
+}
+
+const planted = corruptions.find(({ name }) => name === 'a changed string') as (typeof corruptions)[number]
+
+/**
+ * One migration with the verifier on that is killed at the given moment and started again. It is to end COMMITTED and
+ * equal, or FAILED by exactly the planted difference and, after repair and resume, COMMITTED and equal.
+ */
+export async function runVerifierKill(
+  pair: Pair,
+  seed: number,
+  { moment, planted: isPlanted }: KillCase,
+): Promise<MigrationResult<VerifierKillResult>> {
+  const random = new Random(`verifier kill ${seed}`)
+  await using source = await MongoClient.connect(pair.source.uri)
+  await using destination = await MongoClient.connect(pair.destination.uri)
+  const blocks = moment === 'blockSource' || random.chance(0.5)
+  const enableUserWriteBlocking = blocks ? 'sourceAndDestination' : 'destinationOnly'
+  const start = { verification: { enabled: true }, enableUserWriteBlocking }
+  const options = { clusters: pair, name: `verifier-kill-${seed}`, random, keep: [bulkDatabase], start }
+  return await runMigration(options, async (migration) => {
+    const { instances } = migration
+    await seedForCorruptions(source.db(corrupted))
+    await instances.start('a', { faults: { crashAt: moment } })
+    await instances.begin('a')
+    const tandem = instances.get('a')
+    // A collection that nothing writes is held back before any scan, so that no scan ends before some ranges are stored.
+    await using _ = moment === 'initial hashing' ? await holdTandem(destination, 'find', `${corrupted}.words`) : null
+    await until('copied', () => expectCopied(destination))
+    if (isPlanted) await planted.apply(destination.db(corrupted), source.db(corrupted))
+    if (moment !== 'not started') await write(source, random)
+    if (moment === 'initial hashing') await killWhileScanning(tandem, destination, random)
+    else await untilMoment(tandem, moment, random)
+    await instances.kill('a')
+    const before = await countReads(destination)
+    await instances.startAgain('a')
+    const again = instances.get('a')
+    if (isPlanted) {
+      await toTheEnd(again, 'FAILED')
+      await expectPlanted(again)
+      await post(again, 'repair')
+      await post(again, 'resume')
+    }
+    await toTheEnd(again, 'COMMITTED')
+    const after = await countReads(destination)
+    await migration.compare()
+    const readAgain = [...before].filter(([id, reads]) => after.get(id) !== reads)
+    if (readAgain.length > 0) migration.problems.push(`${readAgain.length} verified ranges were read again`)
+    return { rangesBefore: before.size, rangesReadAgain: readAgain.length }
+  })
+}
+
+/** Brings `tandem` to the moment. At a step of the commit it has died there by itself. */
+async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): Promise<void> {
+  if (moment === 'not started') return
+  await tandem.waitFor(({ verification }) => verification?.source.phase === 'stream hashing', {
+    timeoutSeconds: 120,
+    what: 'followed by the verifier',
+  })
+  if (moment === 'stream hashing') return await sleep(random.int(0, 1_500))
+  await post(tandem, 'commit').catch((error) => {
+    if (!(error instanceof TypeError)) throw error // it may end before it answers
+  })
+  if (moment === 'while it settles') return await sleep(random.int(0, 1_200))
+  await until('dead or failed', async () => {
+    if (!tandem.isRunning()) return
+    const progress = await tandem.progress()
+    if (progress.state !== 'FAILED') throw new Error(progress.state)
+  })
+  if (moment !== 'repair') return
+  await post(tandem, 'repair').catch(() => {})
+  await until('dead', async () => {
+    if (tandem.isRunning()) throw new Error('it runs')
+  })
+}
+
+/** The scan is held, so it is under way when some ranges are stored. */
+async function killWhileScanning(tandem: Tandem, destination: MongoClient, random: Random): Promise<void> {
+  const stored = random.int(1, 7)
+  await until('some ranges stored', async () => {
+    const { size } = await countReads(destination)
+    if (size < stored) throw new Error(`${size} ranges`)
+  })
+  const { verification } = await tandem.progress()
+  if (verification?.source.phase !== 'initial hashing') throw new Error('the scan has ended already')
+  await tandem.kill9()
+}
+
+/** A restarted instance continues by itself. A commit that was not stored when the process died is sent again. */
+async function toTheEnd(tandem: Tandem, end: 'FAILED' | 'COMMITTED'): Promise<void> {
+  await tandem.waitFor(({ state, canCommit }) => canCommit || state === end, { timeoutSeconds: 120, what: 'going on' })
+  if ((await tandem.progress()).state === 'RUNNING') await post(tandem, 'commit')
+  await tandem.waitFor(({ state }) => state === end, { timeoutSeconds: 120, what: end })
+}
+
+async function expectPlanted(tandem: Tandem): Promise<void> {
+  const answer = await fetch(`${tandem.url}/api/v1/verification/mismatches`)
+  const { mismatches, total } = (await answer.json()) as { mismatches: Document[]; total: number }
+  const { namespace, kind, id, field } = mismatches[0] ?? {}
+  const found = JSON.stringify({ namespace, kind, id, field })
+  if (total !== 1 || mismatches.length !== 1 || found !== JSON.stringify(planted.expected)) {
+    throw new Error(`the verdict names ${total}: ${JSON.stringify(mismatches)}`)
+  }
+}
+
+async function post(tandem: Tandem, command: string): Promise<void> {
+  const { status, body } = await tandem.post(command)
+  if (status !== 200) throw new Error(`${command} answered ${status} ${JSON.stringify(body)}`)
+}
+
+/** What is planted is to stay: all but the bulk is copied. */
+async function expectCopied(destination: MongoClient): Promise<void> {
+  const collections = destination.db('tandem_internal').collection('collections')
+  const copied = await collections.countDocuments({ database: corrupted, state: 'copied' })
+  if (copied === 0 || copied < (await collections.countDocuments({ database: corrupted }))) {
+    throw new Error('they are being copied')
+  }
+}
+
+/** Changes for the verifier, many of them of the same few documents. */
+async function write(source: MongoClient, random: Random): Promise<void> {
+  const things = source.db(corrupted).collection<Document>('things')
+  const bulk = source.db(bulkDatabase).collection<Document>('documents')
+  for (let write = 0; write < 100; write++) {
+    await things.updateOne({ _id: random.int(100, 110) as never }, { $inc: { ratio: 1 } })
+    await bulk.updateOne({ _id: random.int(0, 50_000) as never }, { $inc: { at: 1 } })
+  }
+}
+
+/** By range: how often it was read and stored as verified. */
+async function countReads(destination: MongoClient): Promise<Map<string, number>> {
+  const ranges = await destination
+    .db('tandem_internal')
+    .collection<{ _id: string; reads: number }>('verifiedRanges')
+    .find({}, { readConcern: 'majority' })
+    .toArray()
+  return new Map(ranges.map(({ _id, reads }) => [_id, reads]))
+}

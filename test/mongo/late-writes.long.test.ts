@@ -1,0 +1,84 @@
+import { MongoClient } from 'mongodb'
+import { expect, it, onTestFinished } from 'vitest'
+import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
+import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { codeOf, isTransient } from '../../src/mongo/errors.ts'
+import { testCluster } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/** How long the server works on a write that nobody waits for any more, and how long a successor waits for it. */
+
+const one = oneSet()
+const secured = oneSet({ auth: true })
+/** Within it the server gives up a write; a successor that may not look waits a little longer. */
+const limitMS = 25_000
+
+it('a definition and a record that the server could not write in time are not written later', async () => {
+  const cluster = testCluster(one.set.uri, 'late')
+  onTestFinished(() => cluster.close())
+  await one.client.db('app').createCollection('old')
+  const admin = one.client.db('admin')
+  await admin.command({ fsync: 1, lock: true })
+  const began = performance.now()
+  let isLocked = true
+  const unlock = async (): Promise<void> => {
+    if (isLocked) await admin.command({ fsyncUnlock: 1 })
+    isLocked = false
+  }
+  onTestFinished(unlock)
+  const definitions = new DestinationDefinitions(cluster, 'never')
+  const wanted = { options: [], indexes: [] }
+  const entry = { database: 'app', name: 'late', uuid: 'u', wanted, refusedIndexes: [] } as unknown as CatalogueEntry
+  const view = { type: 'view', name: 'view', uuid: '', options: [] }
+  const outcomes = Promise.allSettled([
+    definitions.create(entry),
+    definitions.followViews('app', [view as never]),
+    cluster.write('app', { drop: 'old' }),
+    cluster.write('tandem_internal', { update: 'sync', updates: [{ q: { _id: 'late' }, u: { a: 1 }, upsert: true }] }),
+  ])
+  const failed = await outcomes
+  expect(performance.now() - began).toBeLessThan(limitMS + 10_000)
+  for (const outcome of failed) {
+    const { reason } = outcome as PromiseRejectedResult
+    expect(codeOf(reason)).toBe(50)
+    expect(isTransient(reason)).toBe(true)
+  }
+  await cluster.idle({ 'command.comment': { $regex: '^late:' } })
+  await unlock()
+  await one.client.db('app').collection('probe').insertOne({})
+  const names = (await one.client.db('app').listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name)
+  expect(names.sort()).toEqual(['old', 'probe'])
+  expect(await one.client.db('tandem_internal').collection('sync').countDocuments()).toBe(0)
+})
+
+it('what another user writes is waited for; a user without the privilege to see it waits as long as it can last', async () => {
+  const admin = secured.client.db('admin')
+  const looks = { role: 'looks', privileges: [{ resource: { cluster: true }, actions: ['inprog'] }], roles: [] }
+  await admin.command({ createRole: looks.role, privileges: looks.privileges, roles: looks.roles })
+  await admin.command({ createUser: 'looks', pwd: 'p', roles: ['looks'] })
+  await admin.command({ createUser: 'blind', pwd: 'p', roles: [{ role: 'readWrite', db: 'app' }] })
+  const as = (user: string): Cluster => {
+    const cluster = testCluster(withUser(secured.set.uri, user), user)
+    onTestFinished(() => cluster.close())
+    return cluster
+  }
+  await using sleeper = await MongoClient.connect(secured.set.uri)
+  const comment = 'predecessor:1'
+  const sleeping = sleeper.db('admin').command({ sleep: 1, millis: 2_000, lock: 'none', comment })
+  let isOver = false
+  void sleeping.then(() => {
+    isOver = true
+  })
+  const began = performance.now()
+  const [looked, waited] = [as('looks'), as('blind')].map((cluster) => cluster.idle({ 'command.comment': comment }))
+  await looked
+  expect(isOver).toBe(true)
+  expect(performance.now() - began).toBeLessThan(limitMS)
+  await waited
+  expect(performance.now() - began).toBeGreaterThan(limitMS)
+})
+
+function withUser(uri: string, user: string): string {
+  return uri.replace(/\/\/[^@]*@/, `//${user}:p@`)
+}
