@@ -6,7 +6,7 @@ export interface EvictionsParts {
   /** mongosyncID. */
   id: string
   store: OwnershipStore
-  /** How long an instance may continue to believe that it holds its lease, ms. */
+  /** How long an instance may assume that it still holds its lease, ms. */
   confirmMS: number
   onFailed: (id: string, error: unknown) => void
   /** Called when none of the evicted instance's writes is under way any more. */

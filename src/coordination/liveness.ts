@@ -6,7 +6,7 @@ export interface InstanceHeartbeat {
   id: string
   /** Identifies the process. */
   incarnation: string
-  /** Whether the instance believes that it is the coordinator. */
+  /** Whether the instance had the coordinator role when it sent the heartbeat. */
   coordinator: boolean
   /** The partitions whose events it applies. */
   partitions: number[]
@@ -22,7 +22,7 @@ export interface SeenInstance extends InstanceHeartbeat {
 
 /**
  * Heartbeats: which instances exist, and the progress of each. They are written often and may be lost at any time. They
- * decide only which instances are *believed* to be alive. Ownership and its epochs are decided in the metadata database
+ * decide only which instances are considered alive. Ownership and its epochs are decided in the metadata database
  * alone, so a store that answers wrongly, is flushed or goes away can delay a sync but never corrupt it.
  *
  * All methods reject with an error when the store does not answer within a few seconds; a later call may succeed again.

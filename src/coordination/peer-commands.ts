@@ -167,7 +167,8 @@ export class PeerCommands {
       return { success: false, error: 'InvalidRequest', errorDescription: error.message }
     }
     // The message may contain any text, so it goes to the log only.
-    const errorDescription = 'met an unexpected error; its log tells which'
+    const errorDescription =
+      'met an unexpected error while it carried out the command; its log line "command failed" has the cause. Read its progress before you send the command again'
     return { success: false, error: 'InternalError', errorDescription }
   }
 }

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { InstanceHeartbeat, SeenInstance } from './liveness.ts'
 
@@ -48,8 +49,8 @@ export function seenInstance(stored: unknown, ageMS: number, ttlMS: number): See
     const version = isObject(stored) ? String((stored as { schemaVersion?: unknown }).schemaVersion) : 'unknown'
     throw new FatalError(
       'MetadataVersion',
-      `another instance of this sync was written by another version of tandem (schema ${version}, this one reads ` +
-        `${heartbeatVersion}). Use the same version for all instances.`,
+      `reading the heartbeats of the other instances: one runs another version of tandem (schema ${version}; this version reads ` +
+        `${heartbeatVersion}). Use the same version for all instances. ${notLost.progress}`,
     )
   }
   const { schemaVersion: _, ...heartbeat } = parsed.output

@@ -28,7 +28,7 @@ export interface ListedDefinition {
 }
 
 /**
- * The point of a sync at which definitions are compared.
+ * The phase of a sync in which definitions are compared.
  *
  * heldBack   While events are applied: the destination does not have the deferred options yet.
  * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, no document expires yet.

@@ -15,6 +15,7 @@ import {
 } from '../domain/definition.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { buildDocument, type RawFields, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
 import { supportsShardKey } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -73,7 +74,7 @@ export class DestinationDefinitions {
       await create()
     }
     const [created] = await listCollections(this.#cluster, entry.database, entry.name)
-    if (!created) throw new TransientReplyError(`${entry.name} is not there right after its creation`)
+    if (!created) throw new TransientReplyError(`${entry.name} is not listed right after its creation`)
     entry.destinationUUID = created.uuid
     await this.#createIndexes(entry, entry.wanted.indexes)
     // The collection is still empty, so the server builds the index for the shard key when it is missing.
@@ -90,8 +91,8 @@ export class DestinationDefinitions {
     if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
-      `${namespace(database, name)} on the destination is not tandem's. Something else writes there: stop it, drop that ` +
-        'namespace and send resume.',
+      `creating ${namespace(database, name)} on the destination: a collection or view with that name exists there and is not tandem's. Stop what writes there, drop that ` +
+        `namespace on the destination and send resume. ${notLost.source}`,
     )
     if (found.type !== 'collection') throw conflict
     const uuid = toUuid(found.uuid)
@@ -126,8 +127,8 @@ export class DestinationDefinitions {
         if (codeOf(error) === undefined || isTransient(error)) throw error
         throw new FatalError(
           codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
-          `index ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
-            `(server error ${codeOf(error)}). Fix the cause and send resume.`,
+          `building indexes: ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
+            `(server error ${codeOf(error)}). Fix the cause and send resume. ${notLost.progress}`,
           { cause: error },
         )
       }
