@@ -13,7 +13,7 @@ export interface InstanceHeartbeat {
   progress: Progress
 }
 
-export interface SeenInstance extends InstanceHeartbeat {
+export interface ObservedInstance extends InstanceHeartbeat {
   /** False when the last heartbeat is older than `ttlMS` by the store's clock. */
   alive: boolean
   /** Seconds since the last heartbeat, with a fraction, by the store's clock. */
@@ -36,7 +36,7 @@ export interface Liveness {
    */
   publish(heartbeat: InstanceHeartbeat): Promise<void>
   /** Every instance that has sent a heartbeat in this sync and was not removed by `forget`, ordered by id. */
-  instances(): Promise<SeenInstance[]>
+  instances(): Promise<ObservedInstance[]>
   /**
    * Removes the row of an instance that has left for good. A heartbeat that is still under way could insert it again,
    * so the caller awaits the last one first.

@@ -112,9 +112,9 @@ export class PeerCommands {
    * for, because the store may have been flushed.
    */
   async #gone(work: CommandedWork): Promise<(one: Addressee) => boolean> {
-    const seen = new Map((await work.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
+    const observed = new Map((await work.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
     return ({ id, incarnation }) => {
-      const row = seen.get(id)
+      const row = observed.get(id)
       return row !== undefined && id !== this.#parts.id && !(row.alive && row.incarnation === incarnation)
     }
   }

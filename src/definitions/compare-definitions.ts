@@ -1,11 +1,11 @@
 import {
   differOnlyInTraits,
   hasMaximum,
-  heldBackIndex,
-  heldBackOptions,
   type IndexSpecification,
   indexName,
+  indexWhileDeferred,
   isCapped,
+  optionsWhileDeferred,
   sameButForName,
   sameNumber,
   sameOption,
@@ -30,10 +30,10 @@ export interface ListedDefinition {
 /**
  * The phase of a sync in which definitions are compared.
  *
- * heldBack   While events are applied: the destination does not have the deferred options yet.
+ * deferred   While events are applied: the destination does not have the deferred options yet.
  * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, no document expires yet.
  */
-export type DefinitionStage = 'heldBack' | 'prepared'
+export type DefinitionStage = 'deferred' | 'prepared'
 
 /**
  * Returns the differences in the definitions of one database. Missing indexes count only when the sync builds indexes.
@@ -75,7 +75,7 @@ const ignoredOptions = new Set(['uuid', 'temp', 'autoIndexId'])
 
 function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, stage: DefinitionStage): string[] {
   const expected =
-    stage === 'heldBack' && wanted.type === 'collection' ? heldBackOptions(wanted.options) : wanted.options
+    stage === 'deferred' && wanted.type === 'collection' ? optionsWhileDeferred(wanted.options) : wanted.options
   const names = new Set([...expected, ...existing.options].map(({ name }) => name))
   return [...names].filter((name) => {
     if (ignoredOptions.has(name)) return false
@@ -102,7 +102,7 @@ function differingIndexes(
     if (!one) {
       // The commit builds missing indexes, or names those that it cannot build, so a missing index is no difference
       // yet.
-      const mayStillAppear = stage === 'heldBack' || conflictsWithoutUnique(index, wanted.indexes)
+      const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
   }
@@ -125,7 +125,7 @@ function sameIndex(
   if (!differOnlyInTraits(wanted, existing)) return false
   const want = traitsOf(wanted)
   const have = traitsOf(existing)
-  const ttl = fieldNamed(heldBackIndex(wanted, options), 'expireAfterSeconds')
+  const ttl = fieldNamed(indexWhileDeferred(wanted, options), 'expireAfterSeconds')
   if (!sameNumber(ttl, have.expireAfterSeconds)) return false
   if (have.hidden && !want.hidden) return false
   const unique = want.unique || want.prepareUnique

@@ -4,12 +4,12 @@ import {
   type CollectionDefinition,
   canBecome,
   collModOptions,
-  heldBackIndex,
-  heldBackOptions,
   type IndexSpecification,
   indexName,
+  indexWhileDeferred,
   lacksExpiry,
   neverExpires,
+  optionsWhileDeferred,
   sameButForName,
   traitsOf,
 } from '../domain/definition.ts'
@@ -63,7 +63,7 @@ export class DestinationDefinitions {
   /** Creates the collection with its indexes, shards it when it has a shard key, and sets `entry.destinationUUID`. */
   async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}
-    for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
+    for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
     await this.sharding?.place(entry.database)
     const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options })
     try {
@@ -116,7 +116,7 @@ export class DestinationDefinitions {
       const { unique } = traitsOf(one)
       if (which === 'unique' && !unique) continue
       this.#throwIfStopped()
-      const built = heldBackIndex(one, entry.wanted.options)
+      const built = indexWhileDeferred(one, entry.wanted.options)
       if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
       try {
@@ -350,7 +350,7 @@ export class DestinationDefinitions {
 
   async #build(entry: CatalogueEntry, specifications: IndexSpecification[]): Promise<void> {
     const indexes = specifications.map(
-      (one) => new RawValue(typedDocument(buildDocument(heldBackIndex(one, entry.wanted.options)))),
+      (one) => new RawValue(typedDocument(buildDocument(indexWhileDeferred(one, entry.wanted.options)))),
     )
     await underPresentName(entry, (name) =>
       this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),

@@ -7,8 +7,8 @@ import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { isConversion, isTemporary } from '../domain/namespace-filter.ts'
 import { notLost } from '../domain/not-lost.ts'
+import type { ObservedDatabase } from '../domain/observed-database.ts'
 import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
-import type { SeenDatabase } from '../domain/seen-database.ts'
 import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
@@ -85,7 +85,7 @@ export class DefinitionReconciler {
     touched: ReadonlySet<string> | 'all',
     newState: CatalogueEntry['state'] | 'refused',
     prefetchMax = 0,
-  ): Promise<SeenDatabase> {
+  ): Promise<ObservedDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
       // shows it. The time is never later than the no-op, because a deposed primary may report a time ahead of its

@@ -146,7 +146,7 @@ export class CommitSteps {
       if (takenOver) await replication.holdBack()
       await this.#refuseSilentChanges(replication)
       await retry('following views', context, () => replication.commit.definitions.followSilentViews())
-      await verification.checkDefinitions(configuration, 'heldBack')
+      await verification.checkDefinitions(configuration, 'deferred')
       await prepareToWrite(replication.commit)
     })
   }
