@@ -197,7 +197,7 @@ class ClusterConnection implements Connection {
       } catch (error) {
         addCircumstances(error, { cluster: name })
         if (!isTransient(error)) throw toFatal(`connecting to ${name}`, error)
-        this.#waitingFor = `${unreachableText(error)}; check that cluster and the way to it`
+        this.#waitingFor = `${unreachableText(error)}; check that cluster and the network`
         this.#options.journal('waiting for cluster', { cluster: name, error: errorText(error) })
         await sleep(250)
       }

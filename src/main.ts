@@ -30,7 +30,7 @@ switch (commandLine.kind) {
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K')
         console.log(line)
       },
-      note: (line) => process.stderr.write(process.stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`),
+      report: (line) => process.stderr.write(process.stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`),
       interactive: process.stderr.isTTY === true,
     })
     break

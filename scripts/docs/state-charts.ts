@@ -68,7 +68,7 @@ function tableOf(composite: AnyStateNode, edges: Edge[]): string[] {
     return [name, node.tags.join(', '), works.join(', '), stays.join(', ')]
   })
   return [
-    '| State | Shown as | At work there | Taken without leaving it |',
+    '| State | Tags | Actors | Events that do not leave the state |',
     '| ----- | -------- | ------------- | ------------------------ |',
     ...rows.map((cells) => `| ${cells.join(' | ')} |`),
   ]

@@ -14,9 +14,9 @@ export function statesPage(): string {
 
 Generated from \`machines/\` by \`npm run docs:machines\`. Do not edit this page: a test fails if it differs from the machines.
 
-States, events, guards (in brackets) and actors have their names from the code. If several transitions leave a state on the same event,
-the first one whose guard holds is taken; _otherwise_ marks the last transition that needs no event. \`X done\` and \`X failed\` are the ends of
-the actor X; \`after X\` is the end of the delay X. A state with a path as its name (\`syncing.replicating\`) is outside the chart. Actions are
+The names of states, events, guards (in brackets) and actors are those of the code. If several transitions leave a state on the same event,
+the first one whose guard holds is taken; _otherwise_ marks the last transition that needs no event. \`X done\` and \`X failed\` mean that
+the actor X has ended; \`after X\` means that the delay X has passed. A state whose name is a path (\`syncing.replicating\`) is not part of the chart. Actions are
 omitted. In the code, \`meta.step\` names what the coordinator does in each state of \`sync\`. The purpose of each state is described at the top of the machine's file and in [architecture.md](architecture.md#states).
 
 ${[syncMachine, instanceMachine, collectionCopyMachine, eventApplicationMachine, verificationMachine, electionMachine].map((machine) => renderMachine(machine)).join('\n')}`

@@ -11,7 +11,7 @@ import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
-import { describeCommand, describeQuery } from './describe-endpoint.ts'
+import { describeCommand, describeOpenQuery, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
 import { FailedTokens, type RefusedTokens } from './failed-tokens.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
@@ -109,7 +109,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/check',
       describeCommand(
         'check',
-        'Checks both clusters as start does, changes nothing, and reports all findings. Only one check runs at a time.',
+        'Runs the checks of start and more, changes nothing, and reports all findings. Only one check runs at a time.',
         { schema: startBodySchema, required: true },
         findingsAnswerSchema,
       ),
@@ -120,7 +120,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .post(
       '/api/v1/pause',
-      describeCommand('pause', 'RUNNING to PAUSED, this instance only.', noBody, successSchema),
+      describeCommand('pause', 'Pauses this instance: RUNNING to PAUSED.', noBody, successSchema),
       async (context) => {
         await readEmptyBody(context.req.raw)
         await instance.pause()
@@ -131,7 +131,12 @@ export function createApi(dependencies: ApiDependencies) {
 
     .post(
       '/api/v1/resume',
-      describeCommand('resume', 'PAUSED, or FAILED once its cause is fixed, to RUNNING.', noBody, successSchema),
+      describeCommand(
+        'resume',
+        'Continues a PAUSED instance, or a FAILED one after its cause is fixed.',
+        noBody,
+        successSchema,
+      ),
       async (context) => {
         await readEmptyBody(context.req.raw)
         await instance.resume()
@@ -144,7 +149,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/commit',
       describeCommand(
         'commit',
-        'Ends the sync once canCommit is true, or rehearses the end. Poll progress for the result.',
+        'Begins the commit, or its rehearsal; accepted when canCommit is true. Poll progress for the result.',
         { schema: commitBodySchema, required: false },
         successSchema,
       ),
@@ -186,14 +191,18 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/progress',
-      describeQuery('progress', 'Current status of the sync.', progressAnswerSchema),
+      describeQuery('progress', 'Returns the current status of the sync.', progressAnswerSchema),
       (context) => context.json({ progress: renderProgress(instance.progress()), success: true as const }),
     )
     .all('/api/v1/progress', (context) => wrongMethod(context, 'GET, HEAD'))
 
     .get(
       '/api/v1/instances',
-      describeQuery('instances', 'Status of every instance of the sync, and their totals.', instancesAnswerSchema),
+      describeQuery(
+        'instances',
+        'Returns the status of every instance of the sync, and their totals.',
+        instancesAnswerSchema,
+      ),
       async (context) => context.json(renderInstances(await instance.instances())),
     )
     .all('/api/v1/instances', (context) => wrongMethod(context, 'GET, HEAD'))
@@ -202,7 +211,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/collections',
       describeQuery(
         'collections',
-        'Progress of each collection, those with the most work left first.',
+        'Returns the progress of each collection; collections with the most work left come first.',
         collectionsAnswerSchema,
         pageParameters,
       ),
@@ -217,7 +226,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/limits',
-      describeQuery('limits', 'Limits on the bulk work of this instance.', limitsAnswerSchema),
+      describeQuery('limits', 'Returns the limits on the bulk work of this instance.', limitsAnswerSchema),
       (context) => context.json({ limits: renderLimits(instance.limits()), success: true as const }),
     )
     .patch(
@@ -237,7 +246,7 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/verification/mismatches',
-      describeQuery('mismatches', 'Differences that the last verdict found, by name.', mismatchesAnswerSchema),
+      describeQuery('mismatches', 'Returns the differences that the last verdict found.', mismatchesAnswerSchema),
       async (context) => context.json(renderMismatches(await instance.mismatches())),
     )
     .all('/api/v1/verification/mismatches', (context) => wrongMethod(context, 'GET, HEAD'))
@@ -259,13 +268,15 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/audit',
-      describeQuery('audit', 'Audit trail: who sent which command, newest first.', auditAnswerSchema),
+      describeQuery('audit', 'Returns the audit trail: who sent which command, newest first.', auditAnswerSchema),
       async (context) => context.json(renderAudit(await instance.audit())),
     )
     .all('/api/v1/audit', (context) => wrongMethod(context, 'GET, HEAD'))
 
-    .get('/healthz', describeQuery('health', 'The process answers.', healthSchema), (context) =>
-      context.json({ ...success, version }),
+    .get(
+      '/healthz',
+      describeOpenQuery('health', 'Answers while the process runs, with or without a token.', healthSchema),
+      (context) => context.json({ ...success, version }),
     )
     .all('/healthz', (context) => wrongMethod(context, 'GET, HEAD'))
 
@@ -302,6 +313,11 @@ export function createApi(dependencies: ApiDependencies) {
       if (error instanceof RefusedError) return failure(context, error.status, error.refusal, redactUris(error.message))
       // The message may contain anything, so it goes only to the log.
       onInternalError(error)
-      return failure(context, 500, 'InternalError', 'tandem met an unexpected error; see its log')
+      return failure(
+        context,
+        500,
+        'InternalError',
+        'tandem met an unexpected error while it answered this request; the log line "request failed" has the cause. Read progress before you send a command again: it may have taken effect. Everything that is stored is kept.',
+      )
     })
 }

@@ -9,12 +9,20 @@ const answer = (description: string, schema: GenericSchema) => ({
   content: { 'application/json': { schema: resolver(schema) } },
 })
 
-/** Refusals that any request can receive. */
-const commonFailures = {
-  401: answer('Unauthorized: the token is missing or wrong.', failureSchema),
+/** Refusals that any request can receive, also one that needs no token. */
+const openFailures = {
   403: answer('Foreign Host or Origin; for a command also Forbidden: the token is read-only.', failureSchema),
-  429: answer('TooManyRequests: too many requests without a valid token, or another check is running.', failureSchema),
   500: answer('InternalError.', failureSchema),
+}
+
+/** Refusals that any request for a path that needs the token can receive. */
+export const commonFailures = {
+  ...openFailures,
+  401: answer('Unauthorized: the token is missing or wrong.', failureSchema),
+  429: answer(
+    'TooManyRequests: too many requests without a valid token; for check also: another one runs.',
+    failureSchema,
+  ),
 }
 
 /** @param parameters the query parameters; all others are refused */
@@ -31,6 +39,11 @@ export function describeQuery(
     ...(parameters && { parameters }),
     responses: { 200: answer('The answer.', schema), ...refused, ...commonFailures },
   })
+}
+
+/** Describes a query that is answered without a token. */
+export function describeOpenQuery(operationId: string, summary: string, schema: GenericSchema) {
+  return describeRoute({ operationId, summary, responses: { 200: answer('The answer.', schema), ...openFailures } })
 }
 
 export function describeCommand(
@@ -50,10 +63,10 @@ export function describeCommand(
     responses: {
       200: answer('Accepted.', success),
       400: answer('InvalidRequest: the description names the field.', failureSchema),
-      409: answer('WrongState or CannotCommit.', failureSchema),
+      409: answer('WrongState; for commit also CannotCommit, for reverse also FormerSourceChanged.', failureSchema),
       413: answer('RequestTooLarge.', failureSchema),
       422: answer('Well formed, but these clusters or options do not allow it.', failureSchema),
-      503: answer('ClusterUnreachable.', failureSchema),
+      503: answer('ClusterUnreachable; for all instances also NoAnswer.', failureSchema),
       ...commonFailures,
     },
   })

@@ -2,6 +2,7 @@ import type { HttpBindings } from '@hono/node-server'
 import { Hono } from 'hono'
 import { describeRoute, resolver } from 'hono-openapi'
 import { wrongMethod } from './answers.ts'
+import { commonFailures } from './describe-endpoint.ts'
 import { sampleSchema } from './sample-schema.ts'
 import type { Sampler } from './sampler.ts'
 
@@ -15,12 +16,13 @@ const retryMS = 1_000
 const description = describeRoute({
   operationId: 'events',
   summary:
-    'Server-sent events: `history` once (the totals of the last ten minutes, as far as any client was connected), then a `sample` each second.',
+    'Sends server-sent events: first `history` (the totals of the last ten minutes, with gaps where no client was connected), then a `sample` each second.',
   responses: {
     200: {
       description: 'The stream lasts until the client or the server closes it. The data of each `sample` is JSON.',
       content: { 'text/event-stream': { schema: resolver(sampleSchema) } },
     },
+    ...commonFailures,
   },
 })
 

@@ -1,5 +1,5 @@
 import { isIPv6 } from 'node:net'
-import { RarelyTold } from './rarely-told.ts'
+import { ThrottledReport } from './throttled-report.ts'
 
 /**
  * Limits how often each address may fail to send a valid token. Strangers can then neither fill the log nor try
@@ -30,7 +30,7 @@ interface Failures {
 export class FailedTokens {
   readonly #failures = new Map<string, Failures>()
   readonly #now: () => number
-  readonly #limited: RarelyTold<RefusedTokens>
+  readonly #limited: ThrottledReport<RefusedTokens>
 
   /**
    * @param onRefused called once a minute at most
@@ -38,7 +38,7 @@ export class FailedTokens {
    */
   constructor(onRefused: (refused: RefusedTokens) => void, now: () => number = () => performance.now()) {
     this.#now = now
-    this.#limited = new RarelyTold(onRefused, now)
+    this.#limited = new ThrottledReport(onRefused, now)
   }
 
   /** Number of entries in memory. */

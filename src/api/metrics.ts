@@ -41,7 +41,7 @@ function metricsOf(progress: Progress | null, version: string): Metric[] {
     samples: samples.flatMap((one) => (one == null ? [] : [typeof one === 'number' ? { value: one } : one])),
   })
   const always = [
-    gauge('tandem_info', 'Always 1; the labels tell which instance this is.', {
+    gauge('tandem_info', 'Always 1; the labels identify the instance.', {
       labels: { version, ...(id ? { mongosync_id: id } : {}) },
       value: 1,
     }),

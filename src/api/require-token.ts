@@ -39,7 +39,7 @@ export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: re
     if (shown === 'read' && !reads) {
       throw new RefusedError(
         'Forbidden',
-        `Authorization: the token of --readTokenFile allows GET alone, and this is a ${method}; send the token of --tokenFile. Nothing was changed`,
+        `Authorization: the token of --readTokenFile allows only GET, and this is a ${method}; send the token of --tokenFile. Nothing was changed`,
       )
     }
     return await next()

@@ -122,7 +122,13 @@ export class Sampler {
       const self = progress?.mongosyncID ?? null
       if (error instanceof RefusedError) return { ...nothing, self, progress, problem: redactUris(error.message) }
       this.#onInternalError(error)
-      return { ...nothing, self, progress, problem: 'tandem met an unexpected error; see its log' }
+      return {
+        ...nothing,
+        self,
+        progress,
+        problem:
+          'tandem met an unexpected error while it read the state of the sync; see its log. The sync is not affected.',
+      }
     }
   }
 

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { getRequestListener, type HttpBindings } from '@hono/node-server'
 import { answerBadClients, badRequest } from './bad-client.ts'
 import { ConnectionsByAddress } from './connections-by-address.ts'
-import { RarelyTold } from './rarely-told.ts'
+import { ThrottledReport } from './throttled-report.ts'
 
 export interface ServeOptions {
   api: { fetch: (request: Request, env: Partial<HttpBindings>) => Response | Promise<Response> }
@@ -82,7 +82,7 @@ export async function serveApi(options: ServeOptions): Promise<ServedApi> {
     ? createHttpsServer({ ...limits, handshakeTimeout: limits.headersTimeout, ...tls, minVersion: 'TLSv1.2' }, listener)
     : createHttpServer(limits, listener)
   server.maxConnections = connectionsMax
-  const refused = new RarelyTold(onConnectionsRefused)
+  const refused = new ThrottledReport(onConnectionsRefused)
   server.on('drop', () => refused.add((connections) => ({ connections, connectionsMax, remoteAddress: null })))
   limitEachAddress(server, connectionsPerAddressMax, onConnectionsRefused)
   answerBadClients(server)
@@ -96,7 +96,7 @@ function limitEachAddress(
   onRefused: (refused: RefusedConnections) => void,
 ): void {
   const byAddress = new ConnectionsByAddress(connectionsMax)
-  const refused = new RarelyTold(onRefused)
+  const refused = new ThrottledReport(onRefused)
   server.on('connection', (socket) => {
     const { remoteAddress = null } = socket
     if (byAddress.admit(socket)) return
@@ -121,7 +121,7 @@ function listenError(cause: NodeJS.ErrnoException, port: number, hostname: strin
     return new Error(`port ${port} on ${hostname} needs privileges; give a --port above 1023`, { cause })
   }
   if (cause.code === 'EADDRNOTAVAIL') {
-    return new Error(`${hostname} is no address of this machine; give another --bind`, { cause })
+    return new Error(`${hostname} is not an address of this machine; use another --bind`, { cause })
   }
   return new Error(`cannot listen on ${hostname} port ${port}: ${cause.message}`, { cause })
 }

@@ -5,11 +5,11 @@ import type { SyncStore } from '../coordination/sync-store.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { type ClusterTime, earlierOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
-import type { SeenDatabase } from '../domain/seen-database.ts'
+import type { ObservedDatabase } from '../domain/observed-database.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import { ObservedDefinitions } from './observed-definitions.ts'
 import type { OwnedPartitions } from './owned-partitions.ts'
-import { SeenDefinitions } from './seen-definitions.ts'
 import type { SharedCatalogue } from './shared-catalogue.ts'
 
 export interface DefinitionFollowerParts {
@@ -37,7 +37,7 @@ const prefetchAtBarrier = 32
  */
 export class DefinitionFollower {
   readonly #parts: DefinitionFollowerParts
-  readonly #seen = new SeenDefinitions()
+  readonly #seen = new ObservedDefinitions()
   /** Partitions that have not reached the next barrier. */
   barrierWaitsFor: number[] = []
   #polledAt = 0
@@ -89,7 +89,7 @@ export class DefinitionFollower {
     this.#reachedBarrier = time
     coordination.notify()
     this.#waits = true
-    let seen: SeenDatabase[] | null = null
+    let seen: ObservedDatabase[] | null = null
     try {
       for (;;) {
         seen = await barriers.whenDone(time, touched)
@@ -106,9 +106,9 @@ export class DefinitionFollower {
     journal?.('barrier passed', { clusterTime, seconds: secondsSince(began) })
   }
 
-  async #reconcile(touched: Touched, prefetchMax = 0): Promise<SeenDatabase[]> {
+  async #reconcile(touched: Touched, prefetchMax = 0): Promise<ObservedDatabase[]> {
     const { shared, definitions, coordination, store } = this.#parts
-    const seen: SeenDatabase[] = []
+    const seen: ObservedDatabase[] = []
     await shared.exclusively(async () => {
       for (const [database, uuids] of touched) {
         seen.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))

@@ -92,11 +92,11 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
     return new RefusedError('UnsupportedCollection', fatal.message, { cause: error })
   }
   if (error instanceof StoppedError) {
-    const description = `the instance stopped what it was doing: it ends, or has lost its lease; send ${command} again`
+    const description = `the instance stopped ${command} before its end, because the process ends or has lost its lease; read progress, then send ${command} again`
     return new RefusedError('ClusterUnreachable', description, { cause: error })
   }
   if (isTransient(error)) {
-    const description = `${unreachableText(error)}; check that cluster and the way to it, then send ${command} again`
+    const description = `${unreachableText(error)}; check that cluster and the network, then send ${command} again`
     return new RefusedError('ClusterUnreachable', description, { cause: error })
   }
   return error

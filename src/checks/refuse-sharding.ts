@@ -32,19 +32,32 @@ export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
   for (const [at, entry] of (sharding?.shardingEntries ?? []).entries()) {
     const field = `sharding.shardingEntries[${at}]`
     const name = namespace(entry.database, entry.collection)
-    if (named.has(name)) throw new RefusedError('InvalidRequest', `${field} names ${name}, as an entry before it does`)
+    if (named.has(name))
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field} names ${name}, which an earlier entry also names; remove one of them`,
+      )
     named.add(name)
     const key = askedShardKey(entry.shardCollection.key)
     const twice = key.find(({ path }, index) => key.findIndex((other) => other.path === path) !== index)
     if (twice) {
-      throw new RefusedError('InvalidRequest', `${field}.shardCollection.key names the field ${twice.path} twice`)
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field}.shardCollection.key names the field ${twice.path} twice; remove one of them`,
+      )
     }
     for (const direction of entry.shardCollection.key.flatMap((part) => Object.values(part))) {
       if (direction === 1 || direction === 'hashed') continue
-      throw new RefusedError('InvalidRequest', `${field}.shardCollection.key must have 1 or "hashed" for each field`)
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field}.shardCollection.key has another value than 1 or "hashed"; use one of these for each field`,
+      )
     }
     if (key.filter(({ hashed }) => hashed).length > 1) {
-      throw new RefusedError('InvalidRequest', `${field}.shardCollection.key may have only one hashed field`)
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field}.shardCollection.key has several hashed fields; use at most one`,
+      )
     }
   }
 }

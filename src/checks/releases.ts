@@ -24,7 +24,7 @@ export const checkReleases: Check = ({ facts: { source } }) => {
       name: 'KnownServerFault',
       message: `the source runs ${source.version}, whose change streams may report renamed, dropped and newly created collections wrongly`,
       remedy:
-        'upgrade it to the latest patch release first, or leave collections as they are until the sync is committed',
+        'upgrade it to the latest patch release first, or do not rename, drop or create collections until the sync is committed',
     },
   ]
 }

@@ -47,8 +47,8 @@ function forOldSource({ configuration, facts: { source } }: CheckedClusters): Fi
   findings.push({
     severity: 'info',
     name: 'DefinitionsFrozen',
-    message: `the source runs ${source.version}: a sync from before 6.0 follows documents only, and ends in FAILED when a collection or an index is created, changed, renamed or dropped there`,
-    remedy: 'leave definitions on the source as they are until the sync is committed',
+    message: `the source runs ${source.version}: from a source older than 6.0 tandem follows changes of documents only, and the sync ends in FAILED when a collection or an index is created, changed, renamed or dropped there`,
+    remedy: 'do not change collections and indexes on the source until the sync is committed',
   })
   return findings
 }

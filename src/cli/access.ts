@@ -13,7 +13,7 @@ export interface Access {
 
 export function addAccessOptions(command: Command): Command {
   return command
-    .option('--token <token>', 'the token that the instances ask for (or TANDEM_TOKEN)')
+    .option('--token <token>', 'the token that the instances require (or TANDEM_TOKEN)')
     .option('--tokenFile <file>', 'file with that token, which others cannot see (or TANDEM_TOKEN_FILE)')
     .option(
       '--tlsCAFile <file>',

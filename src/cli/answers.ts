@@ -116,9 +116,9 @@ export function statusTable(lines: readonly Line[], totals: InstancesTotals, wid
  * share is printed once.
  */
 export function notes(lines: readonly Line[], answers: readonly Answer[]): string[] {
-  const sayers = new Map<string, string[]>()
-  const say = (who: string, what: string): void => {
-    sayers.set(what, [...(sayers.get(what) ?? []), who])
+  const sendersOf = new Map<string, string[]>()
+  const say = (sender: string, message: string): void => {
+    sendersOf.set(message, [...(sendersOf.get(message) ?? []), sender])
   }
   for (const { id, progress } of lines) {
     if (progress?.failure) say(id, `${progress.failure.error}: ${progress.failure.errorDescription}`)
@@ -128,7 +128,7 @@ export function notes(lines: readonly Line[], answers: readonly Answer[]): strin
   for (const { url, reply } of answers) {
     if (reply['success'] !== true) say(url, `${text(reply['error'])}: ${text(reply['errorDescription'])}`)
   }
-  return [...sayers].map(([what, who]) => printable(`${who.join(', ')}: ${what}`))
+  return [...sendersOf].map(([message, senders]) => printable(`${senders.join(', ')}: ${message}`))
 }
 
 /** The address without its scheme. Addresses differ at their end, which would be truncated first. */

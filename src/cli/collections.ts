@@ -46,7 +46,7 @@ function cellsOf({ namespace, copy, indexes, verification, mismatches }: Row): s
 
 function indexesOf({ total, built, heldBack, missing }: Row['indexes']): string {
   if (total === 0) return '-'
-  const more = [...(heldBack > 0 ? [`${heldBack} held back`] : []), ...(missing > 0 ? [`${missing} missing`] : [])]
+  const more = [...(heldBack > 0 ? [`${heldBack} deferred`] : []), ...(missing > 0 ? [`${missing} missing`] : [])]
   return [`${built} / ${total}`, ...more].join(', ')
 }
 

@@ -24,7 +24,7 @@ interface Completed {
   /** '' is the program itself, which runs an instance. */
   name: string
   description: string
-  /** Arguments of the command that are no options. */
+  /** Arguments of the command that are not options. */
   words: readonly string[]
   options: CompletedOption[]
 }

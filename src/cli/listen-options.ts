@@ -22,15 +22,15 @@ export function addListenOptions(command: Command): Command {
   return command
     .option(
       '--bind <address>',
-      'IP address to listen on; other than loopback only with --tlsCert and a token',
+      'IP address to listen on; an address other than loopback requires --tlsCert and a token',
       address,
       '127.0.0.1',
     )
     .option('--tlsCert <file>', 'PEM file with the certificate: the API is then served by HTTPS', nonEmpty)
-    .option('--tlsKey <file>', 'PEM file with its private key; left out, the file of --tlsCert holds it', nonEmpty)
-    .option('--token <token>', 'what requests must show (Authorization: Bearer …)', nonEmpty)
-    .option('--tokenFile <file>', 'file with that token, which ps and the environment do not show', nonEmpty)
-    .option('--readTokenFile <file>', 'file with a second token, which allows GET alone: for monitoring', nonEmpty)
+    .option('--tlsKey <file>', 'PEM file with its private key (default: the file of --tlsCert)', nonEmpty)
+    .option('--token <token>', 'token that requests must send (Authorization: Bearer …)', nonEmpty)
+    .option('--tokenFile <file>', 'file with that token, so that ps and the environment do not show it', nonEmpty)
+    .option('--readTokenFile <file>', 'file with a second token, which allows only GET: for monitoring', nonEmpty)
 }
 
 /** Reads the files. Ends the parsing with an error that names the option and the remedy. */
@@ -42,10 +42,10 @@ export function readListenOptions(command: Command): ListenOptions & { notices: 
   ]
   if (!isLoopback(bind) && missing.length > 0) {
     command.error(
-      `error: --bind: ${bind} can be reached from other machines; give ${missing.join(' and ')} as well, or bind 127.0.0.1`,
+      `error: --bind: ${bind} can be reached from other machines; add ${missing.join(' and ')}, or bind 127.0.0.1`,
     )
   }
-  if (tlsKey && !tlsCert) command.error('error: --tlsKey: give its certificate by --tlsCert as well')
+  if (tlsKey && !tlsCert) command.error('error: --tlsKey: requires its certificate; add --tlsCert')
   const tokenOptions = { token, tokenFile, readTokenFile }
   const read = readTokens(tokenOptions)
   if ('problem' in read) return command.error(`error: ${read.problem}`)

@@ -11,7 +11,7 @@ export function addLogOptions(command: Command): Command {
       integerBetween(0, 1_000_000),
       100,
     )
-    .option('--logFiles <number>', 'log files to keep, tandem.log among them', integerBetween(1, 1_000), 10)
+    .option('--logFiles <number>', 'log files to keep, including tandem.log', integerBetween(1, 1_000), 10)
     .option('--verbosity <level>', `log level: ${Object.keys(logLevels).join(', ')}`, logLevel, 'info')
 }
 

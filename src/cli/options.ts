@@ -65,7 +65,7 @@ export function parseCommandLine(argv: readonly string[], env: Environment, vers
 function buildProgram(version: string, env: Environment, found: (parsed: CommandLine) => void): Command {
   const program = new Command('tandem')
     .description(
-      'Keeps two MongoDB clusters in step, speaking the HTTP API of mongosync. Without a command: runs an instance.',
+      'Keeps two MongoDB clusters in sync, with the HTTP API of mongosync. Without a command: runs an instance.',
     )
     .version(version, '-v, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
@@ -86,7 +86,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
 function addConfigCommand(program: Command, env: Environment, found: (parsed: CommandLine) => void): void {
   const config = program
     .command('config')
-    .description('print what an instance with the same options would run with, and where each of it comes from')
+    .description('print the effective value of each option of an instance, and where the value comes from')
     .helpOption('-h, --help', 'print this help')
     .option('--json', 'print JSON', false)
   addServeOptions(config).action((_options, command: Command) => {
@@ -111,8 +111,12 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
     const command = addAccessOptions(program.command(name))
       .description(description)
       .helpOption('-h, --help', 'print this help')
-      .option('--url <url>', 'address of an instance; repeat it to send to several at the same time', collectUrl)
-      .option('--json', 'print JSON also on a terminal; a line for each of several instances')
+      .option(
+        '--url <url>',
+        'address of an instance; repeat the option to send to several at the same time',
+        collectUrl,
+      )
+      .option('--json', 'print JSON even on a terminal; one line for each of several instances')
     if (name === 'mismatches' || name === 'audit') return command
     return command.addOption(
       new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
@@ -151,7 +155,10 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
       }),
     )
   client('commit', 'end the sync: hand over to the destination')
-    .option('--dry-run', 'rehearse it: all steps up to the verdict, then continue as before; progress has the result')
+    .option(
+      '--dry-run',
+      'rehearse the commit: perform all steps up to the verdict, then continue as before; progress has the result',
+    )
     .option('--max-seconds <number>', 'abort if canWrite is not reached within this many seconds')
     .action((options, command: Command) =>
       found({

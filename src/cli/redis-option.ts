@@ -10,13 +10,9 @@ export function addRedisOptions(command: Command): Command {
       '--redis <url>',
       'Redis for heartbeats, so that instances detect a lost one faster (or environment variable TANDEM_REDIS)',
     )
-    .option('--redisTlsCAFile <file>', 'PEM file of the authorities that a rediss:// address is checked by', nonEmpty)
-    .option('--redisTlsCert <file>', 'PEM file with the certificate that is shown to that Redis', nonEmpty)
-    .option(
-      '--redisTlsKey <file>',
-      'PEM file with its private key; left out, the file of --redisTlsCert holds it',
-      nonEmpty,
-    )
+    .option('--redisTlsCAFile <file>', 'PEM file of the authorities to trust for a rediss:// address', nonEmpty)
+    .option('--redisTlsCert <file>', 'PEM file with the client certificate for that Redis', nonEmpty)
+    .option('--redisTlsKey <file>', 'PEM file with its private key (default: the file of --redisTlsCert)', nonEmpty)
 }
 
 /**
@@ -46,9 +42,9 @@ export function readRedisTls(command: Command, url: string | null): RedisTls {
     .map(([name]) => name)
   const endpoint = url === null ? null : parseRedisUrl(url)
   if (given && !(endpoint && 'tls' in endpoint && endpoint.tls)) {
-    command.error(`error: --${given}: is for a Redis with TLS; give its address as --redis rediss://host:port`)
+    command.error(`error: --${given}: is only for a Redis with TLS; set --redis rediss://host:port`)
   }
-  if (keyFile && !certFile) command.error('error: --redisTlsKey: give its certificate by --redisTlsCert as well')
+  if (keyFile && !certFile) command.error('error: --redisTlsKey: requires its certificate; add --redisTlsCert')
   return {
     ...(caFile ? { ca: readAuthority(command, caFile) } : {}),
     ...(certFile ? readCertificate(command, '--redisTlsCert', certFile, keyFile ?? certFile) : {}),
@@ -62,6 +58,6 @@ function readAuthority(command: Command, file: string): string {
     new X509Certificate(pem)
     return pem
   } catch {
-    return command.error(`error: --redisTlsCAFile: ${file} must hold one or more certificates as PEM`)
+    return command.error(`error: --redisTlsCAFile: ${file} contains no certificate; it must contain one or more as PEM`)
   }
 }

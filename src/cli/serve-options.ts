@@ -45,7 +45,12 @@ export function addServeOptions(command: Command): Command {
     ),
   )
     .option('--id <id>', 'name of this instance; needed when several share the work', instanceId, defaultId)
-    .option('--loadLevel <level>', 'how hard to load the clusters, 1 to 4', integerBetween(1, 4), 3)
+    .option(
+      '--loadLevel <level>',
+      'load on the clusters, 1 to 4: 1, 2, 4 or 8 ranges are copied at a time',
+      integerBetween(1, 4),
+      3,
+    )
   addLogOptions(command).option(
     '--exitOnFailure',
     'exit when the sync fails, as mongosync does, instead of staying to answer progress',

@@ -28,7 +28,7 @@ export function addConfigOption(command: Command): Command {
   return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
 }
 
-/** Variables of tandem's other commands. They are no options of an instance and not misspelt. */
+/** Variables of tandem's other commands. They are not options of an instance, and not misspelt ones either. */
 const otherVariables = ['TANDEM_CONFIG', 'TANDEM_TOKEN', 'TANDEM_TOKEN_FILE', 'TANDEM_TLS_CA_FILE']
 
 /**

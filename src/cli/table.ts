@@ -20,7 +20,7 @@ export function renderTable(columns: readonly Column[], rows: readonly (readonly
   return lines.map((cells) =>
     columns
       .map(({ align }, at) => {
-        const text = cut(cells[at] ?? '', widths[at] as number)
+        const text = truncate(cells[at] ?? '', widths[at] as number)
         const padding = ' '.repeat((widths[at] as number) - widthOf(text))
         return align === 'left' ? text + padding : padding + text
       })
@@ -45,7 +45,7 @@ function sharedOut(natural: readonly number[], columns: readonly Column[], width
   return widths
 }
 
-export function cut(text: string, cells: number): string {
+export function truncate(text: string, cells: number): string {
   if (widthOf(text) <= cells) return text
   let [kept, used] = ['', 0]
   for (const { segment } of graphemes.segment(text)) {

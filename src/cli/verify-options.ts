@@ -21,9 +21,13 @@ export function addVerifyCommand(
   addClusterOptions(verify)
     .option('--json', 'print one JSON report instead of lines', false)
     .option('--maxDifferences <number>', 'differences to list; all are counted', differencesMax, differencesDefault)
-    .option('--namespace <db[.collection]>', 'compare this alone; repeat it for several', collectNamespace)
-    .option('--excludeNamespace <db[.collection]>', 'do not compare this; repeat it for several', collectNamespace)
-    .option('--ignoreIndexes', 'compare no index but that of _id, as after buildIndexes "never"', false)
+    .option('--namespace <db[.collection]>', 'compare only this; repeat the option for several', collectNamespace)
+    .option(
+      '--excludeNamespace <db[.collection]>',
+      'do not compare this; repeat the option for several',
+      collectNamespace,
+    )
+    .option('--ignoreIndexes', 'compare no index other than _id; for use after buildIndexes "never"', false)
     .action((options) =>
       found({
         ...readClusters(verify, options, env),

@@ -1,7 +1,7 @@
 import type { Progress } from '../domain/progress.ts'
 import { inUnits, lineOf, notes, statusTable } from './answers.ts'
 import type { Sample } from './samples.ts'
-import { cut } from './table.ts'
+import { truncate } from './table.ts'
 
 /** Shows the state of a sync in a few lines, from the latest answers of its instances. */
 
@@ -105,7 +105,7 @@ export function view(history: readonly Sample[], width: number): string[] {
     lines.push([`events  ${totals.totalEventsApplied.toLocaleString('en')} applied`, ...rate].join('  '))
   }
   const table = rows.map(lineOf)
-  const short = lines.map((line) => cut(line, width))
+  const short = lines.map((line) => truncate(line, width))
   const below = [...notes(table, []), ...sample.unanswered.map(({ why }) => why)]
   return [
     ...short,

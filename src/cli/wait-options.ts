@@ -23,17 +23,19 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
     .addOption(new Option('--until <condition>', 'what to wait for').choices(names).makeOptionMandatory())
-    .option('--timeout <seconds>', 'give up after this long; without it never', positive)
-    .option('--json', 'print the outcome, and what the instances said last, as JSON', false)
+    .option('--timeout <seconds>', 'stop waiting after this many seconds; without this option it never stops', positive)
+    .option('--json', 'print the outcome, and the last progress of the instances, as JSON', false)
     .action(({ until, timeout, json }, command: Command) =>
       found({ kind: 'wait', request: { ...targetOf(command), until, timeoutSeconds: timeout ?? null, json } }),
     )
   addAccessOptions(program.command('watch'))
-    .description('show the state of the sync until Ctrl-C: live on a terminal, else one line per interval')
+    .description(
+      'show the state of the sync until you press Ctrl-C: live on a terminal, otherwise one line per interval',
+    )
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
-    .option('--interval <seconds>', 'ask this often; default 1 on a terminal, else 10', positive)
-    .option('--json', 'print everything known as one line of JSON each time', false)
+    .option('--interval <seconds>', 'seconds between two requests; 1 on a terminal, otherwise 10', positive)
+    .option('--json', 'print all data as one line of JSON each time', false)
     .action(({ interval, json }, command: Command) =>
       found({ kind: 'watch', request: { ...targetOf(command), intervalSeconds: interval ?? null, json } }),
     )

@@ -26,15 +26,15 @@ export interface WaitRequest {
 export interface WaitOutput {
   out: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
-  note: (line: string) => void
-  /** The notes go to a terminal. */
+  report: (line: string) => void
+  /** The reports go to a terminal. */
   interactive: boolean
 }
 
 export const exitCodes = { reached: 0, failed: 1, timedOut: 3 } as const
 
 const pollMS = 500
-const noteMS = { interactive: 500, logged: 30_000 }
+const reportMS = { interactive: 500, logged: 30_000 }
 
 /**
  * Waits until the condition holds for every instance. An instance that does not answer may be restarting, so the
@@ -43,7 +43,7 @@ const noteMS = { interactive: 500, logged: 30_000 }
 export async function runWait(request: WaitRequest, output: WaitOutput): Promise<number> {
   const begun = performance.now()
   const elapsed = (): number => (performance.now() - begun) / 1_000
-  let notedAt = Number.NEGATIVE_INFINITY
+  let reportedAt = Number.NEGATIVE_INFINITY
   for (;;) {
     const sample = await takeSample(request)
     const failed = sample.answered.find(({ state }) => state === 'FAILED')
@@ -51,9 +51,9 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
     if (isReached) return conclude('reached', sample)
     if (failed) return conclude('failed', sample)
     if (request.timeoutSeconds !== null && elapsed() >= request.timeoutSeconds) return conclude('timedOut', sample)
-    if (performance.now() - notedAt >= (output.interactive ? noteMS.interactive : noteMS.logged)) {
-      notedAt = performance.now()
-      output.note(`${request.until}: ${elapsed().toFixed(0)} s, ${headline(sample)}`)
+    if (performance.now() - reportedAt >= (output.interactive ? reportMS.interactive : reportMS.logged)) {
+      reportedAt = performance.now()
+      output.report(`${request.until}: ${elapsed().toFixed(0)} s, ${headline(sample)}`)
     }
     const left = request.timeoutSeconds === null ? pollMS : Math.max(0, (request.timeoutSeconds - elapsed()) * 1_000)
     await sleep(Math.min(pollMS, left))

@@ -5,6 +5,7 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 
@@ -63,7 +64,7 @@ export async function restoreCappedOrder(
     if (codeOf(error) !== code.cappedPositionLost) throw error
     throw new FatalError(
       'UnsupportedChange',
-      `${namespace(entry.database, entry.name)} is still written on the source. Stop all writes there, then send resume.`,
+      `${namespace(entry.database, entry.name)} was written on the source while the commit corrected its order on the destination. Stop all writes on the source, then send resume. ${notLost.progress}`,
       { cause: error },
     )
   } finally {

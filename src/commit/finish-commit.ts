@@ -9,6 +9,7 @@ import { isCapped } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
@@ -57,7 +58,10 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
   const found = await reconcileDiffering(parts)
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
   if (refused) {
-    throw new FatalError('IndexBuildFailed', `the destination cannot build ${refused}. Fix the cause and send resume.`)
+    throw new FatalError(
+      'IndexBuildFailed',
+      `preparing the commit: the destination cannot build ${refused}. Fix the cause and send resume. ${notLost.progress}`,
+    )
   }
   const entries = catalogue.entries()
   const existing = found ?? (await deferredOptions.read(entries))

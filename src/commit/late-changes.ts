@@ -6,6 +6,7 @@ import type { LateWrites } from '../domain/commit-request.ts'
 import { type CollectionDefinition, collectionExpiry, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { readChangeStream, shortAwaitMS } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
@@ -49,7 +50,7 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
       else gone.set(entry, [event.idElement])
     }
     for (const [entry, ids] of gone) {
-      await retry('applying what expired', context, () => parts.writer.delete(entry, ids))
+      await retry('deleting documents that expired on the source', context, () => parts.writer.delete(entry, ids))
     }
   })
   return { until, expired }
@@ -118,7 +119,7 @@ function describe({ operationType, database, collection, idElement }: ChangeEven
 function late(event: ChangeEvent): FatalError {
   return new FatalError(
     'SourceWritten',
-    `the source was written after the commit point (${describe(event)}). Stop all writes on the source, or start ` +
-      'with enableUserWriteBlocking "sourceAndDestination"; then send resume, which commits again with what was written.',
+    `checking for late writes: the source was written after the commit timestamp (${describe(event)}). Stop all writes on the source, then ` +
+      `send resume, which commits again and includes that write. With enableUserWriteBlocking "sourceAndDestination" tandem blocks such writes. ${notLost.progress}`,
   )
 }

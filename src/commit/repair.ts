@@ -33,8 +33,8 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
       if (!one) {
         throw new RefusedError(
           'WrongState',
-          `${namespace(database, entry.name)} was dropped on the destination by somebody else, so there is nothing to repair. Start over ` +
-            'with an emptied destination.',
+          `${namespace(database, entry.name)} was dropped on the destination by somebody else, so repair cannot restore it. Start over ` +
+            'with an emptied destination. Nothing was changed.',
         )
       }
       const what = `repairing ${database}.${entry.name}`

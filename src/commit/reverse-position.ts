@@ -31,17 +31,19 @@ export class ReversePosition {
   }
 
   async take(): Promise<void> {
-    const { destination, metadata, peers: team, context, coordination } = this.#parts
+    const { destination, metadata, peers, context, coordination } = this.#parts
     // An existing position, perhaps of an earlier release, does not show whether writes were enabled later; the context
     // does.
     if (await metadata.loadPosition('reverse')) {
-      if (!(await team.load()).context.writesHeld) return
-    } else if (!(await team.report({ type: 'reversal.noted' })).context.writesHeld) {
+      if (!(await peers.load()).context.writesHeld) return
+    } else if (!(await peers.report({ type: 'reversal.noted' })).context.writesHeld) {
       // The commit was aborted in the meantime. A position that is stored without being reported could never be
       // replaced.
       throw new StoppedError()
     }
-    await retry('noting where a reversal would begin', context, () => appendOplogNote(destination, 'writes allowed'))
+    await retry('storing the position from which a reversal would begin', context, () =>
+      appendOplogNote(destination, 'writes allowed'),
+    )
     await metadata.savePosition('reverse', coordination.coordinatorEpoch, { kind: 'time', time: destination.latest })
   }
 }

@@ -96,9 +96,9 @@ class Audit {
   async run(): Promise<AuditReport> {
     await this.#refuseOneCluster()
     const tasks: Task[] = []
-    const unseen = new Set(this.#options.namespaces)
-    for (const database of await this.#databases()) tasks.push(...(await this.#compareDatabase(database, unseen)))
-    const [absent] = unseen
+    const notFound = new Set(this.#options.namespaces)
+    for (const database of await this.#databases()) tasks.push(...(await this.#compareDatabase(database, notFound)))
+    const [absent] = notFound
     if (absent) {
       const name = absent.collection === null ? absent.database : `${absent.database}.${absent.collection}`
       throw new AuditError(`--namespace ${name} is on neither cluster; check its spelling`)
@@ -124,14 +124,14 @@ class Audit {
   }
 
   /**
-   * Compares the listed definitions, removes the namespaces found from `unseen`, and returns the collections whose
+   * Compares the listed definitions, removes the namespaces found from `notFound`, and returns the collections whose
    * documents must be read.
    */
-  async #compareDatabase(database: string, unseen: Set<Namespace>): Promise<Task[]> {
+  async #compareDatabase(database: string, notFound: Set<Namespace>): Promise<Task[]> {
     const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])
     const tasks: Task[] = []
     for (const name of [...new Set([...ours.keys(), ...theirs.keys()])].sort()) {
-      for (const wanted of unseen) if (selects([wanted], database, name)) unseen.delete(wanted)
+      for (const wanted of notFound) if (selects([wanted], database, name)) notFound.delete(wanted)
       const [a, b] = [ours.get(name), theirs.get(name)]
       const namespace = `${database}.${name}`
       if (a?.type === 'timeseries' || b?.type === 'timeseries') {

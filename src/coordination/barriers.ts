@@ -1,6 +1,6 @@
 import type { Binary, Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import type { SeenDatabase } from '../domain/seen-database.ts'
+import type { ObservedDatabase } from '../domain/observed-database.ts'
 import { notOfLater, type StoredDocuments } from '../mongo/stored-documents.ts'
 import { fromUuid, toUuid } from '../mongo/uuid.ts'
 
@@ -66,11 +66,11 @@ export class Barriers {
   }
 
   /** What the coordinator read from the catalog when it finished the barrier; null while the barrier is not done. */
-  async whenDone(time: ClusterTime, touched: Touched): Promise<SeenDatabase[] | null> {
+  async whenDone(time: ClusterTime, touched: Touched): Promise<ObservedDatabase[] | null> {
     const covered = { $all: toStored(touched) }
     const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
     // An earlier release did not store it.
-    return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromSeen)
+    return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromStoredRead)
   }
 
   /**
@@ -91,9 +91,9 @@ export class Barriers {
   }
 
   /** Marks the barrier as done, unless more changes were recorded since it was read: then `next` returns it again. */
-  async done({ time, touched }: Barrier, seen: readonly SeenDatabase[]): Promise<void> {
+  async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)
-    const u = { $set: { done: true, covered, seen: seen.map(toSeen) } }
+    const u = { $set: { done: true, covered, seen: observed.map(toStoredRead) } }
     const q = { _id: keyOf(time), touched: { $size: covered.length }, term: notOfLater(this.#coordinator.term) }
     await this.#stored.update('barriers', [{ q, u }])
   }
@@ -118,11 +118,11 @@ export class Barriers {
   }
 }
 
-function toSeen({ database, time, indexesOf }: SeenDatabase): Document {
+function toStoredRead({ database, time, indexesOf }: ObservedDatabase): Document {
   return { database, time: keyOf(time), indexesOf: [...indexesOf].map(toUuid) }
 }
 
-function fromSeen(stored: Document): SeenDatabase {
+function fromStoredRead(stored: Document): ObservedDatabase {
   const indexesOf = new Set((stored['indexesOf'] as Binary[]).map(fromUuid))
   return { database: stored['database'] as string, time: timeOf(stored['time'] as string), indexesOf }
 }

@@ -31,7 +31,7 @@ export interface CoordinationParts {
 const roundMS = 400
 
 /**
- * This instance's part in the cluster of instances. A few times a second it reads who owns what, evicts instances whose
+ * This instance's part in the cluster of instances. A few times a second it reads which instance owns what, evicts instances whose
  * lease has expired, claims the coordinator role when it is vacant, and claims or releases partitions until every
  * instance has its share. It decides ownership only; event application reads `held` and waits for `changed`.
  */
@@ -173,7 +173,7 @@ export class Coordination {
   }
 
   /**
-   * Starts the rounds; resolves when the first of them has shown who coordinates. Call it while the lease is held.
+   * Starts the rounds; resolves when the first of them has shown which instance coordinates. Call it while the lease is held.
    * Rejects with StoppedError when the lease is lost first: no round runs without it, and the lease is not taken again
    * before everything that was begun under it has ended.
    */
@@ -308,15 +308,15 @@ export class Coordination {
   async #round(): Promise<void> {
     const token = this.token
     const releases = this.#releases
-    const seen = await this.#store.read()
+    const observed = await this.#store.read()
     const { failureDetector, id } = this.#parts
-    if (failureDetector) seen.leases = await failureDetector.judge(seen.leases, id)
+    if (failureDetector) observed.leases = await failureDetector.judge(observed.leases, id)
     if (token !== this.token || !this.#parts.lease.held) return
-    this.#observed = seen
-    this.#evictions.begin(seen.leases, this.#stop.signal)
-    const role = seen.claims.get('coordinator')
+    this.#observed = observed
+    this.#evictions.begin(observed.leases, this.#stop.signal)
+    const role = observed.claims.get('coordinator')
     if (role?.owner === token) this.#term = role.epoch
-    const eligible = this.#atWork || !seen.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
+    const eligible = this.#atWork || !observed.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
     if (role?.owner === token && !eligible) {
       // Stop leading before the release: after it another instance may lead, and this one would act in a term that is
       // over.
@@ -326,7 +326,7 @@ export class Coordination {
       role.owner = null
     }
     this.#log.coordinator(role, this.token)
-    const vacant = !role?.owner || isExpired(role.owner, seen.leases)
+    const vacant = !role?.owner || isExpired(role.owner, observed.leases)
     this.#election.send({
       type: 'office.seen',
       holder: holderOf(role),
@@ -334,17 +334,17 @@ export class Coordination {
       vacant,
       eligible,
     })
-    await this.#share(seen, token, releases)
+    await this.#share(observed, token, releases)
   }
 
   async #campaign(): Promise<boolean> {
     const { claims } = this.#observed
-    const seen = claims.get('coordinator')
+    const observed = claims.get('coordinator')
     const owner = this.token
-    const won = await this.#store.claim('coordinator', seen, owner)
+    const won = await this.#store.claim('coordinator', observed, owner)
     // Set at once, because writes of this term carry its epoch.
-    if (won) this.#term = (seen?.epoch ?? 0) + 1
-    if (won) claims.set('coordinator', { owner, epoch: (seen?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
+    if (won) this.#term = (observed?.epoch ?? 0) + 1
+    if (won) claims.set('coordinator', { owner, epoch: (observed?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
     this.#log.coordinator(claims.get('coordinator'), this.token)
     return won
   }

@@ -7,7 +7,7 @@ export interface EvictionsParts {
   /** mongosyncID. */
   id: string
   store: OwnershipStore
-  /** How long an instance may continue to believe that it holds its lease, ms. */
+  /** How long an instance may assume that it still holds its lease, ms. */
   confirmMS: number
   context: Pick<RetryContext, 'onRetry' | 'journal'>
   /** Called when an attempt ends: what the evicted instance owned may be free to claim. */

@@ -6,14 +6,14 @@ export interface InstanceHeartbeat {
   id: string
   /** Identifies the process. */
   incarnation: string
-  /** Whether the instance believes that it is the coordinator. */
+  /** Whether the instance had the coordinator role when it sent the heartbeat. */
   coordinator: boolean
   /** The partitions whose events it applies. */
   partitions: number[]
   progress: Progress
 }
 
-export interface SeenInstance extends InstanceHeartbeat {
+export interface ObservedInstance extends InstanceHeartbeat {
   /** False when the last heartbeat is older than `ttlMS` by the store's clock. */
   alive: boolean
   /** Seconds since the last heartbeat, with a fraction, by the store's clock. */
@@ -22,7 +22,7 @@ export interface SeenInstance extends InstanceHeartbeat {
 
 /**
  * Heartbeats: which instances exist, and the progress of each. They are written often and may be lost at any time. They
- * decide only which instances are *believed* to be alive. Ownership and its epochs are decided in the metadata database
+ * decide only which instances are considered alive. Ownership and its epochs are decided in the metadata database
  * alone, so a store that answers wrongly, is flushed or goes away can delay a sync but never corrupt it.
  *
  * All methods reject with an error when the store does not answer within a few seconds; a later call may succeed again.
@@ -36,7 +36,7 @@ export interface Liveness {
    */
   publish(heartbeat: InstanceHeartbeat): Promise<void>
   /** Every instance that has sent a heartbeat in this sync and was not removed by `forget`, ordered by id. */
-  instances(): Promise<SeenInstance[]>
+  instances(): Promise<ObservedInstance[]>
   /**
    * Removes the row of an instance that has left for good. A heartbeat that is still under way could insert it again,
    * so the caller awaits the last one first.

@@ -2,8 +2,8 @@ import type { Document } from 'mongodb'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
-import type { InstanceHeartbeat, Liveness, SeenInstance } from './liveness.ts'
-import { inOrderOfIds, seenInstance, storedHeartbeat } from './stored-heartbeat.ts'
+import type { InstanceHeartbeat, Liveness, ObservedInstance } from './liveness.ts'
+import { inOrderOfIds, observedInstance, storedHeartbeat } from './stored-heartbeat.ts'
 
 const collection = 'members'
 /** Time limit of a command by the client's clock, ms. */
@@ -41,13 +41,13 @@ export class MongoLiveness implements Liveness {
     else if (failed) throw new Error(`heartbeat not stored: ${failed.errmsg}`)
   }
 
-  async instances(): Promise<SeenInstance[]> {
+  async instances(): Promise<ObservedInstance[]> {
     const rows = await this.#metadata.read({
       aggregate: collection,
       pipeline: [{ $limit: instancesMax }, { $set: { ageMS: { $subtract: ['$$NOW', '$at'] } } }],
       cursor: { batchSize: instancesMax + 1 },
     })
-    return inOrderOfIds(rows.map(({ _id, ageMS, ...row }) => seenInstance({ id: _id, ...row }, ageMS, this.ttlMS)))
+    return inOrderOfIds(rows.map(({ _id, ageMS, ...row }) => observedInstance({ id: _id, ...row }, ageMS, this.ttlMS)))
   }
 
   async forget(id: string): Promise<void> {

@@ -90,14 +90,19 @@ export class OwnershipStore {
     }
   }
 
-  /** True when `owner` now owns the claim. `seen`: the claim as read; undefined when none was stored. */
-  async claim(key: ClaimKey, seen: Claim | undefined, owner: OwnerToken): Promise<boolean> {
-    const epoch = (seen?.epoch ?? 0) + 1
+  /** True when `owner` now owns the claim. `observed`: the claim as read; undefined when none was stored. */
+  async claim(key: ClaimKey, observed: Claim | undefined, owner: OwnerToken): Promise<boolean> {
+    const epoch = (observed?.epoch ?? 0) + 1
     const last = { owner, since: new Date() }
     const set = { $set: { owner, epoch, last, schemaVersion: 1 } }
-    const filter = seen ? { _id: key, epoch: seen.epoch, owner: seen.owner } : { _id: key, epoch: { $exists: false } }
-    if (!(await this.#update('ownership', filter, set, !seen))) return false
-    const lines = [...(seen ? [historyLine(key, seen.epoch, seen.last)] : []), historyLine(key, epoch, last)]
+    const filter = observed
+      ? { _id: key, epoch: observed.epoch, owner: observed.owner }
+      : { _id: key, epoch: { $exists: false } }
+    if (!(await this.#update('ownership', filter, set, !observed))) return false
+    const lines = [
+      ...(observed ? [historyLine(key, observed.epoch, observed.last)] : []),
+      historyLine(key, epoch, last),
+    ]
     await this.#write({ update: 'ownershipHistory', updates: lines })
     const forgotten = Array.from({ length: forgottenAtOnce }, (_, at) => epoch - historyMax - at).filter(
       (one) => one > 0,

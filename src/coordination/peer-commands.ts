@@ -112,9 +112,9 @@ export class PeerCommands {
    * for, because the store may have been flushed.
    */
   async #gone(session: CommandedSession): Promise<(one: Addressee) => boolean> {
-    const seen = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
+    const observed = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
     return ({ id, incarnation }) => {
-      const row = seen.get(id)
+      const row = observed.get(id)
       return row !== undefined && id !== this.#parts.id && !(row.alive && row.incarnation === incarnation)
     }
   }
@@ -167,7 +167,8 @@ export class PeerCommands {
       return { success: false, error: 'InvalidRequest', errorDescription: error.message }
     }
     // The message may contain any text, so it goes to the log only.
-    const errorDescription = 'met an unexpected error; its log tells which'
+    const errorDescription =
+      'met an unexpected error while it carried out the command; its log line "command failed" has the cause. Read its progress before you send the command again'
     return { success: false, error: 'InternalError', errorDescription }
   }
 }

@@ -87,9 +87,9 @@ export class Peers {
    */
   async request(request: CommitRequest, until?: AbortSignal): Promise<number> {
     const { store, liveness, id } = this.#parts
-    const [seen, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
+    const [observed, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
     const known = sync.context.request
-    const others = seen?.filter((one) => one.alive && one.id !== id)
+    const others = observed?.filter((one) => one.alive && one.id !== id)
     // An instance may have stored the known request and then died, or been refused, before it began the commit. When
     // others exist, one may also be about to begin, so a recent request is not replaced: an instance that took a
     // rehearsal for a commit would open the destination.
@@ -175,18 +175,18 @@ export class Peers {
   /** True when every live instance has received the command that leads to this state. */
   async allAre(state: PublicState): Promise<boolean> {
     const { coordination, liveness, id } = this.#parts
-    const seen = await liveness.instances().catch((error) => {
+    const observed = await liveness.instances().catch((error) => {
       if (error instanceof FatalError) throw error
       return null // the store does not answer now; a commit can wait
     })
-    if (!seen) return false
+    if (!observed) return false
     // An instance without heartbeats that holds a lease still works on what it owns.
     const missing = new Set(coordination.members)
     // The heartbeat of a stopped instance lasts for a while; a commit does not wait for it. (After a commit no instance
     // holds a lease, so the lease shows nothing then.)
     const hasLeft = (one: string): boolean => state === 'COMMITTING' && coordination.hasLeft(one)
-    for (const one of seen) if (one.alive && !hasLeft(one.id)) missing.add(one.id)
-    for (const one of seen) if (one.alive && one.progress.state === state) missing.delete(one.id)
+    for (const one of observed) if (one.alive && !hasLeft(one.id)) missing.add(one.id)
+    for (const one of observed) if (one.alive && one.progress.state === state) missing.delete(one.id)
     missing.delete(id)
     this.waitingFor = [...missing].sort()
     return this.waitingFor.length === 0

@@ -1,7 +1,8 @@
 import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Progress } from '../domain/progress.ts'
-import type { InstanceHeartbeat, SeenInstance } from './liveness.ts'
+import type { InstanceHeartbeat, ObservedInstance } from './liveness.ts'
 
 /** Version of a stored heartbeat. An instance rejects heartbeats of any other version. */
 const heartbeatVersion = 1
@@ -42,14 +43,14 @@ export function storedHeartbeat({
  * @param ageMS time since the heartbeat was stored, by the store's clock
  * Throws FatalError MetadataVersion for a heartbeat that this version did not write.
  */
-export function seenInstance(stored: unknown, ageMS: number, ttlMS: number): SeenInstance {
+export function observedInstance(stored: unknown, ageMS: number, ttlMS: number): ObservedInstance {
   const parsed = v.safeParse(schema, stored)
   if (!parsed.success) {
     const version = isObject(stored) ? String((stored as { schemaVersion?: unknown }).schemaVersion) : 'unknown'
     throw new FatalError(
       'MetadataVersion',
-      `another instance of this sync was written by another version of tandem (schema ${version}, this one reads ` +
-        `${heartbeatVersion}). Use the same version for all instances.`,
+      `reading the heartbeats of the other instances: one runs another version of tandem (schema ${version}; this version reads ` +
+        `${heartbeatVersion}). Use the same version for all instances. ${notLost.progress}`,
     )
   }
   const { schemaVersion: _, ...heartbeat } = parsed.output
@@ -58,7 +59,7 @@ export function seenInstance(stored: unknown, ageMS: number, ttlMS: number): See
 }
 
 /** Sorts by id, so that every store returns the same order. */
-export function inOrderOfIds(instances: SeenInstance[]): SeenInstance[] {
+export function inOrderOfIds(instances: ObservedInstance[]): ObservedInstance[] {
   return instances.sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0))
 }
 

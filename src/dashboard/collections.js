@@ -1,9 +1,12 @@
 /** @import { CollectionsAnswer } from '../api/collections-schema.ts' */
 /** @import { FailureAnswer } from '../api/schemas.ts' */
-/** @import { Cell } from './table.js' */
+/** @import { Sample } from '../api/sample-schema.ts' */
+/** @import { Passes } from './collection-cells.js' */
 import { ask } from './access.js'
-import { bytes, count, percent } from './format.js'
+import { cellsOf, isBehind, passesOf } from './collection-cells.js'
+import { count } from './format.js'
 import { byId, showText } from './page.js'
+import { leadingProgress } from './phases.js'
 import { Table } from './table.js'
 
 /**
@@ -11,9 +14,9 @@ import { Table } from './table.js'
  * is visible.
  */
 
-/** @typedef {CollectionsAnswer['collections'][number]} Row */
-
 const everyMS = 5_000
+/** While the rows show less than the sync reports as a whole. tandem stores these figures about once a second. */
+const behindMS = 1_000
 /** A half-open connection never answers. */
 const patienceMS = 30_000
 const rowsShown = 100
@@ -32,6 +35,10 @@ const next = /** @type {HTMLButtonElement} */ (byId('collections-next'))
 let after = 0
 let timer = 0
 let isRequesting = false
+/** @type {CollectionsAnswer['collections']} */
+let rows = []
+/** @type {Passes} */
+let passes = { copied: false, verifying: false, verified: false }
 
 export function watchCollections() {
   document.addEventListener('visibilitychange', () => void refresh())
@@ -40,9 +47,25 @@ export function watchCollections() {
   void refresh()
 }
 
-/** @param {number} rows */
-function turn(rows) {
-  after = Math.max(0, after + rows)
+/**
+ * Takes what the sync as a whole reports. It comes each second, so it is newer than the rows.
+ * @param {Sample} sample
+ */
+export function showCollections(sample) {
+  const now = passesOf(leadingProgress(sample))
+  if (JSON.stringify(now) === JSON.stringify(passes)) return
+  passes = now
+  showRows()
+  if (isBehind(rows, passes)) void refresh()
+}
+
+function showRows() {
+  table.show(rows.map((one) => ({ key: one.namespace, cells: cellsOf(one, passes) })))
+}
+
+/** @param {number} distance number of rows, negative to go back */
+function turn(distance) {
+  after = Math.max(0, after + distance)
   void refresh()
 }
 
@@ -61,7 +84,8 @@ async function refresh() {
     showText('collections-note', 'Not available: tandem does not answer.')
   } finally {
     isRequesting = false
-    timer = setTimeout(refresh, asked === after ? everyMS : 0)
+    const pauseMS = isBehind(rows, passes) ? behindMS : everyMS
+    timer = setTimeout(refresh, asked === after ? pauseMS : 0)
   }
 }
 
@@ -70,7 +94,8 @@ async function refresh() {
  * @param {number} asked number of rows that were skipped
  */
 function show({ collections, total }, asked) {
-  table.show(collections.map((one) => ({ key: one.namespace, cells: cellsOf(one) })))
+  rows = collections
+  showRows()
   const last = asked + collections.length
   showText('collections-note', noteOf(collections.length, asked, total))
   byId('collections-pages').hidden = total <= rowsShown
@@ -90,44 +115,4 @@ function noteOf(shown, asked, total) {
   const order = 'those with mismatches first, then those with the most left'
   if (total <= rowsShown) return `${count(total)} in all, ${order}.`
   return `${count(asked + 1)} to ${count(asked + shown)} of ${count(total)}, ${order}.`
-}
-
-/**
- * @param {Row} one
- * @returns {Cell[]}
- */
-function cellsOf({ namespace, copy, indexes, verification, mismatches }) {
-  const { estimatedCopiedBytes: copied, estimatedTotalBytes: total } = copy
-  const share = copy.ended ? 100 : Math.min(99.9, percent(copied, total))
-  return [
-    { text: namespace },
-    { text: copy.ended ? `${bytes(total)}, all` : `${bytes(copied)} of ${bytes(total)}`, share: share / 100 },
-    { text: documentsOf(copy) },
-    { text: indexesOf(indexes) },
-    { text: verification ? verificationOf(verification) : 'off' },
-    { text: mismatches === 0 ? '–' : count(mismatches), state: mismatches === 0 ? '' : 'FAILED' },
-  ]
-}
-
-/** @param {Row['copy']} copy */
-function documentsOf({ ended, copiedDocumentCount: copied, estimatedDocumentCount: all }) {
-  return ended ? count(copied) : `${count(copied)} of ${count(all)}`
-}
-
-/** @param {Row['indexes']} indexes */
-function indexesOf({ total, built, heldBack, missing }) {
-  if (total === 0) return 'none besides _id'
-  const more = [
-    ...(heldBack > 0 ? [`${heldBack} held back until commit`] : []),
-    ...(missing > 0 ? [`${missing} missing`] : []),
-  ]
-  return [`${built} of ${total} built`, ...more].join(', ')
-}
-
-/** @param {NonNullable<Row['verification']>} verification */
-function verificationOf({ phase, hashedDocumentCount, hashedRanges, totalRanges }) {
-  if (phase === 'not started') return 'not started'
-  const compared = `${count(hashedDocumentCount)} compared`
-  if (phase === 'stream hashing') return `${compared}, changes followed`
-  return `${compared}, ${Math.floor(percent(hashedRanges, totalRanges))} % of the ranges`
 }

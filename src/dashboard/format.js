@@ -1,5 +1,7 @@
 /** Formats figures as text. */
 
+/** @typedef {{ text: string, state?: string, share?: number }} Cell content of a table's cell; `share` is the value of a bar, 0 to 1 */
+
 const byteUnits = ['B', 'kB', 'MB', 'GB', 'TB', 'PB']
 
 /**

@@ -1,5 +1,5 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
-/** @import { Cell } from './table.js' */
+/** @import { Cell } from './format.js' */
 import { bytes, count, duration } from './format.js'
 import { byId, showText } from './page.js'
 import { Table } from './table.js'
@@ -25,8 +25,8 @@ export function showInstances({ instances, self }) {
   byId('no-instances').hidden = instances.length > 0
   showText('no-instances', 'No instance takes part in a sync yet.')
   table.show(instances.map((one) => ({ key: one.mongosyncID, status: one.status, cells: cellsOf(one, self) })))
-  const teller = self === null ? 'this instance' : `instance ${self}`
-  showText('teller', `Served by ${teller}, which also sends the commands of this page.`)
+  const server = self === null ? 'this instance' : `instance ${self}`
+  showText('served-by', `Served by ${server}, which also sends the commands of this page.`)
 }
 
 /**

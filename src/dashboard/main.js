@@ -2,7 +2,7 @@
 import { ask } from './access.js'
 import { Actions } from './actions.js'
 import { Chart } from './chart.js'
-import { watchCollections } from './collections.js'
+import { showCollections, watchCollections } from './collections.js'
 import { bytes, count, duration } from './format.js'
 import { History } from './history.js'
 import { showInstances } from './instances.js'
@@ -39,6 +39,7 @@ function show(sample) {
   showPhases(phasesOf(leadingProgress(sample)))
   showFigures(sample, { events: events.at(-1)?.value ?? null, bytes: copied.at(-1)?.value ?? null })
   showInstances(sample)
+  showCollections(sample)
   actions.show(sample)
   announce(sample)
 }

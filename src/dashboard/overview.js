@@ -67,7 +67,7 @@ function noticesOf({ instances, progress, problem }) {
   const rows = instances.map((row) => ({ id: row.mongosyncID, of: row.progress, lost: row.status === 'lost', row }))
   const all = rows.length > 0 ? rows : progress ? [{ id: '', of: progress, lost: false, row: null }] : []
   for (const { id, of, lost, row } of all) {
-    if (lost && row) say('warning', `lost: not heard of for ${duration(row.lastSeenSeconds)}`, id)
+    if (lost && row) say('warning', `lost: no heartbeat for ${duration(row.lastSeenSeconds)}`, id)
     else {
       if (of.failure) say('failure', `${of.failure.error}: ${of.failure.errorDescription}`, id)
       if (of.retrying) say('retrying', `retrying since ${of.retrying.since}: ${of.retrying.what}`, id)
@@ -75,9 +75,9 @@ function noticesOf({ instances, progress, problem }) {
     }
   }
   return [...said].map(([text, { className, by }]) => {
-    const who = by.filter((id) => id !== '')
-    const speaker = who.length > 0 && (rows.length > 1 || who.length > 1) ? `${who.join(', ')}: ` : ''
-    return { text: `${speaker}${text}`, className }
+    const ids = by.filter((id) => id !== '')
+    const prefix = ids.length > 0 && (rows.length > 1 || ids.length > 1) ? `${ids.join(', ')}: ` : ''
+    return { text: `${prefix}${text}`, className }
   })
 }
 

@@ -1,3 +1,4 @@
+/** @import { Cell } from './format.js' */
 import { byId, create, setText } from './page.js'
 
 /**
@@ -9,7 +10,6 @@ import { byId, create, setText } from './page.js'
  * @typedef {{ name: string, number?: boolean, bar?: (key: string) => string }} Column `bar` returns the label of a
  * bar
  */
-/** @typedef {{ text: string, state?: string, share?: number }} Cell `share` is the bar's value, 0 to 1 */
 /** @typedef {{ key: string, status?: string, cells: Cell[] }} Row */
 /** @typedef {{ row: HTMLTableRowElement, cells: { text: HTMLElement, bar: HTMLProgressElement | null }[] }} Shown */
 

@@ -1,11 +1,11 @@
 import {
   differOnlyInTraits,
   hasMaximum,
-  heldBackIndex,
-  heldBackOptions,
   type IndexSpecification,
   indexName,
+  indexWhileDeferred,
   isCapped,
+  optionsWhileDeferred,
   sameButForName,
   sameNumber,
   sameOption,
@@ -28,12 +28,12 @@ export interface ListedDefinition {
 }
 
 /**
- * The point of a sync at which definitions are compared.
+ * The phase of a sync in which definitions are compared.
  *
- * heldBack   While events are applied: the destination does not have the deferred options yet.
+ * deferred   While events are applied: the destination does not have the deferred options yet.
  * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, no document expires yet.
  */
-export type DefinitionStage = 'heldBack' | 'prepared'
+export type DefinitionStage = 'deferred' | 'prepared'
 
 /**
  * Returns the differences in the definitions of one database. Missing indexes count only when the sync builds indexes.
@@ -90,7 +90,9 @@ function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, 
 /** Documents may expire only after the verdict, so at both stages the destination's collection has no expiry. */
 function expectedOptions({ type, options }: ListedDefinition, stage: DefinitionStage): RawFields {
   if (type !== 'collection') return options
-  return stage === 'heldBack' ? heldBackOptions(options) : options.filter(({ name }) => name !== 'expireAfterSeconds')
+  return stage === 'deferred'
+    ? optionsWhileDeferred(options)
+    : options.filter(({ name }) => name !== 'expireAfterSeconds')
 }
 
 function differingIndexes(
@@ -107,7 +109,7 @@ function differingIndexes(
     if (!one) {
       // The commit builds missing indexes, or names those that it cannot build, so a missing index is no difference
       // yet.
-      const mayStillAppear = stage === 'heldBack' || conflictsWithoutUnique(index, wanted.indexes)
+      const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
   }
@@ -130,7 +132,7 @@ function sameIndex(
   if (!differOnlyInTraits(wanted, existing)) return false
   const want = traitsOf(wanted)
   const have = traitsOf(existing)
-  const ttl = fieldNamed(heldBackIndex(wanted, options), 'expireAfterSeconds')
+  const ttl = fieldNamed(indexWhileDeferred(wanted, options), 'expireAfterSeconds')
   if (!sameNumber(ttl, have.expireAfterSeconds)) return false
   if (have.hidden && !want.hidden) return false
   const unique = want.unique || want.prepareUnique

@@ -179,8 +179,8 @@ export class DeferredOptions {
       if (codeOf(error) !== code.cannotConvertIndexToUnique) throw error
       throw new FatalError(
         'DuplicateKey',
-        `unique index ${indexName(index)} of ${namespace(entry.database, entry.name)} has duplicates on the destination: ` +
-          `_id ${violators(error)}. Remove or change them there and send resume.`,
+        `restoring the option unique at commit: the index ${indexName(index)} of ${namespace(entry.database, entry.name)} has duplicates on the ` +
+          `destination: _id ${violators(error)}. Remove or change them there and send resume. tandem has removed no document.`,
         { cause: error },
       )
     }

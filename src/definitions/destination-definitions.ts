@@ -4,17 +4,18 @@ import {
   type CollectionDefinition,
   canBecome,
   collModOptions,
-  heldBackIndex,
-  heldBackOptions,
   type IndexSpecification,
   indexName,
+  indexWhileDeferred,
   lacksExpiry,
   neverExpires,
+  optionsWhileDeferred,
   sameButForName,
   traitsOf,
 } from '../domain/definition.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { buildDocument, type RawFields, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
 import { supportsShardKey } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -62,7 +63,7 @@ export class DestinationDefinitions {
   /** Creates the collection with its indexes, shards it when it has a shard key, and sets `entry.destinationUUID`. */
   async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}
-    for (const { name, value } of heldBackOptions(entry.wanted.options)) options[name] = new RawValue(value)
+    for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
     await this.sharding?.place(entry.database)
     const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options })
     try {
@@ -73,7 +74,7 @@ export class DestinationDefinitions {
       await create()
     }
     const [created] = await listCollections(this.#cluster, entry.database, entry.name)
-    if (!created) throw new TransientReplyError(`${entry.name} is not there right after its creation`)
+    if (!created) throw new TransientReplyError(`${entry.name} is not listed right after its creation`)
     entry.destinationUUID = created.uuid
     await this.#createIndexes(entry, entry.wanted.indexes)
     // The collection is still empty, so the server builds the index for the shard key when it is missing.
@@ -90,8 +91,8 @@ export class DestinationDefinitions {
     if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
-      `${namespace(database, name)} on the destination is not tandem's. Something else writes there: stop it, drop that ` +
-        'namespace and send resume.',
+      `creating ${namespace(database, name)} on the destination: a collection or view with that name exists there and is not tandem's. Stop what writes there, drop that ` +
+        `namespace on the destination and send resume. ${notLost.source}`,
     )
     if (found.type !== 'collection') throw conflict
     const uuid = toUuid(found.uuid)
@@ -115,7 +116,7 @@ export class DestinationDefinitions {
       const { unique } = traitsOf(one)
       if (which === 'unique' && !unique) continue
       this.#throwIfStopped()
-      const built = heldBackIndex(one, entry.wanted.options)
+      const built = indexWhileDeferred(one, entry.wanted.options)
       if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
       const indexes = [new RawValue(typedDocument(buildDocument(built)))]
       try {
@@ -126,8 +127,8 @@ export class DestinationDefinitions {
         if (codeOf(error) === undefined || isTransient(error)) throw error
         throw new FatalError(
           codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
-          `index ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
-            `(server error ${codeOf(error)}). Fix the cause and send resume.`,
+          `building indexes: ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
+            `(server error ${codeOf(error)}). Fix the cause and send resume. ${notLost.progress}`,
           { cause: error },
         )
       }
@@ -349,7 +350,7 @@ export class DestinationDefinitions {
 
   async #build(entry: CatalogueEntry, specifications: IndexSpecification[]): Promise<void> {
     const indexes = specifications.map(
-      (one) => new RawValue(typedDocument(buildDocument(heldBackIndex(one, entry.wanted.options)))),
+      (one) => new RawValue(typedDocument(buildDocument(indexWhileDeferred(one, entry.wanted.options)))),
     )
     await underPresentName(entry, (name) =>
       this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),

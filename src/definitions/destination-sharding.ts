@@ -4,6 +4,7 @@ import { isCollated } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { InTurn } from '../domain/in-turn.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { isPrefix, patternOf, type ShardKey, sameShardKey, showShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { listShards } from '../mongo/config-database.ts'
@@ -46,7 +47,11 @@ export class DestinationSharding {
         if (count !== undefined) counts.set(primary, count + 1)
       }
       const [fewest] = [...counts].sort(([, one], [, other]) => one - other)
-      if (!fewest) throw new FatalError('InternalError', 'the destination has no shards')
+      if (!fewest)
+        throw new FatalError(
+          'InternalError',
+          `assigning primary shards: config.shards of the destination is empty. Check the destination and send resume. ${notLost.progress}`,
+        )
       await this.#destination.write('admin', { enableSharding: database, primaryShard: fewest[0] })
     }
     this.#placed.add(database)
@@ -72,7 +77,10 @@ export class DestinationSharding {
   async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
     if (!wanted) {
-      throw reshaped(entry, `is no longer sharded on the source, where it was by ${showShardKey(entry.shardKey ?? [])}`)
+      throw reshaped(
+        entry,
+        `is no longer sharded on the source (its shard key was ${showShardKey(entry.shardKey ?? [])})`,
+      )
     }
     const existing = await this.#distribution(entry)
     if (!existing) await this.#shard(entry, wanted)
@@ -113,8 +121,8 @@ export class DestinationSharding {
       if (existing && sameShardKey(existing.key, key)) return // an earlier attempt, whose answer was lost
       throw new FatalError(
         'ShardingFailed',
-        `${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination (server error ` +
-          `${codeOf(error)}). Look for the index of that key there, fix the cause and send resume.`,
+        `sharding: ${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination (server error ` +
+          `${codeOf(error)}). Check the index of that key there, fix the cause and send resume. ${notLost.progress}`,
         { cause: error },
       )
     }
@@ -137,6 +145,6 @@ export class DestinationSharding {
 function reshaped(entry: CatalogueEntry, what: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
-    `${namespace(entry.database, entry.name)} ${what}, which cannot be followed. Start over with an emptied destination.`,
+    `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, which tandem cannot follow. Start over with an emptied destination. ${notLost.source}`,
   )
 }

@@ -2,6 +2,7 @@ import type { ChangeEvent } from '../domain/change-event.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { isTemporary } from '../domain/namespace-filter.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 
@@ -36,17 +37,17 @@ export function isFollowed(
 export function renamedOut(database: string, name: string, to: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
-    `${namespace(database, name)} was renamed to ${namespace(database, to)}, which the filter leaves out. Drop ` +
-      'what was synced on the destination and start over with a filter that has both names, or neither.',
+    `${namespace(database, name)} was renamed to ${namespace(database, to)}, which the filter leaves out, while changes were applied. Drop ` +
+      `what was synced on the destination and start over with a filter that has both names, or neither. ${notLost.source}`,
   )
 }
 
 function renamedIn(database: string, name: string, to: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
-    `${namespace(database, name)}, which the filter leaves out, was renamed to ${namespace(database, to)}, which it includes: the ` +
-      'documents it brings were not followed. $out, mapReduce and a rename from another database end like this where the ' +
-      'filter does not include the whole database. Drop what was synced on the destination and start over with a filter that ' +
-      'has both names.',
+    `${namespace(database, name)}, which the filter leaves out, was renamed to ${namespace(database, to)}, which it includes, while ` +
+      'changes were applied. The changes of its documents before that were not followed. $out, mapReduce and a rename from another database ' +
+      'have the same effect when the filter does not include the whole database. Drop what was synced on the destination and start over ' +
+      `with a filter that has both names. ${notLost.source}`,
   )
 }

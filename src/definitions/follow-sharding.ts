@@ -1,6 +1,7 @@
 import { isCollated } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { ListedCollection } from './listing.ts'
 import type { Distribution, Placement } from './sharding.ts'
@@ -26,8 +27,9 @@ export function refuseUndistributable(
     if (isCollated(options)) {
       throw new FatalError(
         'UnsupportedCollection',
-        `${namespace(database, name)} is sharded and has a collation of its own: its shards may hold spellings of one _id ` +
-          'that another distribution brings together. Leave it out by dropping it, or unshard it, on the source.',
+        `${namespace(database, name)} is sharded and has a collation of its own. Its shards may hold several _ids that are equal ` +
+          'under the collation, and the destination may have to store them on one shard. Drop the collection on the source, unshard it there, or exclude it ' +
+          `with a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
       )
     }
   }
@@ -37,8 +39,8 @@ export function refuseUndistributable(
 export function resharding(database: string, name: string): FatalError {
   return new FatalError(
     'UnsupportedChange',
-    `${namespace(database, name)} is being resharded on the source (reshardCollection), which cannot be followed: the server ` +
-      'writes the new collection without change events. Start over with an emptied destination once it has ended.',
+    `${namespace(database, name)} is being resharded on the source (reshardCollection), which tandem cannot follow: the server ` +
+      `writes the new collection without change events. Wait until it has ended, then start over with an emptied destination. ${notLost.source}`,
   )
 }
 
@@ -82,7 +84,7 @@ export class SourcePlacements {
       throw new FatalError(
         'UnsupportedChange',
         `the primary shard of ${database} was changed on the source (movePrimary), which clones ${namespace(database, cloned.name)} ` +
-          'without change events. Start over with an emptied destination.',
+          `without change events, so tandem cannot follow it. Start over with an emptied destination. ${notLost.source}`,
       )
     }
     await this.#save(database, version)

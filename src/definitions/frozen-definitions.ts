@@ -4,6 +4,7 @@ import { type IndexSpecification, indexName } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
@@ -18,15 +19,15 @@ import { listCollections, listDatabases, listIndexesOf, readCommitted } from './
 /** Throws FatalError UnsupportedChange for any change of a user definition. */
 export function refuseEmittedChange({ operationType, database, collection }: ChangeEvent): void {
   if (collection !== '' && !isUserCollection(collection)) return
-  throw new FatalError('UnsupportedChange', `${nameOf(database, collection)} met a ${operationType}${startOver}`)
+  throw new FatalError('UnsupportedChange', `${nameOf(database, collection)} had a ${operationType}${startOver}`)
 }
 
 const startOver =
-  ' on the source while it was synced, and a source older than 6.0 is followed in its documents only. Start over with an ' +
-  'emptied destination, and leave definitions as they are until COMMITTED.'
+  ' on the source during the sync. From a source older than 6.0 tandem follows changes of documents only. Start over with an ' +
+  `emptied destination, and do not change definitions until COMMITTED. ${notLost.source}`
 const undo =
-  ' on the source while it was synced, and a source older than 6.0 is followed in its documents only. Undo that and send ' +
-  'resume, or start over with an emptied destination.'
+  ' on the source during the sync. From a source older than 6.0 tandem follows changes of documents only. Undo that and send ' +
+  `resume, or start over with an emptied destination. ${notLost.source}`
 
 /**
  * Throws FatalError UnsupportedChange when a definition differs from the copied one and a committed read confirms it.

@@ -6,8 +6,9 @@ import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { isConversion, isTemporary } from '../domain/namespace-filter.ts'
+import { notLost } from '../domain/not-lost.ts'
+import type { ObservedDatabase } from '../domain/observed-database.ts'
 import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
-import type { SeenDatabase } from '../domain/seen-database.ts'
 import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
@@ -84,7 +85,7 @@ export class DefinitionReconciler {
     touched: ReadonlySet<string> | 'all',
     newState: CatalogueEntry['state'] | 'refused',
     prefetchMax = 0,
-  ): Promise<SeenDatabase> {
+  ): Promise<ObservedDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
       // shows it. The time is never later than the no-op, because a deposed primary may report a time ahead of its
@@ -156,7 +157,7 @@ export class DefinitionReconciler {
    */
   async recordMoved(databases: readonly string[]): Promise<void> {
     for (const database of databases) {
-      await retry(`looking where ${database} lives`, this.#context, async () => {
+      await retry(`reading the primary shard of ${database}`, this.#context, async () => {
         const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, new Set()))
         await this.#placements.recordMoved(database, snapshot, this.#isKnown)
       })
@@ -234,8 +235,8 @@ export class DefinitionReconciler {
     if (this.#destination.sharding && !this.#source.sharded && /^tmp.{5}\.renameCollection$/.test(collection)) {
       throw new FatalError(
         'UnsupportedChange',
-        `a collection was renamed into database ${database} from another one, which cannot be followed while a replica set is ` +
-          'synced to a sharded cluster. Start over with an emptied destination.',
+        `following DDL: a collection was renamed into database ${database} from another one, which tandem cannot follow from a replica set to ` +
+          `a sharded cluster. Start over with an emptied destination. ${notLost.source}`,
       )
     }
   }
@@ -277,8 +278,8 @@ export class DefinitionReconciler {
       if (state === 'refused') {
         throw new FatalError(
           'UnsupportedChange',
-          `${namespace(database, one.name)} was created on the source after the commit point. Stop all writes on the source, ` +
-            'then send resume.',
+          `${namespace(database, one.name)} was created on the source after the commit timestamp, while the commit prepared the destination. Stop all writes on the source, ` +
+            `then send resume. ${notLost.progress}`,
         )
       }
       const entry =

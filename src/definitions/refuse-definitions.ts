@@ -3,6 +3,7 @@ import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { decidingName, isConversion } from '../domain/namespace-filter.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
 
@@ -12,8 +13,8 @@ export function refuseExpiry(database: string, name: string, indexes: IndexSpeci
   throw new FatalError(
     'VerificationNotSupported',
     `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +
-      'on the source only. Drop that index, or start again with "beforeDataCopy" or with ' +
-      '"verification": {"enabled": false}.',
+      'on the source only. Drop that index and, if the sync was running, send resume. Or start over with "beforeDataCopy" or with ' +
+      `"verification": {"enabled": false}. ${notLost.atStartOrLater}`,
   )
 }
 
@@ -26,13 +27,13 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
       const plain = name.replace(/^system\.buckets\./, '')
       throw new FatalError(
         'UnsupportedCollection',
-        `${namespace(database, plain)} is a time-series collection; change streams do not cover those. Drop it on the source to go on.`,
+        `${namespace(database, plain)} is a time-series collection, which tandem cannot sync because change streams do not report its changes. Drop it on the source or exclude it by a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
       )
     }
     if (fieldNamed(options, 'encryptedFields')) {
       throw new FatalError(
         'UnsupportedCollection',
-        `${namespace(database, name)} uses Queryable Encryption, which cannot be copied. Drop it on the source to go on.`,
+        `${namespace(database, name)} uses Queryable Encryption, which tandem cannot copy. Drop it on the source or exclude it by a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
       )
     }
     if (isConversion(name) && isTruthy(fieldNamed(options, 'capped'))) {
@@ -46,7 +47,7 @@ export function unsupportedConversion(database: string, name: string): FatalErro
   return new FatalError(
     'UnsupportedChange',
     `convertToCapped of ${namespace(database, decidingName(name))} cannot be followed: the server ` +
-      'writes the converted collection without change events. Start over with an emptied destination.',
+      `writes the converted collection without change events. Start over with an emptied destination. ${notLost.source}`,
   )
 }
 
@@ -56,7 +57,7 @@ export function unknownKind({ operationType, database, collection }: ChangeEvent
   return new FatalError(
     'UnsupportedChange',
     `the source's change stream has an event of an unknown kind, ${JSON.stringify(operationType)}` +
-      `${where === '' ? '' : ` on ${where}`}. What it changed is not followed, so the sync stops before it. Use a release of ` +
-      'tandem that knows this kind and send resume, or start over with an emptied destination.',
+      `${where === '' ? '' : ` on ${where}`}. tandem cannot follow what it changed, so the sync stops before it. Use a release of ` +
+      `tandem that knows this kind and send resume, or start over with an emptied destination. ${notLost.source}`,
   )
 }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { describeId } from '../mongo/verification-store.ts'
 import { idElementOf, identityKey, idOf } from './identity.ts'
@@ -29,6 +30,6 @@ export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, id
   throw new FatalError(
     'DuplicateDocumentId',
     `${namespace(entry.database, entry.name)} on the source holds several documents with _id ${describeId(idElement)}, ` +
-      'on different shards; _id must be unique in the collection. Remove or change all but one of them, then send resume.',
+      `on different shards, and the destination can store only one. Remove or change all but one of them on the source, then send resume. ${notLost.progress}`,
   )
 }

@@ -200,7 +200,7 @@ async function refuseSecond(
   }
   await refuseDuplicate(source, entry, idElementOf(document))
   // Only one is left, so the document was moving between shards. It must be read again.
-  throw new TransientReplyError('a document was seen on two shards while it moved')
+  throw new TransientReplyError('a document was read from two shards while it moved')
 }
 
 /** Waits for all writes of an attempt before a retry may start; otherwise an older write could arrive last. */

@@ -2,6 +2,7 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCollated } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { isKeyed, type ShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError } from '../mongo/collection-name.ts'
@@ -162,7 +163,7 @@ function refusal(entry: CatalogueEntry, error: StatementError): FatalError {
   // The server's message may quote values of the document, so only its code is passed on.
   return new FatalError(
     'DocumentRefused',
-    `the destination refuses a document of ${namespace(entry.database, entry.name)} with server error ${error.code}. ` +
-      'Look for an index or a limit on the destination that the source does not have, remove it and send resume.',
+    `writing documents: the destination refuses one of ${namespace(entry.database, entry.name)} with server error ${error.code}. ` +
+      `Find the index or the limit on the destination that the source does not have, remove it and send resume. ${notLost.progress}`,
   )
 }

@@ -7,7 +7,7 @@ import type { OwnerToken } from './owner.ts'
  *
  * Shares differ by at most one. As few partitions as possible change hands: an owner keeps its lowest partitions up
  * to its share, and the larger shares go to the members that already own the most. An owner that does not accept work
- * (it is paused, or its lease has not been seen to expire) keeps what it owns.
+ * (it is paused, or its lease is not known to have expired) keeps what it owns.
  */
 export function wantedOwners(
   owners: readonly (OwnerToken | null)[],
@@ -21,9 +21,9 @@ export function wantedOwners(
     (one, other) => (has.get(other) ?? 0) - (has.get(one) ?? 0) || (one < other ? -1 : 1),
   )
   const share = new Map(
-    ranked.map((member, rank) => [
+    ranked.map((member, position) => [
       member,
-      Math.floor(movable / members.length) + (rank < movable % members.length ? 1 : 0),
+      Math.floor(movable / members.length) + (position < movable % members.length ? 1 : 0),
     ]),
   )
   const left = (member: OwnerToken): number => share.get(member) ?? 0

@@ -23,7 +23,7 @@ export class BackOff {
   }
 
   /** Records the state of the destination: the reason for its overload, or null. */
-  note(overload: string | null): void {
+  record(overload: string | null): void {
     const now = this.#now()
     if (overload !== null) {
       this.#overloadedAt = now

@@ -1,6 +1,6 @@
 /** The context of an error. Several callers may add to it; for each field the innermost value is kept. */
 export interface Circumstances {
-  /** What tandem was doing, in the words of `progress.retrying`. */
+  /** The step that tandem was performing, in the form that `progress.retrying` shows. */
   step?: string
   /** cluster0 or cluster1. */
   cluster?: string

@@ -77,7 +77,7 @@ export function collectionExpiry(options: RawFields): TypedValue | undefined {
 }
 
 /** The fields of the `create` command for a collection on the destination before the commit. */
-export function heldBackOptions(options: RawFields): RawFields {
+export function optionsWhileDeferred(options: RawFields): RawFields {
   const relaxed: RawFields = []
   for (const { name, value } of options) {
     if (name === 'uuid' || name === 'temp' || name === 'autoIndexId') continue
@@ -92,7 +92,7 @@ export function heldBackOptions(options: RawFields): RawFields {
  * The index specification to build on the destination before the commit. In a collection with a collation, an index
  * without one would inherit the collection's, and listIndexes omits the simple collation, so tandem names it.
  */
-export function heldBackIndex(specification: IndexSpecification, collection: RawFields): IndexSpecification {
+export function indexWhileDeferred(specification: IndexSpecification, collection: RawFields): IndexSpecification {
   const relaxed: IndexSpecification = []
   if (isCollated(collection) && !fieldNamed(specification, 'collation')) {
     relaxed.push({ name: 'collation', value: simpleCollation })

@@ -22,10 +22,10 @@ export interface LeaseView {
   drained: number
   /** The stored value, which changes with each renewal. */
   expiresAt: Date
-  /** The observer has seen no renewal for a lease duration, or the lease was released. */
+  /** The observer has observed no renewal for a lease duration, or the lease was released. */
   expired: boolean
   incarnation: string
-  /** Earlier incarnations whose writes have not been seen to end. */
+  /** Earlier incarnations whose writes may not have ended. */
   predecessors: string[]
   /**
    * The sessions in which writes of this incarnation and of its predecessors may still be in progress. Null on a

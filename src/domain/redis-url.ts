@@ -28,7 +28,7 @@ const shape = 'give redis://[[user]:password@]host[:port][/database], or rediss:
 export function parseRedisUrl(text: string): RedisEndpoint | { problem: string } {
   const url = URL.canParse(text) ? new URL(text) : null
   if (url === null || (url.protocol !== 'redis:' && url.protocol !== 'rediss:')) {
-    return { problem: `not the address of a Redis; ${shape}` }
+    return { problem: `not the address of a Redis server; ${shape}` }
   }
   if (url.hostname === '') return { problem: `the host is missing; ${shape}` }
   if (url.search !== '' || url.hash !== '') {

@@ -24,7 +24,7 @@ export function uuidOfToken(data: string): string {
 
 /** Type bytes of a KeyString (server source: src/mongo/db/storage/key_string.cpp, `CType`). */
 const numericZero = 0x29
-/** Type byte of a one-byte integer. Each of the next seven type bytes stands for one byte more. */
+/** Type byte of a one-byte integer. Each of the next seven type bytes means one more byte. */
 const numericPositive = 0x2b
 const booleanFalse = 0x6e
 const booleanTrue = 0x6f
@@ -43,5 +43,5 @@ function byteAt(data: string, position: number): number {
 }
 
 function unreadable(): RangeError {
-  return new RangeError('a resume token does not tell which collection its event is about')
+  return new RangeError('a resume token does not contain the UUID of the collection of its event')
 }

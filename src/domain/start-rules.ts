@@ -53,7 +53,7 @@ export function refuseIrreversible(
   if (source.major < 6) {
     throw new RefusedError(
       'ReversibleNotSupported',
-      `reversible cannot be true for a source older than 6.0 (it is ${source.version})`,
+      `reversible cannot be true for a source older than 6.0 (it is ${source.version}); set reversible to false`,
     )
   }
   if (source.topology !== destination.topology) {
@@ -81,6 +81,6 @@ export function differentVersions(
   if (source.major === destination.major) return null
   return new RefusedError(
     'ReversibleNotSupported',
-    `only clusters of the same major version can be reversed (source ${source.version}, destination ${destination.version})`,
+    `only a sync between clusters of the same major version can be reversed (source ${source.version}, destination ${destination.version}); set reversible to false`,
   )
 }

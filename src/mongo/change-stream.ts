@@ -57,7 +57,7 @@ const batchSize = 5_000
  * wait long.
  */
 export const idleAwaitMS = 500
-/** A getMore that takes this much longer than its await time is on a dead connection. */
+/** A getMore that takes this much longer than its await time is on a broken connection. */
 const answerLimitMS = 20_000
 /** When the answers have had no position for this long, the stream is reopened and the failure is reported. */
 const withoutPositionMS = 30_000
@@ -174,7 +174,7 @@ export async function* readChangeStream(
           const reached = positionAfter(raw)
           withoutPosition = reached ? null : (withoutPosition ?? performance.now())
           if (withoutPosition !== null && performance.now() - withoutPosition > withoutPositionMS) {
-            throw new TransientReplyError('the answers of the change stream have no postBatchResumeToken')
+            throw new TransientReplyError('the replies of the change stream have no postBatchResumeToken')
           }
           return reached && { events: raw.documents, position: reached }
         } catch (error) {

@@ -71,8 +71,8 @@ export class Cluster {
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
   fence: () => void = () => {}
   /**
-   * The numbered sessions of the lease that `fence` checks. The server rejects a write that arrives after it was given
-   * up.
+   * The numbered sessions of the lease that `fence` checks. The server rejects a write that arrives after this process
+   * stopped waiting for it.
    */
   sessions: WriteSessions | null = null
   /** Shows that a write of unknown outcome is being waited for. */

@@ -1,7 +1,7 @@
 import { Binary, type Document } from 'mongodb'
+import { batched } from '../domain/batched.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { gathered } from '../domain/gathered.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import type { SegmentStore } from './segment-store.ts'
@@ -24,7 +24,7 @@ export class CollectionStore {
   readonly #stored: StoredDocuments
   readonly #others: { segments: SegmentStore; tombstones: TombstoneStore }
   readonly #coordinator: { readonly term: number }
-  readonly #endCopy = gathered(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
+  readonly #endCopy = batched(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
 
   /**
    * @param others the stores of what is removed together with a collection

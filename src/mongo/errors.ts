@@ -8,6 +8,7 @@ import {
   MongoWriteConcernError,
 } from 'mongodb'
 import { FatalError, StoppedError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
 
 /** The server's error codes by name (src/mongo/base/error_codes.yml in its source). */
 export const code = {
@@ -258,14 +259,14 @@ export function toFatal(what: string, error: unknown): unknown {
     case code.unauthorized:
       return new FatalError(
         'MissingPrivileges',
-        `${what}: the sync user lacks a privilege (${message}). Grant it and send resume.`,
+        `${what}: tandem's user lacks a privilege (${message}). Grant it and send resume. ${notLost.progress}`,
         { cause: error },
       )
     case code.authenticationFailed:
       return new FatalError(
         'AuthenticationFailed',
         `${what}: the cluster refuses the user name or password of its connection string (${message}). ` +
-          'Fix the string, or the user on the cluster, then start this process again.',
+          `Fix the string, or the user on the cluster, then start this process again. ${notLost.progress}`,
         { cause: error },
       )
     case code.changeStreamHistoryLost:
@@ -280,8 +281,8 @@ export function toFatal(what: string, error: unknown): unknown {
 export function historyLost(error: unknown): FatalError {
   return new FatalError(
     'OplogWindowLost',
-    "reading the change stream: the position reached is no longer in the source's oplog. Changes since then cannot be read " +
-      'any more; start over with an emptied destination and a larger source oplog.',
+    'reading the change stream: the oplog no longer reaches back to the stored position, so the changes since then cannot be read. Start ' +
+      `over with an emptied destination and a larger oplog on the source. ${notLost.source}`,
     { cause: error },
   )
 }

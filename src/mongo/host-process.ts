@@ -1,6 +1,6 @@
 import { readFileSync, readlinkSync } from 'node:fs'
 
-/** Distinguishes a process from every other process that ran at any time, as far as its own kernel can tell. */
+/** Distinguishes a process from every other process that ran at any time, as far as its own kernel knows. */
 export interface ProcessIdentity {
   /** Identifies the boot of the kernel: a random value that changes with each boot. */
   bootID: string

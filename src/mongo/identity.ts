@@ -74,6 +74,10 @@ async function replicaSetId(cluster: Cluster): Promise<string> {
   })
   if (!reply) return ''
   const id = reply['config']?.settings?.replicaSetId
-  if (!id) throw new RefusedError('UnsupportedTopology', `${cluster.name} has a replica set without replicaSetId`)
+  if (!id)
+    throw new RefusedError(
+      'UnsupportedTopology',
+      `${cluster.name} has a replica set without replicaSetId, by which tandem recognizes a cluster; initiate it with a current release`,
+    )
   return String(id)
 }

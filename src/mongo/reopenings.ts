@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { FatalError, StoppedError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { RetryContext } from './retry.ts'
 
 export interface ReopeningLimits {
@@ -55,7 +56,7 @@ export class Reopenings {
       throw new FatalError(
         'ChangeStreamStalled',
         `reading the change stream: opened ${this.#openings} times at one position without advancing (last: ${reason}). ` +
-          'Repair the cluster or the router that ends the stream, then send resume.',
+          `Repair the cluster or the router that ends the stream, then send resume. ${notLost.progress}`,
         { cause: this.#reason },
       )
     }

@@ -3,6 +3,7 @@ import { addCircumstances } from '../domain/circumstances.ts'
 import { unreachableText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Journal } from '../domain/journal.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { isTransient, toFatal } from './errors.ts'
 
 /**
@@ -119,7 +120,7 @@ class FailureStreak {
     throw new FatalError(
       'ClusterUnreachable',
       `${this.#what}: no success for ${budgetMS / 60_000} minutes; ${unreachableText(error)}. Fix the cluster or the network, ` +
-        'then send resume.',
+        `then send resume. ${notLost.progress}`,
       { cause: error },
     )
   }

@@ -105,7 +105,7 @@ export class Selection {
     }
     return (pattern, text) => {
       const answer = answers.get(questionOf(pattern, text))
-      assert(answer !== undefined, 'a name is decided by a pattern that was not asked')
+      assert(answer !== undefined, 'a name depends on a pattern that was not evaluated')
       return answer
     }
   }

@@ -2,6 +2,7 @@ import { type Binary, BSON, type Document } from 'mongodb'
 import * as v from 'valibot'
 import { FatalError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { type Cluster, RawCursor } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
 import { type RetryContext, retry } from './retry.ts'
@@ -63,7 +64,7 @@ export class StoredDocuments {
         throw new FatalError(
           'MetadataVersion',
           `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
-            `(schema ${String(document['schemaVersion'])}, this one reads ${this.#version.reads.join(' and ')}). Use the version that began this sync.`,
+            `(schema ${String(document['schemaVersion'])}, this one reads ${this.#version.reads.join(' and ')}). Use the version that began this sync. Nothing was changed.`,
         )
       }
     }
@@ -134,9 +135,13 @@ export class StoredDocuments {
     } catch (error) {
       // The filter does not match a document of a later epoch, so the upsert collides with its _id.
       if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
-      throw new FatalError('LeaseLost', 'another instance has taken over; this one has stopped writing', {
-        cause: error,
-      })
+      throw new FatalError(
+        'LeaseLost',
+        `storing progress: another instance has taken over, and this one has stopped writing. Use the other instance; to use this one, stop the other and restart this process. ${notLost.progress}`,
+        {
+          cause: error,
+        },
+      )
     }
   }
 

@@ -1,5 +1,5 @@
 import { Binary, Long } from 'mongodb'
-import { gathered } from '../domain/gathered.ts'
+import { batched } from '../domain/batched.ts'
 import { idOf } from '../domain/id-element.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
 import { RawValue } from './raw-values.ts'
@@ -74,7 +74,7 @@ export class TombstoneStore {
   }
 
   /** Whether this collection has any tombstones. Simultaneous calls share one query. */
-  readonly isRecorded = gathered(collectionsMax, async (uuids: string[]) => {
+  readonly isRecorded = batched(collectionsMax, async (uuids: string[]) => {
     const recorded = await this.recorded(uuids)
     return uuids.map((uuid) => recorded.has(uuid))
   })

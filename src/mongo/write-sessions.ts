@@ -7,9 +7,9 @@ import { code, codeOf, isTransient, isTransientCode, TransientReplyError } from 
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
- * A write that this process has given up may still reach the server: a proxy or a slow network may hold it. Every write
- * under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only rises in that session. Once
- * the server has seen a higher number, it rejects the delayed write (TransactionTooOld). A session carries one write at
+ * A write for which this process no longer waits may still reach the server: a proxy or a slow network may hold it. Every write
+ * under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only increases within that session. Once
+ * the server has received a higher number, it rejects the delayed write (TransactionTooOld). A session carries one write at
  * a time. When the outcome of a write is unknown, its session is closed with a higher number before anything is sent
  * again. An instance that takes a lease over closes all sessions of the former holders, whose ids are derived from the
  * lease.

@@ -127,12 +127,12 @@ function explain(error: unknown): string {
   const message = messageOf(error)
   const refusal = /^(WRONGPASS|NOAUTH|NOPERM)\b/.exec(message)?.[1]
   if (refusal === 'NOPERM')
-    return 'the user may not do what tandem needs: EVAL, PUBLISH, SUBSCRIBE, keys tandem:* (NOPERM)'
+    return 'the user lacks permissions that tandem needs: EVAL, PUBLISH, SUBSCRIBE, keys tandem:* (NOPERM)'
   if (refusal || /invalid password/.test(message)) {
     return `Redis refused the user name or password of the URL${refusal ? ` (${refusal})` : ''}`
   }
   if (lostConnection.test(message)) return 'the connection to Redis was lost'
-  return `Redis does not answer as it should: ${redactUris(message)}`
+  return `Redis returned an unexpected error: ${redactUris(message)}`
 }
 
 /** A host with several addresses gives an AggregateError without a message. */

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import type { InstanceHeartbeat, Liveness, SeenInstance } from '../coordination/liveness.ts'
-import { inOrderOfIds, seenInstance, storedHeartbeat } from '../coordination/stored-heartbeat.ts'
+import type { InstanceHeartbeat, Liveness, ObservedInstance } from '../coordination/liveness.ts'
+import { inOrderOfIds, observedInstance, storedHeartbeat } from '../coordination/stored-heartbeat.ts'
 import { parseRedisUrl, type RedisTls } from '../domain/redis-url.ts'
 import { RedisConnection } from './redis-connection.ts'
 
@@ -66,14 +66,14 @@ export class RedisLiveness implements Liveness {
     await this.#commands.send((redis) => redis.eval(storeHeartbeat, 1, this.#members, heartbeat.id, row, keepMS))
   }
 
-  async instances(): Promise<SeenInstance[]> {
+  async instances(): Promise<ObservedInstance[]> {
     const reply = await this.#commands.send((redis) => redis.eval(readAll, 1, this.#members))
     const [now, rows] = reply as [string, string[]]
     return inOrderOfIds(
       rows.map((row) => {
         const space = row.indexOf(' ')
         const ageMS = (Number(now) - Number(row.slice(0, space))) / 1_000
-        return seenInstance(parsed(row.slice(space + 1)), ageMS, this.ttlMS)
+        return observedInstance(parsed(row.slice(space + 1)), ageMS, this.ttlMS)
       }),
     )
   }

@@ -37,7 +37,10 @@ export async function checkReverse({ record, source, destination, context }: Rev
   const reverse = await metadata.loadPosition('reverse')
   const former = await metadata.loadPosition(0)
   if (!reverse || !former) {
-    throw new RefusedError('WrongState', 'this sync was committed by a version of tandem that could not reverse yet')
+    throw new RefusedError(
+      'WrongState',
+      'this sync was committed by a version of tandem that could not reverse, so it cannot be reversed; start a new sync from the current source to an emptied cluster',
+    )
   }
   await refusingLostOplog(configuration.destination, () => open(destination, reverse, limited))
   await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
@@ -74,7 +77,7 @@ async function refuseChanged(
   if ((await areWritesBlocked(cluster)) === false) {
     throw new RefusedError(
       'FormerSourceChanged',
-      `${name} takes user writes again; block them with {"setUserWriteBlockMode": 1, "global": true} and send reverse again`,
+      `${name} accepts user writes again; block them with {"setUserWriteBlockMode": 1, "global": true} and send reverse again`,
     )
   }
   for await (const events of eventsSince(cluster, position, context)) {
@@ -84,7 +87,7 @@ async function refuseChanged(
     throw new RefusedError(
       'FormerSourceChanged',
       `${namespace(foreign.database, foreign.collection)} on ${name} was changed after the commit (${foreign.operationType}), ` +
-        'and what was written there is on no other cluster; this sync cannot be reversed any more',
+        'and that change exists on no other cluster; this sync cannot be reversed any more. Start a new one from the current source to an emptied cluster',
     )
   }
 }
@@ -95,7 +98,7 @@ async function refusingLostOplog(name: string, read: () => Promise<void>): Promi
     throw new RefusedError(
       'OplogWindowLost',
       `the oplog of ${name} no longer reaches back to the commit, so changes since then cannot be followed; this sync ` +
-        'cannot be reversed any more',
+        'cannot be reversed any more. Start a new one from the current source to an emptied cluster',
       { cause: error },
     )
   })

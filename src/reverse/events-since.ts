@@ -12,10 +12,10 @@ export async function* eventsSince(
   context: RetryContext,
 ): AsyncGenerator<ChangeEvent[]> {
   const appendNoOp = () => appendOplogNote(cluster, 'reverse')
-  await retry('noting the present time', context, appendNoOp)
+  await retry('reading the current cluster time', context, appendNoOp)
   const now = cluster.latest
   // On a quiet cluster, this second no-op makes the stream pass that time.
-  await retry('noting the present time', context, appendNoOp)
+  await retry('reading the current cluster time', context, appendNoOp)
   for await (const batch of readChangeStream(cluster, position, context)) {
     const events = batch.events
       .map(parseChangeEvent)

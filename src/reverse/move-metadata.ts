@@ -3,6 +3,7 @@ import { reversedSync } from '../coordination/stored-sync.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import { swapConfiguration, swapEntry } from '../domain/direction.ts'
 import { assert, FatalError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
@@ -27,7 +28,7 @@ export interface MoveParts {
 
 /**
  * Moves the stored state to the new destination. The caller holds the leases on both clusters. Until the new sync
- * record is written, the old record counts and the other writes have no effect; that single write swaps the direction.
+ * record is written, the old record is in force and the other writes have no effect; that single write swaps the direction.
  * The next step removes what is left on the old destination. Repeatable from any point.
  */
 export async function moveMetadata(parts: MoveParts): Promise<void> {
@@ -88,5 +89,8 @@ export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null
 }
 
 function movedByAnother(): FatalError {
-  return new FatalError('LeaseLost', 'another instance has reversed this sync; this one has stopped')
+  return new FatalError(
+    'LeaseLost',
+    `reversing: another instance has already reversed this sync, and this one has stopped. Restart this process, which then joins the reversed sync. ${notLost.progress}`,
+  )
 }

@@ -112,7 +112,7 @@ export class CommitSteps {
       if (takenOver) await replication.holdBack()
       await this.#refuseSilentChanges(replication)
       await retry('following views', context, () => replication.commit.definitions.followSilentViews())
-      await verification.checkDefinitions(record.configuration, 'heldBack')
+      await verification.checkDefinitions(record.configuration, 'deferred')
       await prepareToWrite(replication.commit)
       return { type: 'commit.prepared' }
     })

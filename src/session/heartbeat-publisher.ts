@@ -1,5 +1,5 @@
 import type { InstanceContext } from '../../machines/instance-context.ts'
-import type { SeenInstance } from '../coordination/liveness.ts'
+import type { ObservedInstance } from '../coordination/liveness.ts'
 import type { PeerCommands } from '../coordination/peer-commands.ts'
 import { InTurn } from '../domain/in-turn.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
@@ -38,7 +38,7 @@ export class HeartbeatPublisher {
   #timer: NodeJS.Timeout | null = null
   #state: PublicState = 'IDLE'
   /** The rows of all instances as of the last read. */
-  #seen: SeenInstance[] = []
+  #seen: ObservedInstance[] = []
   readonly #heartbeats = new InTurn()
   #again = false
   #aside: Promise<void> | null = null
@@ -231,7 +231,7 @@ export class HeartbeatPublisher {
   }
 }
 
-export function rowOf(one: SeenInstance): InstanceRow {
+export function rowOf(one: ObservedInstance): InstanceRow {
   const { collectionCopy } = one.progress
   // The coordinator reports the bytes that a lost instance copied.
   const copied = collectionCopy && !one.alive ? { ...collectionCopy, estimatedCopiedBytes: 0 } : collectionCopy

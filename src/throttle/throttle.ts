@@ -146,7 +146,7 @@ export class Throttle {
   watch(destination: Cluster): void {
     if (this.#watching) clearInterval(this.#watching)
     const poll = async (): Promise<void> => this.#observe(await pressureOn(destination))
-    // A poll that fails tells nothing about the destination's load. The duration of its writes does.
+    // A failed poll says nothing about the load of the destination. The duration of the writes does.
     this.#watching = setInterval(() => void poll().catch(() => this.#observe(null)), pollMS)
     this.#watching.unref()
   }
@@ -163,7 +163,7 @@ export class Throttle {
     // An answer may arrive after `unwatch`, when nothing is limited and no later poll would end the limit.
     if (!this.#watching) return
     const before = this.#backOff.allowed(this.writeConcurrency)
-    this.#backOff.note(pressure)
+    this.#backOff.record(pressure)
     if (this.#backOff.allowed(this.writeConcurrency) !== before) this.#wake()
   }
 

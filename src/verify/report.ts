@@ -18,14 +18,14 @@ export interface VerifiedSoFar {
 }
 
 /** One side of `progress.verification`. Once the scan is complete, every document counts as hashed. */
-export function reportOf(so: VerifiedSoFar): VerificationSide {
-  const phase = so.collections === null ? 'not started' : so.scanned ? 'stream hashing' : 'initial hashing'
+export function reportOf(progress: VerifiedSoFar): VerificationSide {
+  const phase = progress.collections === null ? 'not started' : progress.scanned ? 'stream hashing' : 'initial hashing'
   return {
-    estimatedDocumentCount: so.documents,
-    hashedDocumentCount: so.scanned ? so.documents : Math.min(so.documents, so.read),
-    lagTimeSeconds: so.known === 0n ? 0 : Math.max(0, secondsOf(so.latest) - secondsOf(so.known)),
+    estimatedDocumentCount: progress.documents,
+    hashedDocumentCount: progress.scanned ? progress.documents : Math.min(progress.documents, progress.read),
+    lagTimeSeconds: progress.known === 0n ? 0 : Math.max(0, secondsOf(progress.latest) - secondsOf(progress.known)),
     phase,
-    scannedCollectionCount: so.collections?.scanned ?? 0,
-    totalCollectionCount: so.collections?.total ?? so.catalogued,
+    scannedCollectionCount: progress.collections?.scanned ?? 0,
+    totalCollectionCount: progress.collections?.total ?? progress.catalogued,
   }
 }

@@ -5,6 +5,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
@@ -168,7 +169,7 @@ export class Scan {
     if (misses < missesMax) return
     throw new FatalError(
       'DestinationConflict',
-      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else. Start over with an emptied destination.`,
+      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else, while it was verified. Start over with an emptied destination. ${notLost.source}`,
     )
   }
 

@@ -144,10 +144,10 @@ describe('tandem collections', () => {
     expect(await run({ command: 'collections', urls }, 120)).toEqual({
       exitCode: 0,
       printed: [
-        'collection             copied  documents  indexes                        verification          mismatches',
-        'shop.\\u001b[31m   4.0 MB, all      1,234  -                              stream hashing                 2',
-        'shop.orders      0 B / 4.0 kB     0 / 20  1 / 3, 1 held back, 1 missing  initial hashing 66 %           -',
-        'shop.off          4.0 MB, all      1,234  -                              off                            -',
+        'collection             copied  documents  indexes                       verification          mismatches',
+        'shop.\\u001b[31m   4.0 MB, all      1,234  -                             stream hashing                 2',
+        'shop.orders      0 B / 4.0 kB     0 / 20  1 / 3, 1 deferred, 1 missing  initial hashing 66 %           -',
+        'shop.off          4.0 MB, all      1,234  -                             off                            -',
       ],
     })
   })

@@ -91,7 +91,7 @@ describe('running an instance', () => {
 
   test.each([
     ['', /redis: must not be empty/],
-    ['r.test:6379', /redis: not the address of a Redis; give redis:\/\/.* \(--redis or TANDEM_REDIS\)/],
+    ['r.test:6379', /redis: not the address of a Redis server; give redis:\/\/.* \(--redis or TANDEM_REDIS\)/],
     ['http://root:hunter2@r.test', /not the address of a Redis/],
     ['redis://root:hunter2@', /not the address of a Redis|host is missing/],
     ['redis:///1', /host is missing/],

@@ -37,9 +37,9 @@ describe('an instance', () => {
   })
 
   test.each([
-    [[], /--bind: 10.0.0.5 .*give --tlsCert FILE .* and --tokenFile FILE/],
-    [['--tokenFile', tokenFile], /--bind: .*give --tlsCert FILE .*as well/],
-    [['--tlsCert', certificate], /--bind: .*give --tokenFile FILE as well/],
+    [[], /--bind: 10.0.0.5 .*add --tlsCert FILE .* and --tokenFile FILE/],
+    [['--tokenFile', tokenFile], /--bind: .*add --tlsCert FILE .*or bind 127/],
+    [['--tlsCert', certificate], /--bind: .*add --tokenFile FILE, or bind 127/],
   ])('without both it does not: %j', (given, message) => {
     expect(refused([...uris, '--bind', '10.0.0.5', ...given])).toMatch(message)
     expect(refused([...uris, ...given], { TANDEM_BIND: '10.0.0.5' })).toMatch(message)
@@ -90,7 +90,7 @@ describe('an instance', () => {
     const [cert, key] = [tlsPem.server.slice(0, at), tlsPem.server.slice(at)]
     const tls = ['--tlsCert', file('cert.pem', cert, 0o644), '--tlsKey', file('key.pem', key)]
     expect(served(tls)).toMatchObject({ tls: { cert, key }, notices: [] })
-    expect(refused([...uris, ...tls.slice(2)])).toMatch(/--tlsKey: give its certificate by --tlsCert as well/)
+    expect(refused([...uris, ...tls.slice(2)])).toMatch(/--tlsKey: requires its certificate; add --tlsCert/)
     expect(refused([...uris, ...tls.slice(0, 2), '--tlsKey', folder])).toMatch(/--tlsKey: cannot read .*EISDIR/)
   })
 

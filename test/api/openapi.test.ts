@@ -66,6 +66,10 @@ describe('the document', () => {
       expect(failure.required).toEqual(['success', 'error', 'errorDescription'])
       expect(failure.properties.error.enum).toContain('ReversibleNotSupported')
     }
+    const statusesOf = (path: string): string[] => Object.keys(document.paths[path].get.responses)
+    for (const path of getPaths) expect(statusesOf(path), path).toEqual(expect.arrayContaining(['401', '429', '500']))
+    // This path needs no token.
+    expect(statusesOf('/healthz')).toEqual(['200', '403', '500'])
   })
 })
 

@@ -32,12 +32,15 @@ test('a Redis with TLS takes authorities and a certificate, from options or from
 test.each([
   [
     ['--redis', 'redis://cache.test', '--redisTlsCAFile', tlsFiles.authority],
-    /--redisTlsCAFile: is for a Redis with TLS/,
+    /--redisTlsCAFile: is only for a Redis with TLS/,
   ],
-  [['--redisTlsCert', client], /--redisTlsCert: is for a Redis with TLS; give its address as --redis rediss:/],
-  [[...redis, '--redisTlsKey', client], /--redisTlsKey: give its certificate by --redisTlsCert as well/],
+  [['--redisTlsCert', client], /--redisTlsCert: is only for a Redis with TLS; set --redis rediss:/],
+  [[...redis, '--redisTlsKey', client], /--redisTlsKey: requires its certificate; add --redisTlsCert/],
   [[...redis, '--redisTlsCAFile', join(folder, 'none')], /--redisTlsCAFile: cannot read .*none: ENOENT/],
-  [[...redis, '--redisTlsCAFile', file('text', 'x')], /--redisTlsCAFile: .* must hold one or more certificates as PEM/],
+  [
+    [...redis, '--redisTlsCAFile', file('text', 'x')],
+    /--redisTlsCAFile: .* contains no certificate; it must contain one or more as PEM/,
+  ],
   [
     [...redis, '--redisTlsCert', tlsFiles.authority],
     /--redisTlsCert: .* must hold a certificate, and .* its private key/,

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { cut, renderTable, widthOf } from '../../src/cli/table.ts'
+import { renderTable, truncate, widthOf } from '../../src/cli/table.ts'
 
 const name = { title: 'name', align: 'left', cellsMin: 4 } as const
 const value = { title: 'value', align: 'right' } as const
@@ -39,7 +39,7 @@ describe('renderTable', () => {
         80,
       ).slice(1),
     ).toEqual(['分片       1', 'ascii      2'])
-    expect(cut('分片分片', 4)).toBe('分…')
+    expect(truncate('分片分片', 4)).toBe('分…')
   })
 
   test('property: no line is wider than asked for, nor than its minima and what may not be shortened', () => {

@@ -107,7 +107,7 @@ describe('with a token that only reads as well', () => {
         expect(await response.json()).toMatchObject({
           success: false,
           error: 'Forbidden',
-          errorDescription: expect.stringMatching(/--readTokenFile allows GET alone.*send the token of --tokenFile/),
+          errorDescription: expect.stringMatching(/--readTokenFile allows only GET.*send the token of --tokenFile/),
         })
       }
       expect(instance.calls).toEqual([])
@@ -157,7 +157,7 @@ describe('over TLS', () => {
     expect(await run('commit', url, trusted)).toEqual({ exitCode: 0, reply: { success: true } })
     expect(instance.recorded).toMatchObject([{ command: 'commit', outcome: 'accepted', admitted: true }])
     instance.shown = { ...idleProgress, state: 'PAUSED' }
-    const output = { out: () => {}, note: () => {}, interactive: false }
+    const output = { out: () => {}, report: () => {}, interactive: false }
     const request = { urls: [url], access: trusted, until: 'paused', timeoutSeconds: 5, json: false } as const
     expect(await runWait({ ...request, urls: [url] }, output)).toBe(0)
     expect(await run('commit', url, { ...trusted, token: `${token}a` })).toMatchObject({

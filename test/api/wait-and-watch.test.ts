@@ -25,7 +25,7 @@ async function wait(request: Partial<WaitRequest> & Pick<WaitRequest, 'urls' | '
   const notes: string[] = []
   const output = {
     out: (line: string) => void printed.push(line),
-    note: (line: string) => {
+    report: (line: string) => {
       notes.push(line)
       onNote()
     },

@@ -54,7 +54,7 @@ it.each([
 
   expect(await expiryOnDestination()).toBe(expected)
   const parts = { clusters: { source, destination }, selection, catalogue, context }
-  for (const stage of ['heldBack', 'prepared'] as const) {
+  for (const stage of ['deferred', 'prepared'] as const) {
     expect(await findDefinitionMismatches(parts, stage, true)).toEqual([])
   }
 })

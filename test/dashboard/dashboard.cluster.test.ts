@@ -162,7 +162,7 @@ it('shows each collection: what is copied, built, compared and found different',
     const cells = await rowOf('app.things').locator('th, td').allTextContents()
     expect(cells.slice(2)).toEqual([
       '500',
-      '2 of 2 built, 1 held back until commit',
+      '2 of 2 built, 1 deferred until commit',
       '500 compared, changes followed',
       '–',
     ])

@@ -109,7 +109,7 @@ it('shows the sync with the token that only reads, and asks for the other one fo
     await page.click('#dialog-confirm')
   }
   await pause()
-  await shows(page, '#outcome', /pause: .*--readTokenFile allows GET alone/)
+  await shows(page, '#outcome', /pause: .*--readTokenFile allows only GET/)
   await shows(page, '#access-note', 'This token is read-only')
   expect(await page.textContent('#connection')).toMatch('live')
   expect(await violations(page)).toEqual([])

@@ -5,7 +5,7 @@ import {
   type DefinitionStage,
   type ListedDefinition,
 } from '../../src/definitions/compare-definitions.ts'
-import { heldBackIndex, heldBackOptions } from '../../src/domain/definition.ts'
+import { indexWhileDeferred, optionsWhileDeferred } from '../../src/domain/definition.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import { nested, type RawField, rawDocument } from '../support/bson-values.ts'
 
@@ -29,13 +29,13 @@ const view = (name: string, on: string): ListedDefinition => ({
 /** As it stands on the destination until the commit. */
 const heldBack = (one: ListedDefinition): ListedDefinition => ({
   ...one,
-  options: heldBackOptions(one.options),
-  indexes: one.indexes.map((specification) => heldBackIndex(specification, one.options)),
+  options: optionsWhileDeferred(one.options),
+  indexes: one.indexes.map((specification) => indexWhileDeferred(specification, one.options)),
 })
 const compare = (
   source: ListedDefinition[],
   destination: ListedDefinition[],
-  stage: DefinitionStage = 'heldBack',
+  stage: DefinitionStage = 'deferred',
   buildsIndexes = true,
 ) => compareDefinitions('app', source, destination, stage, buildsIndexes)
 
@@ -131,11 +131,11 @@ describe('definitions at any time', () => {
   })
 
   it('leave a missing index to the commit, which builds it or is refused', () => {
-    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'heldBack')).toEqual([])
+    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'deferred')).toEqual([])
   })
 
   it('do not ask for indexes that were never to be built', () => {
-    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'heldBack', false)).toEqual([])
+    expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'deferred', false)).toEqual([])
   })
 
   it('accept one of two indexes that differ in deferred options only in place of both', () => {

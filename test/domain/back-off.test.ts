@@ -14,7 +14,7 @@ function backOffAt(begin: number) {
   const backOff = new BackOff(() => now)
   const note = (afterMS: number, suffering: string | null): void => {
     now += afterMS
-    backOff.note(suffering)
+    backOff.record(suffering)
   }
   return { backOff, note, now: () => now }
 }

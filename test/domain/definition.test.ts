@@ -5,11 +5,11 @@ import {
   canBecome,
   collModOptions,
   differOnlyInTraits,
-  heldBackIndex,
-  heldBackOptions,
   indexName,
+  indexWhileDeferred,
   isCapped,
   isCollated,
+  optionsWhileDeferred,
   sameNumber,
   traitsOf,
 } from '../../src/domain/definition.ts'
@@ -36,22 +36,24 @@ describe('what is created on the destination', () => {
       ['storageEngine', nested([['wiredTiger', nested([])]])],
       ['changeStreamPreAndPostImages', nested([['enabled', true]])],
     )
-    expect(heldBackOptions(options)).toEqual(options)
+    expect(optionsWhileDeferred(options)).toEqual(options)
   })
 
   it('leaves out what the create command does not take back', () => {
     const options = fieldsOf(['uuid', 'x'], ['temp', true], ['autoIndexId', false], ['collation', collation])
-    expect(names(heldBackOptions(options))).toEqual(['collation'])
+    expect(names(optionsWhileDeferred(options))).toEqual(['collation'])
   })
 
   it('is a capped collection as wide as it can be, so that nothing is pushed out before its time', () => {
     const options = fieldsOf(['capped', true], ['size', new Int32(4096)], ['max', new Int32(10)])
-    expect(heldBackOptions(options)).toEqual(fieldsOf(['capped', true], ['size', Long.fromString('1125899906842624')]))
+    expect(optionsWhileDeferred(options)).toEqual(
+      fieldsOf(['capped', true], ['size', Long.fromString('1125899906842624')]),
+    )
   })
 
   it('leaves size and max of a collection that is not capped alone', () => {
     const options = fieldsOf(['capped', false], ['size', new Int32(4096)], ['max', new Int32(10)])
-    expect(heldBackOptions(options)).toEqual(options)
+    expect(optionsWhileDeferred(options)).toEqual(options)
   })
 
   it('never expires documents of a clustered collection', () => {
@@ -60,7 +62,7 @@ describe('what is created on the destination', () => {
       ['unique', true],
     ])
     const options = fieldsOf(['clusteredIndex', clustered], ['expireAfterSeconds', Long.fromInt(60)])
-    expect(names(heldBackOptions(options))).toEqual(['clusteredIndex'])
+    expect(names(optionsWhileDeferred(options))).toEqual(['clusteredIndex'])
   })
 })
 
@@ -81,7 +83,7 @@ describe('an index on the destination', () => {
   )
 
   it('without traits is built as it is', () => {
-    expect(heldBackIndex(plain, [])).toEqual(plain)
+    expect(indexWhileDeferred(plain, [])).toEqual(plain)
   })
 
   it('is built without what only commit may turn on, and expires nothing', () => {
@@ -93,7 +95,7 @@ describe('an index on the destination', () => {
       ['background', true],
       ['ns', 'app.things'],
     )
-    expect(heldBackIndex([...plain, ...traits], [])).toEqual([
+    expect(indexWhileDeferred([...plain, ...traits], [])).toEqual([
       ...plain,
       ...fieldsOf(['expireAfterSeconds', new Int32(2_147_483_647)]),
     ])
@@ -101,12 +103,12 @@ describe('an index on the destination', () => {
 
   it('says that it is simple where it would inherit the collection’s collation', () => {
     const collated = fieldsOf(['collation', collation])
-    const held = heldBackIndex(plain, collated)
+    const held = indexWhileDeferred(plain, collated)
     expect(fieldNamed(held, 'collation')).toEqual(typedOf(simple))
     expect(held.filter(({ name }) => name !== 'collation')).toEqual(plain)
     const own = [...plain, ...fieldsOf(['collation', collation])]
-    expect(heldBackIndex(own, collated)).toEqual(own)
-    expect(heldBackIndex(plain, fieldsOf(['collation', simple]))).toEqual(plain)
+    expect(indexWhileDeferred(own, collated)).toEqual(own)
+    expect(indexWhileDeferred(plain, fieldsOf(['collation', simple]))).toEqual(plain)
   })
 
   it('can always become what is wanted by collMod alone', () => {
@@ -118,7 +120,7 @@ describe('an index on the destination', () => {
       .map(([fields, traits]) => [...fields, ...traits.flatMap((name) => fieldsOf([name, new Int32(1)]))])
     fc.assert(
       fc.property(specification, (wanted) => {
-        const held = heldBackIndex(wanted, [])
+        const held = indexWhileDeferred(wanted, [])
         expect(differOnlyInTraits(held, wanted)).toBe(true)
         expect(canBecome(held, wanted)).toBe(true)
         const { unique, prepareUnique, hidden } = traitsOf(held)

@@ -64,7 +64,7 @@ async function minutesOf(attempt: (progressed: Progressed) => void): Promise<num
     failure: 'ClusterUnreachable',
     message:
       'copying: no success for 30 minutes; cluster1 does not answer (not now). Fix the cluster or the network, ' +
-      'then send resume.',
+      'then send resume. Everything that was copied and applied so far is kept.',
   })
   return Math.round((Date.now() - began) / 60_000)
 }
@@ -78,6 +78,6 @@ test('it is given up after 30 minutes, also where each attempt begins again, but
 test('a command that a cluster does not answer says which, and the driver’s last error', () => {
   expect(asRefusal(passing(), 'commit')).toMatchObject({
     refusal: 'ClusterUnreachable',
-    message: 'cluster1 does not answer (not now); check that cluster and the way to it, then send commit again',
+    message: 'cluster1 does not answer (not now); check that cluster and the network, then send commit again',
   })
 })

@@ -75,7 +75,7 @@ describe('reverse is refused', () => {
   it('while the former source takes user writes, and is accepted when it is blocked again', async () => {
     await using tandem = await commitWith(reversible)
     await setBlocking(pair.leftClient, false)
-    await expectRefused(tandem, 409, 'FormerSourceChanged', /cluster0 takes user writes.*setUserWriteBlockMode/)
+    await expectRefused(tandem, 409, 'FormerSourceChanged', /cluster0 accepts user writes.*setUserWriteBlockMode/)
     await setBlocking(pair.leftClient, true)
     await reverse(tandem)
   })

@@ -1,4 +1,4 @@
-import type { InstanceHeartbeat, Liveness, SeenInstance } from '../../src/coordination/liveness.ts'
+import type { InstanceHeartbeat, Liveness, ObservedInstance } from '../../src/coordination/liveness.ts'
 import type { Clock } from './clock.ts'
 
 /** What a Redis would hold of all instances: it may be away, and it may forget everybody. */
@@ -26,7 +26,7 @@ export class BelievingStore {
       },
       instances: async () => {
         await answer()
-        const seen: SeenInstance[] = [...rows.values()].map(({ beat, at }) => ({
+        const seen: ObservedInstance[] = [...rows.values()].map(({ beat, at }) => ({
           ...beat,
           alive: clock.now - at < ttlMS,
           lastSeenSeconds: (clock.now - at) / 1_000,

@@ -1,5 +1,5 @@
 import { Lanes } from '../../src/apply/lanes.ts'
-import { SeenDefinitions } from '../../src/apply/seen-definitions.ts'
+import { ObservedDefinitions } from '../../src/apply/observed-definitions.ts'
 import { Barriers } from '../../src/coordination/barriers.ts'
 import { Watermark } from '../../src/domain/watermark.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
@@ -138,7 +138,7 @@ const mutations = {
     what: 'one look at a database counts for all that changes in it later',
     code: () =>
       swap(
-        SeenDefinitions.prototype,
+        ObservedDefinitions.prototype,
         'hasAll',
         (hasAll) =>
           function (this: unknown, touched, _time, isKnown) {

@@ -12,7 +12,7 @@ function suffering(times: number): Throttle {
   const backOff = new BackOff(() => now)
   for (let time = 0; time < times; time += 1) {
     now += 5_000
-    backOff.note('the cache is full')
+    backOff.record('the cache is full')
   }
   return new Throttle(1, backOff)
 }

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { SeenDefinitions } from '../../src/apply/seen-definitions.ts'
+import { ObservedDefinitions } from '../../src/apply/observed-definitions.ts'
 
 const one = 'collection 1'
 const two = 'collection 2'
@@ -10,7 +10,7 @@ const touching = (...uuids: string[]): Map<string, Set<string>> => new Map([['ap
 
 describe('definitions that were read ahead of their events', () => {
   it('are those of a database up to the time of the read, and of no other', () => {
-    const seen = new SeenDefinitions()
+    const seen = new ObservedDefinitions()
     expect(seen.hasAll(touching(), 1n, known)).toBe(false)
     seen.add({ database: 'app', time: 10n, indexesOf: new Set() })
     expect(seen.hasAll(touching(), 10n, known)).toBe(true)
@@ -20,7 +20,7 @@ describe('definitions that were read ahead of their events', () => {
   })
 
   it('hold for the indexes of a collection only as of when those were read', () => {
-    const seen = new SeenDefinitions()
+    const seen = new ObservedDefinitions()
     seen.add({ database: 'app', time: 10n, indexesOf: new Set([one]) })
     seen.add({ database: 'app', time: 20n, indexesOf: new Set([two]) })
     expect(seen.hasAll(touching(one), 10n, known)).toBe(true)
@@ -30,7 +30,7 @@ describe('definitions that were read ahead of their events', () => {
   })
 
   it('hold for a collection that no longer existed at the read', () => {
-    const seen = new SeenDefinitions()
+    const seen = new ObservedDefinitions()
     seen.add({ database: 'app', time: 10n, indexesOf: new Set() })
     expect(seen.hasAll(touching(one), 10n, gone)).toBe(true)
     expect(seen.hasAll(touching(one), 11n, gone)).toBe(false)
@@ -44,7 +44,7 @@ describe('definitions that were read ahead of their events', () => {
     })
     fc.assert(
       fc.property(fc.array(look), fc.bigInt({ min: 1n, max: 20n }), fc.constantFrom(one, two), (looks, time, uuid) => {
-        const seen = new SeenDefinitions()
+        const seen = new ObservedDefinitions()
         for (const each of looks) seen.add(each)
         const ofApp = looks.filter((each) => each.database === 'app' && each.time >= time)
         expect(seen.hasAll(touching(), time, known)).toBe(ofApp.length > 0)

@@ -1,15 +1,15 @@
 const everyMS = 60_000
 
-/** Counts events that strangers can cause without limit, and reports them once a minute at most. */
-export class RarelyTold<Event> {
+/** Counts events that other hosts can cause without limit, and reports them at most once a minute. */
+export class ThrottledReport<Event> {
   readonly #report: (event: Event) => void
   readonly #now: () => number
   #count = 0
   #reportedAt = Number.NEGATIVE_INFINITY
 
   /** @param now milliseconds of a clock that never goes back */
-  constructor(tell: (event: Event) => void, now: () => number = () => performance.now()) {
-    this.#report = tell
+  constructor(report: (event: Event) => void, now: () => number = () => performance.now()) {
+    this.#report = report
     this.#now = now
   }
 

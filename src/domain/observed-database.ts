@@ -1,7 +1,7 @@
 import type { ClusterTime } from './cluster-time.ts'
 
 /** What a read of a database's catalog has covered: every change in the database up to `time`. */
-export interface SeenDatabase {
+export interface ObservedDatabase {
   database: string
   time: ClusterTime
   /** UUIDs of the collections whose indexes were read and reconciled on the destination. */

@@ -1,6 +1,6 @@
 import type { Touched } from '../coordination/barriers.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import type { SeenDatabase } from '../domain/seen-database.ts'
+import type { ObservedDatabase } from '../domain/observed-database.ts'
 
 /** The maximum of collections whose followed indexes are remembered. Above it, all of them are forgotten. */
 const rememberedMax = 100_000
@@ -10,13 +10,13 @@ const rememberedMax = 100_000
  * ones, not to what an event says. When a read of the catalog includes all changes up to a time, events up to that time
  * need no further work.
  */
-export class SeenDefinitions {
+export class ObservedDefinitions {
   /** By database: collections, views and their options were followed as of this time. */
   readonly #listed = new Map<string, ClusterTime>()
   /** By UUID: indexes were followed as of this time. */
   readonly #indexes = new Map<string, ClusterTime>()
 
-  add({ database, time, indexesOf }: SeenDatabase): void {
+  add({ database, time, indexesOf }: ObservedDatabase): void {
     if (this.#indexes.size + indexesOf.size > rememberedMax) this.#indexes.clear()
     if (time > (this.#listed.get(database) ?? 0n)) this.#listed.set(database, time)
     for (const uuid of indexesOf) if (time > (this.#indexes.get(uuid) ?? 0n)) this.#indexes.set(uuid, time)

@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { batched } from '../../src/domain/batched.ts'
 import { deferred } from '../../src/domain/deferred.ts'
-import { gathered } from '../../src/domain/gathered.ts'
 
 describe('gathered questions', () => {
   it('go together when they come at the same moment, and are answered each by its own', async () => {
     const calls: number[][] = []
-    const ask = gathered(10, async (numbers: number[]) => {
+    const ask = batched(10, async (numbers: number[]) => {
       calls.push(numbers)
       return numbers.map((number) => number * 2)
     })
@@ -17,7 +17,7 @@ describe('gathered questions', () => {
   it('that come while a call is under way go into the next one', async () => {
     const calls: number[][] = []
     const first = deferred<void>()
-    const ask = gathered(10, async (numbers: number[]) => {
+    const ask = batched(10, async (numbers: number[]) => {
       calls.push(numbers)
       if (calls.length === 1) await first.promise
       return numbers
@@ -33,7 +33,7 @@ describe('gathered questions', () => {
   })
 
   it('that fail fail those who asked in that call, and nobody else', async () => {
-    const ask = gathered(2, async (numbers: number[]) => {
+    const ask = batched(2, async (numbers: number[]) => {
       if (numbers.includes(1)) throw new Error('no 1')
       return numbers
     })
@@ -49,7 +49,7 @@ describe('gathered questions', () => {
         fc.integer({ min: 1, max: 7 }),
         async (rounds, max) => {
           const asked: number[] = []
-          const ask = gathered(max, async (numbers: number[]) => {
+          const ask = batched(max, async (numbers: number[]) => {
             expect(numbers.length).toBeLessThanOrEqual(max)
             asked.push(...numbers)
             await null
