@@ -145,6 +145,9 @@ async function waitForMembers(
         ),
       )
       if (condition(hellos)) return hellos
+      if (members.every(({ server }) => !server.isRunning())) {
+        throw new Error(`every member ended before there was ${what}`)
+      }
       if (Date.now() > deadline) {
         throw new Error(`waited ${primaryTimeoutMs / 1000} s for ${what}; members say ${JSON.stringify(hellos)}`)
       }
