@@ -21,6 +21,8 @@ export interface CommitKillResult {
 }
 
 const endSeconds = 90
+/** Of ConfigurationMismatch. */
+const differentCommitStatus = 422
 /** An instance shows RUNNING for so long while others are COMMITTING: its command was lost when it died, and is sent again. */
 const lostCommandMS = 3_000
 const writableMS = 5_000
@@ -211,7 +213,17 @@ class CommitKillRun {
     if (!this.#blocksSource) await this.#ofSource.stop()
     this.#mayBecomeWritable = !('dryRun' in body)
     this.#commandAt = performance.now()
-    await Promise.all(ids.map((id) => this.#send(id, 'commit', body)))
+    const answers = await Promise.all(ids.map((id) => this.#send(id, 'commit', body)))
+    if (answers.includes(differentCommitStatus)) await this.#abortOtherCommit()
+  }
+
+  /**
+   * An instance that was killed and started again continues a rehearsal that it had accepted and that never reached the
+   * others. Until that one is aborted, they refuse every other commit.
+   */
+  async #abortOtherCommit(): Promise<void> {
+    const answers = await Promise.all(this.#instances.ids.map((id) => this.#send(id, 'abort')))
+    if (answers.includes(200)) await this.#allRest(null)
   }
 
   /** The status of the answer; null from one that died meanwhile. */
