@@ -13,9 +13,7 @@ import {
   setBlocking,
   things,
 } from '../support/reversible-pair.ts'
-import { seedData } from '../support/seed-data.ts'
 import { startSync } from '../support/tandem-process.ts'
-import { createWorkload } from '../support/workload.ts'
 
 /** Reversing between two real clusters: nothing is copied again, and what was written meanwhile flows back. */
 
@@ -81,27 +79,6 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   await pair.rightClient.db('app').collection('probe').drop()
   await pair.expectEqual()
 })
-
-it.each([701, 702, 703])(
-  'facts 2.5: reverse, any number of times, with a random workload in each cycle: seed %i',
-  async (seed) => {
-    await seedData(pair.left.uri, seed, 0.1)
-    await using tandem = await pair.startTandem()
-    await startSync(tandem, reversible)
-    for (const [cycle, uri] of [pair.left.uri, pair.right.uri, pair.left.uri, pair.right.uri].entries()) {
-      const workload = createWorkload({ uri, seed: `${seed} leg ${cycle}`, ddl: true, transactions: true })
-      if (cycle > 0) {
-        await workload.runSteps(60)
-        expect(await tandem.post('reverse')).toEqual(accepted)
-      }
-      await workload.runSteps(80)
-      await canCommit(tandem)
-      await workload.runSteps(20)
-      await commit(tandem)
-      await pair.expectEqual()
-    }
-  },
-)
 
 it('a foreign write on the new destination of a reversal is named by its verifier, and repaired', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
