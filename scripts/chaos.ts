@@ -5,6 +5,7 @@ import { startReplicaSet } from '../test/support/replica-set.ts'
 import { type Pair, runScenario, type ScenarioOptions, type ScenarioResult } from '../test/support/scenario.ts'
 import { type KillCase, killCases, runVerifierKill } from '../test/support/verifier-kill.ts'
 import { runCommitKills } from './chaos-commits.ts'
+import { runConvergences } from './chaos-converge.ts'
 import { fencingFaultKinds, runFencing } from './chaos-fencing.ts'
 import { runFilters } from './chaos-filters.ts'
 import { runTeams, teamFaultKinds } from './chaos-teams.ts'
@@ -23,6 +24,7 @@ import { runTeams, teamFaultKinds } from './chaos-teams.ts'
  *     --instances 2                    default: 2 to 4 by the seed
  *     --faults none,kill,stop,join,cut,coordinator,pause   default: all
  *     --away 60                        seconds that a stopped or cut-off instance is away
+ *   npm run chaos -- --converge 100    two instances that converge on a destination with an older copy, with faults of one of them
  *   npm run chaos -- --fencing 200     verification off: late delivery of writes, steps of the destination's clock, a suspended instance,
  *                                      a pod that is replaced while it lives; one or two instances (--instances)
  *     --faults late,clock,suspension,replacement   default: all
@@ -38,6 +40,7 @@ const { values } = parseArgs({
     commitKills: { type: 'string', default: '0' },
     filters: { type: 'string', default: '0' },
     fencing: { type: 'string', default: '0' },
+    converge: { type: 'string', default: '0' },
     teams: { type: 'string', default: '0' },
     instances: { type: 'string', default: '0' },
     faults: { type: 'string', default: 'all' },
@@ -155,6 +158,13 @@ if (Number(values.teams) > 0) {
     passed += outcome.passed
     failed.push(...outcome.failed)
   })
+}
+
+if (Number(values.converge) > 0) {
+  const awayMS = Number(values.away) * 1_000
+  const result = await runConvergences({ count: Number(values.converge), from, steps, awayMS })
+  passed += result.passed
+  failed.push(...result.failed)
 }
 
 if (Number(values.fencing) > 0) {

@@ -5,6 +5,7 @@ import { elastically } from '../domain/elastically.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { retry } from '../mongo/retry.ts'
+import { convergeSegment } from './converge-segment.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
@@ -129,7 +130,8 @@ export class CollectionCopy {
       copied = true
       // The bytes that the former owner copied count for this instance from now on.
       if (!segment.wasOwn) entry.copiedBytes += segment.bytes
-      await copySegment(parts, entry, segment).catch((error) => {
+      const fill = entry.converging ? convergeSegment : copySegment
+      await fill(parts, entry, segment).catch((error) => {
         this.#stop.abort(error)
         throw error
       })

@@ -101,7 +101,12 @@ function cellsOf({ namespace, copy, indexes, verification, mismatches }) {
   const share = copy.ended ? 100 : Math.min(99.9, percent(copied, total))
   return [
     { text: namespace },
-    { text: copy.ended ? `${bytes(total)}, all` : `${bytes(copied)} of ${bytes(total)}`, share: share / 100 },
+    {
+      text: copy.ended
+        ? `${bytes(total)}, all`
+        : `${copy.converging ? 'converging, ' : ''}${bytes(copied)} of ${bytes(total)}`,
+      share: share / 100,
+    },
     { text: documentsOf(copy) },
     { text: indexesOf(indexes) },
     { text: verification ? verificationOf(verification) : 'off' },

@@ -51,6 +51,7 @@ it('a collection comes back with everything that is stored of it', async () => {
     endedPartitions: new Set(),
     planned: true,
     hasTombstones: false,
+    converging: true,
   }
   await metadata().collections.save([entry])
   expect(await metadata().collections.load()).toEqual([entry])

@@ -23,6 +23,8 @@ export interface TeamFault {
   /** From when the commit has been sent. */
   atCommit?: (team: RunningTeam) => Promise<void>
   start?: Record<string, unknown>
+  /** Fills the destination before the start. The workload goes on afterwards. */
+  seedDestination?: (pair: Pair, seed: number) => Promise<void>
 }
 
 export interface TeamScenarioOptions {
@@ -61,6 +63,10 @@ export async function runTeamScenario(options: TeamScenarioOptions): Promise<Tea
   await seedData(pair.source.uri, seed, 0.3)
   const workload = createWorkload({ uri: pair.source.uri, seed, ddl, transactions: true, opsPerSecond })
   await workload.runSteps(20)
+  if (fault?.seedDestination) {
+    await fault.seedDestination(pair, seed)
+    await workload.runSteps(20)
+  }
   const body = { source: 'cluster0', destination: 'cluster1', ...fault?.start }
   const done = new AbortController()
   const team = new RunningTeam(pair, new Random(`faults ${seed}`), done.signal, body)
