@@ -66,8 +66,9 @@ class SegmentConvergence {
   async run(): Promise<void> {
     const { source, destination, throttle, startTime } = this.#parts
     const segment = this.#segment
+    const isAtMaxKey = (): boolean => segment.last?.[0] === bsonType.maxKey
     // No document follows MaxKey, and the server refuses a range that begins there.
-    if (segment.last?.[0] !== bsonType.maxKey) {
+    if (!isAtMaxKey()) {
       const bounds = { from: segment.last ?? segment.from, to: segment.to }
       const open = (side: Side): Promise<RawCursor> =>
         this.#on(side, (collection) => {
@@ -84,8 +85,8 @@ class SegmentConvergence {
           new RangeReader(left, (read) => throttle.read(this.#signal, read)),
           new RangeReader(right, (read) => this.#on('destination', () => throttle.read(this.#signal, read))),
         )
-        // A range with a lower bound and no upper bound ends before MaxKey.
-        if (bounds.from && !bounds.to && !this.#isDropped) await this.#compareMaxKey()
+        // A range with a lower bound and no upper bound ends before MaxKey, except in a clustered collection.
+        if (bounds.from && !bounds.to && !this.#isDropped && !isAtMaxKey()) await this.#compareMaxKey()
       } finally {
         for (const one of cursors) if (one.status === 'fulfilled') await one.value.close()
       }
@@ -185,6 +186,8 @@ class SegmentConvergence {
         return found
       })
     const [left, right] = await Promise.all([read('source'), read('destination')])
+    for (const { length } of left) this.#read.bytes += length
+    this.#read.documents += left.length
     if (left.length === right.length && left.every((one, at) => right[at]?.equals(one))) return
     await recordIdentities(this.#parts, this.#entry, [...left, ...right].slice(0, 1).map(idElementOf))
   }

@@ -1,5 +1,6 @@
 import { type Document, Double, Int32, Long, type MongoClient } from 'mongodb'
 import { afterEach, expect, test } from 'vitest'
+import type { Finding } from '../../src/domain/finding.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { Random } from '../support/random.ts'
@@ -174,6 +175,16 @@ test('whatever stands on the destination becomes equal to the source', async () 
   await pair.destinationClient.db('extra').createCollection('seen', { viewOn: 'extra', pipeline: [] })
 
   tandem = await pair.startInstance()
+  const { body } = await tandem.post('check', { source: 'cluster0', destination: 'cluster1', ...converge })
+  const findings = (body['findings'] as Finding[]).filter(({ name }) => name === 'ExistingData')
+  const found = new Map(findings.map((one) => [one.namespace, `${one.severity}: ${one.message}`]))
+  expect(found.get('app.documents')).toMatch(/^info: .*\(9 documents, .* on the source 8 documents, .* made equal/)
+  expect(found.get('app.capped')).toMatch(/^warning: .* dropped and copied/)
+  expect(found.get('app.viewed')).toMatch(/^warning: .*a view; on the source 1 documents.* dropped and copied/)
+  expect(found.get('app.plain')).toMatch(/^warning: .*a time-series collection/)
+  expect(found.get('extra.extra')).toMatch(/^warning: .*on the source nothing.* is dropped/)
+  expect(found.has('app.otherView')).toBe(false)
+  expect(await pair.destinationClient.db('extra').collection('extra').countDocuments()).toBe(1)
   await startSync(tandem, converge)
   await commitEqual()
   expect(await pair.destinationClient.db('extra').collections()).toMatchObject([{ collectionName: 'system.views' }])
