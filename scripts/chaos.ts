@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import type { FaultPlan, PlanOptions } from '../test/faults/plan.ts'
 import { commitKillsPlan } from '../test/faults/plans/commit-kills.ts'
+import { convergePlan } from '../test/faults/plans/converge.ts'
 import { corruptionPlan } from '../test/faults/plans/corruptions.ts'
 import { fencingPlan } from '../test/faults/plans/fencing.ts'
 import { filterPlan } from '../test/faults/plans/filters.ts'
@@ -24,6 +25,7 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *   npm run chaos -- --filters 48          filters of every shape (48 of them), with DDL at their edges
  *   npm run chaos -- --teams 100           several instances and a fault of one (--instances, --faults, --away seconds)
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
+ *   npm run chaos -- --converge 100        two instances that converge on a destination with an older copy, and a fault of one
  * Plans with a name:
  *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2]
  *   npm run mutations -- [--phases hashing,applying] [--only lost] [--from 20]
@@ -37,7 +39,7 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     ...{ seeds: text, kills: text, stepdowns: text, cuts: text, verifierKills: text, commitKills: text },
-    ...{ filters: text, teams: text, fencing: text },
+    ...{ filters: text, teams: text, fencing: text, converge: text },
     ...{ from: text, steps: text, instances: text, faults: text, away: text, bulk: text, members: text },
     ...{ shards: text, destinationShards: text, phases: text, only: text },
     ...{ minutes: text, seed: text, cycles: text, legs: text, paces: text, log: text },
@@ -83,6 +85,7 @@ const byCount: [Flag, (options: PlanOptions) => FaultPlan[]][] = [
   ['filters', (all) => [filterPlan(all)]],
   ['teams', (all) => [instancesPlan(all)]],
   ['fencing', (all) => [fencingPlan(all)]],
+  ['converge', (all) => [convergePlan(all)]],
 ]
 
 const byName: Record<string, () => FaultPlan> = {

@@ -12,6 +12,10 @@ const rowSchema = objectOf({
   namespace: v.pipe(v.string(), v.description('database.collection, as it is on the destination.')),
   copy: objectOf({
     ended: v.pipe(v.boolean(), v.description('Every document has been copied once.')),
+    converging: v.pipe(
+      v.boolean(),
+      v.description('The collection existed on the destination: it is compared, and only what differs is written.'),
+    ),
     estimatedTotalBytes: integer('Bytes of documents.'),
     estimatedCopiedBytes: integer('Bytes copied by all instances.'),
     estimatedDocumentCount: integer('Documents when the copy was planned, or documents copied if that is more.'),
@@ -106,6 +110,7 @@ function renderRow({ namespace, copy, indexes, verification, mismatches }: Colle
     namespace,
     copy: {
       ended: copy.ended,
+      converging: copy.converging,
       estimatedTotalBytes: whole(copy.estimatedTotalBytes),
       estimatedCopiedBytes: whole(copy.estimatedCopiedBytes),
       estimatedDocumentCount: whole(copy.estimatedDocumentCount),

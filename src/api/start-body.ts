@@ -35,6 +35,7 @@ export function readStartBody(body: Record<string, unknown>): StartConfiguration
     reversible: output.reversible,
     sharding: output.sharding ?? null,
     verification: output.verification,
+    existingData: output.existingData,
   }
 }
 

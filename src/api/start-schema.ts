@@ -106,4 +106,14 @@ export const startBodySchema = objectOf({
     ),
     { enabled: true },
   ),
+  existingData: v.optional(
+    v.pipe(
+      v.picklist(['refuse', 'converge']),
+      v.description(
+        'Namespaces to sync that exist on the destination: refuse refuses the start (DestinationNotEmpty); converge makes ' +
+          'them equal to the source and writes only what differs. It deletes what the source does not have.',
+      ),
+    ),
+    'refuse',
+  ),
 })

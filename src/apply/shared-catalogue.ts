@@ -94,6 +94,7 @@ export class SharedCatalogue {
           known.estimatedDocuments = entry.estimatedDocuments
         }
         known.planned ||= entry.planned
+        known.converging = entry.converging
         known.totalCopied = entry.totalCopied ?? known.totalCopied
         // The stored state is 'copied' only when the partitions of this instance have ended the copy as well.
         if (entry.state === 'copied') known.state = 'copied'

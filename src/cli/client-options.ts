@@ -78,6 +78,7 @@ interface StartOptions {
   enableUserWriteBlocking?: string
   reversible?: boolean
   verification: boolean
+  existingData?: string
   body?: string
 }
 
@@ -86,7 +87,8 @@ interface StartOptions {
  * validates the values, because it has the rules.
  */
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
-  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
+  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, existingData, body } =
+    options
   const fields = {
     ...(source !== undefined && { source }),
     ...(destination !== undefined && { destination }),
@@ -96,6 +98,7 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
     }),
     ...(reversible === true && { reversible }),
     ...(!verification && { verification: { enabled: false } }),
+    ...(existingData !== undefined && { existingData }),
   }
   if (body === undefined) return { inline: fields }
   if (Object.keys(fields).length > 0)

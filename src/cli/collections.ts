@@ -36,7 +36,7 @@ function cellsOf({ namespace, copy, indexes, verification, mismatches }: Row): s
     printable(namespace),
     ended
       ? `${inUnits(copy.estimatedTotalBytes)}, all`
-      : `${inUnits(copy.estimatedCopiedBytes)} / ${inUnits(copy.estimatedTotalBytes)}`,
+      : `${copy.converging ? 'converging, ' : ''}${inUnits(copy.estimatedCopiedBytes)} / ${inUnits(copy.estimatedTotalBytes)}`,
     ended ? grouped(copied) : `${grouped(copied)} / ${grouped(all)}`,
     indexesOf(indexes),
     verification ? verificationOf(verification) : 'off',

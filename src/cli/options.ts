@@ -137,6 +137,10 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
       )
       .option('--reversible', 'allow reversing after commit')
       .option('--no-verification', 'run without the embedded verifier')
+      .option(
+        '--existingData <what>',
+        'refuse (default) or converge: make existing collections equal, drop what is extra',
+      )
       .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
       .action((options, command: Command) => {
         const body = startBody(options)

@@ -6,6 +6,7 @@ import { assert, isStop, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { retry } from '../mongo/retry.ts'
+import { convergeSegment } from './converge-segment.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
@@ -134,7 +135,8 @@ export class CollectionCopy {
         isKnown: (one) => this.#isKnown(one),
         progressed,
       }
-      await copySegment(parts, entry, segment)
+      const fill = entry.converging ? convergeSegment : copySegment
+      await fill(parts, entry, segment)
       this.#endSoon()
       return true
     })

@@ -3,8 +3,7 @@ import { refuseDuplicate } from '../documents/duplicate-ids.ts'
 import { existingIds } from '../documents/existing-ids.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { openNatural, openRange, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
-import { recordTombstones } from '../documents/record-tombstones.ts'
-import { type StatementError, writeStatements } from '../documents/write-documents.ts'
+import type { StatementError } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
 import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
 import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
@@ -16,31 +15,22 @@ import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster, RawCursor } from '../mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
-import type { Metadata } from '../mongo/metadata.ts'
-import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
+import { type Progressed, retry } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentProgress } from './segment-progress.ts'
+import { insertInto, recordIdentities, type SegmentWriteParts } from './segment-writes.ts'
 
 /** Bytes per read batch, and thus per insert. Each segment being copied has two batches in memory. */
 const batchBytesMax = 4 * 1024 * 1024
 const batchDocumentsMax = 10_000
 
-export interface CopySegmentParts {
+export interface CopySegmentParts extends SegmentWriteParts {
   source: Cluster
-  destination: Cluster
-  metadata: Metadata
   progress: SegmentProgress
-  /** Limits the rate and the number of parallel reads and writes. */
-  throttle: Throttle
-  context: RetryContext
   /** Reads include at least this time. The stream contains every later change. */
   startTime: ClusterTime
-  nextOrder: (count: number) => number
-  isKnown: (entry: CatalogueEntry) => boolean
   /** Called with the bytes of each acknowledged batch; they are negative when the segment begins again. */
   progressed: (bytes: number) => void
-  /** Reloads the catalogue that the coordinator has stored. */
-  reload: () => Promise<void>
 }
 
 /**
@@ -199,9 +189,8 @@ async function writeBatch(
 ): Promise<void> {
   const last = documents.at(-1)
   if (!last) return
-  const write = (): ReturnType<typeof writeStatements> =>
-    writeStatements(parts.destination, targetOf(entry), 'insert', documents)
-  const failed = await parts.throttle.write(parts.context.signal, write)
+  const failed = await insertInto(parts, entry, documents)
+  if (!failed) return
   const refused: Buffer[] = []
   const idElementAt = ({ index }: StatementError): Buffer => idElementOf(documents[index] as Buffer)
   // When shards enforce unique `_id`s only locally, refused documents are recorded without this read.
@@ -212,19 +201,10 @@ async function writeBatch(
     // The existing document with the same _id is as new or newer: it was copied before, or an event wrote it.
     if (error.code === code.duplicateKey && error.ofOtherIndex === false) continue
     if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue
-    if (error.code === code.collectionUUIDMismatch || error.code === code.namespaceNotFound) {
-      if (!parts.isKnown(entry)) return // an event dropped it in the meantime
-      // Another instance may have renamed or dropped it for events of its own partitions.
-      await parts.reload()
-      throw new TransientReplyError('the collection moved on the destination')
-    }
     refused.push(idElementAt(error))
   }
-  if (refused.length > 0) {
-    // An index refuses this version of the document. By the end of the copy, the document has changed or is deleted.
-    const identities = refused.map((idElement) => ({ idElement }))
-    await recordTombstones(parts, entry, identities)
-  }
+  // An index refuses this version of the document. By the end of the copy, the document has changed or is deleted.
+  await recordIdentities(parts, entry, refused)
   const id = findSpan(last, '_id')
   if (id && !natural) segment.last = typedValue(last, id)
   const bytes = bytesOf(documents)

@@ -57,7 +57,12 @@ export function cellsOf({ namespace, copy, indexes, verification, mismatches }, 
   const share = isCopied ? 100 : Math.min(99.9, percent(copied, total))
   return [
     { text: namespace },
-    { text: isCopied ? `${bytes(total)}, all` : `${bytes(copied)} of ${bytes(total)}`, share: share / 100 },
+    {
+      text: isCopied
+        ? `${bytes(total)}, all`
+        : `${copy.converging ? 'converging, ' : ''}${bytes(copied)} of ${bytes(total)}`,
+      share: share / 100,
+    },
     { text: documentsOf(copy, isCopied) },
     { text: indexesOf(indexes) },
     { text: verification ? verificationOf(verification, passes) : 'off' },

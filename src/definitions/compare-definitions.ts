@@ -2,6 +2,7 @@ import {
   differOnlyInTraits,
   hasMaximum,
   type IndexSpecification,
+  ignoredOptions,
   indexName,
   indexWhileDeferred,
   isCapped,
@@ -69,9 +70,6 @@ export function compareDefinitions(
   }
   return mismatches
 }
-
-/** Options that record the history of a collection and do not affect its behavior. */
-const ignoredOptions = new Set(['uuid', 'temp', 'autoIndexId'])
 
 function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, stage: DefinitionStage): string[] {
   const expected = expectedOptions(wanted, stage)

@@ -21,6 +21,11 @@ export interface CatalogueEntry {
   /** UUID on the destination; null between the intent to create the collection and its creation. */
   destinationUUID: string | null
   state: 'copying' | 'copied'
+  /**
+   * The destination's collection may have held documents when tandem took it over. While the state is `copying`, its
+   * ranges are compared with the source's, and only what differs is written.
+   */
+  converging: boolean
   wanted: CollectionDefinition
   /** Names of indexes that the destination has refused so far. tandem retries them. */
   refusedIndexes: string[]
@@ -98,6 +103,7 @@ export function newEntry(
     sourceName: name,
     destinationUUID: null,
     state,
+    converging: false,
     wanted,
     refusedIndexes: [],
     shardKey: null,

@@ -4,6 +4,8 @@ export interface CollectionRow {
   namespace: string
   copy: {
     ended: boolean
+    /** The copy compares the collection with what existed on the destination, and writes only what differs. */
+    converging: boolean
     estimatedTotalBytes: number
     estimatedCopiedBytes: number
     estimatedDocumentCount: number

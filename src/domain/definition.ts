@@ -190,6 +190,18 @@ export function collModOptions(from: RawFields, to: RawFields): RawFields {
   return changes
 }
 
+/** Options that record the history of a collection and do not affect its behavior. */
+export const ignoredOptions: ReadonlySet<string> = new Set(['uuid', 'temp', 'autoIndexId'])
+
+/** True if `collMod` alone turns a collection with the options `existing` into one with the options `wanted`. */
+export function changesByCollMod(existing: RawFields, wanted: RawFields): boolean {
+  const names = new Set([...existing, ...wanted].map(({ name }) => name))
+  return [...names].every((name) => {
+    if (ignoredOptions.has(name) || Object.hasOwn(changeableOptions, name)) return true
+    return Buffer.compare(fieldNamed(existing, name) ?? nothing, fieldNamed(wanted, name) ?? nothing) === 0
+  })
+}
+
 /**
  * True if an option has the same meaning on both sides: a default that `collMod` made explicit equals a missing
  * option.

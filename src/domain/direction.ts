@@ -21,6 +21,7 @@ export function swapEntry(entry: CatalogueEntry): CatalogueEntry {
     destinationUUID: entry.uuid,
     sourceName: entry.name,
     state: 'copied',
+    converging: false,
     hasTombstones: false,
   }
 }

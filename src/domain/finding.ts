@@ -10,6 +10,7 @@ export const adviceNames = [
   'LittleDiskSpace',
   'ShortOplogWindow',
   'ClockSkew',
+  'ExistingData',
   'UnencryptedConnection',
   'UnverifiedConnection',
 ] as const

@@ -40,6 +40,8 @@ export interface JournalFields {
   'barrier reached': { clusterTime: string; databases: string[]; partitions: number[] }
   'barrier led': { clusterTime: string; databases: string[]; seconds: number }
   'barrier passed': { clusterTime: string; seconds: number }
+  /** `fate`: whether a collection of this name is created and copied, or the source has none. */
+  'existing namespace dropped': { namespace: string; fate: string }
   'collection copied': { namespace: string; bytes: number; partitions: number }
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>
@@ -92,6 +94,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'barrier reached': 'info',
   'barrier led': 'info',
   'barrier passed': 'info',
+  'existing namespace dropped': 'warn',
   'collection copied': 'info',
   'copy ended': 'info',
   'verification began': 'info',

@@ -11,7 +11,12 @@ export interface StartConfiguration {
   reversible: boolean
   sharding: ShardingOptions | null
   verification: { enabled: boolean }
+  /** What becomes of selected namespaces that exist on the destination. */
+  existingData: ExistingData
 }
+
+/** `refuse`: they refuse the start. `converge`: they become equal to the source, or are dropped. */
+export type ExistingData = 'refuse' | 'converge'
 
 export interface NamespacePattern {
   pattern: string

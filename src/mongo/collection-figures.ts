@@ -11,6 +11,7 @@ import { bytesOf } from './stored-documents.ts'
 export interface StoredFigures {
   namespace: string
   copied: boolean
+  converging: boolean
   created: boolean
   estimatedDocuments: number
   totalBytes: number
@@ -129,11 +130,13 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
 function figuresOf(row: Document): StoredFigures {
   const definition = (row['definition'] as Document[])[0] ?? {}
   const copied = row['state'] === 'copied'
+  const converging = !copied && definition['converging'] === true
   const ranges = Number(row['ranges'])
   const [estimatedDocuments, totalBytes] = [Number(row['estimatedDocuments'] ?? 0), Number(row['totalBytes'])]
   return {
     namespace: namespace(row['database'] as string, row['name'] as string),
     copied,
+    converging,
     created: row['destinationUUID'] !== null,
     estimatedDocuments,
     totalBytes,

@@ -49,6 +49,8 @@ export class CollectionStore {
       sourceName: document['name'] as string,
       destinationUUID: document['destinationUUID'] ? fromUuid(document['destinationUUID'] as Binary) : null,
       state: document['state'] as CatalogueEntry['state'],
+      // Version 1 has no such field: its collections were created empty.
+      converging: document['converging'] === true,
       wanted: {
         options: readFields(bytesOf(document['options'])),
         indexes: (document['indexes'] as Binary[]).map((index) => readFields(bytesOf(index))),
@@ -89,6 +91,7 @@ export class CollectionStore {
           },
           $setOnInsert: {
             state: entry.state,
+            converging: entry.converging,
             endedPartitions: [],
             totalCopied: entry.state === 'copied' ? (entry.totalCopied ?? 0) : null,
           },

@@ -33,6 +33,12 @@ export interface SyncRecord {
 export type PositionKey = number | 'reverse' | 'former'
 
 /**
+ * Version 2 says which collections held documents when the sync began. An earlier release would copy such a collection
+ * and ignore what exists, so it has to refuse the catalog. A collection of version 1 was created empty.
+ */
+const collectionsVersion = { writes: 2, reads: [1, 2] } as const
+
+/**
  * The durable state: the database `tandem_internal` on the destination, written with majority acknowledgement. A
  * process that starts again with the same clusters continues from it.
  */
@@ -52,7 +58,8 @@ export class Metadata {
     this.#stored = new StoredDocuments(destination, context)
     this.segments = new SegmentStore(this.#stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
-    this.collections = new CollectionStore(this.#stored, this, coordinator)
+    const collections = new StoredDocuments(destination, context, collectionsVersion)
+    this.collections = new CollectionStore(collections, this, coordinator)
     this.sharding = new ShardingStore(this.#stored)
     this.audit = new AuditStore(destination)
   }
@@ -194,7 +201,7 @@ export class Metadata {
 
 function recordOf(found: Document): SyncRecord {
   return {
-    configuration: found['configuration'] as StartConfiguration,
+    configuration: configurationOf(found['configuration'] as Document),
     sourceIdentity: found['sourceIdentity'] as string,
     destinationIdentity: found['destinationIdentity'] as string,
     startTime: fromTimestamp(found['startTime'] as Timestamp),
@@ -202,6 +209,11 @@ function recordOf(found: Document): SyncRecord {
     redis: found['redis'] === true,
     generation: (found['generation'] as number | undefined) ?? 0,
   }
+}
+
+/** Releases that could not converge stored no `existingData`. */
+function configurationOf({ existingData, ...others }: Document): StartConfiguration {
+  return { ...others, existingData: existingData ?? 'refuse' } as StartConfiguration
 }
 
 function storedPosition(position: StreamPosition): Document {

@@ -69,6 +69,7 @@ export class CollectionReports {
       namespace: one.namespace,
       copy: {
         ended: one.copied,
+        converging: one.converging,
         estimatedTotalBytes: one.totalBytes,
         estimatedCopiedBytes: Math.min(one.copiedBytes, one.totalBytes),
         estimatedDocumentCount: Math.max(one.estimatedDocuments, one.copiedDocuments),

@@ -15,6 +15,7 @@ import { DestinationDefinitions } from '../definitions/destination-definitions.t
 import { DestinationSharding } from '../definitions/destination-sharding.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
+import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalogue } from '../domain/catalogue.ts'
 import { deferred } from '../domain/deferred.ts'
@@ -139,6 +140,7 @@ export class Replication {
     // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
     await this.#shared.correctNames()
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
+    if (record.configuration.existingData === 'converge') await takeOverExisting({ ...this.commit, metadata })
     for (const database of await databasesOf(this.commit)) {
       await this.#definitions.reconcile(database, 'all', 'copying')
     }

@@ -3,6 +3,7 @@ import { checkClocks } from '../checks/clocks.ts'
 import { checkCollections } from '../checks/collections.ts'
 import { checkDisk } from '../checks/disk.ts'
 import { checkDuplicateIds } from '../checks/duplicate-ids.ts'
+import { checkConvergence, checkExistingData } from '../checks/existing-data.ts'
 import { checkIndexLimit } from '../checks/index-limit.ts'
 import { checkOplogWindow } from '../checks/oplog-window.ts'
 import { checkOptions, checkReversible } from '../checks/options.ts'
@@ -31,6 +32,7 @@ const refusing: Check[] = [
   checkTopology,
   checkVersions,
   checkReversible,
+  checkConvergence,
   checkCompatibility,
   async ({ selection }) => {
     await selection.refuseBadPatterns()
@@ -41,14 +43,22 @@ const refusing: Check[] = [
   checkShardingEntries,
   checkIndexLimit,
   checkVerification,
-  async ({ destination, selection }) => {
-    await refuseNonEmpty(destination, selection)
+  async ({ configuration, destination, selection }) => {
+    if (configuration.existingData === 'refuse') await refuseNonEmpty(destination, selection)
     return []
   },
 ]
 
 /** Checks that only inform the operator before a start. They refuse nothing. */
-const advising: Check[] = [checkReleases, checkShards, checkDuplicateIds, checkDisk, checkOplogWindow, checkClocks]
+const advising: Check[] = [
+  checkReleases,
+  checkShards,
+  checkDuplicateIds,
+  checkDisk,
+  checkOplogWindow,
+  checkClocks,
+  checkExistingData,
+]
 
 /** Throws RefusedError with the reason and the remedy of the first error that a check finds. It only reads. */
 export async function checkStart(

@@ -1,4 +1,5 @@
 import { listCollections } from '../definitions/listing.ts'
+import { firstBatchDocuments } from '../documents/range-reader.ts'
 import { openRange, type RangeBounds } from '../documents/read-documents.ts'
 import { type Catalogue, type CatalogueEntry, segmentBytes } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
@@ -13,7 +14,7 @@ import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
-import { compareRange, firstBatchDocuments } from './compare-range.ts'
+import { compareRange } from './compare-range.ts'
 import { followName, onDestination, onSource } from './recheck-documents.ts'
 
 export interface ScanParts {

@@ -42,6 +42,7 @@ const field = fc.constantFrom(
   'reversible',
   'sharding',
   'verification',
+  'existingData',
   '__proto__',
   'constructor',
   'toString',
@@ -96,7 +97,7 @@ test('a start that is accepted never says more than it was asked', async () => {
       if (configuration === undefined) return
       expect(configuration.source).not.toBe(configuration.destination)
       expect(configuration.buildIndexes === 'never' && configuration.reversible).toBe(false)
-      expect(Object.keys(configuration)).toHaveLength(10)
+      expect(Object.keys(configuration)).toHaveLength(11)
     }),
     { numRuns: 500 },
   )

@@ -106,6 +106,7 @@ describe('tandem collections', () => {
     namespace: 'shop.orders',
     copy: {
       ended: true,
+      converging: false,
       estimatedTotalBytes: 4_000_000,
       estimatedCopiedBytes: 4_000_000,
       estimatedDocumentCount: 1_234,
@@ -121,6 +122,7 @@ describe('tandem collections', () => {
     collection({
       copy: {
         ended: false,
+        converging: false,
         estimatedTotalBytes: 4_000,
         estimatedCopiedBytes: 0,
         estimatedDocumentCount: 20,

@@ -7,6 +7,7 @@ const row = (at: number): CollectionRow => ({
   namespace: `app.c${at}`,
   copy: {
     ended: false,
+    converging: false,
     estimatedTotalBytes: 100.5,
     estimatedCopiedBytes: 7,
     estimatedDocumentCount: 10,

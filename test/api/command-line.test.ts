@@ -312,6 +312,7 @@ describe('client commands', () => {
         verification: { enabled: false },
       },
     })
+    expect(request('start', '--existingData', 'converge').body).toEqual({ inline: { existingData: 'converge' } })
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },
     })

@@ -93,6 +93,7 @@ describe('the body of start', () => {
       reversible: { type: 'boolean', default: false },
       sharding: { type: 'object', required: ['shardingEntries'] },
       verification: { type: 'object', properties: { enabled: { type: 'boolean', default: true } } },
+      existingData: { type: 'string', enum: ['refuse', 'converge'], default: 'refuse' },
     }
     expect(Object.keys(properties).sort()).toEqual(Object.keys(table).sort())
     for (const [name, expected] of Object.entries(table)) {

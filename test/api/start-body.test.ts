@@ -38,6 +38,7 @@ describe('fields and defaults', () => {
       reversible: false,
       sharding: null,
       verification: { enabled: true },
+      existingData: 'refuse',
     })
   })
 

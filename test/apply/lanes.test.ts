@@ -24,6 +24,7 @@ const entry = (name: string): CatalogueEntry => ({
   endedPartitions: new Set(),
   planned: true,
   hasTombstones: false,
+  converging: false,
   shardKey: null,
 })
 

@@ -1,10 +1,13 @@
 /**
  * A small model of one document while its collection is copied and its changes are applied beside the copy, with every
- * interleaving and every crash tried. It mirrors src/copy/copy-segment.ts, src/documents/reconcile-documents.ts and
- * `copyEnded` of src/apply/event-application.ts, and can leave out each of their rules to show what it is for.
+ * interleaving and every crash tried. It mirrors src/copy/copy-segment.ts, src/copy/converge-segment.ts,
+ * src/documents/reconcile-documents.ts and src/apply/copy-ends.ts, and can leave out each of their rules to show what
+ * it is for. The copy, or the convergence, is another instance than the one that applies and ends it.
  *
  *   source   ── insert, update, delete ──▶ events
  *   copy     read ─▶ insert what was read, unless something stands there ─▶ store "done"
+ *   converge read ─▶ read the destination ─▶ missing: insert, or record where something stands by now
+ *                                           different, extra: record ─▶ store "done"
  *   apply    event ─▶ (absent: record it, then) write or delete ─▶ acknowledged ─▶ position stored now and then
  *   end      once done: reconcile what is recorded ─▶ store "copied" ─▶ forget the records
  *   crash    everything not stored is forgotten, at any point
@@ -20,6 +23,12 @@ export interface Rules {
   doneAfterInsert: boolean
   /** A position is stored only when everything up to it is acknowledged. */
   positionAfterWrite: boolean
+  /** What becomes of a document that the convergence finds different, or extra. */
+  differing: 'recorded' | 'replaced'
+  /** What becomes of a missing document whose insert is refused because something stands there. */
+  refused: 'recorded' | 'ignored'
+  /** Whoever ends the copy asks the store whether others have recorded anything. */
+  asksStore: boolean
   /** A successor begins only when the destination has finished what the dead process sent. */
   waitsForTheDead: boolean
 }
@@ -30,6 +39,9 @@ export const rules: Rules = {
   reconcilesBeforeCopied: true,
   doneAfterInsert: true,
   positionAfterWrite: true,
+  differing: 'recorded',
+  refused: 'recorded',
+  asksStore: true,
   waitsForTheDead: true,
 }
 
@@ -44,9 +56,13 @@ interface State {
   events: readonly SourceEvent[]
   destination: Version | null
 
-  copy: 'begin' | 'read' | 'inserted' | 'done'
+  /** The collection existed on the destination. */
+  converges: boolean
+  copy: 'begin' | 'read' | 'compared' | 'inserted' | 'done'
   /** What the copy read and has not inserted yet. */
   held: Version | null
+  /** What the convergence read on the destination. */
+  seen: Version | null
   /** Insert of a dead process that the destination has not carried out yet. */
   late: Version | null
 
@@ -84,16 +100,44 @@ function copySteps(state: State, rules: Rules): Step[] {
       return [{ name: 'copy reads', to: read }]
     }
     case 'read': {
+      if (state.converges) {
+        return [
+          { name: 'convergence reads the destination', to: { ...state, copy: 'compared', seen: state.destination } },
+        ]
+      }
       const destination = state.destination ?? state.held
       const steps = [{ name: 'copy inserts', to: { ...state, copy: 'inserted' as const, destination, held: null } }]
       if (rules.doneAfterInsert || state.stored.done) return steps
       return [...steps, { name: 'copy is called done', to: { ...state, stored: { ...state.stored, done: true } } }]
+    }
+    case 'compared': {
+      const early: Step[] =
+        rules.doneAfterInsert || state.stored.done
+          ? []
+          : [{ name: 'copy is called done', to: { ...state, stored: { ...state.stored, done: true } } }]
+      return [converged(state, rules), ...early]
     }
     case 'inserted':
       return [{ name: 'copy is stored as done', to: done(state) }]
     case 'done':
       return []
   }
+}
+
+function converged(state: State, rules: Rules): Step {
+  const { held, seen } = state
+  const decided: State = { ...state, copy: 'inserted', held: null, seen: null }
+  const recorded: State = { ...decided, stored: { ...state.stored, record: true } }
+  if (held === seen) return { name: 'convergence finds nothing', to: decided }
+  if (seen === null && state.destination === null) {
+    return { name: 'convergence inserts', to: { ...decided, destination: held } }
+  }
+  if (seen === null) {
+    if (rules.refused === 'ignored') return { name: 'convergence is refused', to: decided }
+    return { name: 'convergence records what is refused', to: recorded }
+  }
+  if (rules.differing === 'recorded') return { name: 'convergence records', to: recorded }
+  return { name: 'convergence replaces', to: { ...decided, destination: held } }
 }
 
 function applySteps(state: State, rules: Rules): Step[] {
@@ -126,7 +170,8 @@ function applySteps(state: State, rules: Rules): Step[] {
 function endSteps(state: State, rules: Rules): Step[] {
   if (!state.stored.done) return []
   const copied = { ...state.stored, copied: true }
-  if (state.ending === 'no' && !state.hasRecords) {
+  const isRecorded = state.hasRecords || (rules.asksStore && state.stored.record)
+  if (state.ending === 'no' && !isRecorded) {
     // Nothing to reconcile, so nobody waits for what is being applied.
     return [{ name: 'copy ends', to: { ...state, ending: 'ended', stored: copied } }]
   }
@@ -162,11 +207,13 @@ function storePosition(state: State, rules: Rules): Step[] {
 function crash(state: State, rules: Rules): Step[] {
   if (state.crashesLeft === 0) return []
   const { stored } = state
-  const underWay = !rules.waitsForTheDead && state.copy === 'read' ? state.held : null
+  const isInserting = state.converges ? state.copy === 'compared' && state.seen === null : state.copy === 'read'
+  const underWay = !rules.waitsForTheDead && isInserting ? state.held : null
   const to: State = {
     ...state,
     copy: stored.done ? 'done' : 'begin',
     held: null,
+    seen: null,
     late: state.late ?? underWay,
     applied: stored.position,
     within: 'begin',
@@ -214,15 +261,23 @@ export interface Outcome {
 /** Tries everything that can happen, shortest first, up to the first violation. */
 export function explore(
   rules: Rules,
-  scenario: { standing: boolean; steps: readonly SourceStep[]; crashes: number },
+  scenario: {
+    standing: boolean
+    steps: readonly SourceStep[]
+    crashes: number
+    /** What stands on the destination, which then converges: the same document, or another one. */
+    existing?: 'same' | 'other' | 'nothing'
+  },
 ): Outcome {
   const start: State = {
     todo: scenario.steps,
     source: scenario.standing ? 1 : null,
     events: [],
-    destination: null,
+    destination: scenario.existing === 'same' ? 1 : scenario.existing === 'other' ? 0 : null,
+    converges: scenario.existing !== undefined,
     copy: 'begin',
     held: null,
+    seen: null,
     late: null,
     applied: 0,
     within: 'begin',

@@ -92,6 +92,7 @@ export class TwoClusters {
       endedPartitions: new Set(),
       planned: true,
       hasTombstones: false,
+      converging: false,
       shardKey: null,
     }
   }

@@ -12,6 +12,7 @@ const row: Row = {
   namespace: 'app.things',
   copy: {
     ended: true,
+    converging: false,
     estimatedTotalBytes: 263_000,
     estimatedCopiedBytes: 263_000,
     estimatedDocumentCount: 500,

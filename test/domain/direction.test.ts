@@ -19,6 +19,7 @@ const entry: CatalogueEntry = {
   endedPartitions: new Set(),
   planned: true,
   hasTombstones: true,
+  converging: true,
   shardKey: null,
 }
 

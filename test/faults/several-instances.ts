@@ -21,6 +21,8 @@ export interface InstanceFault {
   atCommit?: (instances: RunningInstances) => Promise<void>
   /** Fields of the body of `start`. */
   start?: Record<string, unknown>
+  /** Fills the destination before the start. The workload goes on afterwards. */
+  seedDestination?: (pair: Pair, seed: number) => Promise<void>
 }
 
 export interface SeveralInstancesOptions {
@@ -62,6 +64,10 @@ export async function migrateBySeveral(
     const { uri } = pair.source
     const workload = createWorkload({ uri, seed, ddl: true, transactions: true, opsPerSecond: stepsASecond })
     await workload.runSteps(stepsBefore)
+    if (fault?.seedDestination) {
+      await fault.seedDestination(pair, seed)
+      await workload.runSteps(stepsBefore)
+    }
     await startAll(instances, ['a', 'b', 'c', 'd', 'e'].slice(0, options.instances), fault)
 
     const written = new AbortController()

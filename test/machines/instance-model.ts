@@ -26,6 +26,7 @@ export const configuration: StartConfiguration = {
   reversible: false,
   sharding: null,
   verification: { enabled: false },
+  existingData: 'refuse',
 }
 
 export const promises = ['metadataMove', 'hold', 'leave'] as const

@@ -60,6 +60,7 @@ function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogueEntr
     endedPartitions: new Set(),
     planned: true,
     hasTombstones: false,
+    converging: false,
     ...more,
   }
 }
@@ -112,6 +113,7 @@ describe('the report on collections', () => {
       namespace: 'app.c2',
       copy: {
         ended: false,
+        converging: false,
         estimatedTotalBytes: 1_000,
         estimatedCopiedBytes: 100,
         estimatedDocumentCount: 100,
@@ -126,6 +128,7 @@ describe('the report on collections', () => {
       namespace: 'app.c1',
       copy: {
         ended: true,
+        converging: false,
         estimatedTotalBytes: 110,
         estimatedCopiedBytes: 110,
         estimatedDocumentCount: 10,

@@ -94,6 +94,7 @@ describe('a collection', () => {
     endedPartitions: new Set<number>(),
     planned: true,
     hasTombstones: false,
+    converging: false,
   })
   const copied = async () => (await metadata.collections.load()).find((one) => one.uuid === uuid(1))
 

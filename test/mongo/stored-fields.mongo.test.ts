@@ -1,6 +1,6 @@
 import { Int32 } from 'mongodb'
 import { expect, it } from 'vitest'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { type CatalogueEntry, newEntry } from '../../src/domain/catalogue.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
@@ -51,6 +51,7 @@ it('a collection comes back with everything that is stored of it', async () => {
     endedPartitions: new Set(),
     planned: true,
     hasTombstones: false,
+    converging: true,
   }
   await metadata().collections.save([entry])
   expect(await metadata().collections.load()).toEqual([entry])
@@ -72,12 +73,30 @@ it('a collection comes back with everything that is stored of it', async () => {
   expect(await metadata().collections.copying(3)).toEqual([])
 })
 
+it('a collection that the release before stored was created empty, and an earlier release refuses what is stored now', async () => {
+  const uuid = Buffer.alloc(16, 0xd3).toString('latin1')
+  const entry = newEntry('app', { uuid, name: 'old' }, { options: [], indexes: [] }, 'copying')
+  await metadata().collections.save([{ ...entry, converging: true }])
+  const stored = one.client.db('tandem_internal').collection('collections')
+  const ofEntry = { database: 'app', name: 'old' }
+  expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 2, converging: true })
+  // As version 1 was stored.
+  await stored.updateOne(ofEntry, { $set: { schemaVersion: 1 }, $unset: { converging: '' } })
+  const load = async () => (await metadata().collections.load()).find((found) => found.uuid === uuid)
+  expect(await load()).toMatchObject({ converging: false, state: 'copying' })
+  // Whatever is written next makes it version 2.
+  await metadata().collections.claimCopies(new Map([[0, 1]]))
+  expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 2 })
+  expect(await load()).toMatchObject({ converging: false })
+})
+
 it('so does the record of the sync', async () => {
   const record: SyncRecord = {
     configuration: {
       source: 'cluster1',
       destination: 'cluster0',
       reversible: true,
+      existingData: 'converge',
       includeNamespaces: [{ databaseRegex: { pattern: '^a', options: 'i' } }],
     } as unknown as StartConfiguration,
     sourceIdentity: 'one',

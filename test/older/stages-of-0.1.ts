@@ -13,7 +13,7 @@ export interface OlderSync {
   instance: Record<string, unknown>
 }
 
-const configuration: StartConfiguration = {
+const configuration: Omit<StartConfiguration, 'existingData'> = {
   source: 'cluster0',
   destination: 'cluster1',
   buildIndexes: 'beforeDataCopy',

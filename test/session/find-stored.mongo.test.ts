@@ -25,7 +25,7 @@ const find = () => findStoredSync(clusters(), { cluster0: facts('zero'), cluster
 const conflict = expect.objectContaining({ failure: 'StoredStateConflict' })
 
 const begun: SyncRecord = {
-  configuration: olderContext.configuration,
+  configuration: { ...olderContext.configuration, existingData: 'refuse' },
   sourceIdentity: 'zero',
   destinationIdentity: 'one',
   startTime: 7n,

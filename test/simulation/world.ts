@@ -233,5 +233,6 @@ function entryOf(at: number, copies: boolean): CatalogueEntry {
     endedPartitions: new Set(),
     planned: !copies,
     hasTombstones: false,
+    converging: false,
   }
 }

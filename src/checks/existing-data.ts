@@ -1,0 +1,70 @@
+import { type ExistingNamespace, type Fate, readExisting } from '../definitions/existing-fate.ts'
+import { type ListedCollection, listDatabases } from '../definitions/listing.ts'
+import type { Finding } from '../domain/finding.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
+import { type Check, ifAllowed, problem } from './check.ts'
+
+/** Collections whose sizes are read in parallel. */
+const sizesAtOnce = 16
+
+/** Refuses to converge on a sharded cluster: what exists there has shard keys and primary shards of its own. */
+export const checkConvergence: Check = ({ configuration, destination }) => {
+  if (configuration.existingData !== 'converge' || !destination.sharded) return []
+  const message = "existingData: 'converge' is not supported with a sharded destination"
+  return [problem('UnsupportedTopology', message, 'drop the databases to sync there, and leave existingData out')]
+}
+
+/**
+ * Says what becomes of each namespace of the destination that `existingData: converge` would change, with the size of
+ * the collection on both sides.
+ */
+export const checkExistingData: Check = async ({ configuration, source, destination, selection }) => {
+  if (configuration.existingData !== 'converge' || destination.sharded) return []
+  const findings: Finding[] = []
+  for (const database of await selection.databases(await listDatabases(destination))) {
+    const { existing } = await readExisting(source, destination, selection, database)
+    const changed = existing.filter(({ fate, existing: { type } }) => fate !== 'converged' || type !== 'view')
+    await inParallel(sizesAtOnce, changed, async (one) => {
+      const [wanted, found] = await Promise.all([
+        describe(source, database, one.wanted),
+        describe(destination, database, one.existing),
+      ])
+      findings.push(findingOf(namespace(database, one.existing.name), one, wanted, found))
+    })
+  }
+  return findings.sort((one, other) => ((one.namespace ?? '') < (other.namespace ?? '') ? -1 : 1))
+}
+
+const effects: Record<Fate, { severity: Finding['severity']; effect: string; remedy: string }> = {
+  converged: {
+    severity: 'info',
+    effect: 'its options, indexes and documents are made equal, and only what differs is written',
+    remedy: 'none is needed, unless the destination has documents that must be kept',
+  },
+  recreated: {
+    severity: 'warning',
+    effect: 'it is dropped and copied, because no command gives it the definition of the source',
+    remedy: 'none is needed, unless the destination has documents that must be kept',
+  },
+  dropped: {
+    severity: 'warning',
+    effect: 'it is dropped, because the source has no such namespace',
+    remedy: 'exclude it by a filter if it must be kept',
+  },
+}
+
+function findingOf(name: string, { fate }: ExistingNamespace, wanted: string, found: string): Finding {
+  const { severity, effect, remedy } = effects[fate]
+  const message = `${name} exists on the destination (${found}; on the source ${wanted}): ${effect}`
+  return { severity, name: 'ExistingData', namespace: name, message, remedy }
+}
+
+async function describe(cluster: Cluster, database: string, one: ListedCollection | null): Promise<string> {
+  if (!one) return 'nothing'
+  if (one.type !== 'collection') return one.type === 'view' ? 'a view' : 'a time-series collection'
+  const size: CollectionSize | null = await ifAllowed(sizeOf(cluster, { database, name: one.name, uuid: one.uuid }))
+  return size ? `${size.documents} documents, ${size.bytes} bytes` : 'a collection'
+}

@@ -1,0 +1,145 @@
+import { type IdentityKey, idElementOf, identityKey } from '../documents/identity.ts'
+
+export type Side = 'source' | 'destination'
+
+/** The documents of both sides that were read and are not decided yet, in `_id` order. */
+export type Undecided = Record<Side, { documents: Buffer[]; at: number }>
+
+/** What has been decided so far. Documents that are equal on both sides are only counted. */
+export interface Decided {
+  /** Documents that the destination does not have. */
+  missing: Buffer[]
+  /** `_id` elements of documents that differ, or that the source does not have. */
+  differing: Buffer[]
+  /** The last document that both sides have. Everything before it, on both sides, is decided. */
+  together: Buffer | null
+}
+
+/** Which of these `_id`s this cluster does not have. */
+export type AbsentOn = (side: Side, idElements: Buffer[]) => Promise<ReadonlySet<IdentityKey>>
+
+/**
+ * Aligns two streams of documents that both servers return in `_id` order. It does not compare `_id`s by order, so it
+ * does not depend on MongoDB's sort order: the next `_id` that both sides have brings them together again. Where
+ * neither side's next document is among those that were read of the other, the clusters are asked which of the `_id`s
+ * they have. A run of documents that one side lacks therefore costs what it contains, and not the rest of the range.
+ *
+ * Both clusters may change during the read. A wrong decision is harmless: a missing document that exists by now is not
+ * inserted, and what differs is read again before it is written.
+ */
+export class Alignment {
+  readonly #absentOn: AbsentOn
+  readonly #indexes: Record<Side, { documents: Buffer[] | null; positions: Map<IdentityKey, number> }> = {
+    source: { documents: null, positions: new Map() },
+    destination: { documents: null, positions: new Map() },
+  }
+  readonly #asked: Record<Side, { documents: Buffer[] | null; absent: ReadonlySet<IdentityKey> }> = {
+    source: { documents: null, absent: new Set() },
+    destination: { documents: null, absent: new Set() },
+  }
+  decided: Decided = nothingDecided()
+  equal = 0
+
+  constructor(absentOn: AbsentOn) {
+    this.#absentOn = absentOn
+  }
+
+  /** Returns what was decided since the last call. */
+  take(): Decided {
+    const { decided } = this
+    this.decided = nothingDecided()
+    return decided
+  }
+
+  /** Decides documents until those of one side are used up, and advances `at` of both sides. */
+  async align(undecided: Undecided): Promise<void> {
+    const { source, destination } = undecided
+    while (source.at < source.documents.length && destination.at < destination.documents.length) {
+      const left = source.documents[source.at] as Buffer
+      const right = destination.documents[destination.at] as Buffer
+      const areEqual = left.equals(right)
+      if (areEqual || keyOf(left) === keyOf(right)) {
+        if (areEqual) this.equal += 1
+        else this.#differs(left)
+        this.decided.together = left
+        source.at += 1
+        destination.at += 1
+        continue
+      }
+      const extra = this.#positionOf('destination', left, destination)
+      const missing = this.#positionOf('source', right, source)
+      // Only a change between the two reads can make both positions exist. Then the nearer one is used.
+      if (extra !== null && (missing === null || extra - destination.at <= missing - source.at)) {
+        while (destination.at < extra) this.#differs(destination.documents[destination.at++] as Buffer)
+      } else if (missing !== null) {
+        while (source.at < missing) this.decided.missing.push(source.documents[source.at++] as Buffer)
+      } else if (!(await this.#skipAbsent(undecided))) {
+        // Each of the two exists on both sides, so one was written there behind the reader.
+        this.#differs(left)
+        this.#differs(right)
+        source.at += 1
+        destination.at += 1
+      }
+    }
+  }
+
+  /** Decides the rest of one side, when the other side has nothing left in this range. */
+  alone(side: Side, documents: Buffer[]): void {
+    if (side === 'source') this.decided.missing.push(...documents)
+    else for (const document of documents) this.#differs(document)
+  }
+
+  #differs(document: Buffer): void {
+    this.decided.differing.push(idElementOf(document))
+  }
+
+  /** The position of the document with this `_id` among those read of a side, if it is yet to come. */
+  #positionOf(side: Side, document: Buffer, { documents, at }: Undecided[Side]): number | null {
+    const index = this.#indexes[side]
+    if (index.documents !== documents) {
+      index.documents = documents
+      index.positions = new Map(documents.map((one, position) => [keyOf(one), position]))
+    }
+    const position = index.positions.get(keyOf(document))
+    return position === undefined || position < at ? null : position
+  }
+
+  /** Decides the next documents of each side as long as the other cluster does not have their `_id`s. */
+  async #skipAbsent({ source, destination }: Undecided): Promise<boolean> {
+    const [missing, extra] = await Promise.all([
+      this.#absentOf('source', 'destination', source),
+      this.#absentOf('destination', 'source', destination),
+    ])
+    let skipped = false
+    for (; isAbsent(source, missing); skipped = true) {
+      this.decided.missing.push(source.documents[source.at++] as Buffer)
+    }
+    for (; isAbsent(destination, extra); skipped = true) {
+      this.#differs(destination.documents[destination.at++] as Buffer)
+    }
+    return skipped
+  }
+
+  /** Asks once for each batch. */
+  async #absentOf(side: Side, other: Side, { documents, at }: Undecided[Side]): Promise<ReadonlySet<IdentityKey>> {
+    const asked = this.#asked[side]
+    if (asked.documents !== documents) {
+      asked.absent = await this.#absentOn(other, documents.slice(at).map(idElementOf))
+      asked.documents = documents
+    }
+    return asked.absent
+  }
+}
+
+function isAbsent({ documents, at }: Undecided[Side], absent: ReadonlySet<IdentityKey>): boolean {
+  const document = documents[at]
+  return document !== undefined && absent.has(keyOf(document))
+}
+
+function keyOf(document: Buffer): IdentityKey {
+  return identityKey(idElementOf(document))
+}
+
+function nothingDecided(): Decided {
+  return { missing: [], differing: [], together: null }
+}

@@ -1,0 +1,217 @@
+import { proveGone } from '../definitions/listing.ts'
+import { existingIds } from '../documents/existing-ids.ts'
+import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/identity.ts'
+import { batchBytes, firstBatchDocuments, RangeReader, sizeForNext } from '../documents/range-reader.ts'
+import { openRange, readMaxKey } from '../documents/read-documents.ts'
+import { targetOf } from '../documents/write-identities.ts'
+import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import { StoppedError } from '../domain/errors.ts'
+import { bsonType } from '../domain/raw-bson.ts'
+import { isKeyed } from '../domain/shard-key.ts'
+import type { RawCursor } from '../mongo/cluster.ts'
+import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
+import { TransientReplyError } from '../mongo/errors.ts'
+import { type Progressed, retry } from '../mongo/retry.ts'
+import { type AbsentOn, Alignment, type Side } from './align-documents.ts'
+import type { CopySegmentParts } from './copy-segment.ts'
+import { insertInto, movedOnDestination, recordIdentities } from './segment-writes.ts'
+
+/** Documents on one side only are written when they have this many bytes, so that they need little memory. */
+const writtenBytes = 4 * 1024 * 1024
+
+/**
+ * Makes one range of a collection that already has documents equal, starting at the last `_id` up to which it is
+ * decided. The range is read from both clusters, and what is equal is not written.
+ *
+ * A document that the destination lacks is inserted, as the copy does it. What differs, and what the source does not
+ * have, is only recorded: the bytes read may be older than an event that is already applied, so writing them could
+ * bring an old version back. When the segments of all instances are stored as done, the owner of the document's
+ * partition reconciles what is recorded (`CopyEnds`). A segment is stored as done only after everything found in it is
+ * recorded, so no owner ends the copy too early.
+ */
+export async function convergeSegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
+  await retry(`converging ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
+    segment.attempts += 1
+    parts.progress.record(segment)
+    try {
+      await new SegmentConvergence(parts, entry, segment, progressed).run()
+    } catch (error) {
+      if (!parts.isKnown(entry)) return // an event dropped it in the meantime
+      const name = renamedTo(error)
+      if (name === undefined) throw error
+      if (name === null) return await proveGone(parts.source, entry.database, entry.uuid) // its drop event follows
+      entry.sourceName = name
+      throw new TransientReplyError('the collection was renamed on the source')
+    }
+  })
+}
+
+class SegmentConvergence {
+  readonly #parts: CopySegmentParts
+  readonly #entry: CatalogueEntry
+  readonly #segment: Segment
+  readonly #progressed: Progressed
+  readonly #alignment = new Alignment((...asked) => this.#absentOn(...asked))
+  /** Documents and bytes of the source that are decided, and not counted in the segment yet. */
+  #read = { documents: 0, bytes: 0 }
+  #isDropped = false
+
+  constructor(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment, progressed: Progressed) {
+    this.#parts = parts
+    this.#entry = entry
+    this.#segment = segment
+    this.#progressed = progressed
+  }
+
+  async run(): Promise<void> {
+    const { source, destination, throttle, startTime } = this.#parts
+    const segment = this.#segment
+    const isAtMaxKey = (): boolean => segment.last?.[0] === bsonType.maxKey
+    // No document follows MaxKey, and the server refuses a range that begins there.
+    if (!isAtMaxKey()) {
+      const bounds = { from: segment.last ?? segment.from, to: segment.to }
+      const open = (side: Side): Promise<RawCursor> =>
+        this.#on(side, (collection) => {
+          const [cluster, time] = side === 'source' ? [source, startTime] : [destination, destination.latest]
+          return openRange(cluster, collection, bounds, time, firstBatchDocuments)
+        })
+      const cursors = await Promise.allSettled([open('source'), open('destination')])
+      try {
+        const [left, right] = cursors.map((one) => {
+          if (one.status === 'rejected') throw one.reason
+          return one.value
+        }) as [RawCursor, RawCursor]
+        await this.#compare(
+          new RangeReader(left, (read) => throttle.read(this.#signal, read)),
+          new RangeReader(right, (read) => this.#on('destination', () => throttle.read(this.#signal, read))),
+        )
+        // A range with a lower bound and no upper bound ends before MaxKey, except in a clustered collection.
+        if (bounds.from && !bounds.to && !this.#isDropped && !isAtMaxKey()) await this.#compareMaxKey()
+      } finally {
+        for (const one of cursors) if (one.status === 'fulfilled') await one.value.close()
+      }
+    }
+    this.#count()
+    segment.done = true
+    this.#parts.progress.record(segment)
+  }
+
+  get #signal(): AbortSignal {
+    return this.#parts.context.signal
+  }
+
+  async #compare(source: RangeReader, destination: RangeReader): Promise<void> {
+    const alignment = this.#alignment
+    const sides = { source, destination }
+    const most = this.#parts.throttle.batchBytes(batchBytes)
+    let batchSize = firstBatchDocuments
+    while (!this.#isDropped) {
+      const before = source.bytes
+      const [left, right] = await Promise.all([source.fill(), destination.fill()])
+      if (this.#signal.aborted) throw new StoppedError()
+      this.#parts.throttle.spend(source.bytes - before)
+      if (!left && !right) break
+      const { documents, at } = source
+      const only: Side | null = left && right ? null : left ? 'source' : 'destination'
+      let decidedTo: Buffer | null
+      if (only) {
+        sides[only].readAhead(batchSize)
+        const rest = sides[only].rest()
+        alignment.alone(only, rest)
+        decidedTo = rest.at(-1) ?? null
+      } else {
+        batchSize = sizeForNext(documents, most, batchSize)
+        // Both sides read the same number of documents, so that equal documents have nearly equal positions.
+        for (const reader of Object.values(sides)) reader.readAhead(batchSize)
+        await alignment.align(sides)
+        decidedTo = alignment.decided.together
+      }
+      for (const { length } of documents.slice(at, source.at)) this.#read.bytes += length
+      this.#read.documents += source.at - at
+      await this.#write(decidedTo)
+      this.#progressed(decidedTo !== null)
+    }
+  }
+
+  /**
+   * Inserts what is missing and records what differs. The range is then decided up to `decidedTo`, and that is stored.
+   */
+  async #write(decidedTo: Buffer | null): Promise<void> {
+    const { missing, differing } = this.#alignment.take()
+    const entry = this.#entry
+    // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one.
+    if (isKeyed(entry)) differing.push(...missing.map(idElementOf))
+    else for (const batch of batchesOf(missing)) differing.push(...(await this.#insert(batch)))
+    if (this.#isDropped) return
+    await recordIdentities(this.#parts, entry, differing)
+    if (!decidedTo) return
+    this.#segment.last = idOf(idElementOf(decidedTo))
+    this.#count()
+    this.#parts.progress.record(this.#segment)
+  }
+
+  #count(): void {
+    const { documents, bytes } = this.#read
+    this.#segment.documents += documents
+    this.#segment.bytes += bytes
+    this.#parts.progressed(bytes)
+    this.#read = { documents: 0, bytes: 0 }
+  }
+
+  /**
+   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written the
+   * document meanwhile, or another spelling of its `_id` may exist.
+   */
+  async #insert(documents: Buffer[]): Promise<Buffer[]> {
+    if (this.#signal.aborted) throw new StoppedError()
+    const failed = this.#isDropped ? [] : await insertInto(this.#parts, this.#entry, documents)
+    this.#isDropped ||= failed === null || !this.#parts.isKnown(this.#entry)
+    return (failed ?? []).map(({ index }) => idElementOf(documents[index] as Buffer))
+  }
+
+  /** Which of these `_id`s one cluster does not have. */
+  async #absentOn(...[side, idElements]: Parameters<AbsentOn>): Promise<ReadonlySet<IdentityKey>> {
+    const cluster = this.#parts[side]
+    const existing = await this.#on(side, (collection) => existingIds(cluster, collection, idElements))
+    return new Set(idElements.map(identityKey).filter((key) => !existing.has(key)))
+  }
+
+  async #compareMaxKey(): Promise<void> {
+    const { source, destination, startTime } = this.#parts
+    const read = async (side: Side): Promise<Buffer[]> =>
+      await this.#on(side, async (collection) => {
+        const [cluster, time] = side === 'source' ? [source, startTime] : [destination, destination.latest]
+        const found: Buffer[] = []
+        for await (const documents of readMaxKey(cluster, collection, time)) found.push(...documents)
+        return found
+      })
+    const [left, right] = await Promise.all([read('source'), read('destination')])
+    for (const { length } of left) this.#read.bytes += length
+    this.#read.documents += left.length
+    if (left.length === right.length && left.every((one, at) => right[at]?.equals(one))) return
+    await recordIdentities(this.#parts, this.#entry, [...left, ...right].slice(0, 1).map(idElementOf))
+  }
+
+  /** Runs a read of one side's collection. The name and the existence of the source's are the caller's to decide. */
+  async #on<T>(side: Side, read: (collection: SourceCollection) => Promise<T>): Promise<T> {
+    const { database, sourceName, uuid } = this.#entry
+    if (side === 'source') return await read({ database, name: sourceName, uuid })
+    return await read(targetOf(this.#entry)).catch(async (error) => {
+      throw renamedTo(error) === undefined ? error : await movedOnDestination(this.#parts)
+    })
+  }
+}
+
+function* batchesOf(documents: Buffer[]): Generator<Buffer[]> {
+  let batch: Buffer[] = []
+  let bytes = 0
+  for (const document of documents) {
+    batch.push(document)
+    bytes += document.length
+    if (bytes < writtenBytes) continue
+    yield batch
+    batch = []
+    bytes = 0
+  }
+  if (batch.length > 0) yield batch
+}

@@ -1,0 +1,60 @@
+import { recordTombstones, type TombstoneRecorder } from '../documents/record-tombstones.ts'
+import { type StatementError, writeStatements } from '../documents/write-documents.ts'
+import { targetOf } from '../documents/write-identities.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { code, TransientReplyError } from '../mongo/errors.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import type { Throttle } from '../throttle/throttle.ts'
+
+export interface SegmentWriteParts {
+  destination: Cluster
+  metadata: Metadata
+  /** Limits the rate and the number of parallel reads and writes. */
+  throttle: Throttle
+  context: RetryContext
+  nextOrder: (count: number) => number
+  isKnown: (entry: CatalogueEntry) => boolean
+  /** Reloads the catalogue that the coordinator has stored. */
+  reload: () => Promise<void>
+}
+
+/**
+ * Inserts documents and returns the statements that failed. Returns null when an event dropped the collection in the
+ * meantime.
+ */
+export async function insertInto(
+  parts: SegmentWriteParts,
+  entry: CatalogueEntry,
+  documents: Buffer[],
+): Promise<StatementError[] | null> {
+  const write = (): Promise<StatementError[]> =>
+    writeStatements(parts.destination, targetOf(entry), 'insert', documents)
+  const failed = await parts.throttle.write(parts.context.signal, write)
+  const isMoved = ({ code: of }: StatementError): boolean =>
+    of === code.collectionUUIDMismatch || of === code.namespaceNotFound
+  if (!failed.some(isMoved)) return failed
+  if (!parts.isKnown(entry)) return null
+  throw await movedOnDestination(parts)
+}
+
+/** Another instance may have renamed or dropped the collection for events of its own partitions. */
+export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 'reload'>): Promise<Error> {
+  await reload()
+  return new TransientReplyError('the collection moved on the destination')
+}
+
+/** Records identities, which are reconciled when the copy of the collection has ended. */
+export async function recordIdentities(
+  recorder: TombstoneRecorder,
+  entry: CatalogueEntry,
+  idElements: Buffer[],
+): Promise<void> {
+  if (idElements.length === 0) return
+  await recordTombstones(
+    recorder,
+    entry,
+    idElements.map((idElement) => ({ idElement })),
+  )
+}

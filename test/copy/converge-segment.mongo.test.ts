@@ -1,0 +1,163 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { CopyEnds } from '../../src/apply/copy-ends.ts'
+import { convergeSegment } from '../../src/copy/converge-segment.ts'
+import { SegmentProgress } from '../../src/copy/segment-progress.ts'
+import { idElementOf, idOf } from '../../src/documents/identity.ts'
+import { Catalogue, type CatalogueEntry, type Segment } from '../../src/domain/catalogue.ts'
+import type { TypedValue } from '../../src/domain/raw-bson.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
+import { rawSequence } from '../../src/mongo/raw-values.ts'
+import { Throttle } from '../../src/throttle/throttle.ts'
+import { TwoClusters } from '../apply/two-clusters.ts'
+import { idOfEveryType, nastyDocument } from '../support/bson-values.ts'
+import { Random } from '../support/random.ts'
+
+let clusters: TwoClusters
+let database: string
+let count = 0
+
+beforeAll(async () => {
+  clusters = await TwoClusters.start()
+})
+beforeEach(() => {
+  database = `app${count++}`
+})
+afterAll(() => clusters.stop())
+
+const source = () => clusters.sourceClient.db(database)
+const destination = () => clusters.destinationClient.db(database)
+
+const owner = 'copier#1'
+let claims = 0
+
+const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
+  ...{ collection: entry.uuid, ordinal, rank: 0, from, to, last: null, done: false, documents: 0, bytes: 0 },
+  ...{ wasOwn: false, claim: 0, attempts: 0 },
+})
+
+/** @param onWritten called after each batch of inserts; the collection is gone when it returns false */
+async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = async () => {}): Promise<void> {
+  await appendOplogNote(clusters.source, 'test')
+  await appendOplogNote(clusters.destination, 'test')
+  await clusters.metadata.segments.plan(segments)
+  await clusters.metadata.segments.open([entry.uuid])
+  await clusters.metadata.segments.claim(owner, ++claims, segments.length, () => false)
+  for (const segment of segments) segment.claim = claims
+  const { source, destination, metadata, context, dependencies } = clusters
+  const progress = new SegmentProgress(metadata.segments, owner)
+  const { nextOrder } = dependencies
+  const common = { source, destination, metadata, progress, throttle: new Throttle(3), context, nextOrder }
+  const progressed = (bytes: number): void => {
+    entry.copiedBytes += bytes
+  }
+  const parts = { ...common, startTime: source.latest, isKnown: () => true, progressed, reload: async () => {} }
+  for (const segment of segments) {
+    await convergeSegment(parts, entry, segment)
+    await onWritten()
+  }
+  await progress.close()
+}
+
+/** What the owners of all partitions do when the copy has ended. */
+async function end(entry: CatalogueEntry): Promise<void> {
+  const catalogue = new Catalogue()
+  catalogue.add(entry)
+  await clusters.metadata.collections.save([entry])
+  await appendOplogNote(clusters.source, 'test')
+  const partitions = new Map([[0, { epoch: 1 }]])
+  const { source, metadata, dependencies: documents } = clusters
+  await new CopyEnds({ source, metadata, catalogue, documents, partitions, partitionCount: 1, shared: true }).reconcile(
+    entry,
+  )
+}
+
+const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at] as Buffer))
+
+/** A collection with `_id`s of every type, of which each side lacks some, and which differ in others. */
+async function seeded(name: string, random: Random, options = {}): Promise<{ entry: CatalogueEntry; ids: Buffer[] }> {
+  await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
+  const ids = [
+    ...Array.from({ length: 3 }, () => idOfEveryType.map((make) => make(random))).flat(),
+    ...Array.from({ length: 60 }, () => random.pick([random.int(-50, 50), random.word(3)])),
+  ]
+  const documents = ids.map((id) => nastyDocument(random, id))
+  const insert = async (db: ReturnType<typeof source>, some: Buffer[]) => {
+    if (some.length === 0) return
+    await db.command({ insert: name, documents: rawSequence('documents', some), ordered: false })
+  }
+  await insert(
+    source(),
+    documents.filter(() => random.chance(0.8)),
+  )
+  await insert(
+    destination(),
+    documents.filter(() => random.chance(0.8)),
+  )
+  const others = ids.map((id) => nastyDocument(random, id)).filter(() => random.chance(0.2))
+  await destination()
+    .collection(name)
+    .deleteMany({ _id: { $in: [1, 2, 3, 4, 5] as never[] } })
+  await insert(destination(), others)
+  const read = await source().collection(name).find({}, { raw: true }).sort({ _id: 1 }).toArray()
+  const entry = { ...(await clusters.entryOf(database, name, 'copying')), converging: true }
+  return { entry, ids: read.map((document) => Buffer.from(document as unknown as Uint8Array)) }
+}
+
+describe('a convergence', () => {
+  it.each([
+    ['plain', {}],
+    ['collated', { collation: { locale: 'en', strength: 2 } }],
+    ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
+  ])('of a %s collection ends equal, wherever it is cut and in whatever order', async (name, options) => {
+    for (let round = 0; round < 4; round++) {
+      const random = new Random(`${name} ${round}`)
+      const collection = `${name}${round}`
+      const { entry, ids } = await seeded(collection, random, options)
+      const places = new Set(Array.from({ length: round * 2 }, () => random.int(1, ids.length - 2)))
+      const cuts = [...places].sort((one, other) => one - other).map((at) => idAt(ids, at))
+      const segments = [null, ...cuts].map((from, at) => segmentOf(entry, from, cuts[at] ?? null, at))
+      await converge(entry, random.shuffle(segments))
+      expect(segments.reduce((sum, { documents }) => sum + documents, 0)).toBe(ids.length)
+      await end(entry)
+    }
+    await clusters.expectEqual(database)
+  })
+
+  it('does not write a document that an event has written since it was read, and does not lose a later delete', async () => {
+    const [from, to] = [
+      source().collection<{ _id: number; v: number }>('c'),
+      destination().collection<{ _id: number; v: number }>('c'),
+    ]
+    await from.insertMany([1, 2, 3, 4].map((_id) => ({ _id, v: 1 })))
+    await to.insertMany([1, 2].map((_id) => ({ _id, v: 0 })))
+    const entry = { ...(await clusters.entryOf(database, 'c', 'copying')), converging: true }
+    await converge(entry, [segmentOf(entry, null, null)])
+    // The different ones are as they were: nothing that was read of them is written.
+    expect(await to.find({ v: 0 }).toArray()).toHaveLength(2)
+    expect(await to.countDocuments()).toBe(4)
+    await from.updateOne({ _id: 1 }, { $set: { v: 2 } })
+    await from.deleteOne({ _id: 2 })
+    await end(entry)
+    await clusters.expectEqual(database)
+    expect(await to.findOne({ _id: 1 })).toEqual({ _id: 1, v: 2 })
+  })
+
+  it('continues behind the last document that both sides had, and reads no finished range again', async () => {
+    const documents = Array.from({ length: 2_000 }, (_, _id) => ({ _id, v: 1 }))
+    await source().collection<{ _id: number }>('c').insertMany(documents)
+    await destination()
+      .collection<{ _id: number }>('c')
+      .insertMany(documents.map((one) => ({ ...one, v: one._id % 2 })))
+    const entry = { ...(await clusters.entryOf(database, 'c', 'copying')), converging: true }
+    const segment = segmentOf(entry, null, null)
+    await converge(entry, [segment])
+    const [stored] = (await clusters.metadata.segments.load([entry.uuid])).get(entry.uuid) ?? []
+    expect(stored).toMatchObject({ done: true, documents: 2_000 })
+    expect(stored?.last?.readInt32LE(1)).toBe(1_999)
+    const again = { ...segment, done: false, documents: 0, bytes: 0 }
+    await converge(entry, [again])
+    expect(again.documents).toBe(1)
+    await end(entry)
+    await clusters.expectEqual(database)
+  })
+})
