@@ -145,6 +145,9 @@ export class CommitSteps {
     }
     let since = commitPoint
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
+    // A commit begins only when everything is copied. A copy that was stopped before it could say so, because this
+    // instance had just started again, must not keep the verifier waiting.
+    verification.copied()
     // An instance that was just elected starts its verifier in parallel to this step.
     while (configuration.verification.enabled && !verification.running) {
       if (runs.signal.aborted) throw new StoppedError()

@@ -263,12 +263,15 @@ export class Replication {
 
   /** Drains event application. Resolves when it has ended: with the failure that ended it, or with null. */
   async closeEvents(): Promise<unknown> {
-    const failure = await this.events?.close()
-    this.#barriersOver.abort()
-    await this.#barriers.ended()
-    await this.#follower.polling
-    this.#eventsEnded.resolve()
-    return failure ?? this.#barriers.failure
+    try {
+      const failure = await this.events?.close()
+      this.#barriersOver.abort()
+      await this.#barriers.ended()
+      await this.#follower.polling
+      return failure ?? this.#barriers.failure
+    } finally {
+      this.#eventsEnded.resolve()
+    }
   }
 
   /** Resolves when event application is closed. */
