@@ -6,7 +6,9 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 /** Clustered collections expire documents by an option of the collection. Like a TTL index it is deferred until the commit. */
 
-const pair = pairedSets()
+/** The TTL monitors run each second. */
+const everySecond = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
+const pair = pairedSets({ source: everySecond, destination: everySecond })
 const accepted = { status: 200, body: { success: true } }
 const clustered = { clusteredIndex: { key: { _id: 1 }, unique: true } }
 
@@ -47,7 +49,6 @@ it('nothing expires on the destination before the commit; options arrive with it
   await source.createCollection('off', { ...clustered, expireAfterSeconds: 3_600 })
   await source.createCollection('later', clustered)
   for (const name of ['expiring', 'changed', 'off', 'later']) await rows(sourceClient, name).insertMany(old(20))
-  await destinationClient.db('admin').command({ setParameter: 1, ttlMonitorSleepSecs: 1 })
   await using tandem = await pair.startInstance()
   await startSync(tandem, {
     verification: { enabled: true },
@@ -92,7 +93,6 @@ it('what the source expires during a commit is no late write', async () => {
   await monitor(sourceClient, false)
   await sourceClient.db('app').createCollection('expiring', { ...clustered, expireAfterSeconds: 1 })
   await rows(sourceClient, 'expiring').insertMany(old(500))
-  await sourceClient.db('admin').command({ setParameter: 1, ttlMonitorSleepSecs: 1 })
   await using tandem = await pair.startInstance()
   await startSync(tandem, { verification: { enabled: true } })
   await canCommit(tandem)
