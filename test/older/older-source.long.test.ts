@@ -102,8 +102,8 @@ describe('a source of 5.0', () => {
 describe('definitions of a source of 5.0', () => {
   const app = () => pair.sourceClient.db('app')
   const told: [what: string, change: () => Promise<unknown>, description: RegExp][] = [
-    ['a drop', () => app().collection('things').drop(), /app\.things met a drop/],
-    ['a rename', () => app().collection('things').rename('moved'), /app\.things met a rename/],
+    ['a drop', () => app().collection('things').drop(), /app\.things had a drop/],
+    ['a rename', () => app().collection('things').rename('moved'), /app\.things had a rename/],
     ['dropDatabase', () => app().dropDatabase(), /app/],
     [
       'a collection dropped and created again under its name',
@@ -113,7 +113,7 @@ describe('definitions of a source of 5.0', () => {
           .collection('things')
           .insertMany([{ anew: 1 }, { anew: 2 }])
       },
-      /app\.things met a drop/,
+      /app\.things had a drop/,
     ],
     [
       'a collection replaced by $out',
