@@ -25,9 +25,9 @@ export interface Rules {
   positionAfterWrite: boolean
   /** What becomes of a document that the convergence finds different, or extra. */
   differing: 'recorded' | 'replaced'
-  /** What becomes of a missing document whose insert is refused because something stands there. */
+  /** What happens to a missing document whose insert is refused because a document exists there. */
   refused: 'recorded' | 'ignored'
-  /** Whoever ends the copy asks the store whether others have recorded anything. */
+  /** The owner that ends the copy asks the store whether others have recorded anything. */
   asksStore: boolean
   /** A successor begins only when the destination has finished what the dead process sent. */
   waitsForTheDead: boolean

@@ -78,7 +78,7 @@ export class SoakWatch {
     this.#seen.set(tandem.pid, { id, samples: [...samples, figures] })
     // Not asked while it is stopped, or ends.
     const progress = await Promise.race([tandem.progress(), sleep(everyMS, null)]).catch(() => null)
-    // Before the reversal has come it tells of the cycle before.
+    // Before the reversal has begun, it describes the previous cycle.
     if (!progress?.directionMapping?.Source.startsWith(`${this.#source}:`)) return
     this.#applied.set(tandem.pid, progress.totalEventsApplied ?? 0)
   }
