@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type LeaseView, ownerToken } from '../domain/owner.ts'
+import type { LeaseView } from '../domain/owner.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { OwnershipStore } from './ownership-store.ts'
 
@@ -20,6 +20,7 @@ export interface EvictionsParts {
  */
 export class Evictions {
   readonly #parts: EvictionsParts
+  /** Ids of instances. An eviction raises the epoch of the lease first, so the epoch does not identify an attempt. */
   readonly #underWay = new Set<string>()
 
   constructor(parts: EvictionsParts) {
@@ -35,9 +36,8 @@ export class Evictions {
 
   #evict(lease: LeaseView, signal: AbortSignal): void {
     const { store, confirmMS, context, onDrained } = this.#parts
-    const key = ownerToken(lease.id, lease.epoch)
-    if (this.#underWay.has(key)) return
-    this.#underWay.add(key)
+    if (this.#underWay.has(lease.id)) return
+    this.#underWay.add(lease.id)
     const began = performance.now()
     const pause = async (milliseconds: number): Promise<void> => {
       await sleep(milliseconds, undefined, { signal })
@@ -52,7 +52,7 @@ export class Evictions {
       })
       .catch((error) => context.onRetry?.(`taking over from ${lease.id}`, error))
       .finally(() => {
-        this.#underWay.delete(key)
+        this.#underWay.delete(lease.id)
         onDrained()
       })
   }

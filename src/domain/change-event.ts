@@ -1,4 +1,5 @@
 import { type ClusterTime, clusterTimeAt } from './cluster-time.ts'
+import { isUserDatabase } from './namespace.ts'
 import { bsonType, findSpan, skipValue, spans } from './raw-bson.ts'
 import { uuidOfToken } from './resume-token.ts'
 
@@ -8,7 +9,7 @@ import { uuidOfToken } from './resume-token.ts'
  */
 export interface ChangeEvent {
   /**
-   * A `silent` event changes nothing. An `unknown` one comes from a release that tandem does not know, and must not
+   * A `silent` event changes nothing that is synced. An `unknown` one comes from a release that tandem does not know, and must not
    * be skipped.
    */
   kind: 'insert' | 'replace' | 'update' | 'delete' | 'definition' | 'silent' | 'unknown'
@@ -132,7 +133,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
         break
     }
   }
-  event.kind = kindOf(event.operationType)
+  event.kind = isUserDatabase(event.database) ? kindOf(event.operationType) : 'silent'
   // Only sources older than 6.0 omit the UUID.
   if (event.uuid === '' && event.idElement && tokenStart > 0) event.uuid = uuidInToken(bytes, tokenStart)
   return event

@@ -16,10 +16,12 @@ export function isUserDatabase(database: string): boolean {
 }
 
 /**
- * The databases that are not users', as values of `$nin` on a database's name. The patterns must not match the empty
- * text: the server (6.0.27) pushes the condition down to its oplog scan, where entries of some DDL operations lack the
- * field and count as empty.
+ * The databases whose events a change stream filters out on the server. Not those with an internal prefix: a pattern for
+ * the database's name costs the server (6.0.27) about 40 µs for each oplog entry that it reads.
  */
+export const internalDatabaseNames: readonly string[] = internalDatabases
+
+/** The databases that are not users', as values of `$nin` on a database's name. */
 export const internalDatabasePatterns: readonly (string | RegExp)[] = [
   ...internalDatabases,
   ...internalPrefixes.map((prefix) => new RegExp(`^${prefix}`)),

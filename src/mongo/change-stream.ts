@@ -1,7 +1,7 @@
 import { BSON, type Document } from 'mongodb'
 import { type ClusterTime, clusterTimeOfToken } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
-import { internalDatabasePatterns } from '../domain/namespace.ts'
+import { internalDatabaseNames } from '../domain/namespace.ts'
 import { findSpan } from '../domain/raw-bson.ts'
 import { type Cluster, type RawBatch, RawCursor, toTimestamp } from './cluster.ts'
 import { code, codeOf, historyLost, TransientReplyError } from './errors.ts'
@@ -123,7 +123,7 @@ function pipeline(
           : { startAtOperationTime: toTimestamp(position.time) }),
       },
     },
-    { $match: { 'ns.db': { $nin: internalDatabasePatterns } } },
+    { $match: { 'ns.db': { $nin: internalDatabaseNames } } },
     ...(selected ? [{ $match: selected }] : []),
     ...(only ? [{ $match: inPartitions(only, before6) }] : []),
     {

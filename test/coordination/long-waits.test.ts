@@ -96,7 +96,7 @@ it('owned partitions: nothing stays of a turn while their events are applied', a
 })
 
 it('event application without partitions: nothing stays of a turn of its machine', async () => {
-  let turns = 0
+  let changed = 0
   let change = deferred<void>()
   const machine = eventApplicationMachine.provide({
     actors: {
@@ -105,7 +105,7 @@ it('event application without partitions: nothing stays of a turn of its machine
       claim: fromPromise(async () => 0),
       pass: fromPromise(async () => false),
       change: fromPromise(() => {
-        turns += 1
+        changed += 1
         change = deferred()
         return change.promise
       }),
@@ -113,7 +113,7 @@ it('event application without partitions: nothing stays of a turn of its machine
   })
   const actor = createActor(machine).start()
   const turn = async (count: number): Promise<void> => {
-    for (let until = turns + count; turns < until; ) {
+    for (let until = changed + count; changed < until; ) {
       change.resolve()
       await breath()
     }
@@ -121,9 +121,9 @@ it('event application without partitions: nothing stays of a turn of its machine
   await turn(500)
   collect()
   const before = process.memoryUsage().heapUsed
-  await turn(3_000)
+  await turn(turns)
   collect()
-  expect((process.memoryUsage().heapUsed - before) / 3_000).toBeLessThan(bytesMax)
+  expect((process.memoryUsage().heapUsed - before) / turns).toBeLessThan(bytesMax)
   actor.stop()
 })
 

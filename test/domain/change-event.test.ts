@@ -102,6 +102,17 @@ describe('a change event', () => {
     )
   })
 
+  it.each(['__mdb_internal_verifier', 'mongosync_reserved_for_internal_use', 'tandem_internal', 'admin'])(
+    'of %s changes nothing that is synced',
+    (database) => {
+      const bytes = documentOf([
+        { name: 'operationType', value: string('insert') },
+        { name: 'ns', value: namespaceOf(['db', database], ['coll', 'things']) },
+      ])
+      expect(parseChangeEvent(bytes)).toMatchObject({ kind: 'silent', database })
+    },
+  )
+
   it('of a database names no collection', () => {
     const event = parseChangeEvent(
       documentOf([
