@@ -81,10 +81,7 @@ export class WorkRuns {
       return this.#replicating.opened
     }
     // `#ended` is read now: once this replication is left, it also waits for its own workers, which wait for this.
-    const opened = this.#ended.then(() => {
-      if (this.#replicating?.opened !== opened) throw new StoppedError() // it was left before its turn
-      return open(this.#renewed())
-    })
+    const opened = this.#ended.then(() => open(this.#renewed()))
     const replicating: Replicating = { opened, workers: new Set([worker]), present: null }
     const begun = (replication: Replication): void => {
       replicating.present = replication

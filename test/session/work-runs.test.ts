@@ -51,24 +51,6 @@ it('a step that has ended is left without a word to what comes next', async () =
   expect(runs.signal.aborted).toBe(false)
 })
 
-it('a replication that is left before its turn does not begin', async () => {
-  const runs = new WorkRuns(never)
-  const worker = deferred<void>()
-  const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]
-  await runs.replicate('copy', async () => former)
-  runs.joined(worker.promise)
-  runs.left()
-  let begun = false
-  const second = runs.replicate('copy', async () => {
-    begun = true
-    return next
-  })
-  runs.left()
-  worker.resolve()
-  await expect(second).rejects.toThrow(StoppedError)
-  expect([begun, runs.isOpen]).toEqual([false, false])
-})
-
 it('both workers share a replication, which begins when all that was left before has ended', async () => {
   const runs = new WorkRuns(never)
   const [worker, opened] = [deferred<void>(), deferred<void>()]
