@@ -34,7 +34,7 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
         throw new RefusedError(
           'WrongState',
           `${namespace(database, entry.name)} was dropped on the destination by somebody else, so repair cannot restore it. Start over ` +
-            'with an emptied destination. Nothing was changed.',
+            'with an emptied destination. No data is lost, because the source has all of it.',
         )
       }
       const what = `repairing ${database}.${entry.name}`

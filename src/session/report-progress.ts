@@ -166,10 +166,10 @@ function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration)
  */
 function copyOf(
   context: InstanceContext,
-  { work, orphanedBytes: strandedBytes }: ProgressSources,
+  { work, orphanedBytes }: ProgressSources,
 ): NonNullable<Progress['collectionCopy']> {
   const { total, copied, begun } = work.figures.copyBytes
-  const own = copied + strandedBytes
+  const own = copied + orphanedBytes
   if (context.copyCompleted && work.coordination.isAlone) {
     const bytes = Math.max(1, total)
     return { estimatedTotalBytes: bytes, estimatedCopiedBytes: bytes }
