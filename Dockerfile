@@ -21,7 +21,7 @@ COPY --from=dependencies /tandem/node_modules ./node_modules
 COPY --from=build /tandem/dist ./dist
 RUN chmod 755 dist/src/main.js && ln -s /tandem/dist/src/main.js /usr/local/bin/tandem
 USER node
-# The API listens on 127.0.0.1 of this container, so that is where it is asked.
+# The API listens on 127.0.0.1 of this container, so the health check asks that address.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 \
   CMD ["node", "-e", "fetch('http://127.0.0.1:27182/healthz').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["tandem"]

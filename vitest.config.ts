@@ -1,12 +1,21 @@
 import { defineConfig } from 'vitest/config'
 
-/** By project: what its files end in before `.ts`, and how long one test may take. */
+/**
+ * By project: what its files end in before `.ts`, and how long one test may take. Files without isolation share the
+ * modules of a worker, which saves the imports, so they restore what they replace in modules and globals. Files with
+ * servers are isolated: a process that ends takes the connections along that a test has left open.
+ */
 const projects = {
-  unit: { suffix: 'test', timeoutSeconds: 30 },
-  mongo: { suffix: 'mongo.test', timeoutSeconds: 120 },
-  cluster: { suffix: 'cluster.test', timeoutSeconds: 600 },
-  long: { suffix: 'long.test', timeoutSeconds: 900 },
+  unit: { suffix: 'test', timeoutSeconds: 30, isolate: false },
+  mongo: { suffix: 'mongo.test', timeoutSeconds: 120, isolate: true },
+  cluster: { suffix: 'cluster.test', timeoutSeconds: 600, isolate: true },
+  long: { suffix: 'long.test', timeoutSeconds: 900, isolate: true },
 }
+
+/** Tests wait for servers and processes for a third of their time, so three workers keep two cores busy. */
+const maxWorkers = 3
+/** The long tests contain limits of time that a third worker could exceed. */
+const maxLongWorkers = 2
 
 /** The other suffixes end in that of the unit tests. */
 const served = Object.entries(projects).flatMap(([name, { suffix }]) =>
@@ -20,12 +29,15 @@ const served = Object.entries(projects).flatMap(([name, { suffix }]) =>
 export default defineConfig({
   test: {
     pool: 'forks',
-    maxWorkers: 2,
-    projects: Object.entries(projects).map(([name, { suffix, timeoutSeconds }]) => ({
+    projects: Object.entries(projects).map(([name, { suffix, timeoutSeconds, isolate }]) => ({
       test: {
         name,
         include: [`test/**/*.${suffix}.ts`],
         exclude: name === 'unit' ? served : [],
+        isolate,
+        maxWorkers: name === 'long' ? maxLongWorkers : maxWorkers,
+        // Vitest wants another group for another number of workers.
+        sequence: { groupOrder: name === 'long' ? 1 : 0 },
         testTimeout: timeoutSeconds * 1000,
         hookTimeout: timeoutSeconds * 1000,
         ...(name === 'unit' ? {} : { globalSetup: ['test/support/global-setup.ts'] }),

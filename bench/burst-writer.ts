@@ -1,4 +1,4 @@
-/** One of the writers of the burst: bulks one after the other, as fast as the server takes them. */
+/** One of the burst's writers. It sends bulk writes one after the other, as fast as the server acknowledges them. */
 import { MongoClient } from 'mongodb'
 import { serveParent } from './child-work.ts'
 import { type Item, type Mix, OperationMix } from './operations.ts'
@@ -17,7 +17,7 @@ export interface BurstWriterInput {
 await serveParent(async ({ uri, database, collection, writer, operations, mix: kind }: BurstWriterInput) => {
   const client = await MongoClient.connect(uri)
   const target = client.db(database).collection<Item>(collection)
-  // All made beforehand: the writers' own work must not slow down what they are measuring.
+  // The writer prepares all bulks in advance, so that this preparation does not slow down the measured writes.
   const mix = new OperationMix(writer, kind)
   const bulks: ReturnType<typeof mix.take>[] = []
   for (let left = operations; left > 0; left -= bulkOperations) bulks.push(mix.take(Math.min(left, bulkOperations)))

@@ -3,10 +3,10 @@ import type { Progress } from '../src/domain/progress.ts'
 import type { BurstWriterInput } from './burst-writer.ts'
 import { type Child, startChild } from './child.ts'
 import { assertSameBytes, countOf, hashOf } from './content.ts'
-import { overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import { peakMegabytesOf, startMeter, summaryOfRuns } from './measure.ts'
 import type { Mix } from './operations.ts'
 import { type Measured, missesOf } from './report.ts'
-import { database, empty, type Pair, type Server, settle, startPair } from './servers.ts'
+import { database, empty, type Pair, type Server, startPair, waitUntilIdle } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
 const operationsInFull = 200_000
@@ -21,32 +21,32 @@ interface Direct {
 }
 
 interface Followed {
-  /** From the first write on the source until the destination's content was equal. */
+  /** Seconds from the first write on the source until the destination's content is equal. */
   seconds: number
-  /** From the last write on the source. */
+  /** Seconds from the last write on the source until the destination's content is equal. */
   drain: number
   cpu: number
   sourceCpu: number
   destinationCpu: number
   peakMB: number
-  /** Documents written on the destination, tandem's own few included. */
+  /** Documents written on the destination, including the few of tandem's own metadata. */
   writes: number
 }
 
 interface Verified {
-  /** From the first write on the source until as many documents were on the destination. */
+  /** Seconds from the first write on the source until the destination holds as many documents as the source. */
   seconds: number
   cpu: number
   sourceCpu: number
   destinationCpu: number
   peakMB: number
-  /** From `commit`, sent as soon as `progress` shows no lag and `canCommit`, until `canWrite`. */
+  /** Seconds from `commit`, which is sent as soon as `progress` shows no lag and `canCommit`, until `canWrite`. */
   cutover: number
 }
 
 /**
- * The same operations by the same two writers at full speed: once straight at the destination, with nothing else
- * running, and once at the source with tandem following.
+ * Two writers run the same operations at full speed: once directly on the destination while nothing else runs, once on
+ * the source while tandem replicates without verification, and once on the source while tandem also verifies.
  */
 export async function benchBurst(options: BenchOptions, mix: Mix): Promise<Measured> {
   const operations = Math.ceil(operationsInFull * options.scale)
@@ -54,17 +54,17 @@ export async function benchBurst(options: BenchOptions, mix: Mix): Promise<Measu
   const direct: Direct[] = []
   const followed: Followed[] = []
   const verified: Verified[] = []
-  const contestants = [
+  const variants = [
     async () => direct.push(await writeDirectly(pair, operations, mix)),
     async () => followed.push(await follow(pair, operations, options, mix)),
     async () => verified.push(await followVerified(pair, operations, options, mix)),
   ]
   for (let run = 0; run < options.runs; run++) {
-    for (const contestant of run % 2 === 0 ? contestants : contestants.toReversed()) {
+    for (const runVariant of run % 2 === 0 ? variants : variants.toReversed()) {
       for (const server of [pair.source, pair.destination]) await empty(server)
       await pair.source.client.db(database).createCollection(burstCollection)
-      await settle(pair)
-      await contestant()
+      await waitUntilIdle(pair)
+      await runVariant()
     }
     const seconds = [direct, followed, verified].map((runs) => `${runs.at(-1)?.seconds.toFixed(2)} s`)
     process.stderr.write(
@@ -72,7 +72,7 @@ export async function benchBurst(options: BenchOptions, mix: Mix): Promise<Measu
         `canWrite ${verified.at(-1)?.cutover.toFixed(2)} s after commit\n`,
     )
   }
-  return rowOf(operations, overRuns(direct), overRuns(followed), overRuns(verified), mix)
+  return rowOf(operations, summaryOfRuns(direct), summaryOfRuns(followed), summaryOfRuns(verified), mix)
 }
 
 function rowOf(operations: number, direct: Direct, ours: Followed, verified: Verified, mix: Mix): Measured {
@@ -89,10 +89,10 @@ function rowOf(operations: number, direct: Direct, ours: Followed, verified: Ver
     'destination CPU s': ours.destinationCpu,
     'destination CPU s, direct': direct.cpu,
     'tandem peak MB': ours.peakMB,
-    'writes for each operation': ours.writes / operations,
-    'destination CPU, direct by followed': direct.cpu / ours.destinationCpu,
-    'ratio, verification on by off': ours.seconds / verified.seconds,
-    'verified s until as many': verified.seconds,
+    'destination writes per operation': ours.writes / operations,
+    'ratio of destination CPU, direct to tandem': direct.cpu / ours.destinationCpu,
+    'ratio of speed, verification on to off': ours.seconds / verified.seconds,
+    'verified s until equal counts': verified.seconds,
     'verified ops/s': operations / verified.seconds,
     'verified, commit to canWrite s': verified.cutover,
     'verified, tandem CPU s': verified.cpu,
@@ -101,35 +101,36 @@ function rowOf(operations: number, direct: Direct, ours: Followed, verified: Ver
     'verified, tandem peak MB': verified.peakMB,
   }
   const always = {
-    'ratio, verification on by off': { atLeast: 0.8 },
+    'ratio of speed, verification on to off': { atLeast: 0.8 },
     'verified, commit to canWrite s': { atMost: 3 },
     'tandem peak MB': { atMost: 300 },
     'verified, tandem peak MB': { atMost: 300 },
   }
-  // Only the last version of a hot document has to be written: how much less work is that for the destination?
-  const own = mix === 'mixed' ? { ratio: { atLeast: 0.6 } } : { 'destination CPU, direct by followed': { atLeast: 3 } }
+  // tandem writes only the last version of a hot document. The target says how much CPU that must save the destination.
+  const own =
+    mix === 'mixed' ? { ratio: { atLeast: 0.6 } } : { 'ratio of destination CPU, direct to tandem': { atLeast: 3 } }
   const misses = missesOf(figures, { ...own, ...always })
   return { figures, misses }
 }
 
 async function writeDirectly({ destination }: Pair, operations: number, mix: Mix): Promise<Direct> {
   await destination.client.db(database).createCollection(burstCollection)
-  await using team = await writersTo(destination, operations, mix)
+  await using writerPair = await writersTo(destination, operations, mix)
   const stop = startMeter({ cpu: destination.pid })
-  await team.go()
+  await writerPair.go()
   const { wall, cpu } = stop()
   return { seconds: wall, cpu }
 }
 
 async function follow(pair: Pair, operations: number, options: BenchOptions, mix: Mix): Promise<Followed> {
   const { source, destination } = pair
-  await using team = await writersTo(source, operations, mix)
+  await using writerPair = await writersTo(source, operations, mix)
   await using tandem = await startReady(pair, options)
   await syncUntilCanCommit(tandem)
-  await settle(pair)
+  await waitUntilIdle(pair)
   const before = await writesOn(destination)
   const stop = startMeter({ cpu: tandem.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
-  await team.go()
+  await writerPair.go()
   const written = stop()
   const { wall, ...cpu } = await whenEqual(pair, stop)
   const peakMB = peakMegabytesOf(tandem.pid)
@@ -139,21 +140,24 @@ async function follow(pair: Pair, operations: number, options: BenchOptions, mix
 }
 
 /**
- * The same with the verifier on, and the commit right behind the burst. Nothing may run between lag 0 and the commit,
- * because the verifier would use that time, so equal counts stand for equality here and the bytes are compared at the end.
+ * Measures the burst with the verifier on, and commits directly after it. Nothing may run between lag 0 and the commit,
+ * because the verifier would use that time. Therefore only the counts are compared before the commit, and the bytes afterwards.
  */
 async function followVerified(pair: Pair, operations: number, options: BenchOptions, mix: Mix): Promise<Verified> {
   const { source, destination } = pair
-  await using team = await writersTo(source, operations, mix)
+  await using writerPair = await writersTo(source, operations, mix)
   await using tandem = await startReady(pair, options)
   await syncUntilCanCommit(tandem, { verification: { enabled: true } })
-  await settle(pair)
+  await waitUntilIdle(pair)
   const stop = startMeter({ cpu: tandem.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
-  await team.go()
+  await writerPair.go()
   const deadline = Date.now() + drainPatienceMS
   const wanted = await countOf(source, [burstCollection])
   while ((await countOf(destination, [burstCollection])) !== wanted) {
-    if (Date.now() > deadline) throw new Error(`not as many documents ${drainPatienceMS / 1000} s after the last write`)
+    if (Date.now() > deadline)
+      throw new Error(
+        `the destination did not reach the source's document count ${drainPatienceMS / 1000} s after the last write`,
+      )
     await delay(pollMS)
   }
   const equal = stop()
@@ -175,9 +179,9 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
 }
 
 /**
- * The meter's reading at the moment when the destination held what the source holds. Equal counts, which cost nothing
- * to ask for, are only the sign to look: the digest of every byte decides. What it finds held when it began, as writers
- * wait for it, so neither its time nor its CPU is part of the figure.
+ * Returns the meter's reading at the moment when both contents became equal. Equal counts, which are cheap to query,
+ * only trigger the check; the digest of every byte decides. The server blocks writes while it computes the digest, so its
+ * result is valid for the moment at which it began, and neither its time nor its CPU is part of the figure.
  */
 async function whenEqual<Reading>({ source, destination }: Pair, read: () => Reading): Promise<Reading> {
   const deadline = Date.now() + drainPatienceMS
@@ -200,7 +204,7 @@ async function writesOn({ client }: Server): Promise<number> {
   return Number(opcounters.insert) + Number(opcounters.update) + Number(opcounters.delete)
 }
 
-/** Both writers, ready to go. The collection they write to must exist. */
+/** Starts both writers, which wait for `go`. The collection that they write to must exist. */
 export async function writersTo(
   { uri }: Server,
   operations: number,
@@ -211,13 +215,13 @@ export async function writersTo(
     ...{ uri, database, collection: burstCollection, writer, mix },
     operations: Math.min(share, operations - writer * share),
   }))
-  const team: Child<object>[] = await Promise.all(inputs.map((input) => startChild<object>('burst-writer', input)))
+  const children: Child<object>[] = await Promise.all(inputs.map((input) => startChild<object>('burst-writer', input)))
   return {
     go: async () => {
-      await Promise.all(team.map((child) => child.go()))
+      await Promise.all(children.map((child) => child.go()))
     },
     [Symbol.asyncDispose]: async () => {
-      await Promise.all(team.map((child) => child[Symbol.asyncDispose]()))
+      await Promise.all(children.map((child) => child[Symbol.asyncDispose]()))
     },
   }
 }

@@ -1,4 +1,7 @@
-/** The child's side of child.ts: prepares with the input given, says so, and runs once when told to. */
+/**
+ * The child process's side of child.ts. It prepares with the given input, reports `ready`, and runs once when it
+ * receives `go`.
+ */
 export async function serveParent<Input, Result extends object>(
   prepare: (input: Input) => Promise<() => Promise<Result>>,
 ): Promise<void> {

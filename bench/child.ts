@@ -4,8 +4,8 @@ import path from 'node:path'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 
 /**
- * A part of a measurement in a process of its own. It gets ready, waits to be told to go, and stays until it is let go,
- * so that its CPU time and memory can still be read. It ends with this process, however that ends (see child-work.ts).
+ * A part of a measurement that runs in its own process. The process prepares, waits for `go`, and stays alive until it is
+ * disposed, so that its CPU time and memory can still be read. It exits when its parent exits for any reason (see child-work.ts).
  *
  *   startChild ──▶ prepares ──▶ ready … go ──▶ runs ──▶ result … stop
  */
@@ -17,7 +17,7 @@ export interface Child<Result> extends AsyncDisposable {
 /** `program` is a file of this folder that calls `serveParent`. */
 export async function startChild<Result>(program: string, input: object): Promise<Child<Result>> {
   const child = fork(path.join(repositoryRoot, 'dist/bench', `${program}.js`), [JSON.stringify(input)], {
-    execArgv: [], // none of this process's loaders
+    execArgv: [], // The child process must not inherit this process's loaders.
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   })
   const failed = once(child, 'exit').then(([exitCode]) => {

@@ -2,7 +2,10 @@ import type { Document } from 'mongodb'
 import { compareDocuments, Differences } from '../test/support/compare-documents.ts'
 import { database, type Pair, type Server } from './servers.ts'
 
-/** A digest over every byte of each collection, made by the server. It holds writers up while it runs. */
+/**
+ * Returns the server's digest of every byte of each collection (`dbHash`). The server blocks writes while it computes
+ * it.
+ */
 export async function hashOf({ client }: Server): Promise<string> {
   const { collections } = await client.db(database).command({ dbHash: 1 })
   return JSON.stringify(Object.entries(collections as Document).sort())
@@ -13,7 +16,7 @@ export async function assertSameHash({ source, destination }: Pair): Promise<voi
   if (ours !== theirs) throw new Error(`the destination differs from the source:\n${ours}\n${theirs}`)
 }
 
-/** Reads both sides and compares bytes: the last word, where the server's own digest came first. */
+/** Reads both collections and compares their bytes. This check is independent of the server's own digest. */
 export async function assertSameBytes({ source, destination }: Pair, collection: string): Promise<void> {
   const differences = new Differences(5)
   const [ours, theirs] = [source, destination].map(({ client }) => client.db(database).collection(collection))
@@ -21,7 +24,7 @@ export async function assertSameBytes({ source, destination }: Pair, collection:
   if (differences.list.length > 0) throw new Error(`the destination differs:\n${differences.list.join('\n')}`)
 }
 
-/** From the collections' metadata, so at no cost. */
+/** Returns the number of documents from the collections' metadata, without reading documents. */
 export async function countOf({ client }: Server, collections: string[]): Promise<number> {
   const counts = collections.map((name) => client.db(database).collection(name).estimatedDocumentCount())
   return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0)

@@ -1,15 +1,15 @@
 import { startChild } from './child.ts'
 import { assertSameHash, countOf } from './content.ts'
 import { load, type Shape } from './load.ts'
-import { overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import { peakMegabytesOf, startMeter, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
-import { database, empty, type Pair, readThrough, settle, startPair } from './servers.ts'
+import { database, empty, type Pair, startPair, waitUntilIdle, warmCache } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
-/** One contestant's copy. `seconds`: from the command to begin until every document is acknowledged by the majority. */
+/** The cost of one copy. `seconds` runs from the start command until the majority has acknowledged every document. */
 interface Effort {
   seconds: number
-  /** Counted from before the process was started. */
+  /** Seconds including the start of the process. */
   withStart: number
   cpu: number
   sourceCpu: number
@@ -17,18 +17,19 @@ interface Effort {
   peakMB: number
 }
 
-type Contestant = (pair: Pair, options: BenchOptions) => Promise<Effort>
+type Copier = (pair: Pair, options: BenchOptions) => Promise<Effort>
 
-const contestants: Record<'naive' | 'tandem', Contestant> = { naive: naiveCopier, tandem }
-type Name = keyof typeof contestants
+const copiers: Record<'naive' | 'tandem', Copier> = { naive: copyNaively, tandem }
+type Name = keyof typeof copiers
 
 /**
- * Rounds that do not count. What is touched for the first time (the machine's free memory by the page cache, blocks of the disk by the
- * servers' files) costs kernel time of the destination's: on a virtual machine the first rounds of 2 GB took 1.4 times the later ones.
+ * The first rounds do not count. In them, the page cache uses memory for the first time, and the servers' files use disk
+ * blocks for the first time, and that costs the destination CPU time in the kernel. On a virtual machine, the first rounds
+ * of 2 GB took 1.4 times as long as the later ones.
  */
 const warmUpRounds = 2
 
-/** Both copy the same source into the same, emptied destination, taking turns at going first. */
+/** Both copiers copy the same source into the same emptied destination. They alternate in going first. */
 export async function benchCopy(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   const documents = shape.collections * shape.documents
@@ -40,18 +41,18 @@ export async function benchCopy(full: Shape, options: BenchOptions): Promise<Mea
     const order: Name[] = run % 2 === 0 ? ['naive', 'tandem'] : ['tandem', 'naive']
     for (const name of order) {
       await empty(pair.destination)
-      await readThrough(pair.source)
-      await settle(pair)
-      const effort = await contestants[name](pair, options)
+      await warmCache(pair.source)
+      await waitUntilIdle(pair)
+      const effort = await copiers[name](pair, options)
       const copied = await countOf(pair.destination, names)
       if (copied !== documents) throw new Error(`${name} copied ${copied} of ${documents} documents`)
       process.stderr.write(`  ${run < 0 ? 'warming up: ' : ''}${name} ${effort.seconds.toFixed(2)} s\n`)
       if (run >= 0) efforts[name].push(effort)
     }
-    // Whoever went last is checked to the byte; over the runs that is both.
+    // The copy that ran last is checked to the byte. Over several runs this covers both copiers.
     await assertSameHash(pair)
   }
-  return rowOf(shape, documents, overRuns(efforts.naive), overRuns(efforts.tandem))
+  return rowOf(shape, documents, summaryOfRuns(efforts.naive), summaryOfRuns(efforts.tandem))
 }
 
 function rowOf(shape: Shape, documents: number, naive: Effort, ours: Effort): Measured {
@@ -78,27 +79,27 @@ function rowOf(shape: Shape, documents: number, naive: Effort, ours: Effort): Me
   return { figures, misses: missesOf(figures, targets) }
 }
 
-async function naiveCopier({ source, destination }: Pair): Promise<Effort> {
-  const born = performance.now()
+async function copyNaively({ source, destination }: Pair): Promise<Effort> {
+  const processStarted = performance.now()
   const input = { source: source.uri, destination: destination.uri, database }
   await using child = await startChild<{ documents: number }>('naive-copier', input)
   const stop = startMeter({ cpu: child.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
   await child.go()
-  return finish(stop(), born, child.pid)
+  return finish(stop(), processStarted, child.pid)
 }
 
 async function tandem(pair: Pair, options: BenchOptions): Promise<Effort> {
-  const born = performance.now()
+  const processStarted = performance.now()
   await using instance = await startReady(pair, options)
   const stop = startMeter({ cpu: instance.pid, sourceCpu: pair.source.pid, destinationCpu: pair.destination.pid })
   await syncUntilCanCommit(instance)
-  return finish(stop(), born, instance.pid)
+  return finish(stop(), processStarted, instance.pid)
 }
 
 function finish(
   { wall, ...cpu }: Record<'wall' | 'cpu' | 'sourceCpu' | 'destinationCpu', number>,
-  born: number,
+  processStarted: number,
   pid: number,
 ): Effort {
-  return { seconds: wall, withStart: (performance.now() - born) / 1000, ...cpu, peakMB: peakMegabytesOf(pid) }
+  return { seconds: wall, withStart: (performance.now() - processStarted) / 1000, ...cpu, peakMB: peakMegabytesOf(pid) }
 }

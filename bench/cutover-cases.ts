@@ -1,31 +1,31 @@
 import { burstCollection } from './burst.ts'
 import { createCollections, indexes } from './cutover-sources.ts'
-import { reverseAndWriteBurst, updateWhilePaused, type Work, writeBurst, writeSteadily } from './cutover-work.ts'
+import { reverseAndWriteBurst, updateWhilePaused, type Workload, writeBurst, writeSteadily } from './cutover-work.ts'
 import { load, type Shape } from './load.ts'
 import { closeIdleFiles } from './many-collections.ts'
 import { database, type PairOptions, type Server } from './servers.ts'
 
-/** What a sync went through before its commit: each case is a load that once made cutovers slow, or could. */
+/** The load that a sync handles before its commit. Each case is a load that once made cutovers slow, or could do so. */
 export interface CutoverCase {
   name: string
   title: string
-  /** From `commit` to `canWrite`, at most; of an instance far away, twenty round trips more. */
+  /** Maximum seconds from `commit` to `canWrite`. Twenty round trips to the clusters are added to it. */
   targetSeconds: number
   servers?: Pick<PairOptions, 'members' | 'extraArgs' | 'roundTripMS'>
   /** It takes minutes, so it runs only when it is named. */
   onlyWhenNamed?: true
-  /** Fields of the start request beside direction and verification. */
+  /** Fields of the start request in addition to direction and verification. */
   start?: Record<string, unknown>
-  /** Fills the empty source, before the sync starts. */
+  /** Fills the empty source before the sync starts. */
   fill(source: Server, scale: number): Promise<void>
-  /** Left out where there is nothing to apply. */
-  work?: Work
-  /** The commit follows the last write at once. Otherwise it waits until no lag is left. */
+  /** Writes during the sync; absent if the case has none. */
+  workload?: Workload
+  /** The commit directly follows the last write. Without this field, it waits until the lag is 0. */
   commitsAtOnce?: true
 }
 
 const smallDocumentBytes = 256
-const burst = { targetSeconds: 3, fill: createBurst, work: writeBurst(200_000) }
+const burst = { targetSeconds: 3, fill: createBurst, workload: writeBurst(200_000) }
 
 export const cutoverCases: readonly CutoverCase[] = [
   {
@@ -33,7 +33,7 @@ export const cutoverCases: readonly CutoverCase[] = [
     title: 'steady, 2,000 ops/s until commit',
     targetSeconds: 3,
     fill: (source, scale) => load(source, documents(1_000_000 * scale, 1_024)),
-    work: writeSteadily(2_000, 15),
+    workload: writeSteadily(2_000, 15),
     commitsAtOnce: true,
   },
   { name: 'burst', title: 'burst', ...burst },
@@ -43,7 +43,7 @@ export const cutoverCases: readonly CutoverCase[] = [
     title: 'updates while paused',
     targetSeconds: 3,
     fill: (source) => load(source, documents(100_000, 1_024)),
-    work: updateWhilePaused('c0', 40),
+    workload: updateWhilePaused('c0', 40),
   },
   { name: 'collections', title: '1,000 collections', targetSeconds: 3, ...smallCollections(1_000) },
   {
@@ -87,7 +87,7 @@ export const cutoverCases: readonly CutoverCase[] = [
     targetSeconds: 3,
     start: { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' },
     fill: createBurst,
-    work: reverseAndWriteBurst(50_000),
+    workload: reverseAndWriteBurst(50_000),
   },
 ]
 
@@ -99,7 +99,10 @@ function documents(count: number, documentBytes: number): Shape {
   return { name: '1k', title: '', collections: 1, documents: Math.ceil(count), documentBytes }
 }
 
-/** @param secondary how many indexes besides `_id` each has; every collection and index is a file, of which a process may open 20,000 on some machines */
+/**
+ * @param secondary number of indexes of each collection besides `_id`. Every collection and index is a file, and a
+ * process may open only 20,000 files on some machines.
+ */
 function smallCollections(
   collections: number,
   { roundTripMS = 0, secondary = 2 } = {},

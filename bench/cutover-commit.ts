@@ -3,18 +3,18 @@ import type { Progress } from '../src/domain/progress.ts'
 import type { Tandem } from '../test/support/tandem-process.ts'
 
 const pollMS = 10
-/** Far beyond every target, so that a slow cutover is measured and one that hangs is reported. */
+/** Far above every target, so that a slow cutover is measured and a cutover that hangs is reported. */
 const patienceMS = 900_000
 
-/** Resolves when an operator would commit: `canCommit` is true and no lag is left. */
+/** Resolves when an operator would commit: `canCommit` is true and the lag is 0. */
 export async function untilCaughtUp(tandem: Tandem): Promise<Progress> {
   return await poll(tandem, 'caught up', (progress) => progress.canCommit && progress.lagTimeSeconds === 0)
 }
 
 export interface Cutover {
-  /** From sending `commit` until it was answered. */
+  /** Seconds from sending `commit` until its response. */
   answeredSeconds: number
-  /** From sending `commit` until `canWrite`. */
+  /** Seconds from sending `commit` until `canWrite`. */
   canWriteSeconds: number
 }
 
@@ -32,10 +32,10 @@ export async function untilState(tandem: Tandem, wanted: Progress['state']): Pro
   await poll(tandem, wanted, ({ state }) => state === wanted)
 }
 
-/** The figures that say, before a commit, how long it will take. */
-export function foretold(progress: Progress & { commit?: { estimatedSeconds: number } | null }): {
+/** Returns the figures that predict, before a commit, how long the commit will take. */
+export function commitForecast(progress: Progress & { commit?: { estimatedSeconds: number } | null }): {
   verificationLagSeconds: number
-  /** Null where this tandem does not estimate. */
+  /** Null if this version of tandem does not estimate it. */
   estimatedSeconds: number | null
 } {
   const { source, destination } = progress.verification ?? {}
@@ -51,7 +51,8 @@ async function poll(tandem: Tandem, what: string, holds: (progress: Progress) =>
     const progress = await tandem.progress()
     if (progress.failure) throw new Error(`tandem failed: ${JSON.stringify(progress.failure)}\n${tandem.output()}`)
     if (holds(progress)) return progress
-    if (performance.now() > deadline) throw new Error(`not ${what} in ${patienceMS / 1000} s\n${tandem.output()}`)
+    if (performance.now() > deadline)
+      throw new Error(`tandem is not ${what} after ${patienceMS / 1000} s\n${tandem.output()}`)
     await delay(pollMS)
   }
 }

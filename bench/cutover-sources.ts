@@ -12,7 +12,10 @@ export interface SmallCollections {
   indexesOfEach: IndexDescription[]
 }
 
-/** Fills the source with equal collections. Indexes are created first, while each collection is empty and they cost little. */
+/**
+ * Fills the source with equal collections. Each collection's indexes are created while it is empty, because that is
+ * cheap.
+ */
 export async function createCollections({ client }: Server, shape: SmallCollections): Promise<void> {
   const db = client.db(database)
   const nextDocument = documentMaker(shape.documentBytes)
@@ -20,7 +23,7 @@ export async function createCollections({ client }: Server, shape: SmallCollecti
   const createSome = async (): Promise<void> => {
     while (created < shape.collections) {
       const name = `c${created++}`
-      // The server refuses a command that creates no index.
+      // The server rejects a `createIndexes` command without indexes.
       if (shape.indexesOfEach.length > 0) await db.collection(name).createIndexes(shape.indexesOfEach)
       await insertRaw(db, name, Array.from({ length: shape.documentsInEach }, nextDocument), 1)
     }
@@ -28,7 +31,10 @@ export async function createCollections({ client }: Server, shape: SmallCollecti
   await Promise.all(Array.from({ length: creatorsAtOnce }, createSome))
 }
 
-/** Beside the one of `_id`; the first `unique` of them are unique, which the ascending `number` of documents allows. */
+/**
+ * Returns `count` indexes besides that of `_id`. The first `unique` of them are unique, which the ascending `number` of
+ * the documents allows.
+ */
 export const indexes = (count: number, unique = 0): IndexDescription[] =>
   Array.from({ length: count }, (_, at) => ({
     key: { number: 1, [`field${at}`]: 1 },

@@ -9,17 +9,17 @@ import type { UpdateWriterInput } from './update-writer.ts'
 const steadySecondsMin = 3
 const pausedWriters = 2
 
-/** A sync with verification that could be committed. */
-export interface Stage {
+/** A sync with verification that is ready to be committed. */
+export interface ReadySync {
   pair: Pair
   tandem: Tandem
 }
 
-/** What goes on before a commit. Resolves when the last write is acknowledged, with figures of its own. */
-export type Work = (stage: Stage, scale: number) => Promise<Record<string, number>>
+/** Writes before a commit. It resolves with its own figures when the last write is acknowledged. */
+export type Workload = (sync: ReadySync, scale: number) => Promise<Record<string, number>>
 
 export const writeSteadily =
-  (operationsPerSecond: number, seconds: number): Work =>
+  (operationsPerSecond: number, seconds: number): Workload =>
   async ({ pair }, scale) => {
     const input: SteadyWriterInput = {
       ...{ uri: pair.source.uri, database, collection: 'steady' },
@@ -31,35 +31,35 @@ export const writeSteadily =
   }
 
 export const writeBurst =
-  (operations: number): Work =>
+  (operations: number): Workload =>
   ({ pair }, scale) =>
     burstTo(pair.source, Math.ceil(operations * scale))
 
-/** Documents of the collection are updated at full speed while the sync is paused. */
+/** Updates documents of the collection at full speed while the sync is paused. */
 export const updateWhilePaused =
-  (collection: string, seconds: number): Work =>
+  (collection: string, seconds: number): Workload =>
   async ({ pair, tandem }, scale) => {
     await send(tandem, 'pause')
     await untilState(tandem, 'PAUSED')
     const inputs = Array.from({ length: pausedWriters }, (_, writer): UpdateWriterInput => {
       return { uri: pair.source.uri, database, collection, writer, seconds: seconds * scale }
     })
-    const team = await Promise.all(inputs.map((input) => startChild<{ operations: number }>('update-writer', input)))
+    const writers = await Promise.all(inputs.map((input) => startChild<{ operations: number }>('update-writer', input)))
     try {
       const began = performance.now()
-      const counts = await Promise.all(team.map((child) => child.go()))
+      const counts = await Promise.all(writers.map((child) => child.go()))
       const took = (performance.now() - began) / 1000
       await send(tandem, 'resume')
       await untilState(tandem, 'RUNNING')
       return { 'operations/s before': counts.reduce((sum, { operations }) => sum + operations, 0) / took }
     } finally {
-      await Promise.all(team.map((child) => child[Symbol.asyncDispose]()))
+      await Promise.all(writers.map((child) => child[Symbol.asyncDispose]()))
     }
   }
 
-/** A burst on the cluster that was the destination until the sync was committed and reversed. */
+/** Commits and reverses the sync, then writes a burst to the cluster that was the destination. */
 export const reverseAndWriteBurst =
-  (operations: number): Work =>
+  (operations: number): Workload =>
   async ({ pair, tandem }, scale) => {
     await commitUntilCanWrite(tandem)
     await untilState(tandem, 'COMMITTED')
@@ -69,9 +69,9 @@ export const reverseAndWriteBurst =
   }
 
 async function burstTo(server: Server, operations: number): Promise<Record<string, number>> {
-  await using team = await writersTo(server, operations, 'mixed')
+  await using writers = await writersTo(server, operations, 'mixed')
   const began = performance.now()
-  await team.go()
+  await writers.go()
   return { 'operations/s before': operations / ((performance.now() - began) / 1000) }
 }
 

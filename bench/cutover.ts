@@ -1,53 +1,57 @@
 import type { Progress } from '../src/domain/progress.ts'
 import { compareClusters } from '../test/support/compare.ts'
 import type { CutoverCase } from './cutover-cases.ts'
-import { commitUntilCanWrite, foretold, untilCaughtUp, untilState } from './cutover-commit.ts'
-import { overRuns, peakMegabytesOf } from './measure.ts'
+import { commitForecast, commitUntilCanWrite, untilCaughtUp, untilState } from './cutover-commit.ts'
+import { peakMegabytesOf, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
-import { empty, type Pair, settle, startPair } from './servers.ts'
+import { empty, type Pair, startPair, waitUntilIdle } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
 const roundTripsAllowed = 20
-/** An estimate is right when it is off by no more than the larger of these two. */
+/** An estimate is accepted if its error is at most the larger of these two. */
 const estimateOffSeconds = 2
 const estimateOffShare = 0.5
 
 export interface CutoverOptions extends BenchOptions {
-  /** Replaces what the case says, where it is given. */
+  /** Milliseconds of round trip that replace those of the case; undefined keeps the case's. */
   roundTripMS: number | undefined
 }
 
-/** From `commit` until applications may write on the destination, with verification, after what the case does to the sync. */
-export async function benchCutover(what: CutoverCase, options: CutoverOptions): Promise<Measured> {
-  const roundTripMS = options.roundTripMS ?? what.servers?.roundTripMS ?? 0
-  await using pair = await startPair({ ...options, ...what.servers, roundTripMS })
+/**
+ * Measures the time from `commit` until applications may write on the destination, with verification, after the case's
+ * writes.
+ */
+export async function benchCutover(cutoverCase: CutoverCase, options: CutoverOptions): Promise<Measured> {
+  const roundTripMS = options.roundTripMS ?? cutoverCase.servers?.roundTripMS ?? 0
+  await using pair = await startPair({ ...options, ...cutoverCase.servers, roundTripMS })
   const all: Record<string, number>[] = []
   for (let run = 0; run < options.runs; run++) {
-    // What only fills the source is done once; what writes during the sync begins with empty clusters.
-    if (run === 0 || what.work) {
+    // A case that only fills the source does so once. A case that writes during the sync starts every run with empty
+    // clusters.
+    if (run === 0 || cutoverCase.workload) {
       await empty(pair.source)
-      await what.fill(pair.source, options.scale)
+      await cutoverCase.fill(pair.source, options.scale)
     }
     await empty(pair.destination)
-    await settle(pair)
-    const figures = await measure(what, pair, options)
+    await waitUntilIdle(pair)
+    const figures = await measure(cutoverCase, pair, options)
     process.stderr.write(`  canWrite ${figures['commit to canWrite s']?.toFixed(2)} s after commit\n`)
     all.push(figures)
   }
-  const figures = overRuns(all)
-  const atMost = what.targetSeconds + (roundTripsAllowed * roundTripMS) / 1000
+  const figures = summaryOfRuns(all)
+  const atMost = cutoverCase.targetSeconds + (roundTripsAllowed * roundTripMS) / 1000
   const targets = { 'commit to canWrite s': { atMost }, 'estimate beyond tolerance s': { atMost: 0 } }
   return { figures: { 'target s': atMost, ...figures }, misses: missesOf(figures, targets) }
 }
 
-async function measure(what: CutoverCase, pair: Pair, options: CutoverOptions): Promise<Record<string, number>> {
+async function measure(cutoverCase: CutoverCase, pair: Pair, options: CutoverOptions): Promise<Record<string, number>> {
   await using tandem = await startReady(pair, options)
-  await syncUntilCanCommit(tandem, { verification: { enabled: true }, ...what.start })
-  const worked = (await what.work?.({ pair, tandem }, options.scale)) ?? {}
+  await syncUntilCanCommit(tandem, { verification: { enabled: true }, ...cutoverCase.start })
+  const workloadFigures = (await cutoverCase.workload?.({ pair, tandem }, options.scale)) ?? {}
   const written = performance.now()
-  const before: Progress = await (what.commitsAtOnce ? tandem.progress() : untilCaughtUp(tandem))
+  const before: Progress = await (cutoverCase.commitsAtOnce ? tandem.progress() : untilCaughtUp(tandem))
   const waitedSeconds = (performance.now() - written) / 1000
-  const { verificationLagSeconds, estimatedSeconds } = foretold(before)
+  const { verificationLagSeconds, estimatedSeconds } = commitForecast(before)
   const { answeredSeconds, canWriteSeconds } = await commitUntilCanWrite(tandem)
   await untilState(tandem, 'COMMITTED')
   const peakMB = peakMegabytesOf(tandem.pid)
@@ -61,7 +65,7 @@ async function measure(what: CutoverCase, pair: Pair, options: CutoverOptions): 
     'lag s at commit': before.lagTimeSeconds ?? Number.NaN,
     'verification lag s at commit': verificationLagSeconds,
     'canCommit at commit': Number(before.canCommit),
-    ...worked,
+    ...workloadFigures,
     ...{ collections, documents },
     'tandem peak MB': peakMB,
   }

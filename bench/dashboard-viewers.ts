@@ -1,13 +1,16 @@
-/** Dashboards without browsers: each hears the events and asks for the collections every five seconds, as the page does. */
+/**
+ * Simulates dashboards without browsers. Each one subscribes to the events and requests the collections every five
+ * seconds, as the page does.
+ */
 import { setMaxListeners } from 'node:events'
 import { Agent, get, type IncomingMessage } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { serveParent } from './child-work.ts'
 
-const askEveryMS = 5_000
+const requestIntervalMS = 5_000
 
 export interface ViewersInput {
-  /** Of the instance. */
+  /** The instance's URL. */
   url: string
   viewers: number
   seconds: number
@@ -26,8 +29,8 @@ await serveParent(async ({ url, viewers, seconds }: ViewersInput) => async (): P
   const ended = AbortSignal.timeout(seconds * 1000)
   setMaxListeners(0, ended)
   const view = async (at: number): Promise<void> => {
-    // They were not opened at the same moment.
-    await delay((at * askEveryMS) / viewers)
+    // Spread the viewers over the interval, because people do not open their dashboards at the same moment.
+    await delay((at * requestIntervalMS) / viewers)
     get(`${url}/api/v1/events`, { agent, signal: ended }, (events) => {
       events.on('data', (bytes: Buffer) => {
         result.megabytes += bytes.length / 1e6
@@ -36,14 +39,14 @@ await serveParent(async ({ url, viewers, seconds }: ViewersInput) => async (): P
       events.on('error', () => {})
     }).on('error', () => {})
     while (performance.now() < until) {
-      // A connection kept open may be closed by the instance just then: a browser asks again.
-      await ask(`${url}/api/v1/collections?limit=100&after=0`, agent)
+      // The instance may close a kept-alive connection at this moment; a browser would repeat the request.
+      await request(`${url}/api/v1/collections?limit=100&after=0`, agent)
         .then((bytes) => {
           result.answers += 1
           result.megabytes += bytes / 1e6
         })
         .catch(() => {})
-      await delay(askEveryMS)
+      await delay(requestIntervalMS)
     }
   }
   await Promise.all(Array.from({ length: viewers }, (_, at) => view(at)))
@@ -51,13 +54,13 @@ await serveParent(async ({ url, viewers, seconds }: ViewersInput) => async (): P
   return result
 })
 
-/** How many bytes it was answered. */
-async function ask(url: string, agent: Agent): Promise<number> {
+/** Requests the URL and returns the number of bytes of the response's body. */
+async function request(url: string, agent: Agent): Promise<number> {
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
     get(url, { agent }, resolve).on('error', reject)
   })
   let length = 0
   for await (const bytes of answer) length += (bytes as Buffer).length
-  if (answer.statusCode !== 200) throw new Error(`answered ${answer.statusCode}`)
+  if (answer.statusCode !== 200) throw new Error(`${url} answered ${answer.statusCode}`)
   return length
 }

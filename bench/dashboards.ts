@@ -7,27 +7,30 @@ import type { ViewersInput, ViewersResult } from './dashboard-viewers.ts'
 import { load, type Shape } from './load.ts'
 import { median, startMeter } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
-import { empty, type Pair, readThrough, settle, startPair } from './servers.ts'
+import { empty, type Pair, startPair, waitUntilIdle, warmCache } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
 const viewers = 200
 const windowSeconds = 12
-/** So slow that the copy outlasts all windows, and that what the instance does for it is the same in each. */
+/**
+ * At this rate the copy takes longer than all windows together, and the instance does the same amount of work for the
+ * copy in each of them.
+ */
 const steadyBytesPerSecond = 10_000_000
-/** Longer than any copy: these viewers are ended from outside. */
+/** Longer than any copy. The bench ends these viewers when the copy is complete. */
 const foreverSeconds = 3_600
 
-/** What it costs an instance that 200 dashboards look on while it copies: its CPU, and the time of the copy. */
+/** Measures what 200 open dashboards cost an instance while it copies: its CPU, and the time of the copy. */
 export async function benchDashboards(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   await using pair = await startPair(options)
   await load(pair.source, shape)
-  await fresh(pair)
+  await resetPair(pair)
   const cpu = await steadyCpu(pair, options)
   const seconds: Record<'with' | 'without', number[]> = { with: [], without: [] }
   for (let run = 0; run < options.runs; run++) {
     for (const which of run % 2 === 0 ? (['without', 'with'] as const) : (['with', 'without'] as const)) {
-      await fresh(pair)
+      await resetPair(pair)
       seconds[which].push(await copySeconds(pair, options, which === 'with' ? viewers : 0))
       process.stderr.write(`  copy ${which}: ${seconds[which].at(-1)?.toFixed(2)} s\n`)
     }
@@ -36,16 +39,16 @@ export async function benchDashboards(full: Shape, options: BenchOptions): Promi
     dashboards: viewers,
     'CPU % of a core, with': cpu.with,
     'CPU % of a core, without': cpu.without,
-    'CPU % of a core for them': cpu.with - cpu.without,
-    'samples each, a second': cpu.samplesPerSecond,
-    'ratio of copy': median(seconds.without) / median(seconds.with),
+    'CPU % of a core for the dashboards': cpu.with - cpu.without,
+    'samples per dashboard and second': cpu.samplesPerSecond,
+    'ratio of copy times, without to with dashboards': median(seconds.without) / median(seconds.with),
     'copy s, with': median(seconds.with),
     'copy s, without': median(seconds.without),
   }
-  return { figures, misses: missesOf(figures, { 'CPU % of a core for them': { atMost: 10 } }) }
+  return { figures, misses: missesOf(figures, { 'CPU % of a core for the dashboards': { atMost: 10 } }) }
 }
 
-/** In one copy, window by window: nobody looks on, then all do. */
+/** Measures the instance's CPU during one copy, in alternating windows without and with all viewers. */
 async function steadyCpu(pair: Pair, options: BenchOptions) {
   await using instance = await startReady(pair, options)
   const limits = JSON.stringify({ bytesPerSecond: Math.max(bytesPerSecondMin, steadyBytesPerSecond * options.scale) })
@@ -54,7 +57,7 @@ async function steadyCpu(pair: Pair, options: BenchOptions) {
   const seconds = windowSeconds
   const shares: Record<'with' | 'without', number[]> = { with: [], without: [] }
   const samplesPerSecond: number[] = []
-  await delay(seconds * 1000) // the start and the first compilation are nobody's
+  await delay(seconds * 1000) // Exclude the start of the sync and the first compilation from the measurement.
   for (let run = 0; run < options.runs; run++) {
     const alone = meter(instance)
     await delay(seconds * 1000)
@@ -64,9 +67,9 @@ async function steadyCpu(pair: Pair, options: BenchOptions) {
     const { samples, answers, megabytes } = await child.go()
     shares.with.push(watched())
     samplesPerSecond.push(samples / viewers / seconds)
-    const heard = `${samples} samples and ${answers} answers, ${megabytes.toFixed(1)} MB`
+    const received = `${samples} samples and ${answers} answers, ${megabytes.toFixed(1)} MB`
     process.stderr.write(
-      `  ${shares.without.at(-1)?.toFixed(1)} % alone, ${shares.with.at(-1)?.toFixed(1)} % with ${heard}\n`,
+      `  CPU ${shares.without.at(-1)?.toFixed(1)} % without viewers, ${shares.with.at(-1)?.toFixed(1)} % with viewers, who received ${received}\n`,
     )
   }
   const { canCommit } = await instance.progress()
@@ -78,7 +81,7 @@ async function steadyCpu(pair: Pair, options: BenchOptions) {
   }
 }
 
-/** Of the instance, as a percentage of one core. */
+/** Returns a function that reads the instance's CPU use since this call, as a percentage of one core. */
 function meter({ pid }: Tandem): () => number {
   const stop = startMeter({ cpu: pid })
   return () => {
@@ -87,10 +90,10 @@ function meter({ pid }: Tandem): () => number {
   }
 }
 
-async function copySeconds(pair: Pair, options: BenchOptions, looking: number): Promise<number> {
+async function copySeconds(pair: Pair, options: BenchOptions, viewerCount: number): Promise<number> {
   await using instance = await startReady(pair, options)
-  await using child = await startViewers(instance, looking, foreverSeconds)
-  if (looking > 0) child.go().catch(() => {}) // it is ended before it has an answer
+  await using child = await startViewers(instance, viewerCount, foreverSeconds)
+  if (viewerCount > 0) child.go().catch(() => {}) // The child is stopped before it returns a result.
   const stop = startMeter({ cpu: instance.pid })
   await syncUntilCanCommit(instance)
   return stop().wall
@@ -101,8 +104,8 @@ async function startViewers(instance: Tandem, count: number, seconds: number) {
   return await startChild<ViewersResult>('dashboard-viewers', input)
 }
 
-async function fresh(pair: Pair): Promise<void> {
+async function resetPair(pair: Pair): Promise<void> {
   await empty(pair.destination)
-  await readThrough(pair.source)
-  await settle(pair)
+  await warmCache(pair.source)
+  await waitUntilIdle(pair)
 }

@@ -1,6 +1,6 @@
 /**
- * A proxy in front of one server that delays every byte by half a round trip in each direction. It is a process of its own,
- * so that bytes that are due do not wait for other work of the bench. It runs until it is stopped, and answers with its port.
+ * A proxy in front of one server that delays every byte by half a round trip in each direction. It runs in its own process,
+ * so that other work of the bench does not delay bytes that are due. It reports its port and runs until it is stopped.
  */
 import { startProxy } from '../test/support/tcp-proxy.ts'
 import { serveParent } from './child-work.ts'

@@ -2,48 +2,55 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { startSync, startTandem, type Tandem } from '../test/support/tandem-process.ts'
 import { assertSameHash, countOf } from './content.ts'
 import { load, type Shape } from './load.ts'
-import { overRuns, startMeter } from './measure.ts'
+import { startMeter, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
-import { empty, type Pair, readThrough, settle, startPair } from './servers.ts'
+import { empty, type Pair, startPair, waitUntilIdle, warmCache } from './servers.ts'
 import type { BenchOptions } from './tandem-run.ts'
 
 const pollMS = 10
-/** Answers cost CPU, which is what is measured: no more of them than people who watch ask for. */
+/** Progress requests cost CPU, which this bench measures. Poll no more often than people who watch a sync do. */
 const progressPollMS = 500
-/** Of the shape: what a process compiles and reads at its start is to be little beside what it copies. */
-const times = 2
+/**
+ * This bench copies this many times the shape's documents, so that the CPU that a process uses at its start, to read and
+ * compile its code, is small compared with that of the copy.
+ */
+const documentFactor = 2
 
 interface Effort {
   seconds: number
   cpu: number
   serversCpu: number
-  /** Of the bytes, by the instance that copied fewest of them; of one instance 1. */
+  /** The smallest share of all bytes, from 0 to 1, that one of the instances copied; 1 for a single instance. */
   smallestShare: number
 }
 
-/** The same copy by one instance and by two, on the same machine: what sharing costs, and how evenly it shares. */
+/**
+ * Runs the same copy with one instance and with two on the same machine, to measure the cost of sharing the work and how
+ * evenly it is shared.
+ */
 export async function benchInstances(full: Shape, options: BenchOptions): Promise<Measured> {
-  const shape = { ...full, documents: Math.ceil(full.documents * options.scale * times) }
+  const shape = { ...full, documents: Math.ceil(full.documents * options.scale * documentFactor) }
   await using pair = await startPair(options)
   await load(pair.source, shape)
   const efforts: Effort[][] = [[], []]
   for (let run = 0; run < options.runs; run++) {
     for (const count of run % 2 === 0 ? [1, 2] : [2, 1]) {
       await empty(pair.destination)
-      await readThrough(pair.source)
-      await settle(pair)
+      await warmCache(pair.source)
+      await waitUntilIdle(pair)
       const effort = await copyWith(count, pair)
       const copied = await countOf(pair.destination, ['c0'])
-      if (copied !== shape.documents) throw new Error(`${count} copied ${copied} of ${shape.documents} documents`)
-      process.stderr.write(`  ${count}: ${effort.seconds.toFixed(2)} s, ${effort.cpu.toFixed(2)} s of CPU\n`)
+      if (copied !== shape.documents)
+        throw new Error(`${count} instances copied ${copied} of ${shape.documents} documents`)
+      process.stderr.write(`  ${count} instances: ${effort.seconds.toFixed(2)} s, ${effort.cpu.toFixed(2)} s of CPU\n`)
       efforts[count - 1]?.push(effort)
     }
     await assertSameHash(pair)
   }
-  const [one, two] = efforts.map((runs) => overRuns(runs)) as [Effort, Effort]
+  const [one, two] = efforts.map((runs) => summaryOfRuns(runs)) as [Effort, Effort]
   const figures = {
     documents: shape.documents,
-    'CPU of two by one': two.cpu / one.cpu,
+    'ratio of CPU, two instances to one': two.cpu / one.cpu,
     'smallest share of bytes %': two.smallestShare * 100,
     'one s': one.seconds,
     'two s': two.seconds,
@@ -52,7 +59,10 @@ export async function benchInstances(full: Shape, options: BenchOptions): Promis
     'servers CPU s, one': one.serversCpu,
     'servers CPU s, two': two.serversCpu,
   }
-  const targets = { 'CPU of two by one': { atMost: 1.25 }, 'smallest share of bytes %': { atLeast: 40 } }
+  const targets = {
+    'ratio of CPU, two instances to one': { atMost: 1.25 },
+    'smallest share of bytes %': { atLeast: 40 },
+  }
   return { figures, misses: missesOf(figures, targets) }
 }
 
@@ -62,11 +72,11 @@ async function copyWith(count: number, { source, destination }: Pair): Promise<E
     Array.from({ length: count }, (_, at) => startTandem({ ...clusters, id: `instance${at}` })),
   )
   try {
-    await Promise.all(instances.map(ready))
+    await Promise.all(instances.map(untilReady))
     const pids = Object.fromEntries(instances.map(({ pid }, at) => [`tandem${at}`, pid]))
     const stop = startMeter({ ...pids, source: source.pid, destination: destination.pid })
     await Promise.all(instances.map((instance) => startSync(instance, { verification: { enabled: false } })))
-    await Promise.all(instances.map(copied))
+    await Promise.all(instances.map(untilCopied))
     const used = stop() as Record<string, number>
     const copies = await Promise.all(instances.map(async (instance) => (await instance.progress()).collectionCopy))
     const shares = copies.map((copy) => (copy?.estimatedCopiedBytes ?? 0) / (copy?.estimatedTotalBytes ?? 1))
@@ -81,7 +91,7 @@ async function copyWith(count: number, { source, destination }: Pair): Promise<E
   }
 }
 
-async function copied(instance: Tandem): Promise<void> {
+async function untilCopied(instance: Tandem): Promise<void> {
   for (;;) {
     const { canCommit, state, failure } = await instance.progress()
     if (canCommit) return
@@ -90,6 +100,6 @@ async function copied(instance: Tandem): Promise<void> {
   }
 }
 
-async function ready(instance: Tandem): Promise<void> {
+async function untilReady(instance: Tandem): Promise<void> {
   while (!(await instance.progress().catch(() => null))) await delay(pollMS)
 }

@@ -1,8 +1,8 @@
 import { startChild } from './child.ts'
-import { overRuns, peakMegabytesOf, quantile, startMeter } from './measure.ts'
+import { peakMegabytesOf, quantile, startMeter, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
 import type { SentinelInput } from './sentinel.ts'
-import { database, empty, type Pair, settle, startPair } from './servers.ts'
+import { database, empty, type Pair, startPair, waitUntilIdle } from './servers.ts'
 import type { SteadyWriterInput } from './steady-writer.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
@@ -10,7 +10,10 @@ const operationsPerSecond = 2_000
 const changesPerSecond = 20
 const secondsInFull = 30
 
-/** How long a change takes to the destination while the source is written to steadily, with the verifier at work or not. */
+/**
+ * Measures how long a change takes to reach the destination under a steady load on the source, with or without the
+ * verifier.
+ */
 export async function benchLag(options: BenchOptions, verification: boolean): Promise<Measured> {
   await using pair = await startPair(options)
   const all: Record<string, number>[] = []
@@ -20,7 +23,7 @@ export async function benchLag(options: BenchOptions, verification: boolean): Pr
     process.stderr.write(`  p99 ${figures['p99 ms']?.toFixed(0)} ms\n`)
     all.push(figures)
   }
-  const figures = overRuns(all)
+  const figures = summaryOfRuns(all)
   return { figures, misses: missesOf(figures, { 'p99 ms': { atMost: 300 } }) }
 }
 
@@ -38,7 +41,7 @@ async function measure(pair: Pair, options: BenchOptions, verification: boolean)
   }
   await using writer = await startChild<{ operationsPerSecond: number }>('steady-writer', writing)
   await using sentinel = await startChild<{ lagsMS: number[] }>('sentinel', watching)
-  await settle(pair)
+  await waitUntilIdle(pair)
   const stop = startMeter({ tandem: tandem.pid, source: source.pid, destination: destination.pid })
   const [written, { lagsMS }] = await Promise.all([writer.go(), sentinel.go()])
   const cpu = stop()

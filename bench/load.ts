@@ -7,7 +7,7 @@ export interface Shape {
   name: '1k' | 'collections' | '10k'
   title: string
   collections: number
-  /** In each collection. */
+  /** Number of documents in each collection. */
   documents: number
   documentBytes: number
 }
@@ -22,7 +22,7 @@ const batchBytes = 4 * 1024 * 1024
 const insertsAtOnce = 4
 const poolCharacters = 4_000_000
 
-/** Fills the source: documents of equal size with ascending ObjectIds, as applications insert them. */
+/** Fills the source with documents of equal size and ascending ObjectIds, as applications insert them. */
 export async function load(source: Server, shape: Shape): Promise<void> {
   const nextDocument = documentMaker(shape.documentBytes)
   const perBatch = Math.floor(batchBytes / shape.documentBytes)
@@ -40,7 +40,10 @@ export async function load(source: Server, shape: Shape): Promise<void> {
   }
 }
 
-/** One document is encoded; each further one is a copy of its bytes with other values put in their places. */
+/**
+ * Encodes one document as a template. Each document is a copy of the template's bytes into which its own values are
+ * written.
+ */
 export function documentMaker(bytes: number): () => Buffer {
   const pool = new TextPool('load', poolCharacters)
   const poolBytes = Buffer.from(pool.text, 'latin1')

@@ -6,14 +6,17 @@ export interface MachineFacts extends ServerSettings {
   cpu: string
   cores: number
   memoryGB: number
-  /** Over the last minute before the first measurement: above about 0.3 something else was running. */
+  /**
+   * Load average over the last minute before the first measurement. A value above about 0.3 means that something else
+   * was running.
+   */
   loadAverage: number
   kernel: string
   node: string
   mongod: string
 }
 
-/** What a figure means nothing without. */
+/** Returns the facts about machine, software and settings that a reader needs to interpret the figures. */
 export async function machineFacts(options: { cacheSizeGB: number }): Promise<MachineFacts> {
   const cpus = os.cpus()
   return {
@@ -31,7 +34,7 @@ export async function machineFacts(options: { cacheSizeGB: number }): Promise<Ma
 export function machineLines(machine: MachineFacts): string {
   return [
     '',
-    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGB} GB, ${machine.kernel}, load average before ${machine.loadAverage}`,
+    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGB} GB, ${machine.kernel}, load average before the first measurement ${machine.loadAverage}`,
     `node ${machine.node}; mongod ${machine.mongod}, two replica sets on 127.0.0.1, single-node unless said otherwise, ` +
       `cache ${machine.cacheSizeGB} GB and oplog ${machine.oplogSizeMB} MB each`,
     '',

@@ -1,14 +1,14 @@
 /**
- * How fast is tandem, beside the simplest thing that could do the same work on the same servers?
+ * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--scale SHARE]
  *
- * Figures are medians over `--runs`; `--quick` does a tenth of the work, for trying the bench itself rather than tandem.
- * `--profile` leaves a V8 CPU profile of every tandem process in DIR. The exit code is 0 also when a target is missed.
- * `--case` runs one case of the cutover (see cutover-cases.ts), `--rtt` puts so many milliseconds of round trip between tandem
- * and both clusters in all of them. `--scale` does a share of the work in full: 10,000 collections with two indexes each are 40,000 files
- * of each server, more than some machines let a process open.
+ * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
+ * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 0 even if a target is missed.
+ * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` sets the round trip in milliseconds between tandem and both
+ * clusters for all cutover cases. `--scale` does this share of the full work, from 0 to 1: 10,000 collections with two indexes each
+ * are 40,000 files of each server, more than some machines let a process open.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -16,6 +16,7 @@ import path from 'node:path'
 import { parseArgs, promisify } from 'node:util'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { benchBurst } from './burst.ts'
+import { benchConverge } from './converge.ts'
 import { benchCopy } from './copy.ts'
 import { benchCutover } from './cutover.ts'
 import { cutoverCases } from './cutover-cases.ts'
@@ -46,7 +47,7 @@ const { values } = parseArgs({
   },
 })
 const runs = Number(values.runs)
-if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number from 1 on')
+if (!Number.isInteger(runs) || runs < 1) throw new Error('--runs takes a whole number of at least 1')
 if (values.only && !sections.some((section) => section === values.only))
   throw new Error(`--only takes ${sections.join(', ')}`)
 if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
@@ -56,12 +57,13 @@ if (values.case && !cutoverCases.some(({ name }) => name === values.case)) {
   throw new Error(`--case takes ${cutoverCases.map(({ name }) => name).join(', ')}`)
 }
 const roundTripMS = values.rtt === undefined ? undefined : Number(values.rtt)
-if (roundTripMS !== undefined && !(roundTripMS >= 0)) throw new Error('--rtt takes a number of milliseconds from 0 on')
+if (roundTripMS !== undefined && !(roundTripMS >= 0))
+  throw new Error('--rtt takes a number of milliseconds of at least 0')
 
 const scale = values.quick ? 0.1 : Number(values.scale)
-if (!(scale > 0 && scale <= 1)) throw new Error('--scale takes a number above 0, at most 1')
+if (!(scale > 0 && scale <= 1)) throw new Error('--scale takes a number above 0 and at most 1')
 const cacheSizeGB = Number(values.cache)
-if (!(cacheSizeGB >= 0.25)) throw new Error('--cache takes a number of GB from 0.25 on')
+if (!(cacheSizeGB >= 0.25)) throw new Error('--cache takes a number of GB of at least 0.25')
 const options = { runs, scale, cacheSizeGB, profile: values.profile ? path.resolve(values.profile) : undefined }
 
 function planned(): { section: Row['section']; name: string; run: () => Promise<Measured> }[] {
@@ -106,6 +108,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
+  const converge = { section: 'converge' as const, name: first.title, run: () => benchConverge(first, options) }
   const wanted = values.only ?? (values.case ? 'cutover' : values.shape ? 'copy' : undefined)
   return [
     ...copies,
@@ -120,12 +123,13 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     indexes,
     instances,
     dashboards,
+    converge,
   ].filter(({ section }) => !wanted || section === wanted)
 }
 
 process.stderr.write('building\n')
 await promisify(execFile)('npm', ['run', 'build'], { cwd: repositoryRoot })
-// The other processes of a measurement run as plain JavaScript: a loader would count as their CPU and memory.
+// The child processes of a measurement run as plain JavaScript, because a loader would add to their CPU and memory.
 await promisify(execFile)('npx', ['tsc', '-p', 'bench/tsconfig.json'], { cwd: repositoryRoot })
 
 const machine = await machineFacts(options)

@@ -1,14 +1,17 @@
 import type { IndexDescription } from 'mongodb'
 import { assertSameHash } from './content.ts'
 import { load } from './load.ts'
-import { overRuns, startMeter } from './measure.ts'
+import { startMeter, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
-import { database, empty, type Pair, type Server, settle, startPair } from './servers.ts'
+import { database, empty, type Pair, type Server, startPair, waitUntilIdle } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
 const collections = 20
 const documents = 500
-/** In each collection, beside that of `_id`: of all of them 20, 200 and 1,000. A collection has 64 at most. */
+/**
+ * Number of indexes of each collection besides the index on `_id`. The collections together have 20, 200 and 1,000. A
+ * collection can have at most 64.
+ */
 const counts = [1, 10, 50]
 
 interface Effort {
@@ -17,19 +20,22 @@ interface Effort {
   directSeconds: number
 }
 
-/** The same collections with ever more indexes: what does each further one cost? The same indexes created directly, collection by collection, beside it. */
+/**
+ * Measures the cost of each additional index on the same collections, and compares it with creating the same indexes
+ * directly, one collection after the other.
+ */
 export async function benchManyIndexes(options: BenchOptions): Promise<Measured> {
   const efforts: Effort[] = []
   await using pair = await startPair(options)
   await load(pair.source, { name: '1k', title: '', collections, documents, documentBytes: 1_024 })
-  const none = overRuns(await effortsOf(pair, options, 0))
+  const none = summaryOfRuns(await effortsOf(pair, options, 0))
   for (const count of counts) {
     for (let number = 0; number < collections; number++) {
       await pair.source.client.db(database).collection(`c${number}`).createIndexes(indexes(count))
     }
-    efforts.push(overRuns(await effortsOf(pair, options, count)))
+    efforts.push(summaryOfRuns(await effortsOf(pair, options, count)))
   }
-  const figures: Record<string, number> = { 'without: s': none.seconds }
+  const figures: Record<string, number> = { 'without indexes: s': none.seconds }
   const each = counts.map((count, at) => {
     const { seconds, cpu, directSeconds } = efforts[at] as Effort
     const total = count * collections
@@ -39,8 +45,8 @@ export async function benchManyIndexes(options: BenchOptions): Promise<Measured>
     figures[`${total}: tandem CPU ms for each`] = ((cpu - none.cpu) / total) * 1000
     return (seconds - none.seconds) / total
   })
-  figures['for each of most, to few'] = (each.at(-1) ?? Number.NaN) / (each[0] ?? Number.NaN)
-  return { figures, misses: missesOf(figures, { 'for each of most, to few': { atMost: 1.3 } }) }
+  figures['ratio of time per index, most to fewest'] = (each.at(-1) ?? Number.NaN) / (each[0] ?? Number.NaN)
+  return { figures, misses: missesOf(figures, { 'ratio of time per index, most to fewest': { atMost: 1.3 } }) }
 }
 
 const indexes = (count: number): IndexDescription[] =>
@@ -51,15 +57,15 @@ async function effortsOf(pair: Pair, options: BenchOptions, count: number): Prom
   for (let run = 0; run < options.runs; run++) {
     const directSeconds = count === 0 ? 0 : await createDirectly(pair, count)
     await empty(pair.destination)
-    await settle(pair)
+    await waitUntilIdle(pair)
     await using tandem = await startReady(pair, options)
     const stop = startMeter({ cpu: tandem.pid })
     await syncUntilCanCommit(tandem)
     const { wall, cpu } = stop()
     await assertSameHash(pair)
-    const held = await indexCount(pair.destination)
-    if (held !== (count + 1) * collections)
-      throw new Error(`${held} indexes at the destination, not ${(count + 1) * collections}`)
+    const actual = await indexCount(pair.destination)
+    if (actual !== (count + 1) * collections)
+      throw new Error(`the destination has ${actual} indexes, not ${(count + 1) * collections}`)
     runs.push({ seconds: wall, cpu, directSeconds })
     process.stderr.write(
       `  ${count * collections}: direct ${directSeconds.toFixed(2)} s, tandem ${wall.toFixed(2)} s\n`,
@@ -68,11 +74,11 @@ async function effortsOf(pair: Pair, options: BenchOptions, count: number): Prom
   return runs
 }
 
-/** As tandem does it: on collections that are empty still, all indexes of one in a command. */
+/** Creates the indexes as tandem does: while the collections are empty, with one command for all indexes of a collection. */
 async function createDirectly(pair: Pair, count: number): Promise<number> {
   const { destination } = pair
   await empty(destination)
-  await settle(pair)
+  await waitUntilIdle(pair)
   const began = performance.now()
   for (let number = 0; number < collections; number++) {
     await destination.client.db(database).createCollection(`c${number}`)

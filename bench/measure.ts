@@ -1,17 +1,18 @@
 import { readFileSync } from 'node:fs'
 
-/** USER_HZ: whatever the kernel counts in, it shows hundredths of a second. */
+/** USER_HZ: Linux reports CPU time in hundredths of a second, whatever its internal tick is. */
 const ticksPerSecond = 100
 
-/** User and system time of all threads so far; NaN where there is no /proc. */
+/** Returns the user and system seconds of all threads so far, or NaN on a system without /proc. */
 export function cpuSecondsOf(pid: number): number {
   const stat = readProc(pid, 'stat')
-  // The program's name stands in parentheses and may hold anything; utime is the 14th field, stime the 15th.
+  // The program's name is in parentheses and may contain any character. The 14th field is utime, the 15th is stime
+  // (proc(5)).
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return (Number(fields[11]) + Number(fields[12])) / ticksPerSecond
 }
 
-/** The most memory the process ever had resident, in millions of bytes. */
+/** Returns the process's peak resident memory in millions of bytes. */
 export function peakMegabytesOf(pid: number): number {
   return (Number(/VmHWM:\s*(\d+) kB/.exec(readProc(pid, 'status'))?.[1] ?? Number.NaN) * 1024) / 1e6
 }
@@ -24,7 +25,7 @@ function readProc(pid: number, name: string): string {
   }
 }
 
-/** Seconds of wall clock and of CPU for each named process between `startMeter` and the call of what it returns. */
+/** Returns a function that reads the wall-clock seconds since this call and the CPU seconds of each named process. */
 export function startMeter<Name extends string>(pids: Record<Name, number>): () => Record<Name | 'wall', number> {
   const names = Object.keys(pids) as Name[]
   const cpu = (): number[] => names.map((name) => cpuSecondsOf(pids[name]))
@@ -44,14 +45,14 @@ export function median(values: number[]): number {
     : ((sorted[middle - 1] as number) + (sorted[middle] as number)) / 2
 }
 
-/** The value that `share` of the values do not exceed (nearest rank). */
+/** Returns the smallest value that at least `share` (0 to 1) of the values do not exceed (nearest rank). */
 export function quantile(values: number[], share: number): number {
   const sorted = [...values].sort((one, other) => one - other)
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN
 }
 
-/** Field by field: the peak of peaks, the median of everything else. */
-export function overRuns<Figures extends { [name in keyof Figures]: number }>(all: Figures[]): Figures {
+/** Merges the runs field by field: the maximum of fields whose name contains `peak`, the median of all others. */
+export function summaryOfRuns<Figures extends { [name in keyof Figures]: number }>(all: Figures[]): Figures {
   const names = Object.keys(all[0] as Figures) as (keyof Figures)[]
   const merged = names.map((name) => {
     const values = all.map((figures) => figures[name])

@@ -1,6 +1,6 @@
 /**
- * The baseline of the copy: what anyone would write in an hour, tuned, and nothing more. Two readers, four writers,
- * raw bytes, majority-acknowledged; no progress, no restart, no look at what changes meanwhile.
+ * The baseline of the copy: a tuned version of a program that an engineer writes in an hour. It has two readers and four writers
+ * and copies raw bytes with majority-acknowledged writes. It keeps no progress, cannot restart, and ignores concurrent changes.
  *
  *   reader ─┐                     ┌─▶ writer
  *   reader ─┴─▶ a few batches ────┼─▶ writer
@@ -37,10 +37,10 @@ await serveParent(
 
 async function copy(source: Db, destination: Db): Promise<{ documents: number }> {
   const ranges = await split(source)
-  const handover = new Handover<Batch>(waitingMax)
+  const queue = new BoundedQueue<Batch>(waitingMax)
   const written = Array.from({ length: writers }, async () => {
     let documents = 0
-    for (let batch = await handover.take(); batch; batch = await handover.take()) {
+    for (let batch = await queue.take(); batch; batch = await queue.take()) {
       await insertRaw(destination, batch.collection, batch.documents, 'majority')
       documents += batch.documents.length
     }
@@ -49,17 +49,20 @@ async function copy(source: Db, destination: Db): Promise<{ documents: number }>
   const read = Array.from({ length: readers }, async () => {
     for (let range = ranges.shift(); range; range = ranges.shift()) {
       for await (const documents of readRange(source, range)) {
-        await handover.put({ collection: range.collection, documents })
+        await queue.put({ collection: range.collection, documents })
       }
     }
   })
-  await Promise.race([Promise.all(read), Promise.all(written)]) // a writer that fails must not leave readers waiting
-  handover.end()
+  await Promise.race([Promise.all(read), Promise.all(written)]) // If a writer fails, the readers must not wait forever.
+  queue.end()
   const counts = await Promise.all(written)
   return { documents: counts.reduce((sum, count) => sum + count, 0) }
 }
 
-/** Whole collections where there are enough of them, else halves around the median of a sample. */
+/**
+ * Returns whole collections if there is one for each reader, otherwise two halves of each, divided at the median of a
+ * sample.
+ */
 async function split(source: Db): Promise<Range[]> {
   const listed = await source.listCollections({}, { nameOnly: true }).toArray()
   const names = listed.map(({ name }) => name)
@@ -93,7 +96,7 @@ async function* readRange(source: Db, { collection, filter }: Range): AsyncGener
 }
 
 /** A bounded queue between readers and writers. */
-class Handover<Item> {
+class BoundedQueue<Item> {
   readonly #items: Item[] = []
   readonly #max: number
   #waiting: (() => void)[] = []
@@ -109,7 +112,7 @@ class Handover<Item> {
     this.#wake()
   }
 
-  /** Undefined when the readers have ended and everything is taken. */
+  /** Returns the next item, or undefined when the readers have ended and the queue is empty. */
   async take(): Promise<Item | undefined> {
     while (this.#items.length === 0 && !this.#ended) await this.#change()
     const item = this.#items.shift()

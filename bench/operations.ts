@@ -9,7 +9,7 @@ export interface Item extends Document {
 const textCharacters = 800
 const insertShare = 0.6
 const updateShare = 0.3
-/** Below this many documents a writer only inserts, so that there is something to change. */
+/** A writer only inserts while it has fewer documents than this, so that updates and deletes have enough targets. */
 const documentsMin = 100
 const hotDocuments = 500
 const hotShare = 0.95
@@ -17,9 +17,9 @@ const hotShare = 0.95
 export type Mix = 'mixed' | 'hot'
 
 /**
- * A reproducible stream of operations on documents that belong to one writer alone, so that what remains in the end does not
- * depend on how writers interleave. Mixed: inserts, updates and deletes (60/30/10). Hot: 95 in a hundred are updates of the same
- * 500 documents, the others inserts.
+ * A reproducible stream of operations on documents that only one writer changes, so that the final content does not depend on
+ * how the writers interleave. `mixed` has inserts, updates and deletes (60/30/10). In `hot`, 95 % of the operations update the
+ * same 500 documents, and the others are inserts.
  */
 export class OperationMix {
   readonly #random: Random

@@ -1,6 +1,6 @@
 /**
- * Loaded into a tandem process by `--profile`: samples its CPU from start to exit and leaves a file for Chrome's
- * developer tools. (`--cpu-prof` would do, were it allowed in NODE_OPTIONS.)
+ * `--profile` loads this module into a tandem process. It samples the process's CPU from start to exit and writes a file for
+ * Chrome's developer tools. (Node's `--cpu-prof` is not allowed in NODE_OPTIONS.)
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { Session } from 'node:inspector'
@@ -12,7 +12,7 @@ session.connect()
 session.post('Profiler.enable')
 session.post('Profiler.start')
 process.once('exit', () => {
-  // Within one thread the answer comes before `post` returns.
+  // An inspector session in the same thread calls back before `post` returns.
   session.post('Profiler.stop', (error, result) => {
     if (error) return
     mkdirSync(folder, { recursive: true })

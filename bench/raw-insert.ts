@@ -1,12 +1,15 @@
 import { createRequire } from 'node:module'
 import type { Db } from 'mongodb'
 
-/** As the prototypes did it, and on purpose not tandem's own code: what tandem is measured against shares nothing with it. */
+/**
+ * The bench deliberately does not use tandem's own insert code, so that the baseline shares nothing with the measured
+ * program.
+ */
 const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
   DocumentSequence: new (field: string) => { push(document: object, bytes: Buffer): number }
 }
 
-/** Inserts documents as the bytes they are, unordered, in one command. */
+/** Inserts documents as raw bytes with one unordered command. */
 export async function insertRaw(
   db: Db,
   collection: string,
@@ -19,7 +22,7 @@ export async function insertRaw(
   const reply = await db.command(command)
   if (reply['n'] !== documents.length || reply['writeConcernError']) {
     throw new Error(
-      `${reply['n']} of ${documents.length} documents inserted: ${JSON.stringify(reply['writeErrors']?.[0])}`,
+      `the server inserted ${reply['n']} of ${documents.length} documents: ${JSON.stringify(reply['writeErrors']?.[0])}`,
     )
   }
 }

@@ -1,11 +1,11 @@
 /**
- * The baseline of verify: both clusters read as raw bytes at the same time and nothing done with them, in the order in
- * which the server has it cheapest.
+ * The baseline for `tandem verify` and the embedded verifier. It reads both clusters at the same time as raw bytes and
+ * discards them. It reads in natural order, which costs the server least.
  */
 import { MongoClient } from 'mongodb'
 import { serveParent } from './child-work.ts'
 
-/** As many as verify takes; with 10,000 reading took nearly twice as long. */
+/** The batch size of `tandem verify`. With batches of 10,000, reading took nearly twice as long. */
 const batchDocuments = 1_000
 
 export interface ReadInput {

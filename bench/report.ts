@@ -1,15 +1,17 @@
 export interface Measured {
   figures: Record<string, number>
-  /** Targets not reached, in plain words; empty when all are. */
+  /** One sentence for each missed target; empty if all targets are reached. */
   misses: string[]
 }
 
+/** `verify` measures the command `tandem verify`. `verification` measures the embedded verifier during a sync. */
 export const sections = [
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
-  ...(['collections', 'indexes', 'instances', 'dashboards'] as const),
+  ...(['collections', 'indexes', 'instances', 'dashboards', 'converge'] as const),
 ]
 export type Section = (typeof sections)[number]
 
+/** The measurement of one case. The printed table has one column for it. */
 export interface Row extends Measured {
   section: Section
   name: string
@@ -17,7 +19,7 @@ export interface Row extends Measured {
 
 type Target = { atLeast: number } | { atMost: number }
 
-/** Which of the targets the figures miss. What could not be measured is no miss. */
+/** Describes the targets that the figures miss. A figure that could not be measured is not a miss. */
 export function missesOf(figures: Record<string, number>, targets: Record<string, Target>): string[] {
   return Object.entries(targets).flatMap(([name, target]) => {
     const value = figures[name] ?? Number.NaN
@@ -26,7 +28,10 @@ export function missesOf(figures: Record<string, number>, targets: Record<string
   })
 }
 
-/** One table for each section: a line for each figure, a column for each row, since figures are many and rows few. */
+/**
+ * Formats one table for each section. A table has a line for each figure and a column for each `Row`, because there are
+ * many figures and few cases.
+ */
 export function tables(rows: Row[]): string {
   const sections = [...new Set(rows.map(({ section }) => section))]
   return sections

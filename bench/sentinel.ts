@@ -1,6 +1,6 @@
 /**
- * One document that is changed again and again on the source and watched on the destination. The lag of a change runs
- * from before it is sent to the source until a read of the destination shows it, or a later one.
+ * Changes one document repeatedly on the source and polls it on the destination. The lag of a change is the time from just
+ * before it is sent to the source until a read of the destination returns it or a later change.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Collection, MongoClient } from 'mongodb'
@@ -53,18 +53,18 @@ async function write(
   }
 }
 
-/** Looks only while a change is on its way. */
+/** Returns the lag of every change in milliseconds. It reads the destination only while a change is outstanding. */
 async function watch(collection: Collection<Sentinel>, wanted: number, sentAt: number[]): Promise<number[]> {
   const lagsMS: number[] = []
   while (lagsMS.length < wanted) {
     await delay(pollMS)
     if (sentAt.length === lagsMS.length) continue
     const found = await collection.findOne({ _id: 'sentinel' })
-    const seenAt = performance.now()
-    while (lagsMS.length <= (found?.number ?? -1)) lagsMS.push(seenAt - (sentAt[lagsMS.length] as number))
+    const readAt = performance.now()
+    while (lagsMS.length <= (found?.number ?? -1)) lagsMS.push(readAt - (sentAt[lagsMS.length] as number))
     const oldest = sentAt[lagsMS.length]
-    if (oldest !== undefined && seenAt - oldest > patienceMS)
-      throw new Error(`a change is missing for ${patienceMS} ms`)
+    if (oldest !== undefined && readAt - oldest > patienceMS)
+      throw new Error(`a change did not reach the destination within ${patienceMS} ms`)
   }
   return lagsMS
 }

@@ -6,7 +6,7 @@ import { type Child, startChild } from './child.ts'
 import type { DelayingProxyInput } from './delaying-proxy.ts'
 import { cpuSecondsOf } from './measure.ts'
 
-/** The oplog holds every byte that is copied to a destination in all runs, so that none of them pays for truncating it. */
+/** The oplog is large enough for every byte that all runs copy to a destination, so that no run pays for truncating it. */
 const oplogSizeMB = 16_384
 
 export interface ServerSettings {
@@ -21,16 +21,19 @@ export function serverSettings({ cacheSizeGB }: { cacheSizeGB: number }): Server
 export const database = 'bench'
 
 const neverEmptied = ['admin', 'config', 'local']
-/** A server is at rest when it uses less than this share of a core over one look. */
-const restingShare = 0.06
-const restLookMS = 500
-const restPatienceMS = 60_000
+/** The servers are idle when their average CPU use over one interval is below this share of a core. */
+const idleShare = 0.06
+const idleIntervalMS = 500
+const idlePatienceMS = 60_000
 
 export interface Server {
   uri: string
-  /** What tandem connects to: with a round trip, a delaying proxy before the primary; otherwise the same as `uri`. */
+  /**
+   * The URI for tandem. It leads to a delaying proxy in front of the primary if a round trip is set, otherwise it equals
+   * `uri`.
+   */
   tandemUri: string
-  /** Of its only member, without the set's discovery. */
+  /** The URI of the first member, without discovery of the replica set. */
   directUri: string
   client: MongoClient
   pid: number
@@ -44,9 +47,9 @@ export interface Pair extends AsyncDisposable {
 export interface PairOptions {
   cacheSizeGB: number
   extraArgs?: string[]
-  /** Of each replica set; one unless given. */
+  /** Number of members of each replica set; 1 by default. */
   members?: number
-  /** Between tandem and each server. Everything else reaches the servers without a delay. */
+  /** Milliseconds of round trip between tandem and each server. All other clients reach the servers without a delay. */
   roundTripMS?: number
 }
 
@@ -61,11 +64,11 @@ export async function startPair(options: PairOptions): Promise<Pair> {
   const start = async (name: string): Promise<Server> => {
     const set = await startReplicaSet({ name, members, ...serverSettings(options), extraArgs })
     const client = new MongoClient(set.uri)
-    const part = { set, client, proxy: null as Child<{ port: number }> | null }
-    started.push(part)
-    if (roundTripMS > 0) part.proxy = await startProxyBefore(client, roundTripMS)
-    // The members of a set announce their own addresses, so the way through the proxy is a direct connection.
-    const tandemUri = part.proxy ? directUri((await part.proxy.go()).port) : set.uri
+    const server = { set, client, proxy: null as Child<{ port: number }> | null }
+    started.push(server)
+    if (roundTripMS > 0) server.proxy = await startProxyToPrimary(client, roundTripMS)
+    // Replica set members announce their own addresses, so only a direct connection keeps going through the proxy.
+    const tandemUri = server.proxy ? directUri((await server.proxy.go()).port) : set.uri
     return { uri: set.uri, tandemUri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
   }
   try {
@@ -76,13 +79,13 @@ export async function startPair(options: PairOptions): Promise<Pair> {
   }
 }
 
-async function startProxyBefore(client: MongoClient, roundTripMS: number): Promise<Child<{ port: number }>> {
+async function startProxyToPrimary(client: MongoClient, roundTripMS: number): Promise<Child<{ port: number }>> {
   const { primary } = await client.db('admin').command({ hello: 1 })
   const input: DelayingProxyInput = { targetPort: Number(String(primary).split(':')[1]), roundTripMS }
   return await startChild<{ port: number }>('delaying-proxy', input)
 }
 
-/** Drops every database, also on a destination that tandem left blocked for writes. */
+/** Drops every user database, also on a destination on which tandem left user writes blocked. */
 export async function empty({ client }: Server): Promise<void> {
   const admin = client.db('admin')
   await admin.command({ setUserWriteBlockMode: 1, global: false })
@@ -90,21 +93,21 @@ export async function empty({ client }: Server): Promise<void> {
   for (const { name } of databases) if (!neverEmptied.includes(name)) await client.db(name).dropDatabase()
 }
 
-/** Contestants begin alike: everything is in a checkpoint and neither server is still working on what came before. */
-export async function settle({ source, destination }: Pair): Promise<void> {
+/** Waits until a checkpoint holds all data and both servers are idle, so that every run starts under the same conditions. */
+export async function waitUntilIdle({ source, destination }: Pair): Promise<void> {
   for (const { client } of [source, destination]) await client.db('admin').command({ fsync: 1 })
-  const deadline = Date.now() + restPatienceMS
+  const deadline = Date.now() + idlePatienceMS
   for (;;) {
     const before = cpuSecondsOf(source.pid) + cpuSecondsOf(destination.pid)
-    await delay(restLookMS)
+    await delay(idleIntervalMS)
     const used = cpuSecondsOf(source.pid) + cpuSecondsOf(destination.pid) - before
-    if (!(used > (2 * restingShare * restLookMS) / 1000)) return
-    if (Date.now() > deadline) throw new Error(`the servers did not come to rest in ${restPatienceMS / 1000} s`)
+    if (!(used > (2 * idleShare * idleIntervalMS) / 1000)) return
+    if (Date.now() > deadline) throw new Error(`the servers were not idle after ${idlePatienceMS / 1000} s`)
   }
 }
 
-/** Reads a server's whole data once, so that its cache holds the same for every contestant. */
-export async function readThrough({ client }: Server): Promise<void> {
+/** Reads all data of a server once, so that its cache holds the same data before every run. */
+export async function warmCache({ client }: Server): Promise<void> {
   for (const { name } of await client.db(database).listCollections({}, { nameOnly: true }).toArray()) {
     await client.db(database).collection(name).countDocuments({ noSuchField: 1 })
   }

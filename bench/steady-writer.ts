@@ -1,10 +1,10 @@
-/** The load under which lag is measured: a given number of operations a second, in small bulks. */
+/** Writes a given number of operations per second in small bulks, as the load under which lag is measured. */
 import { setTimeout as delay } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { serveParent } from './child-work.ts'
 import { type Item, OperationMix } from './operations.ts'
 
-const beatMS = 10
+const bulkIntervalMS = 10
 
 export interface SteadyWriterInput {
   uri: string
@@ -23,11 +23,11 @@ await serveParent(async ({ uri, database, collection, operationsPerSecond, secon
     const wanted = operationsPerSecond * seconds
     let written = 0
     while (written < wanted) {
-      // What a slow answer held up is made up for by the next bulk, so the rate stays.
+      // The next bulk contains the operations that a slow response delayed, so the average rate stays the same.
       const due = Math.min(wanted, Math.ceil((operationsPerSecond * (performance.now() - began)) / 1000)) - written
       if (due > 0) await target.bulkWrite(mix.take(due), { ordered: false })
       written += Math.max(0, due)
-      await delay(beatMS)
+      await delay(bulkIntervalMS)
     }
     return { operationsPerSecond: wanted / ((performance.now() - began) / 1000) }
   }

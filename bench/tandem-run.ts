@@ -5,22 +5,25 @@ import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { startSync, startTandem, type Tandem } from '../test/support/tandem-process.ts'
 import type { Pair } from './servers.ts'
 
-/** Often enough for the figure, seldom enough not to be part of it. */
+/**
+ * Intervals at which progress is polled. Near the end of the copy the interval is short, so that the end is measured
+ * precisely. Before that it is long, so that polling costs too little to affect the figure.
+ */
 const farPollMS = 100
 const nearPollMS = 10
 const nearShare = 0.9
 
 export interface BenchOptions {
   runs: number
-  /** 1, or less for less work. */
+  /** Share of the full work, above 0 and at most 1. */
   scale: number
-  /** Of each server. */
+  /** WiredTiger cache size of each server in GB. */
   cacheSizeGB: number
-  /** Where each tandem process leaves a CPU profile. */
+  /** Folder to which each tandem process writes a CPU profile. */
   profile: string | undefined
 }
 
-/** The command line program, connected to both servers and waiting for its start command. */
+/** Starts the command-line program and waits until it is connected to both servers and ready for `start`. */
 export async function startReady({ source, destination }: Pair, options: BenchOptions): Promise<Tandem> {
   const tandem = await startTandem({
     cluster0: source.tandemUri,
@@ -36,7 +39,7 @@ function profiling(folder: string): Record<string, string> {
   return { NODE_OPTIONS: `--import ${profiler}`, TANDEM_BENCH_PROFILES: folder }
 }
 
-/** Sends start as an operator would (without the verifier unless asked for) and resolves as soon as the sync could be committed. */
+/** Sends `start` as an operator does, by default without the verifier, and resolves when `canCommit` is true. */
 export async function syncUntilCanCommit(tandem: Tandem, start: Record<string, unknown> = {}): Promise<void> {
   await startSync(tandem, { verification: { enabled: false }, ...start })
   for (;;) {

@@ -1,8 +1,8 @@
 import { Random } from '../test/support/random.ts'
 
 /**
- * Text that compresses about as well as prose: words drawn from a vocabulary. Cut from a pool made once, since making
- * a gigabyte of it anew would take longer than copying it.
+ * Text that compresses about as well as prose, because its words are drawn from a vocabulary. Pieces are taken from a pool that
+ * is generated once, because generating a gigabyte of text would take longer than copying it.
  */
 export class TextPool {
   readonly text: string
@@ -18,7 +18,7 @@ export class TextPool {
     this.text = words.join(' ')
   }
 
-  /** Where a piece of `length` characters begins. */
+  /** Returns a random offset at which a piece of `length` characters begins. */
   offsetFor(length: number): number {
     return this.#random.int(0, this.text.length - length - 1)
   }

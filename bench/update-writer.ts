@@ -1,4 +1,4 @@
-/** Updates documents that exist, chosen at random, in bulks at full speed for a given time. */
+/** Updates randomly chosen existing documents in bulks at full speed for a given time. */
 import { MongoClient } from 'mongodb'
 import { Random } from '../test/support/random.ts'
 import { serveParent } from './child-work.ts'

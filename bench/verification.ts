@@ -1,29 +1,32 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { startChild } from './child.ts'
 import { load, type Shape } from './load.ts'
-import { median, overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import { median, peakMegabytesOf, startMeter, summaryOfRuns } from './measure.ts'
 import type { ReadInput } from './raw-reader.ts'
 import { type Measured, missesOf } from './report.ts'
-import { database, empty, type Pair, readThrough, settle, startPair } from './servers.ts'
+import { database, empty, type Pair, startPair, waitUntilIdle, warmCache } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
 const pollMS = 20
 
 interface Run {
-  /** From start until canCommit, with the verifier switched off. */
+  /** Seconds from `start` until `canCommit` without the verifier. */
   without: number
-  /** The same with the verifier, so until it has compared everything once. */
+  /** Seconds from `start` until `canCommit` with the verifier, which has then compared everything once. */
   withVerification: number
-  /** Of that: from the end of the copy. */
+  /** The part of `withVerification` that follows the end of the copy, in seconds. */
   verification: number
   cpu: number
   serversCpu: number
   peakMB: number
-  /** Both clusters read as raw bytes at the same time. */
+  /** Seconds to read both clusters as raw bytes at the same time. */
   reading: number
 }
 
-/** What the embedded verifier costs: beside the same copy without it, and beside reading both clusters once. */
+/**
+ * Measures the cost of the embedded verifier, compared with the same copy without it and with reading both clusters
+ * once.
+ */
 export async function benchVerification(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   const documents = shape.collections * shape.documents
@@ -32,9 +35,9 @@ export async function benchVerification(full: Shape, options: BenchOptions): Pro
   const all: Run[] = []
   for (let run = 0; run < options.runs; run++) {
     const turns = [() => without(pair, options), () => withVerifier(pair, options)] as const
-    await fresh(pair)
+    await resetPair(pair)
     const first = await turns[run % 2 === 0 ? 0 : 1]()
-    await fresh(pair)
+    await resetPair(pair)
     const second = await turns[run % 2 === 0 ? 1 : 0]()
     const figures = { ...first, ...second, reading: await read(pair, 2 * documents) } as Run
     process.stderr.write(
@@ -42,7 +45,7 @@ export async function benchVerification(full: Shape, options: BenchOptions): Pro
     )
     all.push(figures)
   }
-  const merged = overRuns(all)
+  const merged = summaryOfRuns(all)
   const figures = {
     'documents on each side': documents,
     ratio: median(all.map((run) => run.without / run.withVerification)),
@@ -59,10 +62,10 @@ export async function benchVerification(full: Shape, options: BenchOptions): Pro
   return { figures, misses: missesOf(figures, targets) }
 }
 
-async function fresh(pair: Pair): Promise<void> {
+async function resetPair(pair: Pair): Promise<void> {
   await empty(pair.destination)
-  await readThrough(pair.source)
-  await settle(pair)
+  await warmCache(pair.source)
+  await waitUntilIdle(pair)
 }
 
 async function without(pair: Pair, options: BenchOptions): Promise<Pick<Run, 'without'>> {
@@ -90,7 +93,10 @@ async function withVerifier(pair: Pair, options: BenchOptions): Promise<Omit<Run
   }
 }
 
-/** In the state in which the verifier finds both servers: the destination was just written, nothing is read through. */
+/**
+ * Reads both servers in the state in which the verifier finds them: the destination was just written, and no cache was
+ * warmed.
+ */
 async function read(pair: Pair, documents: number): Promise<number> {
   const input: ReadInput = { cluster0: pair.source.uri, cluster1: pair.destination.uri, database }
   await using child = await startChild<{ documents: number }>('raw-reader', input)

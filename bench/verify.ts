@@ -1,9 +1,10 @@
 import { startChild } from './child.ts'
 import { load, type Shape } from './load.ts'
-import { overRuns, peakMegabytesOf, startMeter } from './measure.ts'
+import { peakMegabytesOf, startMeter, summaryOfRuns } from './measure.ts'
+import { copyRaw } from './older-copy.ts'
 import type { ReadInput } from './raw-reader.ts'
 import { type Measured, missesOf } from './report.ts'
-import { database, type Pair, readThrough, settle, startPair } from './servers.ts'
+import { database, type Pair, startPair, waitUntilIdle, warmCache } from './servers.ts'
 import type { BenchOptions } from './tandem-run.ts'
 
 interface Effort {
@@ -13,40 +14,34 @@ interface Effort {
   peakMB: number
 }
 
-const contestants = { reading: 'raw-reader', verify: 'audit-runner' } as const
-type Name = keyof typeof contestants
+const programs = { reading: 'raw-reader', verify: 'audit-runner' } as const
+type Name = keyof typeof programs
 
-/** How fast two equal clusters are compared, beside reading both and comparing nothing. */
+/** Measures how fast `tandem verify` compares two equal clusters, relative to only reading both. */
 export async function benchVerify(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   const documents = shape.collections * shape.documents
   await using pair = await startPair(options)
   await load(pair.source, shape)
-  await copy(pair)
+  // Loading the documents a second time would give them other `_id`s.
+  await copyRaw(pair)
   const efforts: Record<Name, Effort[]> = { reading: [], verify: [] }
   for (let run = 0; run < options.runs; run++) {
     const order: Name[] = run % 2 === 0 ? ['reading', 'verify'] : ['verify', 'reading']
     for (const name of order) {
-      await Promise.all([readThrough(pair.source), readThrough(pair.destination)])
-      await settle(pair)
+      await Promise.all([warmCache(pair.source), warmCache(pair.destination)])
+      await waitUntilIdle(pair)
       const effort = await measure(name, pair, 2 * documents)
       process.stderr.write(`  ${name} ${effort.seconds.toFixed(2)} s\n`)
       efforts[name].push(effort)
     }
   }
-  return rowOf(shape, documents, overRuns(efforts.reading), overRuns(efforts.verify))
-}
-
-/** By the naive copier: documents loaded a second time would have other `_id`s. */
-async function copy({ source, destination }: Pair): Promise<void> {
-  const input = { source: source.uri, destination: destination.uri, database }
-  await using child = await startChild('naive-copier', input)
-  await child.go()
+  return rowOf(shape, documents, summaryOfRuns(efforts.reading), summaryOfRuns(efforts.verify))
 }
 
 async function measure(name: Name, { source, destination }: Pair, documents: number): Promise<Effort> {
   const input: ReadInput = { cluster0: source.uri, cluster1: destination.uri, database }
-  await using child = await startChild<{ documents: number }>(contestants[name], input)
+  await using child = await startChild<{ documents: number }>(programs[name], input)
   const stop = startMeter({ cpu: child.pid, one: source.pid, other: destination.pid })
   const read = await child.go()
   const { wall, cpu, one, other } = stop()

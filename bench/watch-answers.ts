@@ -2,11 +2,14 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Tandem } from '../test/support/tandem-process.ts'
 import { quantile } from './measure.ts'
 
-const everyMS = 250
-/** As the dashboard asks for them. */
+const intervalMS = 250
+/** The requests of the dashboard. */
 const paths = ['/api/v1/progress', '/api/v1/collections?limit=100&after=0']
 
-/** Asks for what operators look at, one after the other, until it is told to stop; then the milliseconds that answers took. */
+/**
+ * Repeats the dashboard's requests one after the other until the returned function is called, which returns their
+ * durations in milliseconds.
+ */
 export function watchAnswers({ url }: Tandem): () => Promise<{ p50: number; p99: number }> {
   const took: number[] = []
   let stopped = false
@@ -19,10 +22,10 @@ export function watchAnswers({ url }: Tandem): () => Promise<{ p50: number; p99:
         if (answer.status !== 200) throw new Error(`${path} answered ${answer.status}`)
         took.push(performance.now() - began)
       }
-      await delay(everyMS)
+      await delay(intervalMS)
     }
   })()
-  watching.catch(() => {}) // thrown to whoever stops it
+  watching.catch(() => {}) // The caller that stops the watch receives this error.
   return async () => {
     stopped = true
     await watching

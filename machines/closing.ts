@@ -2,9 +2,9 @@ import { type Failure, toFailure } from '../src/domain/errors.ts'
 import type { WorkerReport } from './protocol.ts'
 
 /**
- * The end of a worker. Leaving a state stops its actors but does not await what they were doing, so the actor `close`
- * resolves when all of it has ended: with the failure to report, or with null when the work was only told to stop.
- * @param ended the state that follows when nothing is to be reported
+ * The end of a worker. Leaving a state stops its actors but does not await their work, so the actor `close` resolves
+ * when all of that work has ended: with the failure to report, or with null when the work was only told to stop.
+ * @param ended the state that follows when there is no failure
  * @param failed the state that follows a failure
  */
 export function closing<Ended extends string, Failed extends string>(ended: Ended, failed: Failed) {
@@ -28,7 +28,7 @@ export function failureReport({ event }: { event: object }): WorkerReport {
   return { type: 'worker.failed', failure: output ?? toFailure(error) }
 }
 
-/** The error that ended a worker. Later ones follow from it. */
+/** The first error, which ended the worker. Later errors are only its consequences. */
 export function firstError({ context, event }: { context: { error: unknown }; event: object }): unknown {
   return context.error ?? (event as { error: unknown }).error
 }

@@ -3,7 +3,7 @@ import type { Failure } from '../src/domain/errors.ts'
 import { closing, failureReport, firstError, hasFailed } from './closing.ts'
 import { placeholder, type ReplicationReport, type WorkerOrder } from './protocol.ts'
 
-/** A segment that this instance has claimed, as the machine knows it. */
+/** What the machine knows about a segment that this instance has claimed. */
 export interface ClaimedSegment {
   /** Unique among all segments of a run. */
   id: string
@@ -18,26 +18,26 @@ export interface CopyContext {
   claimed: ClaimedSegment[]
   /** Identifiers of the segments that are being copied. Each is also the id of the child that copies it. */
   underWay: string[]
-  /** At least one segment was copied since the last look for segments. */
+  /** At least one segment was copied since the machine last entered `copying`. */
   copiedSome: boolean
-  /** The error that ended the copy; null while there is none. A copy that is told to stop ends with a StoppedError. */
+  /** The error that ended the copy; null before. A copy that is told to stop ends with a StoppedError. */
   error: unknown
 }
 
 export type SegmentReport =
-  /** A batch was acknowledged. `bytes` is negative when a segment begins again. */
+  /** A batch was acknowledged. `bytes` is negative when the copy of a segment begins again. */
   | { type: 'segment.progressed'; collection: string; bytes: number }
   | { type: 'segment.copied'; id: string }
-  /** The collection of the segment is gone on the source. */
+  /** The collection of the segment no longer exists on the source. */
   | { type: 'segment.dropped'; id: string }
   | { type: 'segment.failed'; id: string; error: unknown }
 
 export type CopyEvent = WorkerOrder | ReplicationReport | SegmentReport | { type: 'limits.changed'; atOnce: number }
 
-/** Delay between two looks for segments while other instances copy the rest, ms. */
+/** Delay between two surveys while other instances copy the remaining segments, ms. */
 const pollMS = 200
 
-const ended = { target: '#collectionCopy.stopping', actions: 'rememberError' } as const
+const stopWithError = { target: '#collectionCopy.stopping', actions: 'rememberError' } as const
 
 const copySetup = setup({
   types: {
@@ -45,7 +45,10 @@ const copySetup = setup({
     events: {} as CopyEvent,
   },
   actors: {
-    /** Keeps the replication open as long as the machine runs, and reports the limits. Its end stops all work. */
+    /**
+     * Opens the replication that the copy and event application share, and keeps it open as long as the machine runs.
+     * Reports the limits now and whenever they change. Stopping this actor stops all work.
+     */
     replication: fromCallback<WorkerOrder>(placeholder('replication')),
     begin: fromPromise<void>(placeholder('begin')),
     /** Resolves with true when nothing is left to copy. */
@@ -57,7 +60,7 @@ const copySetup = setup({
     endCopies: fromPromise<void>(placeholder('endCopies')),
     finish: fromPromise<void>(placeholder('finish')),
     /**
-     * Stops all work, and resolves when it has ended and its progress is stored: with the failure to report, or with
+     * Stops all work. Resolves when the work has ended and its progress is stored: with the failure to report, or with
      * null when the work was only told to stop.
      */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
@@ -82,7 +85,7 @@ const copySetup = setup({
   delays: { poll: pollMS },
 })
 
-/** Begins the copy of as many claimed segments as the limits allow. */
+/** Starts copying as many claimed segments as the limits allow. */
 const startSegments = copySetup.enqueueActions(({ context, enqueue }) => {
   const free = Math.max(0, context.segmentsAtOnce - context.underWay.length)
   const starting = context.claimed.slice(0, free)
@@ -105,21 +108,23 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  * This instance's share of the collection copy. It runs as long as the instance replicates. Each segment under way is a
  * child, which is started here, reports each acknowledged batch, and is awaited before the copy counts as drained.
  *
- * opening     The former replication ends, and a commit's preparation is undone. A drain needs no waiting here.
+ * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
+ *             undone. A pause waits for neither.
  * beginning   Segments that this incarnation of the instance claimed before a pause are released.
  * surveying   The stored state shows whether a collection is still being copied, by any instance.
  * planning    If this instance coordinates, it splits collections into segments.
  * copying     Segments are claimed and copied.
  *   claiming    A few segments are claimed. Segments under way continue.
  *   busy        As many segments are under way as the limits allow.
- *   emptying    Nothing is left to claim. The segments under way are copied to their ends.
+ *   emptying    Nothing is left to claim. The segments under way are copied to the end.
  * ending      Collections without open segments end their copy.
- * waiting     Other instances copy the rest.
- * finishing   Everything is copied: the last progress is stored.
+ * waiting     Other instances copy the remaining segments.
+ * finishing   Everything is copied. The last progress is stored.
  * completed   Nothing is left to do.
- * draining    A pause: what is under way ends, and its progress is stored. Leaving the machine instead would abandon it.
+ * draining    A pause was requested. Work under way ends, and its progress is stored. Stopping the machine instead
+ *             would abandon that work.
  * drained     Nothing is under way.
- * stopping    The copy has failed, or was told to stop: what is under way ends.
+ * stopping    The copy has failed, or was told to stop. Work under way ends.
  * stopped     The copy was told to stop. The instance is about to leave the state in which it copies.
  * failed      The failure is reported.
  */
@@ -136,13 +141,13 @@ export const collectionCopyMachine = copySetup.createMachine({
     opening: {
       on: {
         'replication.opened': 'beginning',
-        'replication.failed': ended,
+        'replication.failed': stopWithError,
         // A failed commit may keep the replication closed for a long time, and a pause must not wait for that.
         'worker.drain': 'drained',
       },
     },
     beginning: {
-      invoke: { id: 'begin', src: 'begin', onDone: 'surveying', onError: ended },
+      invoke: { id: 'begin', src: 'begin', onDone: 'surveying', onError: stopWithError },
       on: { 'worker.drain': 'draining' },
     },
     surveying: {
@@ -150,12 +155,12 @@ export const collectionCopyMachine = copySetup.createMachine({
         id: 'survey',
         src: 'survey',
         onDone: [{ guard: 'isSurveyedComplete', target: 'finishing' }, { target: 'planning' }],
-        onError: ended,
+        onError: stopWithError,
       },
       on: { 'worker.drain': 'draining' },
     },
     planning: {
-      invoke: { id: 'plan', src: 'plan', onDone: 'copying', onError: ended },
+      invoke: { id: 'plan', src: 'plan', onDone: 'copying', onError: stopWithError },
       on: { 'worker.drain': 'draining' },
     },
     copying: {
@@ -164,7 +169,7 @@ export const collectionCopyMachine = copySetup.createMachine({
       on: {
         'segment.copied': { actions: segmentCopied },
         'segment.dropped': { actions: endSegment },
-        'segment.failed': ended,
+        'segment.failed': stopWithError,
         'worker.drain': 'draining',
       },
       states: {
@@ -176,7 +181,7 @@ export const collectionCopyMachine = copySetup.createMachine({
               { guard: 'isClaimed', target: 'busy', actions: assign({ claimed: ({ event }) => event.output }) },
               { target: 'emptying' },
             ],
-            onError: ended,
+            onError: stopWithError,
           },
         },
         busy: {
@@ -196,13 +201,13 @@ export const collectionCopyMachine = copySetup.createMachine({
         id: 'endCopies',
         src: 'endCopies',
         onDone: [{ guard: 'isSomeCopied', target: 'surveying' }, { target: 'waiting' }],
-        onError: ended,
+        onError: stopWithError,
       },
       on: { 'worker.drain': 'draining' },
     },
     waiting: { after: { poll: 'surveying' }, on: { 'worker.drain': 'draining' } },
     finishing: {
-      invoke: { id: 'finish', src: 'finish', onDone: 'completed', onError: ended },
+      invoke: { id: 'finish', src: 'finish', onDone: 'completed', onError: stopWithError },
     },
     completed: {
       entry: 'reportCompleted',

@@ -12,10 +12,10 @@ export interface CampaignInput {
  *
  * unknown      The role has not been read yet. `coordinatorID` is null.
  * following    Another instance holds the role.
- * campaigning  The role is vacant, and this instance claims it by compare-and-set. Of several candidates one wins.
+ * campaigning  The role is vacant, and this instance claims it by compare-and-set. One of several candidates wins.
  * leading      This instance holds the role. It leads while every read confirms this and its lease lasts, or until it
- *              begins to give the role up. `lease.lost` reports both the loss of the lease and the giving up, since the
- *              term ends with either.
+ *              begins to give the role up. `lease.lost` reports both the loss of the lease and the release of the role,
+ *              because either ends the term.
  *
  * The machine relies only on what was read from the metadata database and never assumes that it leads. A campaign whose
  * reply was lost ends in `unknown`, and the next read shows which instance won.
@@ -27,7 +27,7 @@ export const electionMachine = setup({
     input: {} as { self: string },
   },
   actors: {
-    /** Resolves with true when this instance has won the role, and with false when another instance was faster. */
+    /** Resolves with true when this instance has won the role, and with false when another instance won it. */
     campaign: fromPromise<boolean, CampaignInput>(() => {
       throw new Error('actor campaign is not provided')
     }),
@@ -42,7 +42,7 @@ export const electionMachine = setup({
     rememberHolder: assign({
       holder: ({ event, context }) => (event.type === 'office.seen' && !event.vacant ? event.holder : context.holder),
     }),
-    isSelf: assign({ holder: ({ context }) => context.self }),
+    rememberSelf: assign({ holder: ({ context }) => context.self }),
   },
 }).createMachine({
   id: 'election',
@@ -79,12 +79,12 @@ export const electionMachine = setup({
       },
     },
     leading: {
-      entry: 'isSelf',
+      entry: 'rememberSelf',
       on: {
         'office.seen': [
           { guard: 'isMine' },
           { guard: 'isOthers', target: 'following' },
-          // The role is no longer held, and this instance did not give it up: its lease must be lost.
+          // No instance holds the role now, and this instance did not give it up, so it must have lost its lease.
           { target: 'unknown' },
         ],
       },

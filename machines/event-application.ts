@@ -8,7 +8,7 @@ export interface EventsContext {
   owned: number
   /** The commit timestamp up to which events are applied, as decimal digits; null for no end. */
   commitPoint: string | null
-  /** The error that ended event application; null while there is none. */
+  /** The error that ended event application; null before. */
   error: unknown
 }
 
@@ -17,29 +17,33 @@ export type EventsEvent =
   | ReplicationReport
   /** The source has returned the stream from the stored positions of all owned partitions. */
   | { type: 'partitions.answered' }
-  /** All events read are applied: the partitions have changed, or have passed the commit timestamp. */
+  /** All events read are applied, because the owned partitions have changed or have passed the commit timestamp. */
   | { type: 'partitions.left' }
   | { type: 'partitions.failed'; error: unknown }
 
-const ended = { target: '#eventApplication.stopping', actions: 'rememberError' } as const
+const stopWithError = { target: '#eventApplication.stopping', actions: 'rememberError' } as const
 
 /**
- * The application of events of the partitions that this instance owns. It runs as long as the instance replicates. The
- * partitions share one change stream, so the application of all of them is one child, which is started again when they
- * change.
+ * Applies the events of the partitions that this instance owns. It runs as long as the instance replicates. The
+ * partitions share one change stream, so one child applies all of them. The child is started again when the set of
+ * owned partitions changes.
  *
- * opening     The former replication ends, and a commit's preparation is undone. A pause needs no waiting here.
+ * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
+ *             undone. A pause waits for neither.
  * applying    Partitions are claimed and applied. The coordinator leads the barriers meanwhile.
- *   claiming    Partitions that leave are released. Those that stay are claimed with their stored positions.
+ *   claiming    Partitions that other instances are to own are released. The others are claimed with their stored
+ *               positions.
  *   owning      Events of the claimed partitions are applied.
  *     starting    The change stream is opened at the earliest position of the partitions.
  *     following   Events are applied as they happen.
- *   passing     No events are being applied here. Have all partitions of all instances passed the commit timestamp?
- *   waiting     This instance owns no partition, and waits until that changes, or a poll interval has passed.
- * draining    All events read are applied, and the positions are stored. Leaving the machine instead would abandon them.
+ *   passing     This instance applies no events. It checks whether all partitions of all instances have passed the
+ *               commit timestamp.
+ *   waiting     This instance owns no partition, and waits until ownership changes or a poll interval has passed.
+ * draining    All events that were read are applied, and the positions are stored. Stopping the machine instead would
+ *             abandon those events.
  * drained     Nothing is under way.
- * stopping    Event application has failed, or was told to stop: what is under way ends.
- * stopped     It was told to stop. The instance is about to leave the state in which it replicates.
+ * stopping    Event application has failed, or was told to stop. Work under way ends.
+ * stopped     Event application was told to stop. The instance is about to leave the state in which it replicates.
  * failed      The failure is reported.
  */
 export const eventApplicationMachine = setup({
@@ -48,7 +52,10 @@ export const eventApplicationMachine = setup({
     events: {} as EventsEvent,
   },
   actors: {
-    /** Keeps the replication open as long as the machine runs. Its end stops all work. */
+    /**
+     * Opens the replication that event application and the copy share, and keeps it open as long as the machine runs.
+     * Stopping this actor stops all work.
+     */
     replication: fromCallback<EventsEvent>(placeholder('replication')),
     /** Leads the barriers while this instance coordinates. */
     barriers: fromPromise<void>(placeholder('barriers')),
@@ -60,8 +67,8 @@ export const eventApplicationMachine = setup({
     pass: fromPromise<boolean>(placeholder('pass')),
     change: fromPromise<void>(placeholder('change')),
     /**
-     * Stops reading, and resolves when all events read are applied: with the failure to report, or with null when the
-     * work was only told to stop.
+     * Stops reading. Resolves when all events that were read are applied: with the failure to report, or with null when
+     * the work was only told to stop.
      */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },
@@ -73,7 +80,7 @@ export const eventApplicationMachine = setup({
   },
   actions: {
     takeCommitPoint: assign(({ event }) => (event.type === 'worker.drainTo' ? { commitPoint: event.commitPoint } : {})),
-    /** Tells the work up to which time events are applied. */
+    /** Passes the commit timestamp, up to which events are applied, to the work. */
     limitToCommitPoint: placeholder('limitToCommitPoint'),
     rememberError: assign({ error: firstError }),
     reportDrained: sendParent(({ context }) => ({
@@ -90,7 +97,7 @@ export const eventApplicationMachine = setup({
     opening: {
       on: {
         'replication.opened': 'applying',
-        'replication.failed': ended,
+        'replication.failed': stopWithError,
         'worker.drainTo': { actions: 'takeCommitPoint' },
         // A failed commit may prevent event application for a long time, and a pause must not wait for that.
         'worker.drain': 'drained',
@@ -98,7 +105,7 @@ export const eventApplicationMachine = setup({
     },
     applying: {
       initial: 'choosing',
-      invoke: { id: 'barriers', src: 'barriers', onError: ended },
+      invoke: { id: 'barriers', src: 'barriers', onError: stopWithError },
       on: {
         'worker.drain': 'draining',
         'worker.drainTo': { actions: ['takeCommitPoint', 'limitToCommitPoint'] },
@@ -115,14 +122,14 @@ export const eventApplicationMachine = setup({
             id: 'claim',
             src: 'claim',
             onDone: { target: 'claimed', actions: assign({ owned: ({ event }) => event.output }) },
-            onError: ended,
+            onError: stopWithError,
           },
         },
         claimed: { always: [{ guard: 'isOwner', target: 'owning' }, { target: 'passing' }] },
         owning: {
           initial: 'starting',
           invoke: { id: 'apply', src: 'apply' },
-          on: { 'partitions.left': 'passing', 'partitions.failed': ended },
+          on: { 'partitions.left': 'passing', 'partitions.failed': stopWithError },
           states: {
             starting: { on: { 'partitions.answered': 'following' } },
             following: {},
@@ -137,10 +144,10 @@ export const eventApplicationMachine = setup({
               { guard: 'isOwner', target: 'claiming' },
               { target: 'waiting' },
             ],
-            onError: ended,
+            onError: stopWithError,
           },
         },
-        waiting: { invoke: { id: 'change', src: 'change', onDone: 'claiming', onError: ended } },
+        waiting: { invoke: { id: 'change', src: 'change', onDone: 'claiming', onError: stopWithError } },
       },
     },
     draining: {

@@ -10,7 +10,12 @@ export interface InstanceContext {
   /** This instance has observed that the collections are created. */
   initialised: boolean
   copyCompleted: boolean
-  /** The verifier has compared everything once, or is switched off. From then on it compares only what changes. */
+  /** The number of convergences of this sync for which this instance has discarded its progress. */
+  convergences: number
+  /**
+   * The verifier has compared everything once, and from then on compares only what changes. Also true when verification
+   * is switched off.
+   */
   hashed: boolean
   commitRequested: boolean
   /** How many commits of this sync had been aborted when the current commit was requested. */
@@ -22,7 +27,7 @@ export interface InstanceContext {
   commitUntil: number | null
   /** The current commit is a rehearsal: it is never decided. */
   dryRun: boolean
-  /** The last commit was aborted, and none was requested since. */
+  /** The last commit was aborted, and no other was requested since. */
   commitAborted: boolean
   /** Number of the commit attempt that this instance takes part in; 0 before it knows of one. */
   attempt: number
@@ -30,7 +35,7 @@ export interface InstanceContext {
    * The commit timestamp: a cluster time of the source, as decimal digits. Later writes on the source are not migrated.
    */
   commitPoint: string | null
-  /** This instance has applied every event of its partitions up to the commit timestamp. */
+  /** This instance has applied all events of its partitions up to the commit timestamp. */
   reached: boolean
   /** The decision of the commit is stored: from then on the commit can only be completed. */
   decided: boolean
@@ -51,6 +56,7 @@ export const freshContext: InstanceContext = {
   configuration: null,
   initialised: false,
   copyCompleted: false,
+  convergences: 0,
   hashed: false,
   commitRequested: false,
   abortsBefore: 0,
@@ -72,7 +78,7 @@ export const freshContext: InstanceContext = {
 }
 
 export type WithConfiguration = { configuration: StartConfiguration }
-/** `watching`: the instance has failed and follows the sync only to learn of an abort. */
+/** `watching`: the instance has failed and follows the sync only to notice an abort. */
 export type FollowInput = WithConfiguration & { watching: boolean }
 export type DeadlineInput = { abortsBefore: number; commitUntil: number | null; failure: Failure | null }
 
@@ -92,26 +98,51 @@ export function commitReset(context: InstanceContext): InstanceContext {
   return { ...context, ...reset, sync: null }
 }
 
-/** The commit is aborted: changes are applied again. */
+/** The context after the commit was aborted: the instance applies changes again. */
 export function commitAborted(context: InstanceContext): InstanceContext {
   const aborted = { commitRequested: false, commitUntil: null, dryRun: false, commitAborted: true }
   return { ...context, ...aborted, attempt: 0, commitPoint: null, reached: false }
 }
 
-/** The instance joins the commit that the other instances carry out. */
+/**
+ * The context after a convergence began: collections are converged again, so the instance discards its progress of the
+ * copy. It also discards a commit request that is not in the stored state of the sync, because a convergence begins only
+ * when no commit is under way.
+ */
+export function convergenceBegun(context: InstanceContext): InstanceContext {
+  const { convergences = 0 } = context.sync ?? {}
+  const again = { convergences, initialised: false, copyCompleted: false, hashed: false }
+  const none = { commitRequested: false, commitUntil: null, dryRun: false }
+  return { ...context, ...again, ...none, attempt: 0, commitPoint: null, reached: false }
+}
+
+/** The fields that change when the instance joins the commit that the other instances carry out. */
 export function commitJoined(context: InstanceContext): Partial<InstanceContext> {
   const { aborts = 0, dryRun = false } = context.sync ?? {}
   return { commitRequested: true, commitAborted: false, abortsBefore: aborts, commitUntil: null, dryRun }
 }
 
-/** The commit is decided, by this instance as the coordinator or by another one. */
+/** The fields that change when the commit timestamp of an attempt is known. */
+export function pointTaken({ sync }: InstanceContext): Partial<InstanceContext> {
+  return { attempt: sync?.attempt ?? 0, commitPoint: sync?.commitPoint ?? null }
+}
+
+/**
+ * The fields that change when the state of the sync was read. Replies to reads may arrive out of order, so a view never
+ * replaces one with a higher revision.
+ */
+export function syncObserved({ sync }: InstanceContext, observed: SyncView): Partial<InstanceContext> {
+  return observed.revision >= (sync?.revision ?? 0) ? { sync: observed } : {}
+}
+
+/** The context after the coordinator, which may be another instance, has decided the commit. */
 export function commitDecided(context: InstanceContext): InstanceContext {
   const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, decided: true }
   const canWrite = context.canWrite || (context.sync?.canWrite ?? false)
   return { ...context, ...done, canWrite, commitRequested: true, pauseRequested: false }
 }
 
-/** The context of a committed sync after its direction was swapped: everything is copied, nothing is committed. */
+/** The context after the direction of a committed sync was swapped: everything is copied, nothing is committed. */
 export function reversedContext(context: InstanceContext): InstanceContext {
   const { configuration } = withConfiguration(context)
   return {
@@ -125,6 +156,6 @@ export function reversedContext(context: InstanceContext): InstanceContext {
 }
 
 export function withConfiguration(context: InstanceContext): WithConfiguration {
-  assert(context.configuration, 'a sync without configuration')
+  assert(context.configuration, 'the sync has no configuration')
   return { configuration: context.configuration }
 }

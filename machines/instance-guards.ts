@@ -1,43 +1,50 @@
 import type { InstanceContext } from './instance-context.ts'
 import type { SyncCommand, WorkerReport } from './protocol.ts'
 
-/** What a guard of the instance machine decides by. */
-interface Seen {
+/** The input of a guard of the instance machine. */
+interface GuardInput {
   context: InstanceContext
   event: SyncCommand | WorkerReport
 }
 
 /** The conditions of the instance machine's transitions. */
 export const instanceGuards = {
-  wasIdle: ({ context }: Seen) => context.configuration === null,
-  hasFailed: ({ context }: Seen) => context.failure !== null,
-  isCommitted: ({ context }: Seen) => context.canWrite && !context.commitRequested,
-  isDecided: ({ context }: Seen) => context.decided,
-  isAbortable: ({ context }: Seen) =>
+  wasIdle: ({ context }: GuardInput) => context.configuration === null,
+  hasFailed: ({ context }: GuardInput) => context.failure !== null,
+  isCommitted: ({ context }: GuardInput) => context.canWrite && !context.commitRequested,
+  isDecided: ({ context }: GuardInput) => context.decided,
+  isAbortable: ({ context }: GuardInput) =>
     context.commitRequested && !context.decided && !context.canWrite && context.failure?.error !== 'LeaseLost',
-  notInitialised: ({ context }: Seen) => !context.initialised,
-  isReached: ({ context }: Seen) => context.reached,
-  isPauseRequested: ({ context }: Seen) => context.pauseRequested,
-  isPauseNew: ({ context }: Seen) => !context.pauseRequested,
-  isCommitRequested: ({ context }: Seen) => context.commitRequested,
-  isReversing: ({ context }: Seen) => Boolean(context.reversing),
-  isMoved: ({ context }: Seen) => context.reversing === 'adapting',
-  isAtPoint: ({ context }: Seen) => context.attempt > 0,
-  isCopyCompleted: ({ context }: Seen) => context.copyCompleted,
-  isReadyToCommit: ({ context }: Seen) =>
+  notInitialised: ({ context }: GuardInput) => !context.initialised,
+  hasReachedCommitTimestamp: ({ context }: GuardInput) => context.reached,
+  isPauseRequested: ({ context }: GuardInput) => context.pauseRequested,
+  isPauseNew: ({ context }: GuardInput) => !context.pauseRequested,
+  isCommitRequested: ({ context }: GuardInput) => context.commitRequested,
+  isReversing: ({ context }: GuardInput) => Boolean(context.reversing),
+  isMoved: ({ context }: GuardInput) => context.reversing === 'adapting',
+  isInAttempt: ({ context }: GuardInput) => context.attempt > 0,
+  isCopyCompleted: ({ context }: GuardInput) => context.copyCompleted,
+  isReadyToCommit: ({ context }: GuardInput) =>
     context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
-  isTakenOver: ({ event }: Seen) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
-  bothDrained: ({ context }: Seen) => context.copyDrained && context.eventsDrained,
-  isSyncInitialised: ({ context: { sync } }: Seen) => sync?.initialised === true,
-  isSyncCommitted: ({ context: { sync } }: Seen) => sync?.committed === true,
-  isSyncAhead: ({ context: { sync, decided, canWrite } }: Seen) =>
+  isTakenOver: ({ event }: GuardInput) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
+  bothDrained: ({ context }: GuardInput) => context.copyDrained && context.eventsDrained,
+  isSyncInitialised: ({ context: { sync } }: GuardInput) => sync?.initialised === true,
+  isSyncAdapted: ({ context: { sync } }: GuardInput): boolean =>
+    sync?.initialised === true || sync?.state === 'replanning',
+  isSyncAdaptedByConverging: ({ context, event }: GuardInput) =>
+    instanceGuards.isSyncAdapted({ context, event }) && instanceGuards.isSyncConverging({ context, event }),
+  isSyncCommitted: ({ context: { sync } }: GuardInput) => sync?.committed === true,
+  isSyncAhead: ({ context: { sync, decided, canWrite } }: GuardInput) =>
     sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
-  isSyncAborted: ({ context: { sync, ...own } }: Seen) =>
+  isSyncAborted: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && sync.aborts > own.abortsBefore && own.commitRequested && !own.decided && !own.canWrite,
-  isSyncAtAnother: ({ context: { sync, ...own } }: Seen) =>
+  /** True for an instance that was away while the convergence was planned, too. */
+  isSyncConverging: ({ context: { sync, ...own } }: GuardInput): boolean =>
+    sync !== null && sync.convergences > own.convergences && !own.decided && !own.canWrite,
+  isSyncAtAnotherAttempt: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && own.attempt > 0 && sync.attempt !== own.attempt && !own.decided && !own.canWrite,
-  isSyncCommitting: ({ context: { sync } }: Seen) => sync?.underWay === true,
-  hasNewPoint: ({ context: { sync, ...own } }: Seen) =>
+  isSyncCommitting: ({ context: { sync } }: GuardInput) => sync?.underWay === true,
+  hasNewPoint: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null &&
     sync.commitPoint !== null &&
     sync.attempt > 0 &&

@@ -3,16 +3,16 @@ import { type InstanceContext, type WithConfiguration, withConfiguration } from 
 /** The work that the instance machine invokes in several states. */
 
 /**
- * Delay before the next attempt to take the lease, ms: as long as a lease lasts. One attempt already retries for 30
- * minutes with increasing delays, and ends at once only with an error that does not pass by itself.
+ * Delay before the next attempt to take the lease, ms; it equals the duration of a lease. One attempt already retries
+ * for 30 minutes with increasing delays. It ends earlier only with an error that is not transient.
  */
 export const holdAgainMS = 10_000
 
 export const failing = { target: '#instance.failed', actions: 'rememberFailure' } as const
 
 /**
- * Runs in every part of a commit that can still be aborted, and aborts the commit for all instances when its time is
- * over.
+ * Runs as long as a commit can still be aborted. It aborts the commit for all instances when the commit's time limit
+ * has passed.
  */
 export const commitDeadline = {
   id: 'commitDeadline',
@@ -33,7 +33,8 @@ export const syncFollower = {
 } as const
 
 /**
- * Undoes an aborted commit even when all instances rest, because users cannot write on the source until it is undone.
+ * Undoes an aborted commit even when all instances are paused or have failed, because users cannot write on the source
+ * until it is undone.
  */
 export const undo = {
   id: 'undo',

@@ -9,11 +9,14 @@ import {
   commitJoined,
   commitReset,
   completed,
+  convergenceBegun,
   type DeadlineInput,
   type FollowInput,
   freshContext,
   type InstanceContext,
+  pointTaken,
   reversedContext,
+  syncObserved,
   type WithConfiguration,
   withConfiguration,
 } from './instance-context.ts'
@@ -27,37 +30,43 @@ import { verificationMachine } from './verification.ts'
  *
  * idle          The clusters are connected and nothing is stored. `sync.start` (validated before it is sent) begins a
  *               sync.
- * syncing       The follower of the sync and the verification run as long as this state lasts.
- *   joining       The instance waits until the coordinator has initialised the sync.
+ * syncing       The sync follower and the verification run as long as this state lasts.
+ *   joining       The instance waits until the coordinator has initialised the sync, or has prepared collections to be
+ *                 converged again.
  *   replicating   Collection copy and event application run in parallel as long as this state lasts, so that no
  *                 transition between its substates can stop them:
  *     copying       Segments are copied, and events are applied in parallel.
  *     hashing       Every document has been copied once. A commit would have to wait for the verifier's first pass.
  *     applying      A commit would succeed soon. The instance joins a commit that the other instances carry out.
- *     draining      A pause was requested: both workers finish what is under way, store their position and report it.
- *                   Leaving `replicating` earlier would abandon their work, because a stopped invoked actor is not
- *                   awaited.
+ *     draining      A pause was requested. Both workers finish the work under way, store their positions and report
+ *                   that. Leaving `replicating` earlier would abandon their work, because XState does not await an
+ *                   invoked actor that it stops.
  *     committing    This instance takes part in the commit. Once the commit timestamp is known, events are applied up
  *                   to it.
  *   finishing     This instance has applied every event up to the commit timestamp and gives its partitions back. The
- *                 coordinator does the rest (`awaiting`). Once the commit is decided, it can only be completed
- *                 (`handedOver`).
- * paused        Lasts until `sync.resume`, also across restarts. Only the undoing of an aborted commit may be under
- *               way, which is retried when it fails. If another process with the same id takes the lease, this one
- *               cannot resume.
- * committed     The end of this direction: the instance stores its final state, then gives its lease back.
+ *                 coordinator completes the remaining steps (`awaiting`). Once the commit is decided, it can only be
+ *                 completed (`handedOver`).
+ * paused        Lasts until `sync.resume`, also across restarts. The instance may only undo an aborted commit, and
+ *               retries that when it fails. If another process with the same id takes the lease, this one cannot
+ *               resume.
+ * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
- *   moving        The metadata moves to the new destination. The old metadata is valid until that is acknowledged.
- *   adapting      The coordinator prepares the new destination.
+ *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
+ *   adapting      The coordinator prepares the new destination. When the changes since the commit cannot be followed, the
+ *                 instance then waits in `joining` until the coordinator has prepared all collections to be converged.
  * failed        The operator must act. Metadata is kept, and `sync.resume` returns to the previous state. A commit that
  *               failed before it was decided may be aborted by any instance (`watching`), which leads back to RUNNING.
  *
- * An instance that was evicted (`lease.buried`) starts again from what is stored. So does an instance whose commit
- * attempt is over when the sync is in another attempt. When nothing is under way, an evicted instance only takes a
- * lease again (`holding`) and retries until it has one (`waiting` lies between two attempts), because it may be the
- * only instance left to undo an aborted commit. A requested pause survives both.
+ * When collections are to be converged again, the instance leaves `replicating`, so that nothing is copied, applied or
+ * verified while the coordinator prepares that. It joins again afterwards. An instance that was away meanwhile does the
+ * same when it returns.
  *
- * The context survives a crash: `booting` and the `choosing` states derive from it where to continue, and every step
+ * An instance that was evicted (`lease.buried`) starts again from its stored state. So does an instance that takes part
+ * in a commit attempt which the sync has left for another one. When nothing is under way, an evicted instance only
+ * takes a lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it
+ * may be the only instance left that can undo an aborted commit. A requested pause survives both.
+ *
+ * The context survives a crash. `booting` and the `choosing` states derive from it where to continue, and every step
  * after them can be repeated.
  */
 export const instanceMachine = setup({
@@ -99,27 +108,22 @@ export const instanceMachine = setup({
       type: 'worker.drainTo',
       commitPoint: context.commitPoint ?? '',
     })),
-    /** An earlier read may return later, so only a newer revision replaces the known one. */
-    observe: assign({
-      sync: ({ context: { sync }, event }) =>
-        event.type === 'sync.seen' && event.sync.revision >= (sync?.revision ?? 0) ? event.sync : sync,
-    }),
-    /** The state of the sync is not followed while nothing is under way. */
+    observe: assign(({ context, event }) => (event.type === 'sync.seen' ? syncObserved(context, event.sync) : {})),
+    /** Called when the instance stops following the sync, because the last view would be out of date. */
     forgetSync: assign({ sync: null }),
     resetCommit: assign(({ context }) => commitReset(context)),
     abortCommit: assign(({ context }) => commitAborted(context)),
-    goForward: assign(({ context }) => commitDecided(context)),
+    applyDecision: assign(({ context }) => commitDecided(context)),
+    beginConvergence: assign(({ context }) => convergenceBegun(context)),
+    endReversal: assign({ reversing: null }),
     joinCommit: assign(({ context }) => commitJoined(context)),
-    takePoint: assign(({ context: { sync } }) => ({
-      attempt: sync?.attempt ?? 0,
-      commitPoint: sync?.commitPoint ?? null,
-    })),
+    takePoint: assign(({ context }) => pointTaken(context)),
   },
 }).createMachine({
   id: 'instance',
   context: ({ input }) => (input ? commitReset(completed(input)) : freshContext),
   initial: 'booting',
-  // Accepted in every state: limits change how fast the workers are, not what they do.
+  // `sync.limit` is accepted in every state, because limits change how fast the workers run and not what they do.
   on: { 'sync.limit': { actions: assign({ limits: ({ event }) => event.limits }) } },
   states: {
     booting: {
@@ -155,8 +159,8 @@ export const instanceMachine = setup({
       on: {
         'worker.failed': failing,
         'sync.seen': { actions: 'observe' },
-        // If an instance joins after the first pass has ended, or was cut off, this report may arrive before its own
-        // copy ends.
+        // This report may arrive before this instance's own copy ends, if the instance joined after the verifier's
+        // first pass or had lost its connection.
         'verification.hashed': { actions: assign({ hashed: true }) },
         'verification.restarted': { actions: assign({ hashed: false }) },
         'lease.buried': { target: 'syncing', reenter: true, actions: 'resetCommit' },
@@ -165,17 +169,18 @@ export const instanceMachine = setup({
         {
           guard: 'isSyncCommitted',
           target: 'committed',
-          actions: ['goForward', assign({ commitRequested: false })],
+          actions: ['applyDecision', assign({ commitRequested: false })],
         },
-        { guard: 'isSyncAhead', target: '.finishing', actions: 'goForward' },
+        { guard: 'isSyncAhead', target: '.finishing', actions: 'applyDecision' },
         { guard: 'isSyncAborted', target: 'syncing', reenter: true, actions: 'abortCommit' },
-        { guard: 'isSyncAtAnother', target: 'syncing', reenter: true, actions: 'resetCommit' },
+        { guard: 'isSyncConverging', target: 'syncing', reenter: true, actions: 'beginConvergence' },
+        { guard: 'isSyncAtAnotherAttempt', target: 'syncing', reenter: true, actions: 'resetCommit' },
       ],
       states: {
         choosing: {
           always: [
             { guard: 'notInitialised', target: 'joining' },
-            { guard: 'isReached', target: 'finishing' },
+            { guard: 'hasReachedCommitTimestamp', target: 'finishing' },
             { target: 'replicating' },
           ],
         },
@@ -245,7 +250,8 @@ export const instanceMachine = setup({
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
               },
-              always: { guard: 'bothDrained', target: '#instance.paused' },
+              // Goes to `holding`: the lease may be lost, and the replication that would take it again is never opened.
+              always: { guard: 'bothDrained', target: '#instance.paused.holding' },
             },
             committing: {
               tags: 'COMMITTING',
@@ -254,7 +260,7 @@ export const instanceMachine = setup({
               on: {
                 'sync.abort': { guard: 'isAbortable', actions: assign({}) },
                 'events.reached': {
-                  guard: 'isAtPoint',
+                  guard: 'isInAttempt',
                   target: '#instance.syncing.finishing',
                   actions: assign({ reached: true }),
                 },
@@ -303,7 +309,7 @@ export const instanceMachine = setup({
           invoke: { id: 'leave', src: 'leave', input: configured, onDone: 'left', onError: 'left' },
           on: { 'lease.buried': 'holding' },
         },
-        // The instance may still have to store its final state, which requires the lease.
+        // The lease is taken again, because the instance may still have to store its final state.
         holding: {
           invoke: { ...hold, onDone: 'leaving', onError: 'leaving' },
           on: { 'lease.buried': { target: 'holding', reenter: true } },
@@ -334,7 +340,14 @@ export const instanceMachine = setup({
         },
         adapting: {
           invoke: syncFollower,
-          always: { guard: 'isSyncInitialised', target: '#instance.syncing', actions: assign({ reversing: null }) },
+          always: [
+            {
+              guard: 'isSyncAdaptedByConverging',
+              target: '#instance.syncing',
+              actions: ['endReversal', 'beginConvergence'],
+            },
+            { guard: 'isSyncAdapted', target: '#instance.syncing', actions: 'endReversal' },
+          ],
         },
       },
     },

@@ -8,7 +8,7 @@ export type SyncCommand =
   | { type: 'sync.start'; configuration: StartConfiguration }
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
-  /** Accepted before the decision. The abort is stored for all instances, which then follow the stored state. */
+  /** Accepted until the commit is decided. The abort is stored for all instances, which then follow the stored state. */
   | { type: 'sync.abort' }
   /** Accepted once the request is stored for all instances. `InstanceContext` explains the fields. */
   | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null; dryRun: boolean }
@@ -22,19 +22,22 @@ export type WorkerReport =
   | { type: 'events.drained' }
   | { type: 'verification.hashed' }
   | { type: 'verification.restarted' }
+  /** All events up to the commit timestamp are applied. */
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
   /**
-   * This instance was evicted: its lease expired, and the others have taken over its work. It continues in a new lease
-   * term.
+   * This instance was evicted (its lease is marked `buried`): the lease expired, and the other instances have taken over
+   * its work. It continues in a new lease term.
    */
   | { type: 'lease.buried' }
-  /** The state of the sync as a whole, as it was read. */
+  /** The stored state of the sync as a whole was read. */
   | { type: 'sync.seen'; sync: SyncView }
 
-/** Reports of the replication that the collection copy and event application share, to each of the two. */
+/**
+ * Reports about the replication that the collection copy and event application share. Both workers receive each report.
+ */
 export type ReplicationReport =
-  /** The former replication has ended, and changes may be applied: the worker may begin. */
+  /** This instance's previous replication has ended, and changes may be applied, so the worker may begin. */
   { type: 'replication.opened' } | { type: 'replication.failed'; error: unknown }
 
 /** Orders of the instance to its workers. */
@@ -43,6 +46,7 @@ export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; c
 /** What an instance observes about the coordinator role and its own lease. */
 export type ElectionEvent =
   | {
+      /** The stored claim of the coordinator role was read. */
       type: 'office.seen'
       /** mongosyncID of the current or last coordinator; null before the first. */
       holder: string | null
@@ -50,12 +54,12 @@ export type ElectionEvent =
       mine: boolean
       /** The role was never held, was given back, or is held under a lease term that has expired. */
       vacant: boolean
-      /** This instance may hold the role: it is at work, or no other instance is. */
+      /** This instance may hold the role: it is neither paused nor failed, or all other live instances are. */
       eligible: boolean
     }
   | { type: 'lease.lost' }
 
-/** Stands in for work that a machine only names. src/session/ provides the real work. */
+/** A placeholder for work that a machine only names. src/session/ provides the real work. */
 export const placeholder = (name: string) => (): never => {
   throw new Error(`${name} is not provided`)
 }

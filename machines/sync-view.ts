@@ -10,15 +10,19 @@ export interface SyncView {
   revision: number
   /** The innermost state as a path, such as `committing.verifying`. */
   state: string
-  /** The collections are created; after a reversal, the destination is prepared. */
+  /**
+   * The collections are created, or are prepared to be converged again; after a reversal, the destination is prepared.
+   */
   initialised: boolean
+  /** The number of convergences that were requested since the sync began. */
+  convergences: number
   attempt: number
   aborts: number
-  /** A commit no longer waits for instances to receive it. */
+  /** A commit is under way, and every instance has received it. */
   underWay: boolean
   /**
-   * The commit timestamp, up to which every instance applies changes, also one that joins late; null while there is
-   * none.
+   * The commit timestamp, up to which every instance applies changes, including an instance that joins late; null while
+   * there is none.
    */
   commitPoint: string | null
   dryRun: boolean
@@ -30,11 +34,14 @@ export interface SyncView {
 }
 
 export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
-  const { attempt, aborts, commitPoint, request, failures, failure } = sync.context
+  const { attempt, aborts, commitPoint, request, failures, failure, convergences } = sync.context
+  const isInitialised =
+    !sync.matches('initialising') && !sync.matches('replanning') && !sync.matches({ reversing: 'adapting' })
   return {
     revision,
     state: pathOf(sync),
-    initialised: !sync.matches('initialising') && !sync.matches({ reversing: 'adapting' }),
+    initialised: isInitialised,
+    convergences,
     attempt,
     aborts,
     underWay: sync.matches('committing') && !sync.matches({ committing: 'gathering' }),
@@ -48,7 +55,7 @@ export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
   }
 }
 
-/** The coordinator's step in this state; null when it has nothing to do. */
+/** The coordinator's step in this state; null when the coordinator has nothing to do. */
 export function stepOf(sync: SyncSnapshot): SyncStep | null {
   for (const meta of Object.values(sync.getMeta())) if (meta) return meta.step
   return null

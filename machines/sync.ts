@@ -1,11 +1,14 @@
 import { assign, setup } from 'xstate'
-import { freshSync, type SyncContext, type SyncEvent } from './sync-context.ts'
+import type { FilterChange } from '../src/domain/filter-request.ts'
+import { type ConvergenceScope, freshSync, type NewFilter, type SyncContext, type SyncEvent } from './sync-context.ts'
 
 /**
- * The coordinator's work in a state, until the machine leaves the state. Every step may be repeated from its beginning.
+ * The coordinator's work in a state, which ends when the machine leaves the state. Every step may be repeated from its
+ * beginning.
  */
 export type SyncStep =
   | 'initialise'
+  | 'replan'
   | 'gather'
   | 'takePoint'
   | 'applyAll'
@@ -19,31 +22,39 @@ export type SyncStep =
 
 /**
  * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one
- * conditional write of the snapshot, so exactly one of several competing events takes effect. The coordinator does the
- * step of the current state (`meta.step`) and reports; every instance follows the state.
+ * conditional write of the snapshot, so exactly one of several competing events takes effect. The coordinator performs
+ * the step of the current state (`meta.step`) and reports the result. Every instance follows the state.
  *
  * initialising  The coordinator blocks writes on the destination, creates the collections and stores the first
  *               positions.
  * replicating   All instances copy and apply changes.
+ * replanning    Collections are to be converged again, or the filters were replaced. No instance copies, applies or
+ *               verifies. The coordinator waits until all of them have stopped, and then resets what is stored about
+ *               these collections. Filters may be replaced again here, because an instance may not be able to plan them.
  * committing    A commit is under way that can still fail or be aborted.
  *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
  *   takingPoint   Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
  *                 applied.
  *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
- *   preparing     The coordinator restores deferred options on the destination.
- *   verifying     The coordinator verifies that both clusters are equal.
+ *   preparing     The coordinator restores the deferred options: those that the destination gets only at a commit (`unique`,
+ *                 `hidden` and the TTL of indexes, and the size of capped collections).
+ *   verifying     The coordinator verifies that both clusters are equal. It may find instead that users can already write
+ *                 on the destination, because an earlier release enabled these writes before it stored the decision
+ *                 (`mayBeOpen`). Then the commit counts as decided.
  *   deciding      The coordinator checks the source once more; its next report is the decision. A new coordinator has
  *                 to verify again, because the verdict is valid only in the term in which it was issued.
- * undoing       The commit was aborted: the source is unblocked, and the restored options are deferred again.
- * restoring     The coordinator starts the commit again, or a failed commit is retried: the options are deferred again,
+ * undoing       The commit was aborted. The source is unblocked, and the restored options are deferred again.
+ * restoring     The coordinator starts the commit again, or a failed commit is retried. The options are deferred again,
  *               but the source stays blocked.
- * failed        The commit failed before it was decided. Nothing is done until it is retried or aborted.
+ * failed        The commit failed before it was decided. Nothing happens until it is retried or aborted.
  * decided       The commit can only be completed, in this term or a later one.
  *   opening       The coordinator enables user writes on the destination.
  *   converting    Users write on the destination, and the indexes are converted to their final form.
- * committed     The end of this direction.
- * reversing     Source and destination swap roles. `moving` is stored on the former destination, `adapting` on the new
- *               one.
+ * committed     The sync in this direction is complete.
+ * reversing     Source and destination swap roles.
+ *   moving        Stored on the former destination while the coordinator moves the stored state to the new destination.
+ *   adapting      Stored on the new destination while the coordinator prepares that cluster as the destination. When an
+ *                 oplog no longer contains all changes since the commit, all collections are converged.
  *
  * Tags: `applicable` when changes may be applied, `decided` from the decision on, `canWrite` when users can write on
  * the destination.
@@ -58,39 +69,63 @@ export const syncMachine = setup({
   },
   guards: {
     isNewTerm: ({ context, event }) => event.type === 'coordinator.elected' && event.term > context.term,
-    isTerms: ({ context, event }) => 'attempt' in event && event.term === context.term,
-    isAttempts: ({ context, event }) =>
+    isOfThisTerm: ({ context, event }) => 'attempt' in event && event.term === context.term,
+    isOfThisAttempt: ({ context, event }) =>
       'attempt' in event && event.term === context.term && event.attempt === context.attempt,
     isDecision: ({ context, event }) =>
       event.type === 'commit.decided' &&
       event.term === context.term &&
       event.attempt === context.attempt &&
       context.request?.dryRun !== true,
+    /** An abort names its commit by the number of aborts before it. */
     isThisCommit: ({ context, event }) => event.type === 'commit.aborted' && event.abortsBefore === context.aborts,
-    /** A commit may be requested while the last one is still being undone. */
-    isNotAsked: ({ context, event }) =>
-      event.type === 'commit.requested' && event.abortsBefore === context.aborts && context.request === null,
-    isAsked: ({ context, event }) => event.type === 'commit.requested' && event.abortsBefore === context.aborts,
-    /** Compares `aborts`, because an abort requires more to be undone than a failed attempt does. */
+    /** While an aborted commit is undone, one next commit may be requested. */
+    isFirstRequest: ({ context, event }) => isCurrentRequest(context, event) && context.request === null,
+    isCurrentRequest: ({ context, event }) => isCurrentRequest(context, event),
+    /**
+     * Compares `aborts`, because an abort may be stored while a failed attempt is undone. The report of that undoing
+     * then does not count: after an abort, the source must be unblocked too.
+     */
     isUndone: ({ context, event }) =>
       event.type === 'commit.undone' &&
       event.term === context.term &&
       event.attempt === context.attempt &&
       event.aborts === context.aborts,
-    isUndoneAndAskedAgain: ({ context, event }) =>
+    isUndoneAndRequestedAgain: ({ context, event }) =>
       event.type === 'commit.undone' &&
       event.term === context.term &&
       event.attempt === context.attempt &&
       event.aborts === context.aborts &&
       context.request !== null,
-    isNextCommit: ({ context, event }) =>
+    /** A commit that was requested while the last commit is being undone can be aborted too. */
+    abortsNextCommit: ({ context, event }) =>
       event.type === 'commit.aborted' && event.abortsBefore === context.aborts && context.request !== null,
     isReplaced: ({ context, event }) =>
       event.type === 'commit.requested' &&
-      event.abortsBefore === context.aborts &&
-      // Without a request, a release that did not store requests began the commit.
+      isCurrentRequest(context, event) &&
+      // A commit without a request was begun by a release that did not store requests.
       (context.request === null || event.replaces === context.request.at),
+    /** See `SyncContext.mayBeOpen`. */
     mayBeOpen: ({ context }) => context.mayBeOpen,
+    /** Several instances may request it for the same reason, and then only the first request counts. */
+    isNewConvergence: ({ context, event }) =>
+      event.type === 'convergence.requested' && event.convergencesBefore === context.convergences,
+    isNewFilter: ({ context, event }) =>
+      event.type === 'convergence.requested' &&
+      event.filter !== undefined &&
+      event.convergencesBefore === context.convergences,
+    isPlanned: ({ context, event }) =>
+      event.type === 'convergence.planned' &&
+      event.term === context.term &&
+      event.convergences === context.convergences,
+    /** The changes since the commit cannot be followed. */
+    isAdaptedByConverging: ({ context, event }) =>
+      event.type === 'reversal.adapted' && event.term === context.term && event.converges === true,
+    /** Does not count a comparison that began before the last convergence was requested. */
+    isHashed: ({ context, event }) =>
+      event.type === 'verification.hashed' &&
+      event.term === context.term &&
+      (event.convergences ?? context.convergences) === context.convergences,
   },
   actions: {
     takeTerm: assign(({ context, event }) =>
@@ -118,6 +153,24 @@ export const syncMachine = setup({
       event.type === 'commit.failed' ? { failures: context.failures + 1, failure: event.failure } : {},
     ),
     clearFailure: assign({ failure: null, mayBeOpen: false }),
+    beginConvergence: assign(({ context, event }) => {
+      const requested = event.type === 'convergence.requested' ? event : null
+      const begun = { convergences: context.convergences + 1, scope: requested?.scope ?? 'all', hashed: false }
+      return { ...begun, ...filtersOf(requested, null) }
+    }),
+    /** Another convergence is still to be planned, so both are planned together. */
+    extendConvergence: assign(({ context, event }) =>
+      event.type === 'convergence.requested'
+        ? {
+            convergences: context.convergences + 1,
+            scope: bothScopes(context.scope ?? 'all', event.scope),
+            ...filtersOf(event, context.filterChange),
+          }
+        : {},
+    ),
+    takeStartTime: assign(({ event }) =>
+      event.type === 'convergence.planned' ? { startTime: event.startTime, filterChange: null } : {},
+    ),
     takeLateWrites: assign(({ event }) => (event.type === 'lateWrites.found' ? { lateWrites: event.lateWrites } : {})),
   },
 }).createMachine({
@@ -126,25 +179,41 @@ export const syncMachine = setup({
   initial: 'initialising',
   on: {
     'coordinator.elected': { guard: 'isNewTerm', actions: 'takeTerm' },
-    'verification.hashed': { guard: 'isTerms', actions: assign({ hashed: true }) },
-    'verification.restarted': { guard: 'isTerms', actions: assign({ hashed: false }) },
+    'verification.hashed': { guard: 'isHashed', actions: assign({ hashed: true }) },
+    'verification.restarted': { guard: 'isOfThisTerm', actions: assign({ hashed: false }) },
   },
   states: {
     initialising: {
       meta: { step: 'initialise' },
-      on: { initialised: { guard: 'isTerms', target: 'replicating' } },
+      on: { initialised: { guard: 'isOfThisTerm', target: 'replicating' } },
     },
     replicating: {
       tags: 'applicable',
-      on: { 'commit.requested': { guard: 'isAsked', target: 'committing', actions: ['takeRequest', 'beginAttempt'] } },
+      on: {
+        'commit.requested': {
+          guard: 'isCurrentRequest',
+          target: 'committing',
+          actions: ['takeRequest', 'beginAttempt'],
+        },
+        'convergence.requested': { guard: 'isNewConvergence', target: 'replanning', actions: 'beginConvergence' },
+      },
+    },
+    replanning: {
+      meta: { step: 'replan' },
+      on: {
+        'convergence.planned': { guard: 'isPlanned', target: 'replicating', actions: 'takeStartTime' },
+        'convergence.requested': { guard: 'isNewFilter', actions: 'extendConvergence' },
+        // Nothing is verified in this state.
+        'verification.hashed': {},
+      },
     },
     committing: {
       initial: 'gathering',
       on: {
         'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
-        'commit.renewed': { guard: 'isAttempts', target: 'restoring' },
-        'commit.failed': { guard: 'isAttempts', target: 'failed', actions: 'fail' },
-        'reversal.noted': { guard: 'isTerms', actions: assign({ writesHeld: true }) },
+        'commit.renewed': { guard: 'isOfThisAttempt', target: 'restoring' },
+        'commit.failed': { guard: 'isOfThisAttempt', target: 'failed', actions: 'fail' },
+        'reversal.noted': { guard: 'isOfThisTerm', actions: assign({ writesHeld: true }) },
       },
       states: {
         gathering: {
@@ -152,7 +221,7 @@ export const syncMachine = setup({
           meta: { step: 'gather' },
           on: {
             'commit.requested': { guard: 'isReplaced', actions: 'takeRequest' },
-            'commit.gathered': { guard: 'isAttempts', target: 'takingPoint' },
+            'commit.gathered': { guard: 'isOfThisAttempt', target: 'takingPoint' },
             // Ignored: the attempt has not begun anything that would have to be undone.
             'commit.renewed': {},
           },
@@ -160,21 +229,21 @@ export const syncMachine = setup({
         takingPoint: {
           tags: 'applicable',
           meta: { step: 'takePoint' },
-          on: { 'commit.pointTaken': { guard: 'isAttempts', target: 'applying', actions: 'takePoint' } },
+          on: { 'commit.pointTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takePoint' } },
         },
         applying: {
           tags: 'applicable',
           meta: { step: 'applyAll' },
-          on: { 'commit.applied': { guard: 'isAttempts', target: 'preparing' } },
+          on: { 'commit.applied': { guard: 'isOfThisAttempt', target: 'preparing' } },
         },
         preparing: {
           meta: { step: 'prepare' },
-          on: { 'commit.prepared': { guard: 'isAttempts', target: 'verifying' } },
+          on: { 'commit.prepared': { guard: 'isOfThisAttempt', target: 'verifying' } },
         },
         verifying: {
           meta: { step: 'verify' },
           on: {
-            'commit.verified': { guard: 'isAttempts', target: 'deciding' },
+            'commit.verified': { guard: 'isOfThisAttempt', target: 'deciding' },
             'commit.foundOpen': { guard: 'mayBeOpen', target: '#sync.decided' },
           },
         },
@@ -191,11 +260,11 @@ export const syncMachine = setup({
       meta: { step: 'undo' },
       on: {
         'commit.undone': [
-          { guard: 'isUndoneAndAskedAgain', target: 'committing', actions: 'beginAttempt' },
+          { guard: 'isUndoneAndRequestedAgain', target: 'committing', actions: 'beginAttempt' },
           { guard: 'isUndone', target: 'replicating' },
         ],
-        'commit.requested': { guard: 'isNotAsked', actions: 'takeRequest' },
-        'commit.aborted': { guard: 'isNextCommit', actions: 'abort' },
+        'commit.requested': { guard: 'isFirstRequest', actions: 'takeRequest' },
+        'commit.aborted': { guard: 'abortsNextCommit', actions: 'abort' },
       },
     },
     restoring: {
@@ -203,12 +272,12 @@ export const syncMachine = setup({
       on: {
         'commit.undone': { guard: 'isUndone', target: 'committing', actions: 'beginAttempt' },
         'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
-        'commit.failed': { guard: 'isAttempts', target: 'failed', actions: 'fail' },
+        'commit.failed': { guard: 'isOfThisAttempt', target: 'failed', actions: 'fail' },
       },
     },
     failed: {
       on: {
-        'commit.renewed': { guard: 'isTerms', target: 'restoring', actions: 'clearFailure' },
+        'commit.renewed': { guard: 'isOfThisTerm', target: 'restoring', actions: 'clearFailure' },
         'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
       },
     },
@@ -216,24 +285,24 @@ export const syncMachine = setup({
       tags: 'decided',
       initial: 'opening',
       on: {
-        'commit.failed': { guard: 'isAttempts', actions: 'fail' },
-        'lateWrites.found': { guard: 'isTerms', actions: 'takeLateWrites' },
+        'commit.failed': { guard: 'isOfThisAttempt', actions: 'fail' },
+        'lateWrites.found': { guard: 'isOfThisTerm', actions: 'takeLateWrites' },
       },
       states: {
         opening: {
           meta: { step: 'open' },
-          on: { 'commit.opened': { guard: 'isTerms', target: 'converting', actions: 'clearFailure' } },
+          on: { 'commit.opened': { guard: 'isOfThisTerm', target: 'converting', actions: 'clearFailure' } },
         },
         converting: {
           tags: 'canWrite',
           meta: { step: 'convert' },
-          on: { 'commit.converted': { guard: 'isTerms', target: '#sync.committed', actions: 'clearFailure' } },
+          on: { 'commit.converted': { guard: 'isOfThisTerm', target: '#sync.committed', actions: 'clearFailure' } },
         },
       },
     },
     committed: {
       tags: ['decided', 'canWrite'],
-      on: { 'reversal.begun': { guard: 'isTerms', target: 'reversing' } },
+      on: { 'reversal.begun': { guard: 'isOfThisTerm', target: 'reversing' } },
     },
     reversing: {
       initial: 'moving',
@@ -241,9 +310,41 @@ export const syncMachine = setup({
         moving: { tags: ['decided', 'canWrite'] },
         adapting: {
           meta: { step: 'adapt' },
-          on: { 'reversal.adapted': { guard: 'isTerms', target: '#sync.replicating' } },
+          on: {
+            'reversal.adapted': [
+              { guard: 'isAdaptedByConverging', target: '#sync.replanning', actions: 'beginConvergence' },
+              { guard: 'isOfThisTerm', target: '#sync.replicating' },
+            ],
+          },
         },
       },
     },
   },
 })
+
+/**
+ * True if the requested commit still applies to the sync, because the requesting instance knows of every aborted commit
+ * and of every requested convergence. An instance that does not know of the last convergence believes that its copy is
+ * complete.
+ */
+function isCurrentRequest(context: SyncContext, event: SyncEvent): boolean {
+  return (
+    event.type === 'commit.requested' &&
+    event.abortsBefore === context.aborts &&
+    (event.convergences ?? context.convergences) === context.convergences
+  )
+}
+
+/** The fields of the context that a request with a filter changes. */
+function filtersOf(
+  requested: { filter?: NewFilter } | null,
+  pending: FilterChange | null,
+): Pick<SyncContext, 'filters' | 'filterChange'> | Record<never, never> {
+  if (!requested?.filter) return {}
+  const { filters, before, dropExcluded } = requested.filter
+  return { filters, filterChange: { before: [...(pending?.before ?? []), before], dropExcluded } }
+}
+
+function bothScopes(one: ConvergenceScope, other: ConvergenceScope): ConvergenceScope {
+  return one === 'all' || other === 'all' ? 'all' : [...new Set([...one, ...other])].sort()
+}

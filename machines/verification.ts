@@ -5,44 +5,45 @@ import { placeholder } from './protocol.ts'
 
 export interface VerificationContext {
   enabled: boolean
-  /** What was last reported to the instance: everything has been compared once. */
+  /** The last report to the instance was that everything has been compared once. */
   hashed: boolean
   /** The verifier that runs here has compared everything once. */
   scanned: boolean
-  /** The error that ended the verification; null while there is none. */
+  /** The error that ended the verification; null before. */
   error: unknown
 }
 
 export type VerificationEvent =
   /** This instance coordinates, and the commit is not decided. */
   | { type: 'role.taken' }
-  /** The commit is decided: both clusters no longer have to be equal. */
+  /** The commit is decided, so both clusters no longer have to be equal. */
   | { type: 'role.over' }
   /** `failure` is null when the observation was only told to stop. */
   | { type: 'role.failed'; failure: Failure | null }
-  /** Another instance coordinates. `hashed`: what its verification has reported. */
+  /** Another instance coordinates. `hashed`: its verification has compared everything once. */
   | { type: 'role.seen'; hashed: boolean }
   | { type: 'scan.completed' }
   | { type: 'verdict.asked' }
   | { type: 'verdict.answered' }
   | { type: 'verification.stop' }
 
-const ended = { target: '#verification.leading.stopping', actions: 'rememberError' } as const
+const stopWithError = { target: '#verification.leading.stopping', actions: 'rememberError' } as const
 
 /**
- * The embedded verification of one sync, as long as there is a sync to verify. The coordinator's instance verifies.
+ * The embedded verification of one sync. Only the instance that coordinates verifies.
  *
  * disabled      Verification is switched off.
  * waiting       Another instance coordinates, or the lease is lost: only the coordinator's progress is reported.
  * leading       This instance verifies, as long as this state lasts.
- *   succeeding    An earlier run of the verification in this process ends.
- *   awaitingCopy  Every document is to be copied once before.
- *   verifying     Change streams of both clusters are followed, and what they change is compared.
+ *   succeeding    The machine waits until an earlier run of the verification in this process has ended.
+ *   awaitingCopy  The machine waits until every document has been copied once.
+ *   verifying     The change streams of both clusters are followed, and changed documents are compared.
  *     scanning      Every collection is compared once, range by range.
- *     following     Only what changes is compared.
- *     settling      A commit asked for a verdict: the source is quiet, and all differences are resolved or proven.
+ *     following     Only changed documents are compared.
+ *     settling      A commit asked for a verdict. The source is quiet, and each difference is either resolved or
+ *                   confirmed.
  *   restarting    The verifier missed changes that an oplog no longer holds: its results are removed.
- *   stopping      What is under way ends, and its results are stored.
+ *   stopping      Work under way ends, and its results are stored.
  * stopped       Nothing is under way.
  * failed        The failure is reported.
  * over          The commit is decided.
@@ -54,7 +55,7 @@ export const verificationMachine = setup({
     input: {} as { enabled: boolean },
   },
   actors: {
-    /** Observes who coordinates until this instance does, or nothing is left to verify. */
+    /** Observes which instance coordinates, until this instance does or nothing is left to verify. */
     role: fromCallback<VerificationEvent>(placeholder('role')),
     /** Reserves the verification for this run, which ends when the state is left. */
     run: fromCallback<VerificationEvent>(placeholder('run')),
@@ -63,7 +64,7 @@ export const verificationMachine = setup({
     /** Runs the verifier until it is told to stop. Rejects on a failure. */
     verify: fromPromise<void>(placeholder('verify')),
     forget: fromPromise<void>(placeholder('forget')),
-    /** Stops all work, and resolves when it has ended: with the failure to report, or with null. */
+    /** Stops all work. Resolves when the work has ended: with the failure to report, or with null. */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },
   guards: {
@@ -71,7 +72,9 @@ export const verificationMachine = setup({
     isScanned: ({ context }) => context.scanned,
     isNews: ({ context, event }) => event.type === 'role.seen' && event.hashed !== context.hashed,
     isNewlyHashed: ({ context, event }) => event.type === 'role.seen' && event.hashed && !context.hashed,
-    /** Only the verifier has missed changes. If event application has missed them too, it fails by itself. */
+    /**
+     * The verifier has missed changes. If event application has missed them too, it reports that failure itself.
+     */
     isOplogLost: ({ event }) => {
       const { error } = event as unknown as { error: unknown }
       return error instanceof FatalError && error.failure === 'OplogWindowLost'
@@ -119,8 +122,8 @@ export const verificationMachine = setup({
       invoke: { id: 'run', src: 'run' },
       on: { 'verification.stop': '.stopping' },
       states: {
-        succeeding: { invoke: { id: 'succeed', src: 'succeed', onDone: 'awaitingCopy', onError: ended } },
-        awaitingCopy: { invoke: { id: 'awaitCopy', src: 'awaitCopy', onDone: 'verifying', onError: ended } },
+        succeeding: { invoke: { id: 'succeed', src: 'succeed', onDone: 'awaitingCopy', onError: stopWithError } },
+        awaitingCopy: { invoke: { id: 'awaitCopy', src: 'awaitCopy', onDone: 'verifying', onError: stopWithError } },
         verifying: {
           initial: 'scanning',
           entry: assign({ scanned: false }),
@@ -128,7 +131,7 @@ export const verificationMachine = setup({
             id: 'verify',
             src: 'verify',
             onDone: 'stopping',
-            onError: [{ guard: 'isOplogLost', target: 'restarting' }, ended],
+            onError: [{ guard: 'isOplogLost', target: 'restarting' }, stopWithError],
           },
           on: {
             'scan.completed': { actions: [assign({ scanned: true, hashed: true }), 'publishHashed', 'reportHashed'] },
@@ -141,7 +144,7 @@ export const verificationMachine = setup({
         },
         restarting: {
           entry: [assign({ hashed: false }), 'publishRestarted', 'reportRestarted'],
-          invoke: { id: 'forget', src: 'forget', onDone: 'verifying', onError: ended },
+          invoke: { id: 'forget', src: 'forget', onDone: 'verifying', onError: stopWithError },
         },
         stopping: {
           invoke: closing('#verification.stopped', '#verification.failed'),

@@ -15,23 +15,25 @@ import { workloadPlan } from '../test/faults/plans/workload.ts'
 import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
 
 /**
- * Runs fault plans in full, of which the tests run a fixed sample. Without a name, each plan runs as often as its flag says:
+ * Runs fault plans in full; the tests run a fixed sample of them. Without a plan's name, each plan runs as often as its flag says:
  *   npm run chaos -- --seeds 50            random workloads without faults
- *   npm run chaos -- --kills 100           kill -9 at random moments of copy, application and commit
- *   npm run chaos -- --stepdowns 30        on each side; with --members 3 another member takes over
- *   npm run chaos -- --cuts 10             connections cut or hanging, on each side
- *   npm run chaos -- --verifierKills 100   at every phase of the verifier and every step of a commit
- *   npm run chaos -- --commitKills 200     at every step and at random moments of commit, abort and rehearsal
- *   npm run chaos -- --filters 48          filters of every shape (48 of them), with DDL at their edges
- *   npm run chaos -- --teams 100           several instances and a fault of one (--instances, --faults, --away seconds)
+ *   npm run chaos -- --kills 100           kill -9 at random moments of copy, event application and commit
+ *   npm run chaos -- --stepdowns 30        step-downs on each side; with --members 3 another member takes over
+ *   npm run chaos -- --cuts 10             connections that break or hang, on each side
+ *   npm run chaos -- --verifierKills 100   kill -9 in every phase of the verifier and at every step of a commit
+ *   npm run chaos -- --commitKills 200     kill -9 at every step and at random moments of commit, abort and rehearsal
+ *   npm run chaos -- --filters 48          filters of all 48 shapes, with DDL on namespaces at their boundaries
+ *   npm run chaos -- --teams 100           several instances, of which one has a fault (--instances, --faults;
+ *     --away SECONDS sets how long it is stopped or cut off)
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
- *   npm run chaos -- --converge 100        two instances that converge on a destination with an older copy, and a fault of one
- * Plans with a name:
+ *   npm run chaos -- --converge 100        two instances that converge a destination with an older copy, with faults of one of them, elections and cuts
+ * Plans that run by their name:
  *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2]
  *   npm run mutations -- [--phases hashing,applying] [--only lost] [--from 20]
  *   npm run soak -- --minutes 90 [--seed 1] [--instances 2] [--members 1] [--cycles 60-300] [--faults kill,stop]
  *     [--paces 8,25,80] [--log soak.jsonl]
- * --from N sets the first seed. The line of a failure names its seed, which replays by `--from N` and a count of 1 (--kills 4, …).
+ * --from N sets the first seed. The line of a failure names its seed. To replay it, give that seed to --from, with the count of one
+ * run (--seeds 1, or --kills 5, because a run has five kills).
  * --list prints the names of the runs without running them.
  */
 const text = { type: 'string' } as const
@@ -62,9 +64,9 @@ function list(flag: Flag): string[] | undefined {
   return typeof value === 'string' && value !== 'all' ? value.split(',') : undefined
 }
 
-function options(count: Flag, byDefault = 0): PlanOptions {
+function options(count: Flag, defaultCount = 0): PlanOptions {
   return {
-    count: number(count) ?? byDefault,
+    count: number(count) ?? defaultCount,
     from: number('from') ?? 1,
     steps: number('steps'),
     instances: number('instances'),
@@ -111,7 +113,8 @@ const byName: Record<string, () => FaultPlan> = {
 
 const [name] = positionals
 const named = name === undefined ? null : byName[name]
-if (named === undefined) throw new Error(`there is no plan ${name}; there are ${Object.keys(byName).join(', ')}`)
+if (named === undefined)
+  throw new Error(`there is no plan named ${name}; the plans are ${Object.keys(byName).join(', ')}`)
 const plans = named ? [named()] : byCount.flatMap(([flag, plan]) => (number(flag) ? plan(options(flag)) : []))
 
 if (values.list) {
@@ -120,8 +123,8 @@ if (values.list) {
   const tally: Tally = { passed: 0, failed: [], kinds: new Map() }
   for (const plan of plans) {
     await runPlan(plan, tally).catch((error) => {
-      console.log(`FAIL the clusters of a plan: ${error instanceof Error ? error.message : error}`)
-      tally.failed.push('the clusters of a plan')
+      console.log(`FAIL to start or stop the clusters of a plan: ${error instanceof Error ? error.message : error}`)
+      tally.failed.push('starting or stopping the clusters of a plan')
     })
   }
   for (const [kind, count] of tally.kinds) console.log(`${count} ${kind}`)

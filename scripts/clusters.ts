@@ -1,5 +1,5 @@
 /**
- * Two throwaway clusters to try tandem with, until Ctrl-C: `npm run clusters -- [--members 3] [--auth]`.
+ * Starts two temporary clusters for trying tandem, until Ctrl-C: `npm run clusters -- [--members 3] [--auth]`.
  */
 import { once } from 'node:events'
 import { parseArgs } from 'node:util'
@@ -24,6 +24,6 @@ cluster1  ${uri1}
 
   npx tandem --cluster0 '${uri0}' --cluster1 '${uri1}'
 
-Ctrl-C ends both and removes their data.`)
+Ctrl-C stops both clusters and removes their data.`)
 await stopped
 await Promise.all(clusters.map((cluster) => cluster.stop()))

@@ -1,6 +1,6 @@
 /**
  * Moves a public data set from one replica set to another while an application writes to it, kills tandem in the middle
- * of the copy, and proves at the end that both clusters hold the same bytes: `npm run demo`. Less than a minute.
+ * of the copy, and proves at the end that both clusters hold the same bytes: `npm run demo`. It takes about a minute.
  */
 import { execFile } from 'node:child_process'
 import path from 'node:path'
@@ -25,7 +25,7 @@ const followMS = 2_500
 const pauseMS = 1_000
 const copyTimeoutSeconds = 600
 const commitTimeoutSeconds = 300
-/** Room for the data set several times over: an oplog that rolls over is another story. */
+/** Megabytes. Large enough for the data set several times over, because the demo does not show an oplog that rolls over. */
 const oplogSizeMB = 990
 
 const startBody = {
@@ -34,18 +34,21 @@ const startBody = {
   enableUserWriteBlocking: 'sourceAndDestination',
 }
 
-/** Everything that runs. Closed in reverse order at the end, whichever end that is. */
+/**
+ * Close functions of everything that runs. They are called in reverse order at the end, also after a failure or a
+ * signal.
+ */
 const opened: (() => Promise<unknown>)[] = []
 const timings: Timings = { copy: 0, restart: 0, writesStopped: 0, commit: 0, compare: 0, all: 0 }
 const startedAt = performance.now()
-const failed = { log: () => '' }
+const failureReport = { log: () => '' }
 let interrupted = false
 
 for (const [signal, code] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129 })) {
   process.once(signal, async () => {
     interrupted = true
-    screen.settle()
-    screen.strike(`${signal}: ending everything`)
+    screen.finishLine()
+    screen.failed(`${signal}: stopping all processes`)
     await closeAll()
     process.exit(code)
   })
@@ -59,12 +62,12 @@ try {
   if (!interrupted) await closeAll()
 }
 
-interface Stage {
+interface DemoRun {
   readonly source: ReplicaSet
   readonly destination: ReplicaSet
   readonly instance: Instance
   readonly writer: Writer
-  readonly see: (progress: Progress) => void
+  readonly onProgress: (progress: Progress) => void
 }
 
 async function demo(): Promise<boolean> {
@@ -72,22 +75,22 @@ async function demo(): Promise<boolean> {
   const [source, destination] = await startClusters()
   const data = await load(source)
   const instance = new Instance(source.uri, destination.uri)
-  failed.log = () => instance.output
+  failureReport.log = () => instance.output
   const writer = new Writer(source.uri, data)
   opened.push(() => writer.close())
   let writerFailure: unknown = null
   writer.start((error) => {
     writerFailure = error
   })
-  const see = (progress: Progress) => {
+  const onProgress = (progress: Progress) => {
     if (writerFailure) throw writerFailure
     screen.drawProgress(progress, instance.events, writer.rate)
   }
-  const stage = { source, destination, instance, writer, see }
-  await copy(stage)
-  await follow(stage)
-  await cutOver(stage)
-  const comparison = await compare(stage)
+  const run = { source, destination, instance, writer, onProgress }
+  await copy(run)
+  await follow(run)
+  await cutOver(run)
+  const comparison = await compare(run)
   timings.all = performance.now() - startedAt
   screen.heading(7, 'Summary')
   await showSummary(destination.uri, { comparison, written: writer.counts, events: instance.events, timings })
@@ -114,68 +117,74 @@ async function load(source: ReplicaSet): Promise<DataSet> {
   await loadDataSet(source.uri, data, (done, total) =>
     screen.redraw('loading', `${count(done)} of ${count(total)} documents`),
   )
-  screen.settle()
+  screen.finishLine()
   screen.step(`loaded into cluster0 in ${seconds(performance.now() - began)}`)
   await showCollections(source.uri)
   return data
 }
 
-async function copy({ destination, instance, see }: Stage): Promise<void> {
+async function copy({ destination, instance, onProgress }: DemoRun): Promise<void> {
   screen.heading(3, 'Copy', 'while the application writes')
   await instance.start()
   opened.push(() => instance.stop())
   screen.step(`npx tandem --cluster0 … --cluster1 …   ${dim(`pid ${instance.pid}, ${instance.url}`)}`)
-  await instance.until(({ state }) => state === 'IDLE', { what: 'IDLE', timeoutSeconds: 30, see: () => {} })
+  await instance.until(({ state }) => state === 'IDLE', { what: 'IDLE', timeoutSeconds: 30, onProgress: () => {} })
   const began = performance.now()
   await instance.command('start', startBody)
   screen.step(`POST /api/v1/start  ${dim(JSON.stringify(startBody))}`)
   const timeoutSeconds = copyTimeoutSeconds
-  const atKill = await instance.until((progress) => shareOf(progress) >= killAt, {
+  const progressAtKill = await instance.until((progress) => shareOf(progress) >= killAt, {
     what: 'copying',
     timeoutSeconds,
-    see,
+    onProgress,
   })
-  await killAndRestart(destination, instance, atKill)
-  await instance.until(({ canCommit }) => canCommit, { what: 'done with the copy', timeoutSeconds, see })
+  await killAndRestart(destination, instance, progressAtKill)
+  await instance.until(({ canCommit }) => canCommit, { what: 'ready to commit', timeoutSeconds, onProgress })
   timings.copy = performance.now() - began
-  screen.settle()
-  screen.step(`the copy has ended, ${seconds(timings.copy)} after start`)
+  screen.finishLine()
+  screen.step(`the copy is complete ${seconds(timings.copy)} after start`)
 }
 
-async function killAndRestart(destination: ReplicaSet, instance: Instance, atKill: Progress): Promise<void> {
+async function killAndRestart(destination: ReplicaSet, instance: Instance, progressAtKill: Progress): Promise<void> {
   const { pid } = instance
   const killedAt = performance.now()
   await instance.kill9()
-  screen.settle()
-  screen.strike(`kill -9 ${pid} at ${percent(shareOf(atKill))} of the copy; the application goes on`)
+  screen.finishLine()
+  screen.failed(`kill -9 ${pid} at ${percent(shareOf(progressAtKill))} of the copy; the application continues to write`)
   const stored = await storedCopyBytes(destination.uri)
   await instance.start()
-  const goesOn = ({ canCommit, collectionCopy }: Progress) =>
+  const resumed = ({ canCommit, collectionCopy }: Progress) =>
     canCommit || (collectionCopy?.estimatedCopiedBytes ?? 0) > stored
-  const back = await instance.until(goesOn, {
+  const progress = await instance.until(resumed, {
     what: 'copying again',
     timeoutSeconds: 30,
-    see: ({ state }) => screen.redraw('restarting', `${state}, ${seconds(performance.now() - killedAt)}`),
+    onProgress: ({ state }) => screen.redraw('restarting', `${state}, ${seconds(performance.now() - killedAt)}`),
   })
   timings.restart = performance.now() - killedAt
-  screen.settle()
-  const from = stored / (atKill.collectionCopy?.estimatedTotalBytes ?? 1)
+  screen.finishLine()
+  const from = stored / (progressAtKill.collectionCopy?.estimatedTotalBytes ?? 1)
   screen.step(
-    back.canCommit
-      ? `started again as ${instance.pid}: nothing was left to copy, ${seconds(timings.restart)} after the kill`
-      : `started again as ${instance.pid}: copies on by itself from ${percent(from)}, ${seconds(timings.restart)} after the kill`,
+    progress.canCommit
+      ? `restarted as ${instance.pid}: the copy was already complete, ${seconds(timings.restart)} after the kill`
+      : `restarted as ${instance.pid}: the copy resumes automatically at ${percent(from)}, ${seconds(timings.restart)} after the kill`,
   )
 }
 
-async function follow({ instance, writer, see }: Stage): Promise<void> {
+async function follow({ instance, writer, onProgress }: DemoRun): Promise<void> {
   screen.heading(4, 'Follow', 'every change, as it happens')
   const watch = async (milliseconds: number) => {
     const until = performance.now() + milliseconds
-    await instance.until(() => performance.now() >= until, { what: 'over', timeoutSeconds: 60, see })
+    await instance.until(() => performance.now() >= until, {
+      what: 'finished with this interval',
+      timeoutSeconds: 60,
+      onProgress,
+    })
   }
   await watch(followMS)
   await writer.changeDefinitions()
-  screen.note('on the source: an index built, one dropped; collections created, renamed, dropped; a view changed')
+  screen.note(
+    'on the source: one index created and one dropped; collections created, renamed and dropped; a view changed',
+  )
   await watch(pauseMS)
   await instance.command('pause')
   screen.note('POST /api/v1/pause')
@@ -183,59 +192,63 @@ async function follow({ instance, writer, see }: Stage): Promise<void> {
   await instance.command('resume')
   screen.note('POST /api/v1/resume')
   await watch(followMS)
-  screen.settle()
+  screen.finishLine()
 }
 
-async function cutOver({ instance, writer, see }: Stage): Promise<void> {
+async function cutOver({ instance, writer, onProgress }: DemoRun): Promise<void> {
   screen.heading(5, 'Cut over')
   await writer.stop()
   const { pid } = instance
   screen.step(`the application has stopped writing, after ${count(writer.operations)} operations`)
-  await rehearse(instance, see)
+  await rehearse(instance, onProgress)
   const stopped = performance.now()
   await instance.command('commit')
   screen.step('POST /api/v1/commit')
   const timeoutSeconds = commitTimeoutSeconds
-  await instance.until(({ canWrite }) => canWrite === true, { what: 'writable', timeoutSeconds, see })
+  await instance.until(({ canWrite }) => canWrite === true, { what: 'writable', timeoutSeconds, onProgress })
   timings.writesStopped = performance.now() - stopped
-  await instance.until(({ state }) => state === 'COMMITTED', { what: 'COMMITTED', timeoutSeconds, see })
+  await instance.until(({ state }) => state === 'COMMITTED', { what: 'COMMITTED', timeoutSeconds, onProgress })
   timings.commit = performance.now() - stopped
-  screen.settle()
+  screen.finishLine()
   screen.step(`canWrite after ${seconds(timings.writesStopped)}, COMMITTED after ${seconds(timings.commit)}`)
   const ending = performance.now()
   const code = await instance.stop()
   const after = `after ${seconds(performance.now() - ending)}`
-  if (code === 0) screen.step(`SIGTERM: tandem ${pid} has ended ${after}`)
-  else screen.strike(red(`SIGTERM: tandem ${pid} has not ended by itself (exit code ${code}, ${after})`))
+  if (code === 0) screen.step(`SIGTERM: tandem ${pid} exited ${after}`)
+  else screen.failed(red(`SIGTERM: tandem ${pid} did not exit cleanly (exit code ${code}, ${after})`))
 }
 
-/** By the command line, as an operator would, days before. */
-async function rehearse(instance: Instance, see: Stage['see']): Promise<void> {
+/** Rehearses the commit with the command-line program, as an operator does days before the cutover. */
+async function rehearse(instance: Instance, onProgress: DemoRun['onProgress']): Promise<void> {
   const entry = path.join(repositoryRoot, 'dist/src/main.js')
   await promisify(execFile)(process.execPath, [entry, 'commit', '--dry-run', '--url', instance.url])
   screen.step('tandem commit --dry-run')
   const timeoutSeconds = commitTimeoutSeconds
   const rehearsed = ({ state, lastRehearsal }: Progress): boolean => state === 'RUNNING' && lastRehearsal !== undefined
-  const { lastRehearsal } = await instance.until(rehearsed, { what: 'rehearsed', timeoutSeconds, see })
-  screen.settle()
+  const { lastRehearsal } = await instance.until(rehearsed, { what: 'rehearsed', timeoutSeconds, onProgress })
+  screen.finishLine()
   const { steps, outageSeconds, verdict } = lastRehearsal as Rehearsal
   const parts = steps.map((one) => `${one.step} ${one.seconds.toFixed(2)}`).join(', ')
-  screen.step(`writes would stand still for ${outageSeconds.toFixed(2)} s (${parts}); both clusters: ${verdict}`)
-  await instance.until(({ canCommit }) => canCommit, { what: 'ready to commit again', timeoutSeconds, see })
+  screen.step(`the commit would stop writes for ${outageSeconds.toFixed(2)} s (${parts}); both clusters: ${verdict}`)
+  await instance.until(({ canCommit }) => canCommit, { what: 'ready to commit again', timeoutSeconds, onProgress })
 }
 
-async function compare({ source, destination }: Stage): Promise<Comparison> {
-  screen.heading(6, 'Compare', 'every document as bytes, every option and index, by code that tandem has no part in')
+async function compare({ source, destination }: DemoRun): Promise<Comparison> {
+  screen.heading(
+    6,
+    'Compare',
+    'the bytes of every document, every option and every index, with code that is independent of tandem',
+  )
   const began = performance.now()
   const comparison = await compareClusters(source.uri, destination.uri)
   timings.compare = performance.now() - began
-  for (const difference of comparison.differences) screen.strike(red(difference))
+  for (const difference of comparison.differences) screen.failed(red(difference))
   if (comparison.equal) screen.step(`equal, after ${seconds(timings.compare)}`)
   await checkWrites(source, destination)
   return comparison
 }
 
-/** The hand-over as an application sees it: the old cluster refuses writes, the new one takes them. */
+/** Checks the handover as an application observes it: the old cluster rejects writes, and the new one accepts them. */
 async function checkWrites(source: ReplicaSet, destination: ReplicaSet): Promise<void> {
   const insert = async (uri: string) => {
     await using client = new MongoClient(uri)
@@ -245,15 +258,15 @@ async function checkWrites(source: ReplicaSet, destination: ReplicaSet): Promise
     () => null,
     (error: Error) => error.message,
   )
-  if (refusal === null) throw new Error('the source takes writes after a commit with sourceAndDestination')
+  if (refusal === null) throw new Error('the source accepts writes after a commit with sourceAndDestination')
   await insert(destination.uri)
-  screen.step(`a write to cluster0 is refused (${refusal}), one to cluster1 is taken`)
+  screen.step(`cluster0 rejects a write (${refusal}), cluster1 accepts one`)
 }
 
 function showFailure(error: unknown): void {
-  screen.settle()
-  screen.strike(red(error instanceof Error ? (error.stack ?? error.message) : String(error)))
-  const log = failed.log()
+  screen.finishLine()
+  screen.failed(red(error instanceof Error ? (error.stack ?? error.message) : String(error)))
+  const log = failureReport.log()
   if (log !== '') screen.print(dim(`\ntandem's log:\n${log}`))
 }
 

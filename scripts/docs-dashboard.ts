@@ -1,7 +1,7 @@
 /**
- * Takes docs/dashboard.png: `npm run docs:dashboard`. Two instances sync a shop between two replica sets while an
- * application writes to it. Their rate is limited, so that the charts have a history when the picture is taken, in the
- * middle of the first verification. About four minutes on an idle machine.
+ * Takes the screenshot docs/dashboard.png: `npm run docs:dashboard`. Two instances sync a shop between two replica sets while
+ * an application writes to it. Their rate is limited, so that the charts have a history when the screenshot is taken in the
+ * middle of the first verification. It takes about four minutes on an idle machine.
  */
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,10 +13,13 @@ import { startReplicaSet } from '../test/support/replica-set.ts'
 
 const bytesPerSecond = 1_600_000
 const operationsAtOnce = 15
-const restMS = 100
-/** Every so many rounds the application writes ten times as much, so that the charts show more than a straight line. */
+const roundIntervalMS = 100
+/**
+ * Rounds from one burst to the next. A burst lasts a tenth of these rounds, and the application writes ten times as
+ * much in it, so that the charts show more than a straight line.
+ */
 const roundsBetweenBursts = 150
-/** The share of documents compared when the picture is taken. */
+/** The share of documents that are compared when the screenshot is taken. */
 const verifiedShare = 0.6
 
 /** Names and sizes of the collections. Each document has a text of about `bytes`. */
@@ -60,7 +63,7 @@ function writeSteadily(database: Db): () => Promise<void> {
     for (let at = 1; running; at++) {
       const isBurst = at % roundsBetweenBursts < roundsBetweenBursts / 10
       await round(isBurst ? 10 * operationsAtOnce : operationsAtOnce)
-      await sleep(restMS)
+      await sleep(roundIntervalMS)
     }
   })()
   return async () => {
@@ -74,32 +77,32 @@ await using destination = await startReplicaSet({ name: 'cluster1', oplogSizeMB:
 await using client = await MongoClient.connect(source.uri)
 const shop = client.db('shop')
 await load(shop)
-const team = await startInstances(['tandem-1', 'tandem-2'], { cluster0: source.uri, cluster1: destination.uri })
+const instances = await startInstances(['tandem-1', 'tandem-2'], { cluster0: source.uri, cluster1: destination.uri })
 const browser = await launchBrowser()
 const stopWriting = writeSteadily(shop)
 let opened: OpenedPage | null = null
 try {
-  await team.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  for (const { url } of team.members.values()) {
+  await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  for (const { url } of instances.members.values()) {
     const body = JSON.stringify({ bytesPerSecond })
     const response = await fetch(`${url}/api/v1/limits`, { method: 'PATCH', body })
     if (!response.ok) throw new Error(`limits answered ${response.status}`)
   }
-  const [one] = team.members.values()
+  const [one] = instances.members.values()
   if (!one) throw new Error('no instance runs')
   opened = await openDashboard(browser, `${one.url}/`, {
     viewport: { width: 1_280, height: 900 },
     deviceScaleFactor: 1.5,
   })
   expectAccepted(
-    await team.post('start', {
+    await instances.post('start', {
       source: 'cluster0',
       destination: 'cluster1',
       reversible: true,
       enableUserWriteBlocking: 'sourceAndDestination',
     }),
   )
-  const coordinator = await team.coordinator()
+  const coordinator = await instances.coordinator()
   await coordinator.waitFor(
     ({ verification }) => {
       const side = verification?.source
@@ -112,5 +115,5 @@ try {
   await opened?.close()
   await stopWriting()
   await browser.close()
-  await team.stop()
+  await instances.stop()
 }

@@ -7,8 +7,8 @@ import { apiUnderTest } from '../test/api/recording-instance.ts'
 import { fuzzedRequest, sendFuzzed } from '../test/support/fuzz.ts'
 
 /**
- * Arbitrary requests over real HTTP to the served API, in front of the tests' recording instance: what is tried is the
- * door, not a sync behind it. Fails by an answer of 5xx or in another shape, by an internal error, and when memory grows.
+ * Sends arbitrary requests over real HTTP to the served API with the tests' recording instance behind it, so it tests the HTTP
+ * layer and not a sync. It fails on a 5xx response, on a response of an unknown shape, on an internal error, and if memory grows.
  */
 
 const { values } = parseArgs({
@@ -19,14 +19,18 @@ const { values } = parseArgs({
 })
 const [requests, seed] = [Number(values.requests), Number(values.seed)]
 if (!Number.isInteger(requests) || requests < 100 || !Number.isInteger(seed)) {
-  console.error('error: --requests takes a whole number from 100, --seed a whole number')
+  console.error('error: --requests takes a whole number of at least 100, --seed takes a whole number')
   process.exit(2)
 }
 
-/** Requests under way at a time, and drawn at a time. */
-const lanes = 8
+/** Number of concurrent requests. */
+const concurrency = 8
+/** Maximum number of requests that are generated in one round. */
 const drawnMax = 500
-/** Between the two looks at it, after which memory counts as growing: what engines keep, they keep early. */
+/**
+ * Bytes by which the heap may grow between 20 % and 100 % of the requests. The first 20 % are excluded, because they fill
+ * caches.
+ */
 const growthMax = 8 * 1024 * 1024
 const failuresShown = 10
 
@@ -40,10 +44,10 @@ function heapUsed(): number {
 const { api, instance, internalErrors } = apiUnderTest()
 const server = await serveApi({ api, port: 0 })
 let [passed, failed, sent] = [0, 0, 0]
-let early: number | null = null
+let heapAtStart: number | null = null
 console.log(`${requests} requests, --seed ${seed}`)
 
-function failing(what: string): void {
+function reportFailure(what: string): void {
   failed += 1
   if (failed <= failuresShown) console.log(what)
 }
@@ -51,25 +55,26 @@ function failing(what: string): void {
 for (let round = 0; sent < requests; round += 1) {
   const drawn = fc.sample(fuzzedRequest, { seed: seed + round, numRuns: Math.min(drawnMax, requests - sent) })
   sent += drawn.length
-  const lane = async (): Promise<void> => {
+  const sendRemaining = async (): Promise<void> => {
     for (let next = drawn.pop(); next; next = drawn.pop()) {
       const problem = await sendFuzzed(server.port, next)
       if (problem === null) passed += 1
-      else failing(`${problem}\n  to ${JSON.stringify(next)}`)
+      else reportFailure(`${problem}\n  to ${JSON.stringify(next)}`)
     }
   }
-  await Promise.all(Array.from({ length: lanes }, lane))
-  // What the tests' instance notes down is no memory of the API.
+  await Promise.all(Array.from({ length: concurrency }, sendRemaining))
+  // The recording instance's own records must not count as memory of the API.
   instance.calls = []
   instance.recorded = []
-  if (early === null && sent >= requests / 5) early = heapUsed()
+  if (heapAtStart === null && sent >= requests / 5) heapAtStart = heapUsed()
 }
 
-for (const error of internalErrors) failing(`internal error: ${error instanceof Error ? error.stack : String(error)}`)
-const [begin, end] = [early ?? 0, heapUsed()]
+for (const error of internalErrors)
+  reportFailure(`internal error: ${error instanceof Error ? error.stack : String(error)}`)
+const [begin, end] = [heapAtStart ?? 0, heapUsed()]
 const megabytes = (bytes: number): string => (bytes / 1024 / 1024).toFixed(1)
 console.log(`heap after collection: ${megabytes(begin)} MiB at 20 %, ${megabytes(end)} MiB at 100 %`)
-if (end - begin > growthMax) failing('memory grows')
+if (end - begin > growthMax) reportFailure('the heap grew by more than its limit')
 await server.close()
 console.log(`${passed} passed, ${failed} failed`)
 process.exitCode = failed === 0 ? 0 : 1

@@ -4,13 +4,13 @@ import { smallWorld, type WorldOptions } from '../test/simulation/options.ts'
 import { type SimulationResult, simulate } from '../test/simulation/run.ts'
 
 /**
- * Simulated worlds, one for each seed; `npm test` runs a fixed sample of small ones:
+ * Runs simulated worlds, one for each seed; `npm test` runs a fixed sample of small ones:
  *   npm run simulate -- --seeds 1000 --from 1                               small ones
- *   npm run simulate -- --seeds 1 --shards 1000 --instances 100 --steps 1000000 --costs   a large one, and what it cost its metadata store
+ *   npm run simulate -- --seeds 1 --shards 1000 --instances 100 --steps 1000000 --costs   a large one, with the load on its metadata store
  *   npm run simulate -- --seeds 200 --definitions 8 --rate 100 --faults 1.5    many changes of definitions at a time
- *   npm run simulate -- --seeds 200 --copies all                            collections begin uncopied in all of them: in `half`, or in `none`
- *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which some seed must find
- * A seed that fails fails again with the same options, step by step.
+ *   npm run simulate -- --seeds 200 --copies all                            collections begin uncopied in all worlds (or in `half` of them, or in `none`)
+ *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which at least one seed must detect
+ * A failing seed fails again in the same step with the same options.
  */
 const { values } = parseArgs({
   options: {
@@ -31,7 +31,7 @@ const { values } = parseArgs({
 const mutation = (values.break ?? null) as Break | null
 const numbers = [values.seeds, values.from, values.shards, values.instances, values.steps, values.documents].map(Number)
 if (!numbers.every((one) => Number.isInteger(one) && one > 0) || (mutation && !breaks.includes(mutation))) {
-  console.error(`error: counts are whole numbers from 1, and --break one of ${breaks.join(', ')}`)
+  console.error(`error: counts are whole numbers of at least 1, and --break is one of ${breaks.join(', ')}`)
   process.exit(2)
 }
 const [seeds, from, shards, instances, steps, documents] = numbers as [number, number, number, number, number, number]
@@ -50,7 +50,7 @@ function describe(seed: number, result: SimulationResult, cpuSeconds: number): s
   const faults = [...result.faults].reduce((sum, [, count]) => sum + count, 0)
   const figures =
     `${result.steps} steps, ${result.seconds.toFixed(0)} s simulated, ${result.events} events, ${faults} faults, ` +
-    `${result.differences} differences named, ${result.shared} batches shared, at rest after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
+    `${result.differences} differences reported, ${result.shared} batches shared, idle after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
   return result.violation ? `FAIL seed ${seed}: ${result.violation} (${figures})` : `ok   seed ${seed}: ${figures}`
 }
 
@@ -75,5 +75,5 @@ for (let seed = from; seed < from + seeds; seed++) {
   else passed += 1
 }
 console.log(`${passed} passed, ${failed} failed`)
-// What a world leaves behind waits for what never comes.
+// A finished world leaves promises and timers that never resolve, so the process must exit explicitly.
 process.exit(failed === 0 ? 0 : 1)

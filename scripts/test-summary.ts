@@ -1,10 +1,14 @@
 /**
- * Reads the JSON reports of test runs and prints `N passed, N failed` in all as its last line: `tsx scripts/test-summary.ts
- * <report> …`. The exit code is 0 only when tests passed in each run and none failed in any.
+ * Reads the JSON reports of test runs and prints each failed test with its reason, and the total `N passed, N failed` as
+ * its last line: `tsx scripts/test-summary.ts <report> …`. The exit code is 0 only if each run has passed tests and no
+ * run has failed ones.
  */
 import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import process from 'node:process'
+
+/** How much of each failure's reason is printed, with the first lines of its stack. */
+const REASON_CHARACTERS = 1500
 
 /** The part of vitest's JSON reporter that is used here. */
 interface Report {
@@ -12,7 +16,13 @@ interface Report {
   numFailedTests: number
   numPendingTests: number
   numTodoTests: number
-  testResults: { name: string; status: string; message: string; assertionResults: { status: string }[] }[]
+  testResults: { name: string; status: string; message: string; assertionResults: TestResult[] }[]
+}
+
+interface TestResult {
+  status: string
+  fullName: string
+  failureMessages: string[] | null
 }
 
 interface Summary {
@@ -22,15 +32,25 @@ interface Summary {
 }
 
 function summarise(report: Report): Summary {
-  // A file that cannot be loaded, or whose hooks fail, has no failed test to its name; it counts as one.
+  // A file that cannot be loaded or whose hooks fail contains no failed test, so it counts as one failure.
   const broken = report.testResults.filter(
     ({ status, assertionResults }) => status === 'failed' && assertionResults.every((test) => test.status !== 'failed'),
+  )
+  // The reasons are repeated here, because the output of the run itself may be far above, or truncated.
+  const failed = report.testResults.flatMap(({ name, assertionResults }) =>
+    assertionResults
+      .filter(({ status }) => status === 'failed')
+      .map(({ fullName, failureMessages }) => {
+        const reasons = (failureMessages ?? []).map((reason) => reason.slice(0, REASON_CHARACTERS))
+        return [`failed: ${path.relative(process.cwd(), name)}: ${fullName}`, ...reasons].join('\n')
+      }),
   )
   const skipped = report.numPendingTests + report.numTodoTests
   return {
     passed: report.numPassedTests,
     failed: report.numFailedTests + broken.length,
     lines: [
+      ...failed,
       ...broken.map(({ name, message }) => {
         const reason = message.split('\n')[0] || 'a hook failed'
         return `${path.relative(process.cwd(), name)} failed outside its tests: ${reason}`
@@ -45,7 +65,7 @@ function read(file: string): Summary {
   try {
     text = readFileSync(file, 'utf8')
   } catch {
-    return { passed: 0, failed: 0, lines: [`no test report at ${file}: the tests did not run to their end`] }
+    return { passed: 0, failed: 0, lines: [`no test report at ${file}: the test run did not complete`] }
   }
   return summarise(JSON.parse(text) as Report)
 }

@@ -40,28 +40,29 @@ export interface ComposeOptions {
 const connectPatienceMS = 8_000
 const closePatienceMS = 5_000
 
-/** An instance that may still be connecting, and how it ends. */
+/** An instance that may still be connecting, and the function that ends it. */
 export interface Composed {
   instance: Instance
   close(): Promise<void>
 }
 
-/** The composition root of one instance. Until the clusters answer, every request is refused with the reason. */
+/** The composition root of one instance. Until both clusters answer, every request is refused with the reason. */
 export function compose(options: ComposeOptions): Composed {
   const connection = new ClusterConnection(options)
   const instance = new InstanceCommands(connection, options.id, options.journal)
-  connection.begin((given) => instance.perform(given))
+  connection.begin((command, sender) => instance.perform(command, sender))
   const close = async (): Promise<void> => {
-    instance.close()
+    await instance.close()
     await connection.close()
   }
   return { instance, close }
 }
 
-/** Connects to both clusters, and begins the instance in the state that a predecessor stored. */
+/** Connects to both clusters and restores the instance in the state that an earlier process stored. */
 class ClusterConnection implements Connection {
   readonly #options: ComposeOptions
   readonly #stop = new AbortController()
+  /** Distinguishes this process from earlier and other processes with the same `--id`. */
   readonly #incarnation = randomBytes(8).toString('hex')
   readonly #clusters: Record<ClusterName, Cluster>
   #booted: Promise<void> = Promise.resolve()
@@ -102,7 +103,7 @@ class ClusterConnection implements Connection {
     return this.#instance?.session?.metadata.audit ?? null
   }
 
-  /** Drains for a limited time, then aborts what has not ended (a cluster may not answer). */
+  /** Drains for a limited time, then aborts the remaining work, because a cluster may not answer. */
   async close(): Promise<void> {
     this.#reporting?.[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
@@ -165,14 +166,14 @@ class ClusterConnection implements Connection {
       context,
       loadLevel: this.#options.loadLevel,
       atStep,
-      // One Redis serves both directions. The metadata database is on the present destination.
+      // One Redis serves both directions. The metadata database is on the current destination.
       liveness: (destination) => this.#redis ?? new MongoLiveness(destination),
       redis: redis !== null,
       transportRisks,
       findStored,
       perform,
       onTransition: (snapshot) => {
-        if (stateLog.told(snapshot) === 'FAILED') onFailure()
+        if (stateLog.logged(snapshot) === 'FAILED') onFailure()
       },
     })
     if (stored) await instance.restore(stored)
@@ -192,7 +193,7 @@ class ClusterConnection implements Connection {
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
         this.#waitingFor =
-          'the stored state is read, or another process with the same --id still holds the lease; try again'
+          'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
         return facts
       } catch (error) {
         addCircumstances(error, { cluster: name })

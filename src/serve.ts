@@ -107,7 +107,7 @@ function onHangup(
     if ('problem' in read) return journal('tokens not read again', { error: read.problem })
     if (read.tokens === null) return
     tokens.replace(read.tokens)
-    // Listeners with a replaced token must send the new one when they reconnect.
+    // Event listeners that sent a replaced token must reconnect with the new one.
     sampler.disconnect()
     journal('tokens read again', {})
   })

@@ -2,9 +2,9 @@ import { type Db, type Document, type IndexDescription, MongoClient } from 'mong
 import { readCsv, readJson } from './vega-files.ts'
 
 /**
- * Public data out of the npm package vega-datasets, put into MongoDB the way an application would: several databases,
- * every kind of index and collection that tandem has to hand over. Only the flights are enlarged: the 20,000 of the
- * first quarter of 2001 are repeated for earlier quarters, joined with their airports.
+ * Public data from the npm package vega-datasets, stored in MongoDB as an application stores it: several databases with every
+ * kind of index and collection that tandem must migrate. Only the flights are enlarged: the 20,000 flights of the first
+ * quarter of 2001 are repeated for earlier quarters and joined with their airports.
  */
 export interface DataSet {
   readonly flights: readonly Document[]
@@ -16,7 +16,7 @@ export const databases = ['cinema', 'nature', 'travel']
 
 const flightQuarters = 12
 const quarterMS = 90 * 24 * 3600_000
-const insertAtOnce = 5_000
+const insertBatchDocuments = 5_000
 const insertsInParallel = 2
 const bookingLifeSeconds = 30 * 24 * 3600
 const boardBytes = 4 * 1024 * 1024
@@ -38,9 +38,9 @@ export function readDataSet(): DataSet {
     location: point(longitude, latitude),
     movements: 0,
   }))
-  const known = new Map(airports.map((airport) => [(airport as Document)['iata'] as string, airport as Document]))
-  const place = (iata: string) => {
-    const { city, state, location } = known.get(iata) ?? {}
+  const airportOf = new Map(airports.map((airport) => [(airport as Document)['iata'] as string, airport as Document]))
+  const endpointOf = (iata: string) => {
+    const { city, state, location } = airportOf.get(iata) ?? {}
     return { iata, ...(city ? { city, state, location } : {}) }
   }
   const quarter = readJson('flights-20k.json') as { date: string; origin: string; destination: string }[]
@@ -51,8 +51,8 @@ export function readDataSet(): DataSet {
         number: flightNumber(flights.length),
         departure: new Date(Date.parse(`${date.replaceAll('/', '-').replace(' ', 'T')}:00Z`) - back * quarterMS),
         ...rest,
-        from: place(origin),
-        to: place(destination),
+        from: endpointOf(origin),
+        to: endpointOf(destination),
       })
     }
   }
@@ -137,9 +137,9 @@ function definitions({ flights, airports, movies }: DataSet): Definition[] {
 }
 
 /**
- * Creates and fills everything on the cluster; `loaded` is told the documents so far, and of how many.
+ * Creates and fills all collections on the cluster. `loaded` receives the number of documents loaded so far and the total.
  *
- * @param before6 the cluster is older than 6.0 and does not know all options
+ * @param before6 true if the cluster is older than 6.0 and does not support all options
  */
 export async function loadDataSet(
   uri: string,
@@ -147,14 +147,14 @@ export async function loadDataSet(
   loaded: (done: number, total: number) => void,
   { before6 = false } = {},
 ) {
-  // Nothing is lost with the demo's servers, so the load does not wait for their disk.
+  // The demo's data is disposable, so the load does not wait for the servers' journals.
   await using client = new MongoClient(uri, { writeConcern: { w: 1, journal: false } })
   const all = definitions(data)
   const total = all.reduce((sum, { documents }) => sum + (documents?.length ?? 0), 0)
   let done = 0
   for (const { database, name, options, indexes, documents } of all) {
     const db = client.db(database)
-    await db.createCollection(name, before6 ? knownBefore6(options) : options)
+    await db.createCollection(name, before6 ? supportedBefore6(options) : options)
     await insertAll(db, name, documents ?? [], (count) => {
       done += count
       loaded(done, total)
@@ -163,15 +163,15 @@ export async function loadDataSet(
   }
 }
 
-function knownBefore6({ clusteredIndex, changeStreamPreAndPostImages, ...options }: Document = {}): Document {
+function supportedBefore6({ clusteredIndex, changeStreamPreAndPostImages, ...options }: Document = {}): Document {
   return options
 }
 
 async function insertAll(db: Db, name: string, documents: readonly Document[], inserted: (count: number) => void) {
   const batches: Document[][] = []
-  // Copies, for the driver adds `_id` to what it is given and the writer draws from these documents again.
-  for (let at = 0; at < documents.length; at += insertAtOnce) {
-    batches.push(documents.slice(at, at + insertAtOnce).map((document) => ({ ...document })))
+  // Insert copies, because the driver adds `_id` to the documents it receives and the writer reuses the originals.
+  for (let at = 0; at < documents.length; at += insertBatchDocuments) {
+    batches.push(documents.slice(at, at + insertBatchDocuments).map((document) => ({ ...document })))
   }
   const worker = async () => {
     for (let batch = batches.shift(); batch; batch = batches.shift()) {

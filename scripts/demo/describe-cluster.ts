@@ -1,13 +1,13 @@
 import { type Document, MongoClient } from 'mongodb'
 import { databases } from './data-set.ts'
 
-/** What stands on a cluster, for people to read. Views have neither documents nor bytes of their own. */
+/** A readable description of one collection or view of a cluster. Documents and bytes are null for a view. */
 export interface CollectionFacts {
   readonly namespace: string
   readonly documents: number | null
   readonly bytes: number | null
   readonly indexes: string[]
-  readonly traits: string[]
+  readonly features: string[]
 }
 
 export async function describeCluster(uri: string): Promise<CollectionFacts[]> {
@@ -20,7 +20,7 @@ export async function describeCluster(uri: string): Promise<CollectionFacts[]> {
       if (name.startsWith('system.')) continue
       const namespace = `${database}.${name}`
       if (type === 'view') {
-        facts.push({ namespace, documents: null, bytes: null, indexes: [], traits: [`view of ${options['viewOn']}`] })
+        facts.push({ namespace, documents: null, bytes: null, indexes: [], features: [`view of ${options['viewOn']}`] })
         continue
       }
       const stats = await db
@@ -31,7 +31,7 @@ export async function describeCluster(uri: string): Promise<CollectionFacts[]> {
       const indexes = (await db.collection(name).listIndexes().toArray()).filter(
         (index) => index['name'] !== '_id_' && !index['clustered'],
       )
-      facts.push({ namespace, documents, bytes, indexes: indexes.map(describeIndex), traits: traitsOf(options) })
+      facts.push({ namespace, documents, bytes, indexes: indexes.map(describeIndex), features: featuresOf(options) })
     }
   }
   return facts
@@ -47,8 +47,8 @@ function describeIndex(index: Document): string {
   return index['sparse'] ? 'sparse' : 'plain'
 }
 
-function traitsOf(options: Document): string[] {
+function featuresOf(options: Document): string[] {
   const names = { capped: 'capped', clusteredIndex: 'clustered', collation: 'collation', validator: 'validator' }
-  const traits = Object.entries(names).flatMap(([option, name]) => (options[option] ? [name] : []))
-  return options['changeStreamPreAndPostImages']?.enabled ? [...traits, 'pre/post images'] : traits
+  const features = Object.entries(names).flatMap(([option, name]) => (options[option] ? [name] : []))
+  return options['changeStreamPreAndPostImages']?.enabled ? [...features, 'pre/post images'] : features
 }

@@ -4,7 +4,10 @@ import { startTandem, type Tandem } from '../../test/support/tandem-process.ts'
 
 const pollMS = 25
 
-/** The tandem program as its users run it, over as many processes as it takes: one is killed and started again. */
+/**
+ * The tandem program as its users run it. The demo kills its process and starts another one, which this class continues
+ * with.
+ */
 export class Instance {
   readonly #clusters: { cluster0: string; cluster1: string }
   #tandem: Tandem | null = null
@@ -15,7 +18,7 @@ export class Instance {
     this.#clusters = { cluster0, cluster1 }
   }
 
-  /** Resolves when the process answers HTTP; whether it has found its clusters by then, progress tells. */
+  /** Resolves when the process answers HTTP. Poll `progress` to learn whether it is connected to its clusters. */
   async start(): Promise<void> {
     this.#tandem = await startTandem({ ...this.#clusters, extraArgs: ['--verbosity', 'info'] })
   }
@@ -28,12 +31,15 @@ export class Instance {
     return this.#running.pid
   }
 
-  /** `totalEventsApplied` counts for one process alone; this adds what earlier ones had last shown. */
+  /**
+   * Events applied by all processes. `totalEventsApplied` counts those of one process, so this adds the last value of
+   * each earlier one.
+   */
   get events(): number {
     return this.#eventsBefore + this.#events
   }
 
-  /** What the program said last, for a report of its failure. */
+  /** The latest output of the program, for a report of its failure. */
   get output(): string {
     return this.#tandem?.output() ?? ''
   }
@@ -43,7 +49,7 @@ export class Instance {
     if (answer.status !== 200) throw new Error(`${name} answered ${answer.status} ${JSON.stringify(answer.body)}`)
   }
 
-  /** Null while the instance is still looking for its clusters. */
+  /** Returns the sync's progress, or null while the instance cannot reach its clusters yet. */
   async progress(): Promise<Progress | null> {
     const response = await fetch(`${this.url}/api/v1/progress`)
     const body = (await response.json()) as { error?: string; progress?: Progress }
@@ -53,21 +59,24 @@ export class Instance {
     return body.progress
   }
 
-  /** Polls until the predicate holds, showing every answer to `see`. A failed sync and a process that ends are errors. */
+  /**
+   * Polls until the predicate holds and passes every answer to `onProgress`. It throws if the sync fails or the process
+   * exits.
+   */
   async until(
     predicate: (progress: Progress) => boolean,
-    options: { what: string; timeoutSeconds: number; see: (progress: Progress) => void },
+    options: { what: string; timeoutSeconds: number; onProgress: (progress: Progress) => void },
   ): Promise<Progress> {
     const deadline = Date.now() + options.timeoutSeconds * 1000
     for (;;) {
-      if (!this.#running.isRunning()) throw new Error(`tandem ended before ${options.what}`)
+      if (!this.#running.isRunning()) throw new Error(`tandem exited before it was ${options.what}`)
       const progress = await this.progress()
       if (progress) {
-        options.see(progress)
+        options.onProgress(progress)
         if (predicate(progress)) return progress
-        if (progress.state === 'FAILED') throw new Error(`failed: ${JSON.stringify(progress.failure)}`)
+        if (progress.state === 'FAILED') throw new Error(`the sync failed: ${JSON.stringify(progress.failure)}`)
       }
-      if (Date.now() > deadline) throw new Error(`not ${options.what} after ${options.timeoutSeconds} s`)
+      if (Date.now() > deadline) throw new Error(`tandem is not ${options.what} after ${options.timeoutSeconds} s`)
       await sleep(pollMS)
     }
   }
@@ -78,7 +87,7 @@ export class Instance {
     this.#events = 0
   }
 
-  /** SIGTERM, as an operator ends it. The exit code; null when it had to be killed. */
+  /** Sends SIGTERM, as an operator does. Returns the exit code, or null if the process had to be killed. */
   async stop(): Promise<number | null> {
     const tandem = this.#tandem
     this.#tandem = null
@@ -86,7 +95,7 @@ export class Instance {
   }
 
   get #running(): Tandem {
-    if (!this.#tandem) throw new Error('tandem is not started')
+    if (!this.#tandem) throw new Error('tandem is not running')
     return this.#tandem
   }
 }

@@ -4,7 +4,7 @@ import { describeCluster } from './describe-cluster.ts'
 import { count, green, megabytes, print, red, seconds, table } from './screen.ts'
 import type { WriterCounts } from './writer.ts'
 
-/** Milliseconds. */
+/** Durations in milliseconds. */
 export interface Timings {
   copy: number
   restart: number
@@ -16,16 +16,16 @@ export interface Timings {
 
 export async function showCollections(uri: string): Promise<void> {
   const facts = await describeCluster(uri)
-  const rows = facts.map(({ namespace, documents, bytes, indexes, traits }) => [
+  const rows = facts.map(({ namespace, documents, bytes, indexes, features }) => [
     namespace,
     documents === null ? '' : count(documents),
     bytes === null ? '' : megabytes(bytes),
-    [...traits, ...(indexes.length > 0 ? [`indexes: ${indexes.join(', ')}`] : [])].join('; '),
+    [...features, ...(indexes.length > 0 ? [`indexes: ${indexes.join(', ')}`] : [])].join('; '),
   ])
   table([['collection', 'documents', 'bytes', ''], ...rows], [1, 2])
 }
 
-/** Bytes of documents that tandem has stored as copied: what a restart does not copy again. */
+/** Returns the bytes of documents that tandem's metadata records as copied, which a restart does not copy again. */
 export async function storedCopyBytes(destinationUri: string): Promise<number> {
   await using client = new MongoClient(destinationUri)
   const segments = client.db('tandem_internal').collection('segments')
@@ -46,17 +46,17 @@ export async function showSummary(
     ['documents', count(comparison.documents)],
     ['bytes', megabytes(comparison.bytes)],
     [
-      'written meanwhile',
+      'written during the sync',
       `${count(written.inserts)} inserts, ${count(written.updates)} updates, ${count(written.deletes)} deletes,`,
     ],
     ['', `${count(written.transactions)} transactions, ${count(written.definitions)} changes of definitions`],
     ['events applied', `about ${count(events)}`],
-    ['copy', `${seconds(timings.copy)}, the kill included`],
-    ['back after the kill', seconds(timings.restart)],
+    ['copy', `${seconds(timings.copy)}, including the kill`],
+    ['restart after the kill', seconds(timings.restart)],
     ['cutover', `${seconds(timings.writesStopped)} from the last write to canWrite`],
     ['commit', `${seconds(timings.commit)} to COMMITTED`],
     ['comparison', seconds(timings.compare)],
-    ['all in all', seconds(timings.all)],
+    ['total', seconds(timings.all)],
   ])
   print()
   table([

@@ -1,7 +1,7 @@
 import { stripVTControlCharacters } from 'node:util'
 import type { Progress } from '../../src/domain/progress.ts'
 
-/** Often enough to look alive; seldom enough not to flicker. Without a terminal: lines, once a second. */
+/** Short enough for smooth updates and long enough to avoid flicker. Without a terminal, one line is printed per second. */
 const redrawMS = 80
 const plainLineMS = 1_000
 const narrowColumns = 110
@@ -18,64 +18,64 @@ export const green = paint(32)
 const yellow = paint(33)
 const cyan = paint(36)
 
-/** The line that changes, and whether it stands on the screen as it is now. */
-let live = ''
+/** The line that is redrawn in place, and whether the screen shows its current text. */
+let liveLine = ''
 let shown = true
 let drawnAt = 0
 let drawnHead = ''
 
-/** A line that stays. */
+/** Prints a permanent line. */
 export function print(text = ''): void {
-  out.write(`${terminal && live !== '' ? '\r\x1b[2K' : ''}${text}\n`)
-  if (terminal && live !== '') draw()
+  out.write(`${terminal && liveLine !== '' ? '\r\x1b[2K' : ''}${text}\n`)
+  if (terminal && liveLine !== '') draw()
 }
 
 export function heading(number: number, title: string, detail = ''): void {
-  settle()
+  finishLine()
   print(`\n${bold(`${number}  ${title}`)}${detail === '' ? '' : `  ${dim(detail)}`}`)
 }
 
 export const step = (text: string): void => print(`   ${green('✓')} ${text}`)
-export const strike = (text: string): void => print(`   ${red('✗')} ${text}`)
+export const failed = (text: string): void => print(`   ${red('✗')} ${text}`)
 export const note = (text: string): void => print(`   ${dim('·')} ${text}`)
 
-/** The one line that changes. A new `head` (what it is about) is shown at once. */
+/** Replaces the live line. A new `head` (its subject) is shown at once, other updates at most once per interval. */
 export function redraw(head: string, text: string): void {
-  live = `   ${head.padEnd(10)} ${text}`
+  liveLine = `   ${head.padEnd(10)} ${text}`
   shown = false
   const pause = terminal ? redrawMS : plainLineMS
   if (head !== drawnHead || performance.now() - drawnAt >= pause) draw()
   drawnHead = head
 }
 
-/** Leaves the changing line as it stands. */
-export function settle(): void {
+/** Makes the live line permanent with its current text. */
+export function finishLine(): void {
   if (!shown) draw()
-  if (terminal && live !== '') out.write('\n')
-  live = ''
+  if (terminal && liveLine !== '') out.write('\n')
+  liveLine = ''
   drawnHead = ''
 }
 
 function draw(): void {
-  out.write(terminal ? `\r\x1b[2K${fitting(live, (out.columns ?? 120) - 1)}` : `${live}\n`)
+  out.write(terminal ? `\r\x1b[2K${truncated(liveLine, (out.columns ?? 120) - 1)}` : `${liveLine}\n`)
   shown = true
   drawnAt = performance.now()
 }
 
-/** A line that does not fit loses its colours too: escape sequences must not be cut. */
-function fitting(text: string, width: number): string {
+/** Truncates a line to the width. A truncated line also loses its colours, because an escape sequence must not be cut. */
+function truncated(text: string, width: number): string {
   const plain = stripVTControlCharacters(text)
   return plain.length <= width ? text : plain.slice(0, width)
 }
 
-/** The progress endpoint's answer and the writer's rate on one line. */
+/** Shows the progress endpoint's answer and the writer's rate on one line. */
 export function drawProgress(progress: Progress, events: number, operationsPerSecond: number): void {
   const barWidth = (out.columns ?? narrowColumns) < narrowColumns ? 12 : 28
   const share = shareOf(progress)
   const filled = Math.floor(share * barWidth)
   const bar = `${cyan('█'.repeat(filled))}${dim('░'.repeat(barWidth - filled))}`
   const lag = progress.lagTimeSeconds === null ? '–' : `${progress.lagTimeSeconds} s`
-  // In the order of interest: a narrow terminal cuts the end off.
+  // The most interesting parts come first, because a narrow terminal truncates the line.
   const parts = [
     percent(share).padStart(7),
     `writer ${count(operationsPerSecond)}/s`,
@@ -93,12 +93,15 @@ export function shareOf({ collectionCopy }: Progress): number {
 
 function phaseOf(progress: Progress): string {
   if (progress.state !== 'RUNNING') return progress.state.toLowerCase()
-  // Before the copy the contract has 0 of 1 bytes.
+  // Before the copy, the API reports 0 of 1 bytes.
   if (progress.collectionCopy?.estimatedTotalBytes === 1) return 'preparing'
   return progress.info === 'collection copy' ? 'copying' : 'following'
 }
 
-/** Rows of columns, each as wide as its widest cell; those named in `right` are aligned there. */
+/**
+ * Prints rows of cells. A column is as wide as its widest cell. The columns whose indexes are in `right` are aligned to
+ * the right.
+ */
 export function table(rows: readonly (readonly string[])[], right: readonly number[] = []): void {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
   for (const row of rows) {

@@ -8,7 +8,10 @@ export function readJson(name: string): unknown {
   return JSON.parse(readFileSync(fileURLToPath(new URL(name, folder)), 'utf8'))
 }
 
-/** Rows as documents, with numbers for fields that are one. A field may be quoted, though in these files never across lines. */
+/**
+ * Returns the rows as documents. Numeric fields become numbers, empty ones null. A field may be quoted, but in these
+ * files never spans lines.
+ */
 export function readCsv(name: string): Document[] {
   const [header = '', ...lines] = readFileSync(fileURLToPath(new URL(name, folder)), 'utf8')
     .trim()

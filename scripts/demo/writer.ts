@@ -2,7 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type AnyBulkWriteOperation, type Document, MongoClient, ObjectId } from 'mongodb'
 import { type DataSet, flightNumber } from './data-set.ts'
 
-/** A round every so many milliseconds; 40 operations each make about 1,000 a second, which leaves two cores room for the rest. */
+/**
+ * Milliseconds between rounds. Rounds of 40 operations are about 1,000 operations per second, which leaves capacity on
+ * two cores for tandem and the servers.
+ */
 const roundMS = 40
 const hotAirports = 8
 const rateWindowMS = 1_000
@@ -12,13 +15,13 @@ export interface WriterCounts {
   updates: number
   deletes: number
   transactions: number
-  /** Indexes, collections and views created, renamed or dropped. */
+  /** Indexes, collections and views that are created, renamed, changed or dropped. */
   definitions: number
 }
 
 /**
- * The application that goes on working while its data moves: new flights, delays, cancellations, a few airports that
- * change all the time, bookings that expire, a capped departure board, transactions over two collections.
+ * The application that continues to write while its data is migrated. It writes new flights, delays, cancellations, frequent
+ * changes of a few airports, bookings with a TTL, a capped departure board, and transactions over two collections.
  */
 export class Writer {
   readonly counts: WriterCounts = { inserts: 0, updates: 0, deletes: 0, transactions: 0, definitions: 0 }
@@ -30,7 +33,7 @@ export class Writer {
   #next: number
 
   constructor(uri: string, data: DataSet) {
-    // Majority, so that every write counted is one that no failover may lose.
+    // With majority write concern, no failover can lose a write that is counted.
     this.#client = new MongoClient(uri, { writeConcern: { w: 'majority' } })
     this.#data = data
     this.#next = data.flights.length
@@ -56,7 +59,7 @@ export class Writer {
     return this.counts.inserts + this.counts.updates + this.counts.deletes
   }
 
-  /** Operations a second, over the last second. */
+  /** Operations during the last second. */
   get rate(): number {
     if (this.#stopping) return 0
     const now = performance.now()
@@ -73,8 +76,8 @@ export class Writer {
       const now = performance.now()
       this.#recent.push({ at: now, operations: this.operations - before })
       if (this.#recent.length > 200) this.#recent.splice(0, 100)
-      const left = roundMS - (now - startedAt)
-      if (left > 0) await sleep(left)
+      const remainingMS = roundMS - (now - startedAt)
+      if (remainingMS > 0) await sleep(remainingMS)
     }
   }
 
@@ -105,7 +108,7 @@ export class Writer {
     if (round % 5 === 0) this.#count(await this.#client.db('cinema').collection('movies').bulkWrite([seen]))
   }
 
-  /** A booking and the seat it takes, together or not at all. */
+  /** Inserts a booking and updates its flight atomically. */
   async #transaction(): Promise<void> {
     const travel = this.#client.db('travel')
     const number = this.#someFlight()['number'] as string
@@ -121,7 +124,7 @@ export class Writer {
     this.counts.transactions += 1
   }
 
-  /** What an application's deployment does to its schema, in the middle of everything. */
+  /** Changes indexes, collections and views as a deployment of the application does, while the sync runs. */
   async changeDefinitions(): Promise<void> {
     const travel = this.#client.db('travel')
     const steps: (() => Promise<unknown>)[] = [

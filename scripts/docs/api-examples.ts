@@ -1,4 +1,4 @@
-/** What the OpenAPI document does not contain: the command of the command line, and an example body. */
+/** The parts of a page that the OpenAPI document does not contain: the command-line command and an example body. */
 export interface Example {
   cli: string
   body?: unknown
@@ -25,6 +25,8 @@ const examples: Record<string, Example> = {
   mismatches: { cli: '`tandem mismatches`' },
   audit: { cli: '`tandem audit`' },
   repair: { cli: '`tandem repair`' },
+  filter: { cli: '`tandem filter`' },
+  resync: { cli: '`tandem resync`', body: { namespaces: [{ database: 'app', collection: 'things' }] } },
 }
 
 export function exampleOf(operationId: string): Example {

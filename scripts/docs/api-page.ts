@@ -3,7 +3,7 @@ import { apiUnderTest } from '../../test/api/recording-instance.ts'
 import { exampleOf } from './api-examples.ts'
 import { type Field, fieldsOf, innerOf, type Schema } from './schema-fields.ts'
 
-/** Builds the text of docs/api.md from the document that the app answers at `/openapi.json`. */
+/** Path of the generated page, which is built from the document that the app returns at `/openapi.json`. */
 export const apiPath = 'docs/api.md'
 
 interface Content {
@@ -71,8 +71,11 @@ function renderEndpoint(endpoint: Endpoint, known: Known): string {
     parts.push('**Query.**', fieldsTable({ properties }, known, `the query of [${title}](#${anchor(title)})`, true))
   }
   if (body) {
-    const said = requestBody?.description ?? ''
-    parts.push(`**Request body.** ${said}`, fieldsTable(body, known, `the body of [${title}](#${anchor(title)})`, true))
+    const bodyDescription = requestBody?.description ?? ''
+    parts.push(
+      `**Request body.** ${bodyDescription}`,
+      fieldsTable(body, known, `the body of [${title}](#${anchor(title)})`, true),
+    )
   }
   const answer = jsonOf(responses['200'])
   if (answer) parts.push('**Answer.**', fieldsTable(answer, known, `[${title}](#${anchor(title)})`, false))
@@ -84,7 +87,7 @@ function renderEndpoint(endpoint: Endpoint, known: Known): string {
   return `${parts.join('\n\n')}\n`
 }
 
-/** Objects of several fields that the page shows already: their schema, and their place. */
+/** The place of each object with several fields that the page already shows, keyed by its properties as JSON. */
 type Known = Map<string, string>
 
 function fieldsTable(schema: Schema, known: Known, here: string, isRequest: boolean): string {

@@ -55,12 +55,12 @@ export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () 
 
 /** The object that contains a field's nested fields, and the suffix of its path. */
 export function innerOf(schema: Schema): [inner: Schema | null, suffix: string] {
-  const found = [schema, ...(schema.anyOf ?? [])].find(({ properties, items }) => properties ?? items)
-  if (found?.items) {
-    const [inner, suffix] = innerOf(found.items)
+  const container = [schema, ...(schema.anyOf ?? [])].find(({ properties, items }) => properties ?? items)
+  if (container?.items) {
+    const [inner, suffix] = innerOf(container.items)
     return [inner, `[]${suffix}`]
   }
-  return [found ?? null, '']
+  return [container ?? null, '']
 }
 
 function typeOf(schema: Schema): string {
@@ -79,15 +79,16 @@ function plural(type: string): string {
 
 function constraintsOf(schema: Schema): string[] {
   const { minimum, maximum, minLength, minItems, minProperties, maxProperties } = schema
-  const said: string[] = []
-  if (schema.enum) said.push(schema.enum.map((value) => `\`${String(value)}\``).join(', '))
-  if (schema.const !== undefined) said.push(`\`${String(schema.const)}\``)
-  if (minimum !== undefined) said.push(`at least ${minimum.toLocaleString('en')}`)
-  if (maximum !== undefined && maximum !== Number.MAX_SAFE_INTEGER) said.push(`at most ${maximum.toLocaleString('en')}`)
-  if (minLength === 1) said.push('not empty')
-  if (minItems === 1) said.push('at least one element')
-  if (minProperties === 1 && maxProperties === 1) said.push('exactly one field')
-  return [...said, ...(schema.anyOf ?? []).flatMap(constraintsOf)]
+  const constraints: string[] = []
+  if (schema.enum) constraints.push(schema.enum.map((value) => `\`${String(value)}\``).join(', '))
+  if (schema.const !== undefined) constraints.push(`\`${String(schema.const)}\``)
+  if (minimum !== undefined) constraints.push(`at least ${minimum.toLocaleString('en')}`)
+  if (maximum !== undefined && maximum !== Number.MAX_SAFE_INTEGER)
+    constraints.push(`at most ${maximum.toLocaleString('en')}`)
+  if (minLength === 1) constraints.push('not empty')
+  if (minItems === 1) constraints.push('at least one element')
+  if (minProperties === 1 && maxProperties === 1) constraints.push('exactly one field')
+  return [...constraints, ...(schema.anyOf ?? []).flatMap(constraintsOf)]
 }
 
 function meaningOf(schema: Schema): string {

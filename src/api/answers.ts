@@ -2,7 +2,7 @@ import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import type { FailureAnswer } from './schemas.ts'
 
-/** The body of every refusal. */
+/** The response of every refusal. */
 export function failure(
   context: Context,
   status: ContentfulStatusCode,
@@ -16,5 +16,5 @@ export function failure(
 /** @param allow the methods that the path accepts */
 export function wrongMethod(context: Context, allow: string): Response {
   context.header('Allow', allow)
-  return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} takes ${allow}`)
+  return failure(context, 405, 'InvalidRequest', `method: ${context.req.path} accepts only ${allow}`)
 }

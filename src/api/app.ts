@@ -3,10 +3,9 @@ import { generateSpecs } from 'hono-openapi'
 import { RefusedError } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
 import type { Progress } from '../domain/progress.ts'
-import type { StartConfiguration } from '../domain/start-request.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { failure, wrongMethod } from './answers.ts'
-import { auditAdmitted, auditCommands, type CommandBook } from './audit-commands.ts'
+import { auditAdmitted, auditCommands, type CommandRecorder } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
 import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
@@ -14,6 +13,7 @@ import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeOpenQuery, describeQuery } from './describe-endpoint.ts'
 import { eventRoutes } from './events.ts'
 import { FailedTokens, type RefusedTokens } from './failed-tokens.ts'
+import { filterBodySchema, parseFilter } from './filter-schema.ts'
 import { findingsAnswerSchema, renderFindings } from './findings-schema.ts'
 import { guardHost } from './guard-host.ts'
 import { instancesAnswerSchema, renderInstances } from './instances-schema.ts'
@@ -24,10 +24,11 @@ import { oneAtATime } from './one-at-a-time.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { requireToken } from './require-token.ts'
+import { parseResync, resyncBodySchema } from './resync-schema.ts'
 import type { Sampler } from './sampler.ts'
 import { emptyBodySchema, healthSchema, successSchema } from './schemas.ts'
 import { sendToAllRoutes } from './send-to-all.ts'
-import { parseStartBody, readStartBody } from './start-body.ts'
+import { type CheckRequest, parseCheckBody, parseStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
 import type { Tokens } from './tokens.ts'
 
@@ -39,9 +40,9 @@ export interface ApiDependencies {
   version: string
   /** Requests must send one of these tokens; null: no token is required. */
   tokens?: Tokens | null
-  /** Accepts any Host header, because other machines connect by various names. Only with a token. */
+  /** Accepts any Host header, because other machines connect by various names. Allowed only with a token. */
   anyHost?: boolean
-  /** Receives unexpected errors. The client only learns that there was one. */
+  /** Receives unexpected errors. The response says only that there was one. */
   onInternalError?: (error: unknown) => void
   /** Called when an address has failed to send a valid token too often; once a minute at most. */
   onTokensRefused?: (refused: RefusedTokens) => void
@@ -49,7 +50,7 @@ export interface ApiDependencies {
 
 export type Api = ReturnType<typeof createApi>
 
-/** Load balancers and supervisors may ask whether the process answers. */
+/** Paths that need no token: load balancers and supervisors must be able to ask whether the process answers. */
 const openPaths = ['/healthz', ...dashboardPaths]
 
 /**
@@ -59,15 +60,17 @@ const openPaths = ['/healthz', ...dashboardPaths]
 export function createApi(dependencies: ApiDependencies) {
   const { instance, sampler, version, tokens = null, anyHost = false } = dependencies
   const { onInternalError = () => {}, onTokensRefused = () => {} } = dependencies
-  const check = oneAtATime('check', (configuration: StartConfiguration) => instance.check(configuration))
+  const check = oneAtATime('check', ({ configuration, ...options }: CheckRequest) =>
+    instance.check(configuration, options),
+  )
   const success = { success: true } as const
-  const book: CommandBook = {
+  const recorder: CommandRecorder = {
     received: (call) => instance.commandReceived(call),
     answered: (call, admitted) => instance.commandAnswered(call, admitted),
   }
   const noBody = { schema: emptyBodySchema, required: false }
 
-  /** Null while the instance is connecting, because metrics are available from the start. */
+  /** Null while the instance is connecting: `/metrics` must answer then too. */
   const connectedProgress = (): Progress | null => {
     try {
       return instance.progress()
@@ -83,12 +86,12 @@ export function createApi(dependencies: ApiDependencies) {
       context.header('X-Content-Type-Options', 'nosniff')
       await next()
     })
-    .use(auditCommands(book, ({ req }) => tokens?.shownIn(req.header('authorization')) ?? 'none'))
+    .use(auditCommands(recorder, ({ req }) => tokens?.sentIn(req.header('authorization')) ?? 'none'))
     .use(guardHost(anyHost))
     .use(
       tokens === null ? (_context, next) => next() : requireToken(tokens, new FailedTokens(onTokensRefused), openPaths),
     )
-    .use(auditAdmitted(book))
+    .use(auditAdmitted(recorder))
 
     .post(
       '/api/v1/start',
@@ -109,12 +112,12 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/check',
       describeCommand(
         'check',
-        'Runs the checks of start and more, changes nothing, and reports all findings. Only one check runs at a time.',
+        'Runs all checks that start runs, and additional ones. It changes nothing and reports all findings. Only one check runs at a time.',
         { schema: startBodySchema, required: true },
         findingsAnswerSchema,
       ),
       async (context) =>
-        context.json(renderFindings(await check(readStartBody(await readJsonObject(context.req.raw))))),
+        context.json(renderFindings(await check(parseCheckBody(await readJsonObject(context.req.raw))))),
     )
     .all('/api/v1/check', (context) => wrongMethod(context, 'POST'))
 
@@ -211,7 +214,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/collections',
       describeQuery(
         'collections',
-        'Returns the progress of each collection; collections with the most work left come first.',
+        'Returns the progress of each collection: first those with mismatches, then those with the most work left.',
         collectionsAnswerSchema,
         pageParameters,
       ),
@@ -255,7 +258,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Reconciles the documents that a failed verification named with the source; then send resume. Of several instances, only the coordinator accepts it.',
+        'Makes the documents that a failed verification named equal to those of the source; then send resume. If several instances share the sync, only the coordinator accepts it.',
         noBody,
         repairedSchema,
       ),
@@ -265,6 +268,36 @@ export function createApi(dependencies: ApiDependencies) {
       },
     )
     .all('/api/v1/repair', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/resync',
+      describeCommand(
+        'resync',
+        'Compares collections with the source again and writes what differs. Accepted in RUNNING by any instance, for all of them; canCommit is false until it has ended.',
+        { schema: resyncBodySchema, required: true },
+        successSchema,
+      ),
+      async (context) => {
+        await instance.resync(parseResync(await readJsonObject(context.req.raw)))
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/resync', (context) => wrongMethod(context, 'POST'))
+
+    .post(
+      '/api/v1/filter',
+      describeCommand(
+        'filter',
+        'Replaces the filter of the sync, for all instances. What is newly included is made equal to the source, and what is newly excluded stays on the destination or is dropped. Accepted in RUNNING, PAUSED and FAILED.',
+        { schema: filterBodySchema, required: true },
+        successSchema,
+      ),
+      async (context) => {
+        await instance.filter(parseFilter(await readJsonObject(context.req.raw)))
+        return context.json(success)
+      },
+    )
+    .all('/api/v1/filter', (context) => wrongMethod(context, 'POST'))
 
     .get(
       '/api/v1/audit',
@@ -295,9 +328,9 @@ export function createApi(dependencies: ApiDependencies) {
       )
     })
     .all('/openapi.json', (context) => wrongMethod(context, 'GET, HEAD'))
-    .get('/metrics', (context) => {
+    .get('/metrics', async (context) => {
       context.header('Content-Type', metricsContentType)
-      return context.body(renderMetrics(connectedProgress(), version))
+      return context.body(await renderMetrics(connectedProgress(), version))
     })
     .all('/metrics', (context) => wrongMethod(context, 'GET, HEAD'))
     .notFound((context) => {

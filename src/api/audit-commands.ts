@@ -10,13 +10,14 @@ import {
 } from '../domain/audit-entry.ts'
 import { type RefusalName, RefusedError } from '../domain/errors.ts'
 
-/** Records commands. */
-export interface CommandBook {
+/** Records commands and their outcomes in the audit trail. */
+export interface CommandRecorder {
   /** Resolves when the command may run. Never rejects. */
   received(call: ReceivedCommand): Promise<void>
   /**
-   * `admitted` is false if Host, Origin or token excluded the command; `received` was then not called. Otherwise a
-   * thousand refused requests of strangers would replace the sync's own audit trail.
+   * `admitted` is false if the command was refused because of its Host, Origin or token. `received` has not been called
+   * for such a command, which must not enter the sync's stored audit trail: a thousand of them would replace all other
+   * entries.
    */
   answered(call: CommandCall, admitted: boolean): void
 }
@@ -24,7 +25,7 @@ export interface CommandBook {
 /** Set by handlers that answer with a refusal without throwing it. */
 export interface RefusalVariables {
   refusedWith?: RefusalName
-  /** Not recorded, because such requests come in masses and would fill the log. */
+  /** Set for requests that are not recorded, because large numbers of them would fill the log. */
   unaudited?: boolean
 }
 
@@ -34,7 +35,7 @@ interface AuditVariables extends RefusalVariables {
 }
 
 /** Records the outcome of each command. It comes before every guard and never reads a body. */
-export function auditCommands(book: CommandBook, tokenOf: (context: Context) => TokenUse): MiddlewareHandler {
+export function auditCommands(recorder: CommandRecorder, tokenOf: (context: Context) => TokenUse): MiddlewareHandler {
   return async (context: Context<{ Variables: AuditVariables }>, next) => {
     const command = commandOf(context.req.method, context.req.path)
     if (command === null) return await next()
@@ -51,17 +52,17 @@ export function auditCommands(book: CommandBook, tokenOf: (context: Context) => 
     if (context.get('unaudited')) return
     const error = errorOf(context)
     const outcome = error === null ? 'accepted' : 'refused'
-    book.answered({ ...received, outcome, error }, context.get('admitted') === true)
+    recorder.answered({ ...received, outcome, error }, context.get('admitted') === true)
   }
 }
 
 /** Records a command that the guards let pass, before it runs. It comes after the guards. */
-export function auditAdmitted(book: CommandBook): MiddlewareHandler {
+export function auditAdmitted(recorder: CommandRecorder): MiddlewareHandler {
   return async (context: Context<{ Variables: AuditVariables }>, next) => {
     const received = context.get('received')
     if (received) {
       context.set('admitted', true)
-      await book.received(received)
+      await recorder.received(received)
     }
     await next()
   }
@@ -83,7 +84,7 @@ function errorOf(context: Context<{ Variables: RefusalVariables }>): CommandCall
   return res.status === 403 ? 'InvalidRequest' : 'InternalError'
 }
 
-/** Null if the client has already disconnected, and for a request within the process. */
+/** Null if the client has already disconnected, and for a request from within this process. */
 export function remoteAddressOf(context: Context): string | null {
   const { incoming } = (context.env ?? {}) as Partial<HttpBindings>
   return incoming?.socket.remoteAddress ?? null

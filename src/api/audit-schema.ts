@@ -14,7 +14,17 @@ const entrySchema = objectOf({
     v.pipe(
       v.picklist(tokenUses),
       v.description(
-        'The token that the request sent: that of --tokenFile (control), that of --readTokenFile (read), or none; null: an earlier release stored the entry without it.',
+        'The token that the request sent: that of --tokenFile (control), that of --readTokenFile (read), or none; null: an earlier release stored the entry without it, or another instance passed the command on.',
+      ),
+    ),
+  ),
+  sender: v.exactOptional(
+    v.nullable(
+      v.pipe(
+        v.string(),
+        v.description(
+          'The instance that passed the command on (all/…); null: unknown. Absent: a client sent the command to this instance.',
+        ),
       ),
     ),
   ),
@@ -33,12 +43,13 @@ export const auditAnswerSchema = objectOf({
 export function renderAudit(entries: readonly AuditEntry[]): v.InferOutput<typeof auditAnswerSchema> {
   return {
     success: true,
-    entries: entries.map(({ time, mongosyncID, command, remoteAddress, token, outcome, error }) => ({
+    entries: entries.map(({ time, mongosyncID, command, remoteAddress, token, sender, outcome, error }) => ({
       time,
       mongosyncID,
       command,
       remoteAddress,
       token,
+      ...(sender !== undefined && { sender }),
       outcome,
       error,
     })),

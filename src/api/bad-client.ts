@@ -1,7 +1,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 
-/** Answers input that is no valid request (late, oversized or malformed headers) in the API's error format too. */
+/** Answers input that is not a valid request (late, oversized or malformed headers) in the API's error format too. */
 
 /** The fields that Node adds to a parse error: the packet, and how many of its bytes were parsed. */
 interface ClientError extends NodeJS.ErrnoException {
@@ -24,7 +24,7 @@ export function answerBadClients(server: Server): void {
   server.on('request', (request, response) => latest.set(request.socket, { request, response }))
   server.on('clientError', (error: ClientError, socket: Socket) => {
     const known = latest.get(socket)
-    // True if the error is in the body of a known request, unless its answer is complete.
+    // True if the error is in the body of a known request whose answer is not complete.
     const isOpen = known !== undefined && !(known.request.complete && known.response.writableEnded)
     if (error.code === 'ECONNRESET' || !socket.writable || (isOpen && known.response.headersSent)) {
       socket.destroy()
@@ -51,6 +51,6 @@ export function answerBadClients(server: Server): void {
 function methodOf({ rawPacket, bytesParsed }: ClientError): string | undefined {
   if (!rawPacket) return undefined
   const text = rawPacket.toString('latin1', 0, bytesParsed ?? rawPacket.length)
-  const begun = text.lastIndexOf('\r\n\r\n')
-  return /^[A-Z-]+(?= )/.exec(text.slice(begun === -1 ? 0 : begun + 4))?.[0]
+  const previousEnd = text.lastIndexOf('\r\n\r\n')
+  return /^[A-Z-]+(?= )/.exec(text.slice(previousEnd === -1 ? 0 : previousEnd + 4))?.[0]
 }

@@ -46,7 +46,7 @@ const rowSchema = objectOf({
 export const collectionsAnswerSchema = objectOf({
   success: v.literal(true),
   collections: v.array(rowSchema),
-  total: integer('All collections of the sync.'),
+  total: integer('Number of collections of the sync, on all pages.'),
 })
 
 export type CollectionsAnswer = v.InferOutput<typeof collectionsAnswerSchema>
@@ -98,7 +98,7 @@ function renderCollections(report: CollectionsReport): CollectionsAnswer {
 
 const written = new WeakMap<CollectionsReport, string>()
 
-/** The report as JSON. Several requests at the same moment share one report, so it is serialized once. */
+/** The report as JSON. Requests at the same moment share one report, which is therefore serialized only once. */
 export function writeCollections(report: CollectionsReport): string {
   const known = written.get(report) ?? JSON.stringify(renderCollections(report))
   written.set(report, known)

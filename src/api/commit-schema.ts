@@ -22,7 +22,7 @@ export const commitBodySchema = objectOf({
     v.pipe(
       v.boolean(),
       v.description(
-        'A rehearsal: all steps up to the verdict, including blocked writes on the source, then RUNNING again. See progress.lastRehearsal.',
+        'Rehearses the commit: performs all steps up to the verdict, including the write block on the source if there is one, and returns to RUNNING. See progress.lastRehearsal.',
       ),
     ),
   ),

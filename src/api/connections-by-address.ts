@@ -7,7 +7,7 @@ import { networkOf } from './failed-tokens.ts'
  */
 export class ConnectionsByAddress {
   readonly #max: number
-  /** It has at most as many entries as there are connections. */
+  /** Number of open connections by address. It has no more entries than there are open connections. */
   readonly #connections = new Map<string, number>()
 
   /** @param max maximum number of connections for one address (for IPv6: for its first 64 bits) */

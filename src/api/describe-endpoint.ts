@@ -9,7 +9,7 @@ const answer = (description: string, schema: GenericSchema) => ({
   content: { 'application/json': { schema: resolver(schema) } },
 })
 
-/** Refusals that any request can receive, also one that needs no token. */
+/** Refusals that any request can receive, even one that needs no token. */
 const openFailures = {
   403: answer('Foreign Host or Origin; for a command also Forbidden: the token is read-only.', failureSchema),
   500: answer('InternalError.', failureSchema),
@@ -20,7 +20,7 @@ export const commonFailures = {
   ...openFailures,
   401: answer('Unauthorized: the token is missing or wrong.', failureSchema),
   429: answer(
-    'TooManyRequests: too many requests without a valid token; for check also: another one runs.',
+    'TooManyRequests: too many requests without a valid token; for check also: another check is running.',
     failureSchema,
   ),
 }
@@ -66,7 +66,7 @@ export function describeCommand(
       409: answer('WrongState; for commit also CannotCommit, for reverse also FormerSourceChanged.', failureSchema),
       413: answer('RequestTooLarge.', failureSchema),
       422: answer('Well formed, but these clusters or options do not allow it.', failureSchema),
-      503: answer('ClusterUnreachable; for all instances also NoAnswer.', failureSchema),
+      503: answer('ClusterUnreachable; for a command to all instances also NoAnswer.', failureSchema),
       ...commonFailures,
     },
   })

@@ -8,7 +8,7 @@ import type { Sampler } from './sampler.ts'
 
 /** `GET /api/v1/events`: the state of the sync as server-sent events. */
 
-/** Maximum unread bytes for one client. All clients share the bytes themselves. */
+/** Maximum number of unread bytes for one client. All clients share the same buffers. */
 const unreadBytesMax = 256 * 1024
 /** Milliseconds after which an EventSource reconnects by itself. */
 const retryMS = 1_000
@@ -31,7 +31,7 @@ export function eventRoutes(sampler: Sampler): Hono<{ Bindings: Partial<HttpBind
   routes.get('/api/v1/events', description, (context) => {
     context.header('Content-Type', 'text/event-stream; charset=utf-8')
     if (context.req.method === 'HEAD') return context.body(null)
-    // The bindings are absent for a request within the process.
+    // The bindings are absent for a request from within this process.
     return context.body(eventStream(sampler, () => context.env?.outgoing?.destroy()))
   })
   routes.all('/api/v1/events', (context) => wrongMethod(context, 'GET, HEAD'))

@@ -2,8 +2,8 @@ import { isIPv6 } from 'node:net'
 import { ThrottledReport } from './throttled-report.ts'
 
 /**
- * Limits how often each address may fail to send a valid token. Strangers can then neither fill the log nor try
- * tokens at full speed. A request with a valid token is never affected: a scraper with an outdated token must not
+ * Limits how often each address may fail to send a valid token. Unauthorized clients can then neither fill the log nor
+ * try tokens at full speed. A request with a valid token is never affected: a scraper with an outdated token must not
  * lock out an operator at the same address.
  */
 

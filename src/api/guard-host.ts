@@ -3,14 +3,14 @@ import type { HonoRequest, MiddlewareHandler } from 'hono'
 import type { FailureAnswer } from './schemas.ts'
 
 /**
- * Refuses requests of foreign web pages. Without a token, the API is protected only because it accepts connections
- * from this machine alone. But a browser on this machine could send a foreign page's requests. Therefore the Host
+ * Refuses requests of foreign web pages. Without a token, the API is protected only because it accepts no connections
+ * from other machines. But a browser on this machine could send a foreign page's requests. Therefore the Host
  * header must name a loopback host (a rebound DNS name appears in Host), and a page's request (which has an Origin)
  * must come from the same host. When a page loads an image or a script, the GET has no Origin, but browsers report in
  * Sec-Fetch-Site that it comes from another site (https://www.w3.org/TR/fetch-metadata/). Other clients do not send
  * that header. The API never sends a CORS header.
  *
- * With `anyHost`, other machines connect by any name. The token, which no page knows, is then the protection.
+ * With `anyHost`, other machines connect by any name. The token, which no foreign page knows, then protects the API.
  */
 export function guardHost(anyHost: boolean): MiddlewareHandler {
   return async (context, next) => {
@@ -48,7 +48,7 @@ function forbidden(errorDescription: string): FailureAnswer {
   return { success: false, error: 'InvalidRequest', errorDescription }
 }
 
-/** The name in a Host header without its port, as browsers normalise it; null if it is no plain host. */
+/** The name in a Host header without its port, as browsers normalise it; null if it is not a plain host. */
 function hostName(host: string): string | null {
   if (!/^[\w.:[\]-]+$/.test(host)) return null
   try {

@@ -9,21 +9,26 @@ const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(
 
 const instanceSchema = objectOf({
   mongosyncID: v.pipe(v.string(), v.description('Identifier of the instance.')),
-  coordinator: v.pipe(v.boolean(), v.description('It coordinates the sync.')),
+  coordinator: v.pipe(v.boolean(), v.description('The instance is the coordinator of the sync.')),
   status: v.pipe(
     v.picklist(['alive', 'lost']),
     v.description('lost: no heartbeat for longer than its lease; the other instances take over its work.'),
   ),
   lastSeenSeconds: integer('Seconds since its last heartbeat.'),
-  partitions: v.array(integer('A part of the change stream that it applies.')),
+  partitions: v.array(integer('Number of a partition of the change stream whose changes it applies.')),
   progress: v.pipe(progressSchema, v.description('Its progress at its last heartbeat.')),
 })
 
 const totalsSchema = objectOf({
   estimatedCopiedBytes: integer('Sum over all instances.'),
   estimatedTotalBytes: integer('Estimated bytes to copy, of all instances together.'),
-  percent: v.pipe(v.number(), v.minValue(0), v.maxValue(100), v.description('Copied of total, with two decimals.')),
-  lagTimeSeconds: v.nullable(integer('The largest of the live instances; null when none of them has one.')),
+  percent: v.pipe(
+    v.number(),
+    v.minValue(0),
+    v.maxValue(100),
+    v.description('Share of the total that is copied, with two decimals.'),
+  ),
+  lagTimeSeconds: v.nullable(integer('The largest lag of the live instances; null when none of them reports one.')),
   totalEventsApplied: integer('Sum over all instances.'),
 })
 

@@ -14,12 +14,27 @@ const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
 const verificationSideSchema = objectOf({
   estimatedDocumentCount: integer('Estimated documents on that cluster.'),
-  hashedDocumentCount: integer('Documents hashed by the verifier on that cluster.'),
-  lagTimeSeconds: integer('Seconds since the last verification check on that cluster.'),
+  hashedDocumentCount: integer('Documents on that cluster that the verifier has compared.'),
+  lagTimeSeconds: integer(
+    'Seconds between the newest known change on that cluster and the newest one that the verifier has read.',
+  ),
   phase: text('Current verification phase on that cluster.'),
   scannedCollectionCount: integer('Collections scanned by the verifier on that cluster.'),
   totalCollectionCount: integer('Collections on that cluster included in verification.'),
 })
+
+const pingSchema = (cluster: string) =>
+  described(
+    objectOf({
+      pingLatencyMs: v.pipe(
+        v.number(),
+        v.integer(),
+        v.minValue(-1),
+        v.description('Milliseconds of the last ping, rounded up; -1 if it failed.'),
+      ),
+    }),
+    `Round trip from this instance to the ${cluster} cluster. Present in RUNNING and COMMITTING.`,
+  )
 
 const failureSchema = objectOf({
   error: text('Name of the failure.'),
@@ -31,16 +46,18 @@ export const progressSchema = objectOf({
     v.picklist(['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED']),
     'Current state. In IDLE every field but state and canCommit is null.',
   ),
-  canCommit: described(v.boolean(), 'A commit request will succeed.'),
+  canCommit: described(v.boolean(), 'A commit request would be accepted.'),
   canWrite: described(v.nullable(v.boolean()), 'Writes are permitted on the destination.'),
   info: described(
     v.nullable(
       v.picklist(['collection copy', 'change event application', 'waiting for commit to complete', 'commit completed']),
     ),
-    'Extra detail.',
+    'What the instance is doing.',
   ),
   lagTimeSeconds: v.nullable(
-    integer('Seconds between the newest source event and the newest applied one; null while PAUSED.'),
+    integer(
+      'Seconds between the newest source event and the newest applied one; null while PAUSED, FAILED or REVERSING.',
+    ),
   ),
   totalEventsApplied: v.nullable(integer('Approximate count of change events this instance applied; not persisted.')),
   collectionCopy: v.nullable(
@@ -60,13 +77,33 @@ export const progressSchema = objectOf({
   verification: v.nullable(objectOf({ source: verificationSideSchema, destination: verificationSideSchema })),
   failure: v.exactOptional(described(failureSchema, 'Why the instance is FAILED.')),
   warnings: v.exactOptional(v.array(text('A warning for the operator.'))),
-  estimatedSecondsToCatchUp: v.exactOptional(integer('Estimate until the lag is gone.')),
+  estimatedSecondsToCatchUp: v.exactOptional(
+    integer(
+      'Estimated seconds until the lag of this instance is gone, from the change of the lag in the last half minute. Absent while the collection copy runs, and while the lag does not become smaller.',
+    ),
+  ),
+  estimatedSecondsToCEACatchup: v.exactOptional(integer("The same value under mongosync's name.")),
   estimatedOplogTimeRemaining: v.exactOptional(
     text('Time until the source oplog overwrites the position of the sync.'),
   ),
-  indexBuilding: v.exactOptional(
-    objectOf({ indexesBuilt: integer('Indexes built.'), totalIndexesToBuild: integer('Indexes to build.') }),
+  convergingCollections: v.exactOptional(
+    integer(
+      'Collections that existed on the destination and that this instance still makes equal: it compares them, and writes only what differs. Absent if there is none.',
+    ),
   ),
+  indexBuilding: v.exactOptional(
+    described(
+      objectOf({
+        indexesBuilt: integer('Indexes that exist on the destination.'),
+        totalIndexesToBuild: integer('Indexes to build, including those that exist.'),
+        collectionsFinished: integer('Collections whose indexes all exist on the destination.'),
+        collectionsTotal: integer('Collections that have an index to build.'),
+      }),
+      'Index builds of the whole sync, without the _id indexes. Absent with buildIndexes never, and when there is no index to build.',
+    ),
+  ),
+  source: v.exactOptional(pingSchema('source')),
+  destination: v.exactOptional(pingSchema('destination')),
   limits: v.exactOptional(described(limitsSchema, 'Limits on bulk work; absent while only --loadLevel limits it.')),
   commit: v.exactOptional(described(commitEstimateSchema, 'How long a commit takes.')),
   lastRehearsal: v.exactOptional(described(rehearsalSchema, 'Result of the last rehearsal of the commit.')),
@@ -108,16 +145,24 @@ export function renderProgress(progress: Progress): RenderedProgress {
     ...(progress.warnings && { warnings: progress.warnings.map(redactUris) }),
     ...(progress.estimatedSecondsToCatchUp !== undefined && {
       estimatedSecondsToCatchUp: whole(progress.estimatedSecondsToCatchUp),
+      estimatedSecondsToCEACatchup: whole(progress.estimatedSecondsToCatchUp),
     }),
     ...(progress.estimatedOplogTimeRemaining !== undefined && {
       estimatedOplogTimeRemaining: progress.estimatedOplogTimeRemaining,
+    }),
+    ...(progress.convergingCollections !== undefined && {
+      convergingCollections: whole(progress.convergingCollections),
     }),
     ...(indexBuilding && {
       indexBuilding: {
         indexesBuilt: whole(indexBuilding.indexesBuilt),
         totalIndexesToBuild: whole(indexBuilding.totalIndexesToBuild),
+        collectionsFinished: whole(indexBuilding.collectionsFinished),
+        collectionsTotal: whole(indexBuilding.collectionsTotal),
       },
     }),
+    ...(progress.source && { source: renderPing(progress.source) }),
+    ...(progress.destination && { destination: renderPing(progress.destination) }),
     ...(limits && { limits: renderLimits(limits) }),
     ...(commit && {
       commit: { estimatedSeconds: commit.estimatedSeconds, waitingFor: commit.waitingFor.map((one) => ({ ...one })) },
@@ -125,6 +170,10 @@ export function renderProgress(progress: Progress): RenderedProgress {
     ...(lastRehearsal && { lastRehearsal: { ...lastRehearsal, verdict: redactUris(lastRehearsal.verdict) } }),
     ...(retrying && { retrying: { what: redactUris(retrying.what), since: retrying.since } }),
   }
+}
+
+function renderPing({ pingLatencyMs }: { pingLatencyMs: number }): { pingLatencyMs: number } {
+  return { pingLatencyMs: pingLatencyMs < 0 ? -1 : whole(pingLatencyMs) }
 }
 
 function renderSide(side: VerificationSide): VerificationSide {

@@ -3,12 +3,12 @@ import { RefusedError } from '../domain/errors.ts'
 import { emptyBodySchema } from './schemas.ts'
 import { describeIssues } from './strict-schema.ts'
 
-/** Many times the size of a start with thousands of namespaces. A larger body is a mistake or an attack. */
+/** Many times the size of a start request with thousands of namespaces. A larger body is a mistake or an attack. */
 export const bodyBytesMax = 1024 * 1024
 
 /**
- * Reads the body as a JSON object with any Content-Type, because mongosync's documented `curl --data` sends that of a
- * form.
+ * Reads the body as a JSON object with any Content-Type, because mongosync's documented `curl --data` sends the
+ * Content-Type of a form.
  */
 export async function readJsonObject(request: Request): Promise<Record<string, unknown>> {
   const text = await readText(request)

@@ -8,8 +8,9 @@ import { bearerOf, type Tokens } from './tokens.ts'
 const readingMethods = ['GET', 'HEAD']
 
 /**
- * Admits requests with a valid token (`Authorization: Bearer …`). The read-only token allows only GET and HEAD. All
- * other requests, also for unknown paths, are answered 401 or 403, or 429 if they are too frequent.
+ * Accepts requests with a valid token (`Authorization: Bearer …`). The read-only token allows only GET and HEAD. All
+ * other requests, even for unknown paths, are refused: with 403 if the read-only token does not allow them, otherwise
+ * with 401, or with 429 if requests without a valid token are too frequent.
  * @param openPaths paths that need no token, because they contain nothing about the clusters
  */
 export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: readonly string[]): MiddlewareHandler {
@@ -18,8 +19,8 @@ export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: re
     const reads = readingMethods.includes(method)
     if (reads && openPaths.includes(path)) return await next()
     const authorization = context.req.header('authorization')
-    const shown = tokens.shownIn(authorization)
-    if (shown === 'none') {
+    const sent = tokens.sentIn(authorization)
+    if (sent === 'none') {
       const waitSeconds = failed.add(remoteAddressOf(context))
       if (waitSeconds !== null) {
         context.header('Retry-After', String(waitSeconds))
@@ -36,7 +37,7 @@ export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: re
         `Authorization: ${problem}; send Bearer and the token that tandem was started with (--tokenFile)`,
       )
     }
-    if (shown === 'read' && !reads) {
+    if (sent === 'read' && !reads) {
       throw new RefusedError(
         'Forbidden',
         `Authorization: the token of --readTokenFile allows only GET, and this is a ${method}; send the token of --tokenFile. Nothing was changed`,

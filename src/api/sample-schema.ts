@@ -3,7 +3,7 @@ import { instancesAnswerSchema } from './instances-schema.ts'
 import { progressSchema } from './progress-schema.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The events of `GET /api/v1/events`: once the history, then a sample each second. */
+/** The events of `GET /api/v1/events`: the history once, then a sample each second. */
 
 const { instances, totals } = instancesAnswerSchema.entries
 

@@ -23,8 +23,8 @@ export interface SamplerOptions {
 
 /**
  * Takes a sample of the sync once a second for all listeners together, and none while there are no listeners, so a
- * closed dashboard costs nothing. It keeps the totals for ten minutes, so a dashboard that opens later shows what
- * others watched, with gaps where nobody did. `/metrics` serves longer periods.
+ * closed dashboard costs nothing. It keeps the totals for ten minutes, so a dashboard that opens later shows the samples
+ * taken for other listeners, with gaps where there were none. `/metrics` serves longer periods.
  */
 export class Sampler {
   readonly #instance: Instance
@@ -62,13 +62,13 @@ export class Sampler {
     }
   }
 
-  /** Ends every listener, also those that come later. */
+  /** Ends all listeners, and later ones as soon as they listen. */
   close(): void {
     this.#closed = true
     this.disconnect()
   }
 
-  /** Ends all present listeners; they may reconnect. */
+  /** Ends all current listeners; they may reconnect. */
   disconnect(): void {
     this.#stopTimer()
     for (const listener of this.#listeners) listener.end()
@@ -114,7 +114,7 @@ export class Sampler {
     const nothing = { at, self: null, problem: null, progress: null, instances: [], totals: totalsOf([]) }
     let progress: Sample['progress'] = null
     try {
-      // Comes first, because it also answers at once while the clusters do not.
+      // Read first, because progress is available at once even while the clusters do not answer.
       progress = renderProgress(this.#instance.progress())
       const { instances, totals } = renderInstances(await this.#instance.instances())
       return { at, self: progress.mongosyncID, problem: null, progress, instances, totals }

@@ -2,11 +2,12 @@ import { Hono } from 'hono'
 import * as v from 'valibot'
 import { refusalStatus } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
-import { type PeerAnswers, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
+import { type GivenCommand, type PeerAnswers, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
 import { wrongMethod } from './answers.ts'
 import type { RefusalVariables } from './audit-commands.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { describeCommand } from './describe-endpoint.ts'
+import { filterBodySchema, parseFilter } from './filter-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { emptyBodySchema, failureSchema, successSchema } from './schemas.ts'
 import { objectOf } from './strict-schema.ts'
@@ -25,6 +26,12 @@ const summaries: Record<PeerCommand, string> = {
   commit: 'Sends commit to every live instance.',
   abort: 'Sends abort to every live instance.',
   reverse: 'Sends reverse to every live instance.',
+  filter: 'Sends filter to every live instance. The first of them stores it for all.',
+}
+
+const bodies = {
+  commit: { schema: commitBodySchema, required: false },
+  filter: { schema: filterBodySchema, required: true },
 }
 
 export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVariables }> {
@@ -34,21 +41,24 @@ export function sendToAllRoutes(instance: Instance): Hono<{ Variables: RefusalVa
     const description = describeCommand(
       `${command}All`,
       summaries[command],
-      { schema: command === 'commit' ? commitBodySchema : emptyBodySchema, required: false },
+      command === 'commit' || command === 'filter' ? bodies[command] : { schema: emptyBodySchema, required: false },
       allAcceptedSchema,
     )
     routes.post(path, description, async (context) => {
-      const given =
-        command === 'commit'
-          ? await instance.sendToAll(command, parseCommit(await readJsonObject(context.req.raw)))
-          : await readEmptyBody(context.req.raw).then(() => instance.sendToAll(command))
-      const { status, body } = renderAnswers(given)
+      const { status, body } = renderAnswers(await instance.sendToAll(await readGiven(command, context.req.raw)))
       if ('error' in body) context.set('refusedWith', body.error)
       return context.json(body, status)
     })
     routes.all(path, (context) => wrongMethod(context, 'POST'))
   }
   return routes
+}
+
+async function readGiven(command: PeerCommand, request: Request): Promise<GivenCommand> {
+  if (command === 'commit') return { command, request: parseCommit(await readJsonObject(request)) }
+  if (command === 'filter') return { command, filter: parseFilter(await readJsonObject(request)) }
+  await readEmptyBody(request)
+  return { command }
 }
 
 /** The error of the first refusal is the error of the whole request; `answers` contains each answer. */

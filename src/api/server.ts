@@ -12,10 +12,9 @@ export interface ServeOptions {
   hostname?: string
   /** Certificate and key as PEM. With them the server accepts only HTTPS. */
   tls?: { cert: string; key: string } | null
-  /**
-   * How long a client may take to send its header and its whole request. Handling may take longer, as a commit does.
-   */
+  /** How long a client may take to send the header of a request. */
   headersTimeoutSeconds?: number
+  /** How long a client may take to send the whole request. Handling it may take longer, as a commit does. */
   requestTimeoutSeconds?: number
   /** Further connections are closed as soon as they are made. */
   connectionsMax?: number

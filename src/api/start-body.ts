@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { RefusedError } from '../domain/errors.ts'
+import type { CheckOptions } from '../domain/finding.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
 import { refuseContradictions } from '../domain/start-rules.ts'
@@ -13,8 +14,16 @@ export function parseStartBody(body: Record<string, unknown>): StartConfiguratio
   return configuration
 }
 
-/** The same for check, which reports contradictions together with its other findings. */
-export function readStartBody(body: Record<string, unknown>): StartConfiguration {
+export interface CheckRequest extends CheckOptions {
+  configuration: StartConfiguration
+}
+
+/** Converts the body without refusing contradictions: check reports them together with its other findings. */
+export function parseCheckBody(body: Record<string, unknown>): CheckRequest {
+  return { configuration: readStartBody(body), skipDiskSpaceCheck: body['skipDiskSpaceCheck'] === true }
+}
+
+function readStartBody(body: Record<string, unknown>): StartConfiguration {
   const parsed = v.safeParse(startBodySchema, body)
   if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
   const { output } = parsed
@@ -30,8 +39,8 @@ export function readStartBody(body: Record<string, unknown>): StartConfiguration
     buildIndexes: output.buildIndexes,
     enableUserWriteBlocking: resolveAlias(output.enableUserWriteBlocking),
     writeBlockingGiven: Object.hasOwn(body, 'enableUserWriteBlocking'),
-    includeNamespaces: filters('includeNamespaces', output.includeNamespaces),
-    excludeNamespaces: filters('excludeNamespaces', output.excludeNamespaces),
+    includeNamespaces: parseFilters('includeNamespaces', output.includeNamespaces),
+    excludeNamespaces: parseFilters('excludeNamespaces', output.excludeNamespaces),
     reversible: output.reversible,
     sharding: output.sharding ?? null,
     verification: output.verification,
@@ -47,8 +56,9 @@ function resolveAlias(given: WriteBlocking | boolean): WriteBlocking {
   return given
 }
 
-function filters(field: string, given: NamespaceFilter[] | undefined): NamespaceFilter[] | null {
-  // An empty exclude list means the same as none. An empty include list was refused, because it is ambiguous.
+/** Checks one field of a filter. Null for a field that selects or excludes nothing. */
+export function parseFilters(field: string, given: NamespaceFilter[] | undefined): NamespaceFilter[] | null {
+  // An empty exclude list means the same as no list. The schema refuses an empty include list, because it is ambiguous.
   if (given === undefined || given.length === 0) return null
   for (const [index, filter] of given.entries()) {
     if ((filter.database === undefined) === (filter.databaseRegex === undefined)) {
@@ -68,7 +78,7 @@ function filters(field: string, given: NamespaceFilter[] | undefined): Namespace
   return given
 }
 
-/** Refuses a filter that names namespaces that are never synced: its author meant something else. */
+/** Refuses a filter that names namespaces that are never synced, because it must be a mistake. */
 function refuseSystemNames(field: string, { database, collections = [] }: NamespaceFilter): void {
   if (database !== undefined && !isUserDatabase(database)) {
     throw new RefusedError(

@@ -68,6 +68,20 @@ const shardingSchema = v.pipe(
   v.description('Required for, and only allowed with, a replica set source and a sharded destination.'),
 )
 
+/** The fields of a filter, which `POST /api/v1/filter` has too. */
+export const filterFields = {
+  includeNamespaces: v.exactOptional(
+    v.pipe(
+      v.array(namespaceFilterSchema),
+      v.minLength(1, 'must not be empty; leave it out to sync everything'),
+      v.description('Only these databases and collections are synced.'),
+    ),
+  ),
+  excludeNamespaces: v.exactOptional(
+    v.pipe(v.array(namespaceFilterSchema), v.description('These databases and collections are left out.')),
+  ),
+}
+
 export const startBodySchema = objectOf({
   source: clusterName('Name of the source cluster.'),
   destination: clusterName('Name of the destination cluster; differs from source.'),
@@ -85,16 +99,7 @@ export const startBodySchema = objectOf({
     ),
     'destinationOnly',
   ),
-  includeNamespaces: v.exactOptional(
-    v.pipe(
-      v.array(namespaceFilterSchema),
-      v.minLength(1, 'must not be empty; leave it out to sync everything'),
-      v.description('Only these databases and collections are synced.'),
-    ),
-  ),
-  excludeNamespaces: v.exactOptional(
-    v.pipe(v.array(namespaceFilterSchema), v.description('These databases and collections are left out.')),
-  ),
+  ...filterFields,
   reversible: v.optional(v.pipe(v.boolean(), v.description('The sync may be reversed after commit.')), false),
   sharding: v.exactOptional(shardingSchema),
   verification: v.optional(
@@ -115,5 +120,14 @@ export const startBodySchema = objectOf({
       ),
     ),
     'refuse',
+  ),
+  skipDiskSpaceCheck: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        "check does not compare the destination's free disk space with the size of the source. start never does, because it is an estimate.",
+      ),
+    ),
+    false,
   ),
 })

@@ -24,7 +24,7 @@ export function objectOf<const Entries extends v.ObjectEntries>(entries: Entries
     const entry = Object.hasOwn(entries, field) ? entries[field] : undefined
     if (entry !== undefined) return `is required and must be ${inWords(entry.expects)}`
     const allowed = Object.keys(entries)
-    return `unknown field; ${allowed.length === 0 ? 'no field is taken here' : `the fields taken here are ${allowed.join(', ')}`}`
+    return `unknown field; ${allowed.length === 0 ? 'no field is allowed here' : `the allowed fields are ${allowed.join(', ')}`}`
   }
   return refuseArrays(v.strictObject(entries, message))
 }

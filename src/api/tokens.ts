@@ -28,7 +28,7 @@ export class Tokens {
    * Which token the request sent.
    * @param authorization the Authorization header
    */
-  shownIn(authorization: string | undefined): TokenUse {
+  sentIn(authorization: string | undefined): TokenUse {
     const given = bearerOf(authorization)
     if (given === null) return 'none'
     const digest = digestOf(given)

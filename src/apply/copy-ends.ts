@@ -2,11 +2,17 @@ import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
 import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
 import { namespace } from '../domain/namespace.ts'
+import { eventsPerBatch } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { Tombstone } from '../mongo/tombstone-store.ts'
 
 const tombstonesAtOnce = 500
+/**
+ * Changes of all collections wait during a turn, and one batch of events is routed between two turns. A turn reconciles
+ * more tombstones than such a batch can add, so the turns end.
+ */
+const tombstonesPerTurn = 2 * eventsPerBatch
 
 export interface CopyEndsParts {
   source: Cluster
@@ -36,26 +42,36 @@ export class CopyEnds {
   }
 
   /**
-   * Applies the recorded tombstones. Later events are applied directly and no longer recorded. No other writes may be
-   * in flight.
+   * Applies the recorded tombstones in turns, and then sets the state `copied`: later events are no longer recorded. No
+   * other writes may be in flight during a turn. Between two turns events may be applied under the rules of a copy. The
+   * tombstones that they record need no reconciliation, because no insert of the copy is in flight any more. All tombstones
+   * of a capped collection are applied in one turn, because their order is part of its content.
+   * @param from the tombstone at which the last turn ended; null for the first turn
+   * @returns the tombstone after which the next turn continues; null when the state is `copied`
    */
-  async reconcile(entry: CatalogueEntry): Promise<void> {
-    const { metadata, source, documents, partitions, partitionCount: count } = this.#parts
+  async reconcile(entry: CatalogueEntry, from: Tombstone | null = null): Promise<Tombstone | null> {
+    const { metadata, source, documents, partitions, partitionCount } = this.#parts
     // In the state 'copied', identities are applied and not recorded.
-    const deferred = { ...entry, state: 'copied' as const }
-    let after: Tombstone | null = null
+    const asCopied = { ...entry, state: 'copied' as const }
+    const most = waitsForCopy(entry) ? Number.POSITIVE_INFINITY : tombstonesPerTurn
+    let after = from
+    let count = 0
     const whole = needsOneLane(entry)
-    const of = whole || partitions.size === count ? undefined : { partitions: [...partitions.keys()], count }
+    const ofAll = whole || partitions.size === partitionCount
+    const owned = ofAll ? undefined : { partitions: [...partitions.keys()], count: partitionCount }
     while (!whole || partitions.has(0)) {
-      const tombstones: Tombstone[] = await metadata.tombstones.read(entry.uuid, after, tombstonesAtOnce, of)
+      const tombstones: Tombstone[] = await metadata.tombstones.read(entry.uuid, after, tombstonesAtOnce, owned)
       const last = tombstones.at(-1)
       if (!last) break
       const identities: Identities = new Map()
       for (const { idElement } of tombstones) identities.set(identityKey(idElement), unread(idElement))
-      await reconcileDocuments(documents, deferred, identities, source.latest)
+      await reconcileDocuments(documents, asCopied, identities, source.latest)
       after = last
+      count += tombstones.length
+      if (count >= most) return after
     }
     await this.mark(entry)
+    return null
   }
 
   /** Sets the state 'copied' for these partitions and stores it. */

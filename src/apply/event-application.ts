@@ -1,3 +1,4 @@
+import pLimit from 'p-limit'
 import type { ChangeTimes, Touched } from '../coordination/barriers.ts'
 import { unknownKind } from '../definitions/refuse-definitions.ts'
 import { idElementOf } from '../documents/identity.ts'
@@ -6,8 +7,7 @@ import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/cat
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
-import { FatalError, StoppedError } from '../domain/errors.ts'
-import { InTurn } from '../domain/in-turn.ts'
+import { StoppedError } from '../domain/errors.ts'
 import { laneHash } from '../domain/lane-hash.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
@@ -27,13 +27,14 @@ import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
+import type { Tombstone } from '../mongo/tombstone-store.ts'
 import { CopyEnds } from './copy-ends.ts'
 import { Lanes } from './lanes.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4
 const savePositionMS = 500
-/** The maximum of remembered UUIDs that are gone on the source, whose late events then need no read of the catalog. */
+/** Maximum number of remembered UUIDs of dropped collections, whose remaining events then need no catalog read. */
 const goneMax = 10_000
 
 export interface EventApplicationParts {
@@ -52,17 +53,25 @@ export interface EventApplicationParts {
    * are all partitions that are applied here.
    */
   follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
-  /** Throws FatalError for an event that cannot be followed. */
-  refuse: (event: ChangeEvent) => Promise<void>
+  /** The UUIDs of collections that, as this DDL event shows, have documents for which the stream has no events. */
+  incompleteAfter: (event: ChangeEvent) => Promise<string[]>
+  /**
+   * Requests that these collections are converged, because the stream lacks events for some of their documents. Rejects
+   * with StoppedError once this application is stopped for the convergence. The event that led to the request is then
+   * not applied, and no stored position is after it, so it is read again when the convergence is planned.
+   * @param collections by UUID, each with its namespace for messages to the operator
+   */
+  converge: (collections: ReadonlyMap<string, string>, stopped: AbortSignal) => Promise<never>
   /** The databases and collections that are synced. */
   selection: Selection
-  /** Gets the batches of the stream as they were read, if the stream has the events of all partitions. */
+  /** Receives the batches of the stream as they were read, if the stream has the events of all partitions. */
   sharedStream: SharedStream
   /**
-   * Called when the source has returned a batch of the stream, which starts at the earliest position of the partitions.
+   * Called when the source has returned a batch of the stream. The stream starts at the earliest position of the
+   * partitions.
    */
   onAnswered?: () => void
-  /** True when several instances share the events. Each cluster time with DDL events is then a barrier of its own. */
+  /** True when several instances share the events. Each cluster time with DDL events then has its own barrier. */
   shared: boolean
   /** Whether the source has a collection with this UUID under a selected name. */
   isOnSource: (database: string, uuid: string) => Promise<boolean>
@@ -78,6 +87,12 @@ export interface OwnedPartition {
  *
  *   stream ─▶ route ─▶ lanes (identities, folded) ─▶ reconcile documents ─▶ watermark ─▶ stored position
  *                 └──▶ DDL: all lanes drained ─▶ barrier ─▶ definitions reconciled
+ *
+ * An event may show that a collection has documents for which the stream has no events (`incompleteAfter`, `#lookUp`).
+ * Its convergence is requested before the event is applied. A convergence begins when no instance applies changes, and its
+ * start time is later than the event. All partitions receive each DDL event, so none of them passes it before that.
+ * Changes of the collection up to the start time are part of what the convergence reads. Later changes have events,
+ * which are applied under the rules of a copy.
  */
 export class EventApplication {
   readonly #parts: EventApplicationParts
@@ -89,7 +104,8 @@ export class EventApplication {
   readonly #documents: ReconcileDependencies
   readonly #copyEnds: CopyEnds
   readonly #gone = new Set<string>()
-  readonly #gate = new InTurn()
+  readonly #gate = pLimit(1)
+  readonly #ending = pLimit(1)
   #ended = false
   #drainTo: ClusterTime | null = null
   /**
@@ -101,10 +117,10 @@ export class EventApplication {
   #failure: unknown = null
   #applied = 0
   readonly #start: StreamPosition
-  /** The collections of which the stream's filter assigns all events to partition 0. */
+  /** The collections whose events the stream's filter assigns to partition 0. */
   readonly #whole: WholeCollection[]
   #publication: Publication | null = null
-  /** Where this run ends, because the stream must be opened again with another filter. */
+  /** The position at which this run ends, because the stream must be opened again with another filter. */
   #resumeAt: StreamPosition | null = null
 
   constructor(parts: EventApplicationParts) {
@@ -147,8 +163,9 @@ export class EventApplication {
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
       const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
-      // The server looks for a resume token's event after filtering, and the token may come from another filter. A
-      // start by time avoids this. Events at that time are then read and applied again.
+      // The server looks for the event of a resume token in the filtered stream. The token may come from a stream with
+      // another filter, so that event may be missing. A start by time needs no such event. Events at that time are then
+      // read and applied again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
       const only = this.#ownsAll ? {} : { only: this.#filter }
       await this.#beginAt(start)
@@ -157,7 +174,8 @@ export class EventApplication {
       const isOpenEnded = this.#drainTo === null && !this.#stream.signal.aborted
       if (this.#ownsAll && isOpenEnded) this.#publication = sharedStream.publish(start, selection.events)
       for await (const batch of readChangeStream(this.#parts.source, start, context, content)) {
-        this.#parts.onAnswered?.()
+        // A router's first reply may be empty, before any shard has read its oplog (src/mongo/reaches-back.ts).
+        if (!this.#parts.source.sharded || batch.position.time > start.time) this.#parts.onAnswered?.()
         this.#publication?.publish(batch)
         await this.#exclusively(async () => {
           await this.#route(batch)
@@ -167,7 +185,7 @@ export class EventApplication {
         await this.#lanes.waitForCapacity()
         if (this.#resumeAt) break
         if (this.#failure || this.#stream.signal.aborted) break
-        // Must be later than the time and not equal, because many events of a transaction may share one time.
+        // The position must be later than the time, because many events of a transaction may share one time.
         if (this.#drainTo !== null && batch.position.time > this.#drainTo) break
       }
     } catch (error) {
@@ -177,7 +195,7 @@ export class EventApplication {
       this.#publication?.end()
     }
     this.#ended = true
-    await this.#gate.idle
+    await this.#gate(() => {}) // work that was already waiting for the gate has ended
     await this.#lanes.drain()
     this.#savePosition()
     await this.#saving
@@ -206,8 +224,8 @@ export class EventApplication {
   }
 
   /**
-   * Stops once all events up to `time` are applied. Publishes no more from now on: another reader needs what comes after
-   * `time`, and opens a stream of its own meanwhile.
+   * Stops once all events up to `time` are applied. Ends the publication now, because another reader needs the events
+   * after `time` and opens its own stream meanwhile.
    */
   drainTo(time: ClusterTime): void {
     this.#publication?.end()
@@ -217,15 +235,22 @@ export class EventApplication {
 
   /**
    * Called when every instance has ended the copy of this collection and no insert of the copy is in flight. Reconciles
-   * the tombstones of these partitions in order. Afterwards, events alone keep the collection equal.
+   * the tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection
+   * equal. A convergence may have recorded very many, so batches of events are routed in between. One collection ends at
+   * a time, because several turns in a row would hold events back longer.
    */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
     if (entry.state === 'copied') return
     if (!(await this.#copyEnds.isRecorded(entry))) return await this.#copyEnds.mark(entry)
-    await this.#exclusively(async () => {
-      if (this.#parts.catalogue.get(entry.uuid) !== entry) return
-      await this.#lanes.drain()
-      await this.#copyEnds.reconcile(entry)
+    await this.#ending(async () => {
+      let after: Tombstone | null = null
+      do {
+        await this.#exclusively(async () => {
+          const isKnown = this.#parts.catalogue.get(entry.uuid) === entry
+          if (isKnown) await this.#lanes.drain()
+          after = isKnown ? await this.#copyEnds.reconcile(entry, after) : null
+        })
+      } while (after)
     })
   }
 
@@ -241,7 +266,7 @@ export class EventApplication {
 
   /** Serializes routing a batch, reconciling an ended copy, and work behind a barrier. */
   #exclusively(work: () => Promise<void>): Promise<void> {
-    return this.#gate.run(() => {
+    return this.#gate(() => {
       if (this.#failure || this.#ended || this.#stream.signal.aborted) throw new StoppedError()
       return work()
     })
@@ -250,7 +275,8 @@ export class EventApplication {
   async #route(batch: StreamBatch): Promise<void> {
     let definitions: ChangeEvent[] = []
     let lastDefinition: Buffer | null = null
-    const follow = async (): Promise<boolean> => {
+    /** Follows the collected definition events. Resolves to false when no further event of this batch may be routed. */
+    const followCollected = async (): Promise<boolean> => {
       const events = definitions
       definitions = []
       if (events.length > 0) await this.#applyDefinitions(events)
@@ -265,8 +291,8 @@ export class EventApplication {
       const isDefinition = event.kind === 'definition'
       if (event.kind === 'unknown') throw unknownKind(event)
       if (!isDefinition && (event.kind === 'silent' || !event.idElement)) continue
-      const apart = !isDefinition || (this.#parts.shared && event.time !== definitions[0]?.time)
-      if (definitions.length > 0 && apart && !(await follow())) return
+      const endsGroup = !isDefinition || (this.#parts.shared && event.time !== definitions[0]?.time)
+      if (definitions.length > 0 && endsGroup && !(await followCollected())) return
       if (this.#failure) return
       if (isDefinition) {
         definitions.push(event)
@@ -284,7 +310,7 @@ export class EventApplication {
       this.#lanes.put(lane, entry, event, idElement, isCapped(entry.wanted.options))
       if (this.#lanes.full) await this.#lanes.waitForCapacity()
     }
-    if (definitions.length > 0) await follow()
+    if (definitions.length > 0) await followCollected()
   }
 
   /** The barrier: no writes are in flight while names, options and indexes change. */
@@ -292,22 +318,28 @@ export class EventApplication {
     await this.#lanes.drain()
     if (this.#failure) return
     const touched = new Map<string, Set<string>>()
+    const incomplete = new Map<string, string>()
     for (const event of events) {
-      await this.#parts.refuse(event)
+      for (const uuid of await this.#parts.incompleteAfter(event)) incomplete.set(uuid, currentName(event))
       const uuids = touched.get(event.database) ?? new Set()
       touched.set(event.database, uuids)
       if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
+    if (incomplete.size > 0) await this.#parts.converge(incomplete, this.#stopped)
     const all = events.map(({ time }) => time)
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
-    const stopped = AbortSignal.any([this.#stream.signal, this.#failed.signal])
-    await this.#parts.follow(touched, times, [...this.#parts.partitions.keys()], stopped)
+    await this.#parts.follow(touched, times, [...this.#parts.partitions.keys()], this.#stopped)
     this.#applied += events.length
   }
 
+  get #stopped(): AbortSignal {
+    return AbortSignal.any([this.#stream.signal, this.#failed.signal])
+  }
+
   /**
-   * Handles an event of a collection that is not in the catalogue. The collection was dropped, was renamed out of the
-   * filter, or (which should not happen) had no create event.
+   * Handles an event of a collection that is not in the catalogue. The collection was dropped or was renamed out of the
+   * selection. If the source has it under a selected name nevertheless, earlier events of it were skipped or did not
+   * exist: a read of the catalog found it renamed out, and it was renamed back meanwhile, or it had no create event.
    */
   async #lookUp(event: ChangeEvent): Promise<CatalogueEntry | undefined> {
     if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined
@@ -315,14 +347,7 @@ export class EventApplication {
     if (this.#failure) return undefined
     if (await this.#parts.isOnSource(event.database, event.uuid)) {
       // Its earlier events were not applied, so continuing would silently lose documents.
-      throw new FatalError(
-        'UnsupportedChange',
-        `${namespace(event.database, event.collection)} appeared on the source ` +
-          (this.#parts.source.before6
-            ? 'while it was synced, and a source older than 6.0 is followed in its documents only. '
-            : 'without a create event. ') +
-          'Start over with an emptied destination.',
-      )
+      await this.#parts.converge(new Map([[event.uuid, currentName(event)]]), this.#stopped)
     }
     if (this.#gone.size >= goneMax) this.#gone.clear()
     this.#gone.add(event.uuid)
@@ -348,4 +373,9 @@ export class EventApplication {
     this.#failed.abort()
     this.#stream.abort()
   }
+}
+
+/** The namespace of the collection after this event. */
+function currentName({ database, collection, to }: ChangeEvent): string {
+  return namespace(to?.database ?? database, to?.collection ?? collection)
 }

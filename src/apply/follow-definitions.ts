@@ -4,7 +4,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { type ClusterTime, earlierOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
-import { StoppedError } from '../domain/errors.ts'
+import { StoppedError, UnfollowedError } from '../domain/errors.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -22,12 +22,15 @@ export interface DefinitionFollowerParts {
   partitionCount: number
   context: RetryContext
   events: () => OwnedPartitions | null
+  /** Requests that these collections are converged. See EventApplicationParts. */
+  converge: (collections: ReadonlyMap<string, string>, stopped: AbortSignal) => Promise<never>
   atStep: (step: string) => void
 }
 
 /** Interval between reads of the barriers; `atBarrierMS` applies while this instance waits at a barrier. */
 const barrierPollMS = 250
 const atBarrierMS = 40
+/** Interval between polls for silent DDL: changes of definitions for which the change stream has no event. */
 const silentPollMS = 3_000
 /** A barrier of several instances takes longer than a read of the indexes of this many collections. */
 const prefetchAtBarrier = 32
@@ -37,11 +40,14 @@ const prefetchAtBarrier = 32
  */
 export class DefinitionFollower {
   readonly #parts: DefinitionFollowerParts
-  readonly #seen = new ObservedDefinitions()
+  readonly #observed = new ObservedDefinitions()
   /** Partitions that have not reached the next barrier. */
   barrierWaitsFor: number[] = []
+  /** The namespaces of collections that were being resharded on the source at the last poll. */
+  resharding: readonly string[] = []
   #polledAt = 0
-  #loadedCatalogue = -1
+  /** The number of stored changes of the catalogue at this instance's last reload. */
+  #loadedChanges = -1
   #polling: Promise<void> | null = null
   #pollFailure: unknown = null
   /** The last barrier that this instance has reached. */
@@ -61,25 +67,24 @@ export class DefinitionFollower {
   }
 
   /**
-   * Called behind this instance's barrier. An instance that is alone reconciles at once. Otherwise it waits until all
-   * partitions have reached the barrier and the coordinator has reconciled. Changes that were already followed, ahead
-   * of these events, need neither. An instance that does not know of that, because it started later, waits for the
-   * others' positions.
-   * @param partitions the partitions whose events are applied up to here: fewer than those held when some were claimed
-   * later
+   * Called behind this instance's barrier. A coordinator that owns all partitions reconciles at once. Otherwise the
+   * instance waits until all partitions have reached the barrier and the coordinator has reconciled. Neither is needed
+   * for changes that were already followed, ahead of these events. An instance that started later does not know that
+   * they were followed, and waits until the stored positions of the other partitions are past the barrier.
+   * @param partitions the partitions whose events are applied up to here; the instance may have claimed more since
    */
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
     const { first: time, last } = times
     const { coordination, barriers, partitionCount, shared } = this.#parts
     const isKnown = (uuid: string): boolean => shared.catalogue.get(uuid) !== undefined
-    if (this.#reachedBarrier !== time && this.#seen.hasAll(touched, last, isKnown)) return
+    if (this.#reachedBarrier !== time && this.#observed.hasAll(touched, last, isKnown)) return
     const began = performance.now()
     const { journal } = this.#parts.context
     const clusterTime = `${secondsOf(time)}:${ordinalOf(time)}`
     const databases = [...touched.keys()]
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#takeOver()
-      for (const seen of await this.#reconcile(touched)) this.#seen.add(seen)
+      for (const observed of await this.#reconcile(touched, stopped)) this.#observed.add(observed)
       if (this.#reachedBarrier === time) await barriers.settle(time, touched)
       journal?.('definitions followed', { databases, seconds: secondsSince(began) })
       return
@@ -89,11 +94,11 @@ export class DefinitionFollower {
     this.#reachedBarrier = time
     coordination.notify()
     this.#waits = true
-    let seen: ObservedDatabase[] | null = null
+    let observed: ObservedDatabase[] | null = null
     try {
       for (;;) {
-        seen = await barriers.whenDone(time, touched)
-        if (seen) break
+        observed = await barriers.whenDone(time, touched)
+        if (observed) break
         await Promise.race([pause(atBarrierMS, stopped), coordination.changed()])
         if (stopped.aborted) throw new StoppedError()
       }
@@ -101,34 +106,46 @@ export class DefinitionFollower {
       this.#waits = false
     }
     await shared.reload()
-    // Only after the reload: a collection that is not in the catalogue then was already gone.
-    for (const one of seen) this.#seen.add(one)
+    // This must follow the reload: if a collection is not in the reloaded catalogue, it was gone when the coordinator
+    // read the source.
+    for (const one of observed) this.#observed.add(one)
     journal?.('barrier passed', { clusterTime, seconds: secondsSince(began) })
   }
 
-  async #reconcile(touched: Touched, prefetchMax = 0): Promise<ObservedDatabase[]> {
+  /** Reconciles these databases, or requests that collections are converged first, until `stopped`. */
+  async #reconcile(touched: Touched, stopped: AbortSignal, prefetchMax = 0): Promise<ObservedDatabase[]> {
+    try {
+      return await this.#tryReconcile(touched, prefetchMax)
+    } catch (error) {
+      if (!(error instanceof UnfollowedError)) throw error
+      return await this.#parts.converge(error.collections, stopped)
+    }
+  }
+
+  /** Throws UnfollowedError when collections must be converged first. */
+  async #tryReconcile(touched: Touched, prefetchMax = 0): Promise<ObservedDatabase[]> {
     const { shared, definitions, coordination, store } = this.#parts
-    const seen: ObservedDatabase[] = []
+    const observed: ObservedDatabase[] = []
     await shared.exclusively(async () => {
       for (const [database, uuids] of touched) {
-        seen.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))
+        observed.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))
       }
     })
     if (coordination.members.length > 1) await store.catalogueChanged()
-    return seen
+    return observed
   }
 
   /**
    * As the coordinator, reconciles definitions when all partitions have reached or passed the first open barrier, and
    * then lets all instances continue.
    */
-  async leadBarriers(over: AbortSignal): Promise<void> {
+  async leadBarriers(ended: AbortSignal): Promise<void> {
     const { coordination, barriers, metadata, partitionCount } = this.#parts
-    while (!over.aborted) {
-      await Promise.race([pause(this.#waits ? atBarrierMS : barrierPollMS, over), coordination.changed()])
-      this.#startPoll()
+    while (!ended.aborted) {
+      await Promise.race([pause(this.#waits ? atBarrierMS : barrierPollMS, ended), coordination.changed()])
+      this.#startPoll(ended)
       if (this.#pollFailure) throw this.#pollFailure
-      // An instance that is alone acts at once in `follow`, except at a barrier that it reached before it was alone.
+      // An instance that is alone acts at once in `follow`, except at a barrier that it reached while there were others.
       const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
       if (!coordination.leading || actsAlone) continue
       const barrier = await barriers.next()
@@ -145,9 +162,9 @@ export class DefinitionFollower {
       const began = performance.now()
       await this.#takeOver()
       this.#parts.atStep('barrier')
-      const seen = await this.#reconcile(barrier.touched, prefetchAtBarrier)
+      const observed = await this.#reconcile(barrier.touched, ended, prefetchAtBarrier)
       this.#parts.atStep('barrierDone')
-      await barriers.done(barrier, seen)
+      await barriers.done(barrier, observed)
       this.#parts.context.journal?.('barrier led', {
         clusterTime: `${secondsOf(barrier.time)}:${ordinalOf(barrier.time)}`,
         databases: [...barrier.touched.keys()],
@@ -159,8 +176,8 @@ export class DefinitionFollower {
   }
 
   /** Runs beside `leadBarriers`, because the poll waits for events, which may be waiting at a barrier. */
-  #startPoll(): void {
-    this.#polling ??= this.#pollSilent()
+  #startPoll(ended: AbortSignal): void {
+    this.#polling ??= this.#pollSilent(ended)
       .catch((error) => {
         if (!(error instanceof StoppedError)) this.#pollFailure = error
       })
@@ -169,27 +186,56 @@ export class DefinitionFollower {
       })
   }
 
-  /** The coordinator polls a sharded source for silent DDL. The other instances poll the catalogue for its changes. */
-  async #pollSilent(): Promise<void> {
+  /**
+   * The coordinator polls the source for silent DDL, if it is sharded or older than 6.0. The other instances poll the
+   * catalogue for its changes.
+   */
+  async #pollSilent(ended: AbortSignal): Promise<void> {
     const now = performance.now()
     if (now - this.#polledAt < silentPollMS) return
     this.#polledAt = now
     const { shared, definitions, coordination, store, context } = this.#parts
+    const what = 'reading changes of definitions'
     if (coordination.leading) {
-      const changed = await retry('looking for changes of shard keys', context, () => definitions.silentlyChanged())
+      const { unknown, changed: redefined } = await retry(what, context, () => definitions.silentChanges(false))
+      if (unknown.size > 0) await this.#parts.converge(unknown, ended)
+      const { databases, resharding } = await retry(what, context, () => definitions.silentlyResharded())
+      this.resharding = resharding
+      const changed = [...redefined.keys(), ...databases]
       if (changed.length === 0) return
-      // Silent DDL has no time for a barrier. When several instances share the events, it is followed at commit.
-      if (!coordination.ownsAll) return await shared.exclusively(() => definitions.recordMoved(changed))
-      const touched = new Map(changed.map((database) => [database, new Set<string>()]))
-      await this.#parts.events()?.behindBarrier(async () => void (await this.#reconcile(touched)))
+      const clones = await this.#followSilent(changed, databases)
+      // Behind the barrier, the request would wait for the end of the application, which waits for the barrier.
+      if (clones.size > 0) await this.#parts.converge(clones, ended)
     } else {
-      const catalogue = await store.catalogueChanges()
-      if (catalogue !== this.#loadedCatalogue) await shared.reload()
-      this.#loadedCatalogue = catalogue
+      this.resharding = (await retry(what, context, () => definitions.silentlyResharded())).resharding
+      const changes = await store.catalogueChanges()
+      if (changes !== this.#loadedChanges) await shared.reload()
+      this.#loadedChanges = changes
     }
   }
 
-  /** Once in each coordinator term: a predecessor may have crashed after a rename, before it stored the catalogue. */
+  /** Follows silent DDL as far as possible. Returns the collections that must be converged. */
+  async #followSilent(changed: string[], resharded: string[]): Promise<ReadonlyMap<string, string>> {
+    const { shared, definitions, coordination } = this.#parts
+    // Silent DDL has no time for a barrier. When several instances share the events, it is followed at commit.
+    if (!coordination.ownsAll) {
+      let clones: ReadonlyMap<string, string> = new Map()
+      await shared.exclusively(async () => {
+        clones = await definitions.recordMoved(resharded)
+      })
+      return clones
+    }
+    const touched = new Map(changed.map((database) => [database, new Set<string>()]))
+    try {
+      await this.#parts.events()?.behindBarrier(async () => void (await this.#tryReconcile(touched)))
+      return new Map()
+    } catch (error) {
+      if (!(error instanceof UnfollowedError)) throw error
+      return error.collections
+    }
+  }
+
+  /** Runs once per coordinator term: a predecessor may have crashed after a rename, before it stored the catalogue. */
   async #takeOver(): Promise<void> {
     const { shared, coordination, barriers } = this.#parts
     const { coordinatorEpoch } = coordination

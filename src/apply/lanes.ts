@@ -9,15 +9,15 @@ import type { Watermark } from '../domain/watermark.ts'
 export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime) => Promise<void>
 
 /**
- * A batch is held open this long after its first event, so that a slow rate of events is not sent one document at a
- * time. Without batches, 1,600 ops/s used 16 times as much CPU.
+ * A batch is held open this long after its first event, so that events at a slow rate are not sent one document at
+ * a time. Without batches, 1,600 ops/s used 16 times as much CPU.
  */
 const holdMS = 15
 /**
- * A burst: a lane has received more than this many events and keeps receiving them at this rate. Its batch is held
- * longer, because larger batches fold more changes of one document, cost both servers fewer commands, and leave the
- * source its capacity for the burst. The rate is measured over the whole batch, so that a steady load that arrives late
- * and all at once is held only briefly and not for the whole `burstHoldMS`.
+ * A lane is in a burst when it has received more than this many events and keeps receiving them at this rate. Its batch
+ * is held longer, because larger batches fold more changes of one document, cost both servers fewer commands, and leave
+ * the source its capacity for the burst. The rate is measured over the whole batch. If a delay makes a steady load
+ * arrive all at once, the measured rate soon falls again, and the batch is not held for the whole `burstHoldMS`.
  */
 const burstCount = 40
 const burstEventsPerMS = 2
@@ -162,7 +162,7 @@ export class Lanes<Position> {
     }
     if (lane.timer) clearTimeout(lane.timer)
     lane.timer = null
-    const work = lane.open
+    const batch = lane.open
     const newest = lane.newest
     const events = lane.events
     lane.underWayBytes = lane.bytes
@@ -172,7 +172,7 @@ export class Lanes<Position> {
     lane.bytes = 0
     lane.events = 0
     this.#watermark.sending(number)
-    const sends = [...work].map(([entry, identities]) => this.#send(entry, identities, newest))
+    const sends = [...batch].map(([entry, identities]) => this.#send(entry, identities, newest))
     // Waits for all sends even when one fails: nothing of this lane may be in flight when it is sent again.
     lane.underWay = Promise.allSettled(sends).then((results) => {
       lane.underWay = null

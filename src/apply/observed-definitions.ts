@@ -2,7 +2,7 @@ import type { Touched } from '../coordination/barriers.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 
-/** The maximum of collections whose followed indexes are remembered. Above it, all of them are forgotten. */
+/** Maximum number of collections whose followed indexes are remembered. Above it, all of them are forgotten. */
 const rememberedMax = 100_000
 
 /**
@@ -11,9 +11,9 @@ const rememberedMax = 100_000
  * need no further work.
  */
 export class ObservedDefinitions {
-  /** By database: collections, views and their options were followed as of this time. */
+  /** The time as of which the collections, views and their options of each database were followed. */
   readonly #listed = new Map<string, ClusterTime>()
-  /** By UUID: indexes were followed as of this time. */
+  /** The time as of which the indexes of each collection were followed, by UUID. */
   readonly #indexes = new Map<string, ClusterTime>()
 
   add({ database, time, indexesOf }: ObservedDatabase): void {

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import { duringAny } from '../domain/during-any.ts'
 import { assert, StoppedError } from '../domain/errors.ts'
 import { LongWait } from '../domain/long-wait.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
@@ -21,9 +22,10 @@ export interface OwnedPartitionsParts
 const pollMS = 250
 
 /**
- * Applies the events of the partitions that this instance owns, as machines/event-application.ts decides. One event application at a time covers all of them;
- * when they change, it ends and a new one starts. A partition is released only when all events read for it are applied
- * and its position is stored. A partition that is taken over starts at the stored position of its former owner.
+ * Applies the events of the partitions that this instance owns, as machines/event-application.ts decides. One event
+ * application at a time covers all of them. When they change, it ends and a new one starts. A partition is released
+ * only when all events read for it are applied and its position is stored. A partition that is taken over starts at the
+ * stored position of its former owner.
  */
 export class OwnedPartitions {
   readonly #parts: OwnedPartitionsParts
@@ -33,7 +35,7 @@ export class OwnedPartitions {
   readonly #work: TrackedWork
   #owned: ReadonlyMap<number, OwnedPartition> = new Map()
   #current: EventApplication | null = null
-  /** Partitions for which the source has returned the stream from the stored position, with their ownership epochs. */
+  /** Partitions for which a stream from the stored position has returned a batch, with their ownership epochs. */
   readonly #answered = new Map<number, number>()
   #continues = false
   #applied = 0
@@ -57,10 +59,10 @@ export class OwnedPartitions {
   }
 
   /**
-   * True once the source's oplog is known to reach back to the stored positions, because the source has returned the
-   * stream from the position of every owned partition. It stays true: a partition that is taken over later comes from
-   * an instance that was reading it until recently, and its delay shows as lag. An instance without partitions relies
-   * on the others.
+   * True once the source's oplog is known to reach back to the stored positions, because a stream from the position of
+   * every owned partition has returned a batch. It stays true: a partition that is taken over later comes from an
+   * instance that was reading it until recently, and its delay shows as lag. An instance without partitions relies on
+   * the others.
    */
   get continues(): boolean {
     const { held, othersHaveAll } = this.#parts.coordination
@@ -70,8 +72,8 @@ export class OwnedPartitions {
   }
 
   /**
-   * Releases the partitions that leave, and claims those that stay. Resolves with the number of partitions whose events
-   * are to be applied.
+   * Releases the partitions that are assigned to other instances, and claims those that stay. Resolves with the number
+   * of partitions whose events are to be applied.
    */
   claim(): Promise<number> {
     return this.#work.run(async () => {
@@ -84,7 +86,7 @@ export class OwnedPartitions {
   /**
    * Applies events of the claimed partitions until these change, or until all events up to the `drainTo` time are
    * applied. Rejects on failure.
-   * @param answered called when the source has returned the stream from the stored positions
+   * @param answered called when the stream from the stored positions has returned its first batch
    */
   apply(answered: () => void): Promise<void> {
     return this.#work.run(async () => {
@@ -93,17 +95,20 @@ export class OwnedPartitions {
     })
   }
 
-  /** Resolves with true when all partitions of all instances have passed the `drainTo` time. */
+  /**
+   * Resolves with true when all partitions of all instances have passed the `drainTo` time. Otherwise resolves with
+   * false when ownership may have changed, or after a short time. Resolves with false at once if `drainTo` was not called.
+   */
   pass(): Promise<boolean> {
     return this.#work.run(() => this.#allHavePassed())
   }
 
-  /** Resolves when ownership may have changed. */
+  /** Resolves when ownership may have changed, or after a short time. */
   change(): Promise<void> {
     return this.#work.run(() => this.#change())
   }
 
-  /** Drains. Resolves when nothing is under way: with the failure that ended the work, or with null. */
+  /** Drains. Resolves when no work is in progress, with the failure that ended the work or with null. */
   async close(): Promise<unknown> {
     this.drain()
     await this.#work.ended()
@@ -144,8 +149,8 @@ export class OwnedPartitions {
   }
 
   /**
-   * Releases the partitions that leave. Returns the owned partitions that stay, with the positions that were stored
-   * after the claim; the catalogue is reloaded.
+   * Releases the partitions that are assigned to other instances. Returns those that stay, with their stored positions.
+   * The catalogue is reloaded and the positions are read after the copies were claimed (`claimCopies`).
    */
   async #claimed(): Promise<Map<number, OwnedPartition>> {
     const { coordination, metadata, catalogue } = this.#parts
@@ -163,7 +168,7 @@ export class OwnedPartitions {
     return new Map(
       claims.map(([partition, epoch]) => {
         const start = positions.get(partition)
-        assert(start, 'a sync that was initialised has a partition without position')
+        assert(start, 'a partition of an initialised sync has no stored position')
         return [partition, { epoch, start }]
       }),
     )
@@ -195,8 +200,8 @@ export class OwnedPartitions {
     while (!running.over) {
       const { held, staying } = coordination
       const same = [...owned].every(([partition, { epoch }]) => held.get(partition) === epoch && staying.has(partition))
-      // More partitions are held than applied. They must be applied as well, or released: a claim that was considered
-      // lost may have succeeded late, and another instance may be due to get the partition by now.
+      // If more partitions are held than applied, the others must be applied as well, or released: a claim that was
+      // considered lost may have succeeded late, and the partition may be assigned to another instance by now.
       if (!same || held.size !== owned.size) application.drain()
       await running.until(coordination.changed())
     }
@@ -210,17 +215,17 @@ export class OwnedPartitions {
     if (this.#drainTo === null) return false
     const target = this.#drainTo
     const positions = await this.#parts.metadata.loadPartitions()
-    // Must be later than the time and not equal, because many events of a transaction may share one time.
+    // The position must be later than the time, because many events of a transaction may share one time.
     if ([...positions.values()].every(({ time }) => time > target)) return true
     await this.#change()
     return false
   }
 
   async #change(): Promise<void> {
-    const waking = new AbortController()
-    const signal = AbortSignal.any([waking.signal, this.#stop.signal, this.#parts.context.signal])
-    await Promise.race([sleep(pollMS, undefined, { signal }).catch(() => {}), this.#parts.coordination.changed()])
-    waking.abort()
-    if (this.#parts.context.signal.aborted) throw new StoppedError()
+    const { context, coordination } = this.#parts
+    await duringAny([this.#stop.signal, context.signal], async (signal) => {
+      await Promise.race([sleep(pollMS, undefined, { signal }).catch(() => {}), coordination.changed()])
+    })
+    if (context.signal.aborted) throw new StoppedError()
   }
 }

@@ -1,8 +1,8 @@
+import pLimit from 'p-limit'
 import type { Coordination } from '../coordination/coordination.ts'
 import { readNames } from '../definitions/list-catalog.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
-import { InTurn } from '../domain/in-turn.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -22,7 +22,7 @@ export interface SharedCatalogueParts {
 export class SharedCatalogue {
   readonly catalogue = new Catalogue()
   readonly #parts: SharedCatalogueParts
-  readonly #changes = new InTurn()
+  readonly #changes = pLimit(1)
 
   constructor(parts: SharedCatalogueParts) {
     this.#parts = parts
@@ -63,7 +63,7 @@ export class SharedCatalogue {
   async correctNames(): Promise<void> {
     await this.reload()
     await this.exclusively(async () => {
-      // Without storing them, the next reload would restore the former names, which no event corrects any more.
+      // If the names were not stored, the next reload would restore the former names, which no event corrects any more.
       await this.#parts.metadata.collections.save(await this.findNames())
     })
   }
@@ -95,6 +95,7 @@ export class SharedCatalogue {
         }
         known.planned ||= entry.planned
         known.converging = entry.converging
+        known.convergedFrom = entry.convergedFrom
         known.totalCopied = entry.totalCopied ?? known.totalCopied
         // The stored state is 'copied' only when the partitions of this instance have ended the copy as well.
         if (entry.state === 'copied') known.state = 'copied'
@@ -126,7 +127,7 @@ export class SharedCatalogue {
   }
 
   /** Serializes changes of the catalogue. */
-  exclusively<T>(work: () => Promise<T>): Promise<T> {
-    return this.#changes.run(work)
+  exclusively<T>(change: () => Promise<T>): Promise<T> {
+    return this.#changes(change)
   }
 }

@@ -12,6 +12,9 @@ function at({ uuid, database, sourceName: name }: CatalogueEntry): WholeCollecti
   return { uuid, database, name }
 }
 
+/** Compares names too, because the filter of a source older than 6.0 uses them in place of UUIDs. */
 export function sameMembers(one: WholeCollection[], other: WholeCollection[]): boolean {
-  return one.length === other.length && one.every(({ uuid }) => other.some((member) => member.uuid === uuid))
+  const isSame = (member: WholeCollection, { uuid, database, name }: WholeCollection): boolean =>
+    member.uuid === uuid && member.database === database && member.name === name
+  return one.length === other.length && one.every((member) => other.some((candidate) => isSame(candidate, member)))
 }

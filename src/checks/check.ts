@@ -47,7 +47,7 @@ export async function findingsOf(
   }
 }
 
-/** The refusal of start for an error finding. */
+/** The refusal with which start reports an error finding. */
 export function toRefusal(finding: Finding): RefusedError {
   return refusals.get(finding) ?? refusalOf(finding)
 }
@@ -87,12 +87,8 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
   if (fatal instanceof FatalError && refusedFailures.has(fatal.failure)) {
     return new RefusedError(fatal.failure as RefusalName, fatal.message, { cause: error })
   }
-  // The collection is currently being resharded.
-  if (fatal instanceof FatalError && fatal.failure === 'UnsupportedChange') {
-    return new RefusedError('UnsupportedCollection', fatal.message, { cause: error })
-  }
   if (error instanceof StoppedError) {
-    const description = `the instance stopped ${command} before its end, because the process ends or has lost its lease; read progress, then send ${command} again`
+    const description = `the instance stopped ${command} before it was complete, because the process is ending or has lost its lease; read progress, then send ${command} again`
     return new RefusedError('ClusterUnreachable', description, { cause: error })
   }
   if (isTransient(error)) {
@@ -102,7 +98,7 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
   return error
 }
 
-/** Result of an optional query; null if the cluster does not allow it to this user or does not support it. */
+/** Result of an optional query; null if this user may not run it or the cluster does not support it. */
 export async function ifAllowed<T>(query: Promise<T>): Promise<T | null> {
   return await query.catch((error) => {
     if (codeOf(error) === undefined || isTransient(error)) throw error

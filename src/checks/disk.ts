@@ -1,28 +1,62 @@
 import type { Document } from 'mongodb'
-import { listDatabases } from '../definitions/listing.ts'
-import { type Check, ifAllowed } from './check.ts'
+import { readExisting } from '../definitions/existing-fate.ts'
+import { type ListedCollection, listDatabases } from '../definitions/listing.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { diskBytesOf } from '../mongo/sample.ts'
+import { type Check, type CheckedClusters, ifAllowed } from './check.ts'
+
+/** Maximum number of collections whose sizes are read in parallel. */
+const sizesAtOnce = 16
 
 /**
- * Compares the size of the source with the free space of the destination. This is an estimate: compression differs,
- * and the oplog takes its share.
+ * Compares the size of what the destination lacks with its free space. This is an estimate: compression differs, and
+ * the oplog needs space too.
  */
-export const checkDisk: Check = async ({ source, destination }) => {
-  let needed = 0
+export const checkDisk: Check = async (clusters) => {
+  const { configuration, source, destination } = clusters
+  let wanted = 0
   for (const database of await listDatabases(source)) {
     const stats = await ifAllowed(source.read(database, { dbStats: 1 }))
     if (!stats) return []
-    needed += Number(stats['storageSize'] ?? 0) + Number(stats['indexSize'] ?? 0)
+    wanted += Number(stats['storageSize'] ?? 0) + Number(stats['indexSize'] ?? 0)
   }
   const free = freeOf(await ifAllowed(destination.read('admin', { dbStats: 1 })))
-  if (free === null || needed < free) return []
+  if (free === null || wanted <= free) return []
+  const converges = configuration.existingData === 'converge'
+  const added = wanted - (converges ? await presentBytes(clusters) : 0)
+  if (added <= free) return []
+  const what = converges
+    ? `the source takes ${inGB(added)} GB more on disk than what the destination keeps of it`
+    : `the source takes ${inGB(added)} GB on disk`
   return [
     {
       severity: 'warning',
       name: 'LittleDiskSpace',
-      message: `the source takes ${inGB(needed)} GB on disk, and the destination has ${inGB(free)} GB left`,
-      remedy: 'give the destination more space; besides the data it writes its oplog',
+      message: `${what}, and the destination has ${inGB(free)} GB left`,
+      remedy: 'give the destination more space: it also stores its oplog',
     },
   ]
+}
+
+/**
+ * Bytes of the source that the destination already has on disk, in collections that are made equal in place. A
+ * collection that is dropped and copied counts as absent. So does one whose size this user may not read.
+ */
+async function presentBytes({ configuration, source, destination, selection }: CheckedClusters): Promise<number> {
+  const shardingEntries = configuration.sharding?.shardingEntries ?? []
+  let bytes = 0
+  for (const database of await selection.databases(await listDatabases(destination))) {
+    const { existing } = await readExisting(source, destination, selection, database, shardingEntries)
+    const kept = existing.filter(({ fate, existing: { type } }) => fate === 'converged' && type === 'collection')
+    await inParallel(sizesAtOnce, kept, async ({ existing: found, wanted }) => {
+      const sizeOn = async (cluster: Cluster, one: ListedCollection | null): Promise<number> =>
+        (one && (await ifAllowed(diskBytesOf(cluster, { database, name: one.name, uuid: one.uuid })))) ?? 0
+      const [needed, present] = await Promise.all([sizeOn(source, wanted), sizeOn(destination, found)])
+      bytes += Math.min(needed, present)
+    })
+  }
+  return bytes
 }
 
 /** Free bytes of one server, or the sum of all shards of a sharded cluster; null if unknown. */

@@ -1,8 +1,9 @@
 import { type Distribution, readDistributions } from '../definitions/sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
-import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
@@ -82,6 +83,6 @@ function notChecked(names: string[]): Finding {
     severity: 'info',
     name: 'DuplicateIdsNotChecked',
     message: `the search for duplicate _ids across shards of the source did not finish in ${searchMS / 1_000} seconds for ${shown}; the copy would find them and end in FAILED (DuplicateDocumentId)`,
-    remedy: 'none is needed where the application makes _ids unique',
+    remedy: 'none is needed if the application makes _ids unique',
   }
 }

@@ -5,27 +5,21 @@ import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
-import { type Check, ifAllowed, problem } from './check.ts'
+import { type Check, ifAllowed } from './check.ts'
 
-/** Collections whose sizes are read in parallel. */
+/** Maximum number of collections whose sizes are read in parallel. */
 const sizesAtOnce = 16
 
-/** Refuses to converge on a sharded cluster: what exists there has shard keys and primary shards of its own. */
-export const checkConvergence: Check = ({ configuration, destination }) => {
-  if (configuration.existingData !== 'converge' || !destination.sharded) return []
-  const message = "existingData: 'converge' is not supported with a sharded destination"
-  return [problem('UnsupportedTopology', message, 'drop the databases to sync there, and leave existingData out')]
-}
-
 /**
- * Says what becomes of each namespace of the destination that `existingData: converge` would change, with the size of
- * the collection on both sides.
+ * Reports how `existingData: converge` would change each namespace of the destination, with the size of the collection
+ * on both sides.
  */
 export const checkExistingData: Check = async ({ configuration, source, destination, selection }) => {
-  if (configuration.existingData !== 'converge' || destination.sharded) return []
+  if (configuration.existingData !== 'converge') return []
+  const shardingEntries = configuration.sharding?.shardingEntries ?? []
   const findings: Finding[] = []
   for (const database of await selection.databases(await listDatabases(destination))) {
-    const { existing } = await readExisting(source, destination, selection, database)
+    const { existing } = await readExisting(source, destination, selection, database, shardingEntries)
     const changed = existing.filter(({ fate, existing: { type } }) => fate !== 'converged' || type !== 'view')
     await inParallel(sizesAtOnce, changed, async (one) => {
       const [wanted, found] = await Promise.all([
@@ -46,7 +40,7 @@ const effects: Record<Fate, { severity: Finding['severity']; effect: string; rem
   },
   recreated: {
     severity: 'warning',
-    effect: 'it is dropped and copied, because no command gives it the definition of the source',
+    effect: 'it is dropped and copied, because no command gives it the definition of the source, or its shard key',
     remedy: 'none is needed, unless the destination has documents that must be kept',
   },
   dropped: {

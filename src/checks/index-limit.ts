@@ -10,7 +10,7 @@ import { type Check, problem } from './check.ts'
  */
 const indexesMax = 64
 
-/** Checks that the supporting indexes that tandem creates stay within the index limit. */
+/** Checks that the source's collections have room for the supporting indexes that tandem creates. */
 export const checkIndexLimit: Check = async ({ configuration, source }) => {
   const { sharding } = configuration
   if (!sharding?.createSupportingIndexes) return []

@@ -4,8 +4,8 @@ import { RefusedError } from '../domain/errors.ts'
 
 const mebibyte = 1024 * 1024
 /**
- * Memory of open rechecks, of two ranges being compared, and of the driver's buffers for them (docs/architecture.md,
- * Verification).
+ * Memory for open rechecks, for two ranges that are compared at a time, and for the driver's buffers
+ * (docs/architecture.md, Verification).
  */
 const verifierBytes = 256 * mebibyte
 

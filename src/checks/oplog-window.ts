@@ -3,12 +3,12 @@ import { oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import { oplogWindowOf } from '../mongo/oplog-window.ts'
 import { type Check, ifAllowed } from './check.ts'
 
-/** Bytes copied per second on modest machines: an estimate to compare the window with, no guarantee. */
+/** Bytes copied per second on modest machines. The figure is an estimate for this comparison, not a guarantee. */
 const copiedPerSecond = 20_000_000
 
 /**
- * Compares the window of the source's oplog with the estimated duration of a copy. Events are applied during the
- * copy, but their application may fall behind.
+ * Compares the window of the source's oplog with the estimated duration of a copy. tandem applies events during the
+ * copy, but it may fall behind.
  */
 export const checkOplogWindow: Check = async ({ source, facts }) => {
   // A router does not expose the oplogs of the shards.
@@ -25,7 +25,7 @@ export const checkOplogWindow: Check = async ({ source, facts }) => {
     {
       severity: 'warning',
       name: 'ShortOplogWindow',
-      message: `the oplog of the source reaches back about ${inHours(seconds)} hours at its present rate; a copy of this size needs ${inHours(needed)}`,
+      message: `the oplog of the source reaches back about ${inHours(seconds)} hours at its current rate; a copy of this size needs ${inHours(needed)}`,
       remedy: 'enlarge the oplog (replSetResizeOplog), and do not pause for long',
     },
   ]

@@ -4,8 +4,8 @@ import type { ClusterFacts, Privilege } from '../mongo/identity.ts'
 import { type Check, problem } from './check.ts'
 
 /**
- * The privileges that the users of both connection strings need for this start. The roles of docs/privileges.md are
- * these lists (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
+ * The privileges that the users of both connection strings need for this start. The roles in docs/privileges.md contain
+ * the same actions (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
  */
 interface Needed {
   /** Actions on the cluster. */
@@ -29,7 +29,7 @@ export const checkPrivileges: Check = ({ configuration, facts }) => {
       problem(
         'MissingPrivileges',
         `the user on the ${role} lacks privileges: ${missing.join(', ')}`,
-        'grant the role that docs/privileges.md has for it, or these actions, and send start again',
+        'grant the role that docs/privileges.md lists, or these actions, then send start again',
       ),
     )
   }
@@ -76,7 +76,7 @@ function ofDestination(
   return {
     cluster: [
       ...ofTopology(facts, true),
-      // To check whether the writes of an expired instance have ended.
+      // To list operations: whether writes of an instance whose lease has expired are still running.
       'inprog',
       ...(verifies ? appends : []),
       ...(mode === 'none' ? [] : ['setUserWriteBlockMode', 'bypassWriteBlockingMode']),
@@ -119,7 +119,7 @@ function allows({ actions }: Privilege, action: string): boolean {
   return actions.includes(action) || actions.includes('anyAction')
 }
 
-/** True if the privilege holds for the cluster. Sharding actions are granted on namespaces. */
+/** True if the privilege is for the cluster. Sharding actions are granted on namespaces. */
 function isOfCluster({ resource }: Privilege): boolean {
   return (
     resource.cluster === true || resource.anyResource === true || (resource.db === '' && resource.collection === '')
@@ -127,8 +127,8 @@ function isOfCluster({ resource }: Privilege): boolean {
 }
 
 /**
- * True if the privilege holds for user data. A privilege on some databases is accepted here, although it may be too
- * little later. A privilege on the server's own databases does not count.
+ * True if the privilege is for user data. A privilege on only some databases is accepted here, although it may not be
+ * enough for the sync. A privilege on the server's own databases does not count.
  */
 function isOfData({ resource }: Privilege): boolean {
   if (resource.anyResource === true) return true

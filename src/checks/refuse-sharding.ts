@@ -1,6 +1,6 @@
 import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { type ListedCollection, listIndexes } from '../definitions/listing.ts'
-import { readDistributions } from '../definitions/sharding.ts'
+import { distributionsByUuid } from '../definitions/sharding.ts'
 import { type IndexSpecification, indexName, isCapped, isCollated, traitsOf } from '../domain/definition.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -11,7 +11,8 @@ import type { Cluster } from '../mongo/cluster.ts'
 type Entry = NonNullable<StartConfiguration['sharding']>['shardingEntries'][number]
 
 /**
- * Refuses sharded collections of a source that cannot be synced.
+ * Refuses a source with sharded collections that cannot be synced, and one with a collection that is being resharded:
+ * that collection would be copied twice.
  * @throws FatalError
  */
 export async function refuseDistributions(
@@ -19,15 +20,21 @@ export async function refuseDistributions(
   database: string,
   listed: ListedCollection[],
 ): Promise<void> {
-  const found = await readDistributions(source, database)
-  refuseUndistributable(database, listed, new Map(found.map((one) => [one.uuid, one])))
+  const distributions = await distributionsByUuid(source, database)
+  refuseUndistributable(database, listed, distributions)
+  const found = listed.find(({ uuid }) => distributions.get(uuid)?.resharding)
+  if (!found) return
+  throw new RefusedError(
+    'UnsupportedCollection',
+    `${namespace(database, found.name)} is being resharded on the source (reshardCollection), which rewrites all of its documents: wait until that has ended`,
+  )
 }
 
 /**
  * Refuses entries that are invalid for every source.
  * @throws RefusedError InvalidRequest
  */
-export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
+export function refuseInvalidEntries({ sharding }: StartConfiguration): void {
   const named = new Set<string>()
   for (const [at, entry] of (sharding?.shardingEntries ?? []).entries()) {
     const field = `sharding.shardingEntries[${at}]`
@@ -50,7 +57,7 @@ export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
       if (direction === 1 || direction === 'hashed') continue
       throw new RefusedError(
         'InvalidRequest',
-        `${field}.shardCollection.key has another value than 1 or "hashed"; use one of these for each field`,
+        `${field}.shardCollection.key has a value other than 1 or "hashed"; use one of these for each field`,
       )
     }
     if (key.filter(({ hashed }) => hashed).length > 1) {
@@ -63,8 +70,8 @@ export function refuseSenselessEntries({ sharding }: StartConfiguration): void {
 }
 
 /**
- * Refuses an entry that does not fit the present collection of the replica set. A collection that is created later is
- * sharded at its creation, and a misfit then ends in a named failure.
+ * Refuses an entry that does not fit the existing collection of the replica set. A collection that is created later is
+ * sharded at its creation, and the sync then fails with a named error if the entry does not fit.
  */
 export async function refuseUnfitEntry(
   source: Cluster,
@@ -83,12 +90,13 @@ export async function refuseUnfitEntry(
     const { unique, prepareUnique } = traitsOf(index)
     if ((unique || prepareUnique) && !isUniqueAcrossShards(index, key)) {
       throw unfit(
-        `${name} has the unique index ${indexName(index)}, which does not begin with the shard key ${showShardKey(key)}: shards cannot ` +
-          'keep it unique together. Choose another shard key, or drop the index',
+        `${name} has the unique index ${indexName(index)}, which does not begin with the shard key ${showShardKey(key)}: its ` +
+          'uniqueness could not be enforced across shards. Choose another shard key, or drop the index',
       )
     }
   }
-  // If the _id index has a collation, no second index on _id alone can exist.
+  // The _id index supports a shard key on _id, unless the index has a collation. No second index on _id alone can be
+  // created then, so createSupportingIndexes does not help.
   if (isIdKey(key) ? !isCollated(one.options) : creates) return
   const supporting = indexes.filter((index) => supportsShardKey(index, key))
   for (const index of supporting) if (!(await isMultikey(source, entry, index))) return

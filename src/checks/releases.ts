@@ -4,25 +4,25 @@ import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed, problem } from './check.ts'
 
 /**
- * The last patch release of each series whose change streams have a known bug: events of collections that are
+ * For each release series, the last patch release with a known bug of change streams: events of collections that are
  * renamed, dropped or created again may name the wrong collection (release notes of mongosync 1.7.2).
  */
 const wrongEventsUpTo: Record<string, number> = { '6.0': 12, '7.0': 3 }
 
 /** Whether this release reports renames and drops correctly. */
-export function tellsDefinitionsRight(version: string): boolean {
+export function reportsDefinitionsCorrectly(version: string): boolean {
   const [, series = '', patch = ''] = /^(\d+\.\d+)\.(\d+)/.exec(version) ?? []
   const last = wrongEventsUpTo[series]
   return last === undefined || Number(patch) > last
 }
 
 export const checkReleases: Check = ({ facts: { source } }) => {
-  if (tellsDefinitionsRight(source.version)) return []
+  if (reportsDefinitionsCorrectly(source.version)) return []
   return [
     {
       severity: 'warning',
       name: 'KnownServerFault',
-      message: `the source runs ${source.version}, whose change streams may report renamed, dropped and newly created collections wrongly`,
+      message: `the source runs ${source.version}, whose change streams may report renamed, dropped and newly created collections incorrectly`,
       remedy:
         'upgrade it to the latest patch release first, or do not rename, drop or create collections until the sync is committed',
     },
@@ -55,7 +55,7 @@ async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterF
     problem(
       'UnsupportedVersion',
       `${cluster.name} runs ${version} and ${state}`,
-      `run setFeatureCompatibilityVersion "${series}" there (it makes going back to the older release harder)`,
+      `run setFeatureCompatibilityVersion "${series}" there (going back to the older release is harder afterwards)`,
     ),
   ]
 }

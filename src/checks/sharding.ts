@@ -2,13 +2,13 @@ import { listCollections, listDatabases } from '../definitions/listing.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
-import { refuseSenselessEntries, refuseUnfitEntry } from './refuse-sharding.ts'
+import { refuseInvalidEntries, refuseUnfitEntry } from './refuse-sharding.ts'
 
-/** Checks each entry of `sharding` against the present collections of the replica set. */
+/** Checks each entry of `sharding` against the existing collections of the replica set. */
 export const checkShardingEntries: Check = async ({ configuration, source, selection }) => {
   const { sharding } = configuration
   if (!sharding) return []
-  refuseSenselessEntries(configuration)
+  refuseInvalidEntries(configuration)
   const present = new Set(await listDatabases(source))
   const findings: Finding[] = []
   for (const entry of sharding.shardingEntries) {

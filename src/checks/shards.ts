@@ -2,7 +2,8 @@ import { BSON, type Document } from 'mongodb'
 import { readDistributions } from '../definitions/sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
-import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**

@@ -1,7 +1,7 @@
 import type { Finding } from '../domain/finding.ts'
 import { type Check, problem } from './check.ts'
 
-/** Checks the topology of both clusters, and that they are different clusters under any name. */
+/** Checks the topology of both clusters, and that they are different clusters, whatever their addresses are. */
 export const checkTopology: Check = ({ configuration, facts }) => {
   const findings: Finding[] = []
   const { source, destination } = facts

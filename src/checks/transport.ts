@@ -3,7 +3,7 @@ import type { Finding } from '../domain/finding.ts'
 import { parseRedisUrl } from '../domain/redis-url.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 
-/** Finds connections that others on the network path could read or change: they carry documents and credentials. */
+/** Finds connections that others on the network path could read or change. They carry documents and credentials. */
 
 const shownMax = 3
 

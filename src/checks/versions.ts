@@ -3,7 +3,7 @@ import { metadataDatabase } from '../domain/namespace.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { type Check, type CheckedClusters, problem } from './check.ts'
 
-/** Checks that the releases can be the source and the destination of one sync. */
+/** Checks that a sync is supported between the releases of the two clusters. */
 export const checkVersions: Check = (clusters) => {
   const { source, destination } = clusters.facts
   const findings: Finding[] = []
@@ -47,20 +47,21 @@ function forOldSource({ configuration, facts: { source } }: CheckedClusters): Fi
   findings.push({
     severity: 'info',
     name: 'DefinitionsFrozen',
-    message: `the source runs ${source.version}: from a source older than 6.0 tandem follows changes of documents only, and the sync ends in FAILED when a collection or an index is created, changed, renamed or dropped there`,
-    remedy: 'do not change collections and indexes on the source until the sync is committed',
+    message: `the source runs ${source.version}: a source older than 6.0 does not report when a collection, an index or an option is created or changed. tandem finds a new collection within seconds and converges it, and follows indexes at commit`,
+    remedy: 'to keep canCommit true, create no collections on the source until the sync is committed',
   })
   return findings
 }
 
 /**
- * Checks that the destination supports bypassEmptyTsReplacement, by which every write keeps a top-level Timestamp(0,
- * 0). The probe updates a document that does not exist.
+ * Checks that the destination supports bypassEmptyTsReplacement, with which a write keeps a top-level Timestamp(0, 0).
+ * The probe updates a document that does not exist.
  */
-export const checkPatch: Check = async ({ destination, facts }) => {
+export const checkPatchRelease: Check = async ({ destination, facts }) => {
   const { version, major } = facts.destination
   if (major < 6) return [] // checkVersions reports it
   try {
+    // Sent by `read`, because the update changes nothing and so needs neither a lease nor majority acknowledgement.
     await destination.read(metadataDatabase, {
       update: 'probe',
       updates: [{ q: { _id: 0 }, u: { $unset: { probe: '' } } }],

@@ -14,10 +14,13 @@ export interface Access {
 export function addAccessOptions(command: Command): Command {
   return command
     .option('--token <token>', 'the token that the instances require (or TANDEM_TOKEN)')
-    .option('--tokenFile <file>', 'file with that token, which others cannot see (or TANDEM_TOKEN_FILE)')
+    .option(
+      '--tokenFile <file>',
+      'file with that token, so that ps and the environment do not show it (or TANDEM_TOKEN_FILE)',
+    )
     .option(
       '--tlsCAFile <file>',
-      'PEM file of the authorities that https addresses are checked by (or TANDEM_TLS_CA_FILE)',
+      'PEM file of the certificate authorities to trust for https addresses (or TANDEM_TLS_CA_FILE)',
     )
 }
 

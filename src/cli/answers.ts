@@ -10,7 +10,7 @@ export interface Answer {
   reply: Record<string, unknown>
 }
 
-/** One instance in the table. Without `progress` it did not answer; without `partitions` they are unknown. */
+/** One instance in the table. `progress` is null if it did not answer; `partitions` is absent if they are unknown. */
 export interface Line extends Pick<InstanceRow, 'coordinator'> {
   id: string
   status: string
@@ -48,7 +48,7 @@ export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, prog
   return { id: mongosyncID, coordinator, status: shown, progress, partitions }
 }
 
-/** The table of a command that only succeeds or fails. */
+/** The table of a command whose answer is only success or failure. */
 export function outcomeTable(answers: readonly Answer[], width: number): string[] {
   const columns: Column[] = [
     { title: 'instance', align: 'left', cellsMin: idCellsMin },

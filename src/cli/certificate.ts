@@ -9,7 +9,7 @@ import { openFileProblem } from './secret-file.ts'
  */
 
 /**
- * @param option option of the certificate; the key's option has Key instead of Cert in its name
+ * @param option name of the certificate's option; the key's option has Key instead of Cert in its name
  * @param keyFile the same as `certFile` if one file contains both; users other than its owner and group may not read
  * it
  */
@@ -27,7 +27,7 @@ export function readCertificate(
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     return command.error(
-      `error: ${option}: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, as PEM (${code})`,
+      `error: ${option}: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, both as PEM (${code})`,
     )
   }
   const open = openFileProblem(keyFile)

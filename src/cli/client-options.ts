@@ -13,6 +13,8 @@ export interface ClientRequest {
     | 'abort'
     | 'reverse'
     | 'repair'
+    | 'resync'
+    | 'filter'
     | 'mismatches'
     | 'audit'
     | 'instances'
@@ -26,7 +28,7 @@ export interface ClientRequest {
   query?: Readonly<Record<string, string>> | undefined
   access?: Access | undefined
   /**
-   * The requested form of the answers. By default it is a table on a terminal for more than one instance, else JSON.
+   * The requested form of the answers. The default is a table for several instances on a terminal, otherwise JSON.
    */
   form?: 'table' | 'json'
 }
@@ -50,7 +52,7 @@ export function collectUrl(text: string, before: string[] | undefined): string[]
   return [...(before ?? []), url.href.replace(/\/+$/, '')]
 }
 
-/** Builds the body of limit from the given options; `none` removes a limit. */
+/** Builds the body of limit from the options; the value `none` removes a limit. */
 export function limitsBody(options: Record<string, string | undefined>): Record<string, unknown> {
   const fields = ['bytesPerSecond', 'readConcurrency', 'writeConcurrency']
   return Object.fromEntries(
@@ -62,7 +64,48 @@ export function limitsBody(options: Record<string, string | undefined>): Record<
   )
 }
 
-/** Builds the body of commit from the given options. */
+/** Builds the body of resync. A database has no dot in its name. The instance validates the rest. */
+export function resyncBody({ namespace = [] }: { namespace?: string[] }): Record<string, unknown> {
+  const namespaces = namespace.map((text) => {
+    const dot = text.indexOf('.')
+    return dot < 0 ? { database: text } : { database: text.slice(0, dot), collection: text.slice(dot + 1) }
+  })
+  return { namespaces }
+}
+
+/**
+ * Builds the body of filter from the given options, or returns a sentence that says what is wrong. The instance
+ * validates the values, because it has the rules.
+ */
+export function filterBody(options: {
+  includeNamespaces?: string
+  excludeNamespaces?: string
+  dropExcluded?: boolean
+  body?: string
+}): ClientRequest['body'] | string {
+  const { includeNamespaces, excludeNamespaces, dropExcluded, body } = options
+  const lists = { includeNamespaces, excludeNamespaces }
+  const given = Object.entries(lists).filter(([, text]) => text !== undefined) as [string, string][]
+  if (body !== undefined) {
+    if (given.length > 0 || dropExcluded)
+      return '--body is the whole request; give it alone, without other options of filter'
+    return wholeBody(body)
+  }
+  // Without a filter everything is synced, which must not happen by mistake.
+  if (given.length === 0)
+    return "give --includeNamespaces, --excludeNamespaces or --body; --body '{}' removes the filter and syncs everything"
+  const fields: Record<string, unknown> = dropExcluded ? { dropExcluded } : {}
+  for (const [name, text] of given) {
+    try {
+      fields[name] = JSON.parse(text) as unknown
+    } catch {
+      return `--${name} is not valid JSON; give an array as in the body of start`
+    }
+  }
+  return { inline: fields }
+}
+
+/** Builds the body of commit from the options. */
 export function commitBody({ dryRun, maxSeconds }: { dryRun?: boolean; maxSeconds?: string }): Record<string, unknown> {
   return {
     ...(dryRun === true && { dryRun }),
@@ -79,6 +122,7 @@ interface StartOptions {
   reversible?: boolean
   verification: boolean
   existingData?: string
+  skipDiskSpaceCheck?: boolean
   body?: string
 }
 
@@ -87,8 +131,8 @@ interface StartOptions {
  * validates the values, because it has the rules.
  */
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
-  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, existingData, body } =
-    options
+  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
+  const { existingData, skipDiskSpaceCheck } = options
   const fields = {
     ...(source !== undefined && { source }),
     ...(destination !== undefined && { destination }),
@@ -99,10 +143,15 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
     ...(reversible === true && { reversible }),
     ...(!verification && { verification: { enabled: false } }),
     ...(existingData !== undefined && { existingData }),
+    ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
   }
   if (body === undefined) return { inline: fields }
   if (Object.keys(fields).length > 0)
     return '--body is the whole request; give it alone, without other options of start'
+  return wholeBody(body)
+}
+
+function wholeBody(body: string): ClientRequest['body'] | string {
   if (body.startsWith('@')) return { file: body.slice(1) }
   try {
     return { inline: JSON.parse(body) as unknown }

@@ -18,7 +18,7 @@ const widthWithoutTerminal = 160
 
 /**
  * Prints each instance's reply, as JSON or in one table for all, and returns the exit code: 0 if all report success
- * (and check finds no error). `terminalWidth` is null if the output is no terminal; scripts read JSON.
+ * (and check finds no error). `terminalWidth` is null if the output is not a terminal: scripts read JSON.
  */
 export async function runClient(
   request: ClientRequest,
@@ -57,7 +57,7 @@ const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
 
 function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): boolean {
   if (form !== undefined) return form === 'table'
-  // These lists have no row for each instance.
+  // `mismatches` and `audit` are not printed as tables.
   return (
     onTerminal &&
     command !== 'mismatches' &&
@@ -108,15 +108,15 @@ export async function send(
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? 'no connection'
     const remedy = isDistrust(code)
-      ? 'its certificate is not trusted: give the authority that issued it by --tlsCAFile, and a host name of the certificate'
-      : 'is it running there, and is that http or https?'
+      ? 'its certificate is not trusted: give the authority that issued it with --tlsCAFile, and use a host name that is in the certificate'
+      : 'is it running there, and is http or https right?'
     return failed('InstanceUnreachable', `no instance answers at ${url} (${code}); ${remedy}`)
   }
   try {
     const reply: unknown = JSON.parse(response.text)
     if (typeof reply === 'object' && reply !== null && 'success' in reply) return reply as Reply
   } catch {
-    // Falls through: this is no answer of tandem.
+    // Not JSON, so the answer is not from tandem. The return below says so.
   }
   return failed('NotTandem', `${url} answered ${response.status}, but not as tandem does; check --url`)
 }

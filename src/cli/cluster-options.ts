@@ -2,7 +2,7 @@ import type { Command } from 'commander'
 import { certificateKeyFileOf, checkUri } from '../domain/uri-rules.ts'
 import { openFileProblem } from './secret-file.ts'
 
-/** Connection strings of both clusters, which all commands that connect to clusters read in the same way. */
+/** The connection strings of both clusters. All commands that connect to clusters read them in the same way. */
 export function addClusterOptions(command: Command): Command {
   return command
     .option('--cluster0 <uri>', 'connection string of one cluster (or environment variable TANDEM_CLUSTER0)')

@@ -74,7 +74,7 @@ function completedOption({ short, long, flags, description, argChoices }: Option
 
 const isList = (takes: CompletedOption['takes']): takes is readonly string[] => typeof takes !== 'string'
 
-/** A script for bash 3.2 and later. Where it offers nothing, the shell offers files. */
+/** A script for bash 3.2 and later. Where it has no completions, the shell completes file names. */
 function bashScript(commands: readonly Completed[]): string {
   const valueCases = commands.flatMap(({ name, options }) =>
     options
@@ -117,8 +117,8 @@ function zshScript(commands: readonly Completed[]): string {
   const spec = ({ names, description, takes }: CompletedOption): string[] => {
     const value =
       takes === 'nothing' ? '' : `: :${isList(takes) ? `(${takes.join(' ')})` : takes === 'file' ? '_files' : ''}`
-    const said = quoted(description.replaceAll(/[[\]\\]/g, '\\$&'))
-    return names.map((name) => `'*${name}[${said}]${value}'`)
+    const label = quoted(description.replaceAll(/[[\]\\]/g, '\\$&'))
+    return names.map((name) => `'*${name}[${label}]${value}'`)
   }
   const specs = ({ words, options }: Completed): string =>
     [...options.flatMap(spec), ...(words.length > 0 ? [`'1: :(${words.join(' ')})'`] : [])].join(' \\\n        ')
@@ -157,8 +157,8 @@ function fishScript(commands: readonly Completed[]): string {
     quoted(name === '' ? `not __fish_seen_subcommand_from ${names.join(' ')}` : `__fish_seen_subcommand_from ${name}`)
   const lines = commands.flatMap(({ name, words, options }) => [
     ...words.map((word) => {
-      const said = commands.find((one) => name === '' && one.name === word)?.description ?? ''
-      return `complete -c tandem -n ${condition(name)} -f -a ${word} -d ${quoted(said)}`
+      const text = commands.find((one) => name === '' && one.name === word)?.description ?? ''
+      return `complete -c tandem -n ${condition(name)} -f -a ${word} -d ${quoted(text)}`
     }),
     ...options.map(({ names: [long = '', short], description, takes }) => {
       const value =

@@ -7,7 +7,7 @@ export function addLogOptions(command: Command): Command {
     .option('--logPath <directory>', 'write the log into this directory instead of standard output', nonEmpty)
     .option(
       '--logMaxMB <number>',
-      'put tandem.log aside before it has more megabytes; 0: never',
+      'rotate tandem.log before it exceeds this many megabytes; 0: never',
       integerBetween(0, 1_000_000),
       100,
     )

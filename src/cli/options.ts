@@ -3,7 +3,16 @@ import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { addAccessOptions, readAccess } from './access.ts'
-import { type ClientRequest, collectUrl, commitBody, defaultUrls, limitsBody, startBody } from './client-options.ts'
+import {
+  type ClientRequest,
+  collectUrl,
+  commitBody,
+  defaultUrls,
+  filterBody,
+  limitsBody,
+  resyncBody,
+  startBody,
+} from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
 import {
   addServeOptions,
@@ -125,11 +134,11 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
 
   for (const [name, description] of [
     ['start', 'begin a sync'],
-    ['check', 'check whether such a start would be refused; changes nothing'],
+    ['check', 'check whether start with the same options would be refused; changes nothing'],
   ] as const) {
     client(name, description)
       .option('--source <cluster>', 'cluster0 or cluster1')
-      .option('--destination <cluster>', 'the other one')
+      .option('--destination <cluster>', 'the other cluster')
       .option('--buildIndexes <mode>', 'beforeDataCopy (default) or never')
       .option(
         '--enableUserWriteBlocking <mode>',
@@ -139,8 +148,9 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
       .option('--no-verification', 'run without the embedded verifier')
       .option(
         '--existingData <what>',
-        'refuse (default) or converge: make existing collections equal, drop what is extra',
+        'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
       )
+      .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
       .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
       .action((options, command: Command) => {
         const body = startBody(options)
@@ -148,8 +158,11 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
         else found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body } })
       })
   }
-  client('limit', 'change the limits on bulk work; at once and until changed')
-    .option('--bytesPerSecond <number>', 'bytes of documents copied or first verified each second; none: no limit')
+  client('limit', 'change the limits on bulk work at once; they apply until they are changed again')
+    .option(
+      '--bytesPerSecond <number>',
+      'bytes of documents copied, or read for the first verification, each second; none: no limit',
+    )
     .option('--readConcurrency <number>', 'ranges of documents read at a time; none: --loadLevel decides')
     .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: --loadLevel decides')
     .action((options, command: Command) =>
@@ -170,7 +183,28 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
         request: { command: 'commit', ...clientOptions(command, env), body: { inline: commitBody(options) } },
       }),
     )
-  client('collections', 'print the progress of each collection, those with mismatches and the most left first')
+  client('resync', 'compare collections with the source again and write what differs; all instances take part')
+    .requiredOption('--namespace <db.collection...>', 'a collection; may be repeated')
+    .action((options, command: Command) =>
+      found({
+        kind: 'client',
+        request: { command: 'resync', ...clientOptions(command, env), body: { inline: resyncBody(options) } },
+      }),
+    )
+  client('filter', 'replace the filter of the sync: what is newly included is made equal to the source')
+    .option('--includeNamespaces <json>', 'only these databases and collections are synced, as in the body of start')
+    .option('--excludeNamespaces <json>', 'these databases and collections are left out')
+    .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there')
+    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
+    .action((options, command: Command) => {
+      const body = filterBody(options)
+      if (typeof body === 'string') command.error(`error: ${body}`)
+      else found({ kind: 'client', request: { command: 'filter', ...clientOptions(command, env), body } })
+    })
+  client(
+    'collections',
+    'print the progress of each collection: first those with mismatches, then those with the most work left',
+  )
     .option('--limit <number>', 'rows to show, at most 200; 100 by default')
     .option('--after <number>', 'rows to skip')
     .action((options: { limit?: string; after?: string }, command: Command) => {
@@ -187,9 +221,9 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
     ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
     ['abort', 'abort a commit before canWrite; the sync continues as before'],
     ['reverse', 'reverse the direction of a committed reversible sync'],
-    ['mismatches', 'print what a failed verification found different'],
+    ['mismatches', 'print the differences that a failed verification found'],
     ['audit', 'print the audit trail: who sent which command, and its outcome'],
-    ['repair', 'reconcile the documents that a failed verification named with the source; then resume'],
+    ['repair', 'make the documents that a failed verification named equal to the source; then send resume'],
   ] as const) {
     client(name, description).action((_options, command: Command) =>
       found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body: { inline: {} } } }),

@@ -8,7 +8,7 @@ export function addRedisOptions(command: Command): Command {
   return command
     .option(
       '--redis <url>',
-      'Redis for heartbeats, so that instances detect a lost one faster (or environment variable TANDEM_REDIS)',
+      'Redis for heartbeats, so that instances detect a lost instance faster (or environment variable TANDEM_REDIS)',
     )
     .option('--redisTlsCAFile <file>', 'PEM file of the authorities to trust for a rediss:// address', nonEmpty)
     .option('--redisTlsCert <file>', 'PEM file with the client certificate for that Redis', nonEmpty)

@@ -7,12 +7,13 @@ export interface OutgoingRequest {
   /** JSON; null for no body. */
   body: string | null
   access?: Access | undefined
-  /** Without a timeout it waits as long as the instance takes, because commands wait for work in progress. */
+  /** Without a timeout the request waits for the answer without a limit, because commands wait for work in progress. */
   timeoutMS?: number | undefined
 }
 
 /**
- * Sends one request by HTTP or HTTPS. (fetch cannot use own certificate authorities.) Rejects if there is no answer.
+ * Sends one request by HTTP or HTTPS. Rejects if there is no answer. It does not use fetch, which cannot trust
+ * additional certificate authorities.
  */
 export function ask(
   url: string,

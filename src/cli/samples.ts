@@ -21,8 +21,8 @@ export interface Sample {
 const answerMS = 10_000
 
 /**
- * Queries the progress of all addresses at the same time, and the first one that answers for all instances of the
- * sync.
+ * Asks all addresses for their progress at the same time. It then asks the first one that answered for the status of all
+ * instances of the sync.
  */
 export async function takeSample({
   urls,

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import type { RedisTls } from '../domain/redis-url.ts'
-import { redactUris } from '../domain/uri-rules.ts'
+import { redactUri } from '../domain/uri-rules.ts'
 import type { LogOptions } from '../log/log-options.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 import { addListenOptions, type ListenOptions, readListenOptions } from './listen-options.ts'
@@ -23,15 +23,25 @@ export interface ServeCommandOptions extends ListenOptions, LogOptions {
   notices: string[]
 }
 
-/** mongosync's name of an instance without an id. */
+/** The id that mongosync gives an instance without --id. */
 const defaultId = 'coordinator'
 
-/** mongosync's options without a meaning in tandem. A command line or file for mongosync must still work. */
+/** Options of mongosync that have no effect in tandem. A command line or file for mongosync must still work. */
 const ignoredOptions = [
   { flags: '--acceptDisclaimer [boolean]', name: 'acceptDisclaimer', why: 'tandem has no disclaimer' },
   { flags: '--disableTelemetry [boolean]', name: 'disableTelemetry', why: 'tandem sends no telemetry' },
   { flags: '--metricsLoggingFilepath <path>', name: 'metricsLoggingFilepath', why: 'tandem writes no metrics file' },
   { flags: '--disableMetricsLogging [boolean]', name: 'disableMetricsLogging', why: 'tandem writes no metrics file' },
+  {
+    flags: '--createIndexesBatchSize <number>',
+    name: 'createIndexesBatchSize',
+    why: 'tandem builds all indexes of a collection with one command, before it copies the collection',
+  },
+  {
+    flags: '--hotDocIDs <json...>',
+    name: 'hotDocIDs',
+    why: 'tandem writes the current version of a changed document once, however often the document has changed',
+  },
 ]
 
 /** Adds the options of an instance, in the order in which they are printed. */
@@ -53,10 +63,11 @@ export function addServeOptions(command: Command): Command {
     )
   addLogOptions(command).option(
     '--exitOnFailure',
-    'exit when the sync fails, as mongosync does, instead of staying to answer progress',
+    'exit when the sync fails, as mongosync does, instead of continuing to answer requests',
     false,
   )
-  for (const { flags, why } of ignoredOptions) command.option(flags, `accepted for mongosync and ignored: ${why}`)
+  for (const { flags, why } of ignoredOptions)
+    command.option(flags, `accepted because mongosync has it, but has no effect: ${why}`)
   return addConfigOption(command)
 }
 
@@ -101,6 +112,6 @@ export function effectiveSettings(command: Command, env: Environment): Effective
     if (ignored.has(name)) return []
     const value: unknown = options[name] ?? null
     const shown = name === 'token' && value !== null ? '***' : value
-    return [{ name, value: typeof shown === 'string' ? redactUris(shown) : shown, origin }]
+    return [{ name, value: typeof shown === 'string' ? redactUri(shown) : shown, origin }]
   })
 }

@@ -2,13 +2,13 @@ import { readFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError, type Option } from 'commander'
 import { distance } from 'fastest-levenshtein'
 import { parseDocument } from 'yaml'
-import { redactUris } from '../domain/uri-rules.ts'
+import { redactUri } from '../domain/uri-rules.ts'
 import { openFileProblem } from './secret-file.ts'
 
 /**
  * Reads the options of an instance. Each has one name in all places: the command line (`--loadLevel 4`), the
- * environment (`TANDEM_LOAD_LEVEL=4`), and the YAML file of `--config` (`loadLevel: 4`). The first place in this
- * order wins, then the default.
+ * environment (`TANDEM_LOAD_LEVEL=4`), and the YAML file of `--config` (`loadLevel: 4`). The first place in this order
+ * that sets the option takes precedence; if none does, the default applies.
  */
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -28,7 +28,7 @@ export function addConfigOption(command: Command): Command {
   return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
 }
 
-/** Variables of tandem's other commands. They are not options of an instance, and not misspelt ones either. */
+/** Variables of tandem's other commands. They are not options of an instance, but they are not misspelt either. */
 const otherVariables = ['TANDEM_CONFIG', 'TANDEM_TOKEN', 'TANDEM_TOKEN_FILE', 'TANDEM_TLS_CA_FILE']
 
 /**
@@ -48,7 +48,7 @@ function refuseUnknownVariables(command: Command, env: Environment, options: rea
   if (unknown.length === 0) return
   // Print only the name: the value may be a secret.
   command.error(
-    unknown.map((name) => `error: environment variable ${name} is no option${suggestion(name, known)}`).join('\n'),
+    unknown.map((name) => `error: environment variable ${name} is not an option${suggestion(name, known)}`).join('\n'),
   )
 }
 
@@ -87,6 +87,7 @@ export function applySettings(command: Command, env: Environment): Map<string, O
 }
 
 function toValue(option: Option, given: unknown): unknown {
+  if (typeof given === 'object' && given !== null && option.variadic) return given
   if (typeof given === 'object') {
     throw new InvalidArgumentError('It must be a single value.')
   }
@@ -118,7 +119,7 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
   if (unknown.length > 0) {
     command.error(
       unknown
-        .map((name) => `error: ${path}: ${JSON.stringify(name)} is no option${suggestion(name, names)}`)
+        .map((name) => `error: ${path}: ${JSON.stringify(name)} is not an option${suggestion(name, names)}`)
         .join('\n'),
     )
   }
@@ -132,7 +133,7 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
 function holdsSecret(values: ReadonlyMap<string, unknown>): boolean {
   return ['token', 'cluster0', 'cluster1', 'redis'].some((name) => {
     const value = String(values.get(name) ?? '')
-    return value !== '' && (name === 'token' || redactUris(value) !== value)
+    return value !== '' && (name === 'token' || redactUri(value) !== value)
   })
 }
 
@@ -141,5 +142,7 @@ function suggestion(name: string, names: readonly string[]): string {
     .map((one) => ({ one, far: distance(one.toLowerCase(), name.toLowerCase()) }))
     .sort((a, b) => a.far - b.far)
   const [nearest] = ranked
-  return nearest && nearest.far <= nearestMax ? `; did you mean ${nearest.one}?` : `; there are ${names.join(', ')}`
+  return nearest && nearest.far <= nearestMax
+    ? `; did you mean ${nearest.one}?`
+    : `; the options are ${names.join(', ')}`
 }

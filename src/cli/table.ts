@@ -12,7 +12,7 @@ const gap = '  '
 
 export function renderTable(columns: readonly Column[], rows: readonly (readonly string[])[], width: number): string[] {
   const lines = [columns.map(({ title }) => title), ...rows]
-  const widths = sharedOut(
+  const widths = fitToWidth(
     columns.map((_, at) => Math.max(...lines.map((cells) => widthOf(cells[at] ?? '')))),
     columns,
     width,
@@ -29,15 +29,15 @@ export function renderTable(columns: readonly Column[], rows: readonly (readonly
   )
 }
 
-/** Shrinks the widest shrinkable column, cell by cell, so that a long name does not displace the others. */
-function sharedOut(natural: readonly number[], columns: readonly Column[], width: number): number[] {
+/** Shrinks the widest shrinkable column, one cell at a time, so that a long name does not displace the other columns. */
+function fitToWidth(natural: readonly number[], columns: readonly Column[], width: number): number[] {
   const widths = [...natural]
   let excess = widths.reduce((sum, each) => sum + each, gap.length * (widths.length - 1)) - width
   for (; excess > 0; excess -= 1) {
     let widest = -1
     for (const [at, { cellsMin }] of columns.entries()) {
-      const gives = cellsMin !== undefined && (widths[at] as number) > cellsMin
-      if (gives && (widths[at] as number) > (widths[widest] ?? 0)) widest = at
+      const canShrink = cellsMin !== undefined && (widths[at] as number) > cellsMin
+      if (canShrink && (widths[at] as number) > (widths[widest] ?? 0)) widest = at
     }
     if (widest === -1) break
     widths[widest] = (widths[widest] as number) - 1

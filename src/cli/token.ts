@@ -32,7 +32,7 @@ export function readTokens(options: TokenOptions): { tokens: TokenPair | null } 
   const { readTokenFile } = options
   if (!readTokenFile) return { tokens: control.token === null ? null : { control: control.token, read: null } }
   if (control.token === null) {
-    return { problem: '--readTokenFile: commands need a token of their own; give --tokenFile FILE as well' }
+    return { problem: '--readTokenFile: commands need a separate token; give --tokenFile FILE as well' }
   }
   const read = readFile('--readTokenFile', readTokenFile)
   if ('problem' in read) return read

@@ -22,7 +22,7 @@ export function instanceId(text: string): string {
   if (text.length > instanceIdMax) throw new InvalidArgumentError(`It must have at most ${instanceIdMax} characters.`)
   if (!/^[A-Za-z0-9][A-Za-z0-9._:@+/-]*$/.test(text)) {
     throw new InvalidArgumentError(
-      'It must begin with a letter or digit and have only letters, digits and . _ : @ + / - in it.',
+      'It must begin with a letter or digit. Apart from letters and digits, only . _ : @ + / - are allowed.',
     )
   }
   return text

@@ -15,7 +15,7 @@ export function addVerifyCommand(
   const verify = program
     .command('verify')
     .description(
-      'compare two clusters that nobody writes to, byte for byte; exit code 0: equal, 1: different, 2: could not compare',
+      'compare two clusters byte for byte while nobody writes to them; exit code 0: equal, 1: different, 2: could not compare',
     )
     .helpOption('-h, --help', 'print this help')
   addClusterOptions(verify)

@@ -16,7 +16,7 @@ export interface Rates {
   bytes: number | null
   /** Events applied per second; null before it is known. */
   events: number | null
-  /** Seconds until all is copied at this rate. */
+  /** Seconds until the copy is complete at this rate; null if it cannot be estimated. */
   copyEnds: number | null
 }
 
@@ -26,7 +26,7 @@ export function ratesOf(history: readonly Sample[]): Rates {
   const first = last && history.find(({ at, rows }) => at >= last.at - rateMS && rows.length > 0)
   const seconds = last && first ? (last.at - first.at) / 1_000 : 0
   if (!last || !first || seconds <= 0) return { bytes: null, events: null, copyEnds: null }
-  // The count is lower than before: a restart has reset it, so there is no rate.
+  // A lower count means that a restart has reset it, so there is no rate.
   const rate = (before: number, now: number): number | null => (now < before ? null : (now - before) / seconds)
   const bytes = rate(first.totals.estimatedCopiedBytes, last.totals.estimatedCopiedBytes)
   const left = last.totals.estimatedTotalBytes - last.totals.estimatedCopiedBytes
@@ -92,6 +92,7 @@ export function view(history: readonly Sample[], width: number): string[] {
         `${inUnits(copied)} of ${inUnits(total)}`,
         ...rate,
         ...ends,
+        ...convergingOf(rows, answered),
       ].join('  '),
     )
   }
@@ -112,6 +113,13 @@ export function view(history: readonly Sample[], width: number): string[] {
     ...(rows.length > 1 ? ['', ...statusTable(table, totals, width)] : []),
     ...(below.length > 0 ? ['', ...below] : []),
   ]
+}
+
+/** The largest number that an instance reports: an instance that has ended its own share reports fewer. */
+function convergingOf(rows: Sample['rows'], answered: Sample['answered']): string[] {
+  const all = [...rows.map(({ progress }) => progress), ...answered]
+  const most = Math.max(0, ...all.map(({ convergingCollections = 0 }) => convergingCollections))
+  return most === 0 ? [] : [`${most.toLocaleString('en')} ${most === 1 ? 'collection' : 'collections'} converging`]
 }
 
 /** Verification of the first instance that reports one; all others report the same. */

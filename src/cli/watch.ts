@@ -14,7 +14,7 @@ export interface WatchRequest {
 
 export interface WatchOutput {
   write: (text: string) => void
-  /** Columns of the terminal; null if the output is no terminal. */
+  /** Columns of the terminal; null if the output is not a terminal. */
   width: () => number | null
   /** Ends the command. */
   signal: AbortSignal

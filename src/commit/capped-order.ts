@@ -3,18 +3,20 @@ import { openNatural } from '../documents/read-documents.ts'
 import { type DocumentWriter, targetOf } from '../documents/write-identities.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
-import type { Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
+import type { RawCursor } from '../mongo/raw-cursor.ts'
 
 /**
  * Restores the document order of a capped collection, which is part of its content. A replay after a crash, or a
  * document that is deleted and inserted again during the copy, may leave documents out of order. At commit, with the
  * source quiet, both collections are read in natural order, and the destination is rewritten from the first difference
- * on. Returns the number of rewritten documents. It is repeatable, even after a stop: the signal is checked between
- * commands, and StoppedError is thrown. Throws FatalError UnsupportedChange when the source is still written.
+ * on. Returns the number of rewritten documents. It can be repeated, even after a stop. It checks the signal between
+ * commands and then throws StoppedError. Throws FatalError UnsupportedChange when the source is still written.
  */
 export async function restoreCappedOrder(
   source: Cluster,
@@ -64,7 +66,7 @@ export async function restoreCappedOrder(
     if (codeOf(error) !== code.cappedPositionLost) throw error
     throw new FatalError(
       'UnsupportedChange',
-      `${namespace(entry.database, entry.name)} was written on the source while the commit corrected its order on the destination. Stop all writes on the source, then send resume. ${notLost.progress}`,
+      `${namespace(entry.database, entry.name)} was written on the source while the commit corrected its order on the destination (${errorText(error)}). Stop all writes on the source, then send resume. ${notLost.progress}`,
       { cause: error },
     )
   } finally {

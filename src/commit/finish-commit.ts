@@ -1,3 +1,4 @@
+import type { BothCatalogs } from '../definitions/both-catalogs.ts'
 import type { DeferredOptions, ExistingDefinitions } from '../definitions/deferred-options.ts'
 import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { findDiffering } from '../definitions/differing-definitions.ts'
@@ -51,11 +52,12 @@ const databasesAtOnce = 4
  * Prepares the destination for writes once all events up to the commit timestamp are applied: reconciles definitions a
  * last time, restores capped collections and sets prepareUnique. One read of each cluster decides which collections
  * each step changes. Every step is repeatable.
+ * @param read the catalogs of both clusters if they were just read
  */
-export async function prepareToWrite(parts: CommitParts): Promise<void> {
+export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
   const { source, destination, catalogue, deferredOptions } = parts
   parts.atStep('audit')
-  const found = await reconcileDiffering(parts)
+  const found = await reconcileDiffering(parts, read)
   const [refused] = parts.destinationDefinitions.refusedIndexes.values()
   if (refused) {
     throw new FatalError(
@@ -79,14 +81,17 @@ export async function prepareToWrite(parts: CommitParts): Promise<void> {
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
-async function reconcileDiffering(parts: CommitParts): Promise<ExistingDefinitions | null> {
+async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Promise<ExistingDefinitions | null> {
   const { source, destination, selection, catalogue, definitions, destinationDefinitions, context } = parts
   const { databases, existing } = await retry('comparing definitions', context, () =>
-    findDiffering({
-      ...{ source, destination, selection, catalogue },
-      isFollowed: (...definition) => destinationDefinitions.isFollowed(...definition),
-      moved: (placements) => definitions.moved(placements),
-    }),
+    findDiffering(
+      {
+        ...{ source, destination, selection, catalogue },
+        isFollowed: (...definition) => destinationDefinitions.isFollowed(...definition),
+        moved: (placements) => definitions.moved(placements),
+      },
+      read,
+    ),
   )
   if (databases.size === 0) return existing
   await inParallel(databasesAtOnce, [...databases], async ([database, touched]) => {
@@ -132,7 +137,7 @@ export async function deferExpiry({ deferredOptions, catalogue }: CommitParts): 
 
 /**
  * Defers all options again. A commit that failed or crashed before `canWrite` starts again with event application,
- * because the source may have been written in the meantime. Constraints that it had restored would refuse documents.
+ * because the source may have been written in the meantime. Constraints that it had restored would reject documents.
  */
 export async function deferAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
   await deferredOptions.deferAll(catalogue.entries())
@@ -153,5 +158,5 @@ export async function finishIndexes(parts: CommitParts): Promise<void> {
     await deferredOptions.finishIndexes([entry])
   })
   parts.atStep('restoreBalancer')
-  await retry('starting the balancer again', parts.context, parts.restoreBalancer)
+  await retry("restoring the balancer's setting", parts.context, parts.restoreBalancer)
 }

@@ -23,11 +23,13 @@ export interface LateChangesParts {
 }
 
 export interface Quiet {
+  /** The time up to which the source is known to have no other writes than expiries. */
   until: ClusterTime
+  /** Number of documents that expired on the source and were deleted on the destination. */
   expired: number
 }
 
-/** The maximum of late writes that are reported by name. */
+/** Maximum number of late writes that are described one by one. */
 const namedMax = 10
 
 /**
@@ -92,7 +94,7 @@ async function readSince(
       .map(parseChangeEvent)
       .filter(({ kind, time, collection }) => time > since && kind !== 'silent' && isUserCollection(collection))
     if (events.length > 0) await take(events)
-    // Must be later than the time and not equal, because many events may share one time.
+    // The position must be later than `until`, because many events may share that time.
     if (batch.position.time > until) break
   }
   await after

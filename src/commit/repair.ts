@@ -1,7 +1,7 @@
 import { listCollections } from '../definitions/listing.ts'
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
-import { RefusedError } from '../domain/errors.ts'
+import { RefusedError, UnfollowedError } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
@@ -14,14 +14,26 @@ export interface RepairParts extends CommitParts {
 }
 
 const atOnce = 500
+function refuseUnfollowed(error: unknown): never {
+  if (!(error instanceof UnfollowedError)) throw error
+  throw new RefusedError(
+    'WrongState',
+    `${error.message}. Send resume, which copies these collections again, then commit.`,
+    {
+      cause: error,
+    },
+  )
+}
+
 /** How many namespaces a message names. */
 const namedMax = 5
 
 /**
- * Makes the destination equal to the current source where a verdict found differences. Definitions come first, because
- * an index that the source does not have may refuse a document; then every document with an open recheck follows.
- * Foreign collections are not changed. Repeatable. Returns the number of reconciled documents. Throws RefusedError
- * WrongState when a collection was dropped on the destination.
+ * Makes the destination equal to the current source where a verdict found differences. It reconciles definitions first,
+ * because an index that the source does not have may reject a document. It then reconciles every document with an open
+ * recheck. Collections that another client created on the destination are not changed. Repeatable. Returns the number of
+ * reconciled documents. Throws
+ * RefusedError WrongState when a collection was dropped on the destination.
  */
 export async function repairDifferences(parts: RepairParts): Promise<number> {
   const { source, destination, catalogue, definitions, destinationDefinitions, context } = parts
@@ -34,13 +46,13 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
         throw new RefusedError(
           'WrongState',
           `${namespace(database, entry.name)} was dropped on the destination by somebody else, so repair cannot restore it. Start over ` +
-            'with an emptied destination. No data is lost, because the source has all of it.',
+            'with "existingData": "converge", which copies it again. No data is lost, because the source has all of it.',
         )
       }
       const what = `repairing ${database}.${entry.name}`
       await retry(what, context, () => destinationDefinitions.followOptions(entry, entry.wanted.options, one.options))
     }
-    await definitions.reconcile(database, 'all', 'copied')
+    await definitions.reconcile(database, 'all', 'copied').catch(refuseUnfollowed)
   }
   let repaired = 0
   let after: StoredRecheck | null = null
@@ -67,8 +79,8 @@ export async function repairDifferences(parts: RepairParts): Promise<number> {
 }
 
 /**
- * Throws RefusedError WrongState when the verdict named nothing but collections that somebody else created on the
- * destination. A repair leaves them alone, so a success would only lead to the same verdict again.
+ * Throws RefusedError WrongState when the verdict named only collections that another client created on the
+ * destination. A repair does not change them, so the next verdict would be the same.
  */
 async function refuseForeignOnly(store: VerificationStore): Promise<void> {
   const { mismatches, total } = await store.loadVerdict()
@@ -80,6 +92,6 @@ async function refuseForeignOnly(store: VerificationStore): Promise<void> {
   throw new RefusedError(
     'WrongState',
     `nothing was repaired: somebody else created ${named.join(', ')}${more} on the destination, and tandem does not touch what it did not create. ` +
-      'Drop them there, then send resume. Nothing of the source is missing.',
+      'Drop them there, then send resume. No data on the source was changed.',
   )
 }

@@ -32,13 +32,12 @@ export class ReversePosition {
 
   async take(): Promise<void> {
     const { destination, metadata, peers, context, coordination } = this.#parts
-    // An existing position, perhaps of an earlier release, does not show whether writes were enabled later; the context
-    // does.
+    // An earlier release may have stored the existing position. Only the context shows whether writes were enabled
+    // after that.
     if (await metadata.loadPosition('reverse')) {
       if (!(await peers.load()).context.writesHeld) return
     } else if (!(await peers.report({ type: 'reversal.noted' })).context.writesHeld) {
-      // The commit was aborted in the meantime. A position that is stored without being reported could never be
-      // replaced.
+      // The commit was aborted in the meantime. A position that is stored without this report could never be replaced.
       throw new StoppedError()
     }
     await retry('storing the position from which a reversal would begin', context, () =>

@@ -9,12 +9,13 @@ const blockedMode = 2
 /**
  * Blocks or unblocks user writes. This is a cluster-wide mode of the server (6.0 and later) that outlives the process
  * that set it (https://www.mongodb.com/docs/manual/reference/command/setUserWriteBlockMode/). Setting the current mode
- * again succeeds, so both calls are repeatable.
+ * again succeeds, so both commands are repeatable.
  *
  * @param fencedBy the destination, whose lease decides which instance may block or unblock either cluster
  */
 export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fencedBy = cluster): Promise<void> {
-  // The server does not treat this command as a write, but a process must not unblock what its successor has blocked.
+  // The server does not treat this command as a write. Without a fence, a process could unblock a cluster that its
+  // successor has blocked.
   fencedBy.fence()
   // When the block is set again, 6.0.27 briefly reports no block (measured: 7 of 339 polls of serverStatus).
   if (blocked && (await isKnownToBlock(cluster))) return

@@ -4,8 +4,8 @@ import { identityKey } from './identity-key.ts'
 
 /**
  * Compares two streams of documents, both in the server's order of `_id`, and reports which documents have no partner
- * and which differ. It does not compare `_id`s by order itself, because it would need the exact rules of all types,
- * collations and versions. It only relies on both streams having the same order:
+ * and which differ. It does not order `_id`s itself, because it would need the exact rules of all types, collations and
+ * versions. It relies only on both streams having the same order:
  *
  *   equal bytes at both heads      the fast path: both streams advance
  *   equal identities at the heads  one document with two contents
@@ -67,7 +67,7 @@ class Alignment {
         if (a.equals(b)) {
           this.#left.advance()
           this.#right.advance()
-        } else await this.#part(a, b)
+        } else await this.#alignHeads(a, b)
       } else if (a !== undefined) this.#takeMissing(a)
       else if (b !== undefined) this.#takeExtra(b)
       else return
@@ -84,7 +84,7 @@ class Alignment {
     this.#right.advance()
   }
 
-  async #part(a: Buffer, b: Buffer): Promise<void> {
+  async #alignHeads(a: Buffer, b: Buffer): Promise<void> {
     const key = identityKey(a)
     if (key === identityKey(b)) await this.#takeRuns(key)
     else if (!(this.#options.collated && (await this.#seek(b)))) await this.#search()
@@ -167,7 +167,7 @@ class Alignment {
     // One side is completely in its map, so the documents read from the other side have no partner.
     if (rightWhole) this.#drop(distance, leftWhole ? distance : 0)
     else if (leftWhole) this.#drop(0, distance)
-    else await this.#ask(distance)
+    else await this.#queryLeft(distance)
   }
 
   /** Reports this many documents of each side as documents without a partner; stops at the end of a stream. */
@@ -182,7 +182,7 @@ class Alignment {
    * (An `_id` that cannot be queried counts as missing on the left, so a pair may be listed as one missing and one
    * extra document.)
    */
-  async #ask(distance: number): Promise<void> {
+  async #queryLeft(distance: number): Promise<void> {
     const window: Buffer[] = []
     for (let at = 0; at < distance; at++) window.push((await this.#right.ahead(at)) as Buffer)
     const ids = window.map(queryableId).flatMap((id) => (id === null ? [] : [id.value]))

@@ -22,7 +22,7 @@ export type Order =
   /** `simple`: uses the simple collation, for collections whose own collations differ. */
   { by: '_id'; simple: boolean } | { by: 'natural' }
 
-/** One of the two clusters. It is read by plain commands that replica sets and routers answer in the same way. */
+/** One of the two clusters. It is read by plain commands to which replica sets and routers reply in the same way. */
 export class AuditCluster {
   readonly name: string
   readonly #client: MongoClient
@@ -44,14 +44,14 @@ export class AuditCluster {
 
   /** Identifies the server process, because two connection strings may lead to the same server. */
   async processId(): Promise<string> {
-    const reply = await this.#ask(() => this.#client.db('admin').command({ hello: 1 }))
+    const reply = await this.#request(() => this.#client.db('admin').command({ hello: 1 }))
     return String(reply['topologyVersion']?.processId)
   }
 
   /** Fails instead of omitting databases that the user may not see. */
   async databases(): Promise<string[]> {
     const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false }
-    const reply = await this.#ask(() => this.#client.db('admin').command(command))
+    const reply = await this.#request(() => this.#client.db('admin').command(command))
     return (reply['databases'] as { name: string }[]).map(({ name }) => name)
   }
 
@@ -59,7 +59,7 @@ export class AuditCluster {
   async collections(database: string): Promise<Buffer[]> {
     // The driver's types omit `raw` for these two cursors.
     const options = { raw: true } as object
-    return await this.#ask(async () =>
+    return await this.#request(async () =>
       (await this.#client.db(database).listCollections({}, options).toArray()).map(rawDocument),
     )
   }
@@ -67,7 +67,7 @@ export class AuditCluster {
   /** Index specifications as raw BSON. */
   async indexes(database: string, collection: string): Promise<Buffer[]> {
     const options = { raw: true } as object
-    return await this.#ask(async () =>
+    return await this.#request(async () =>
       (await this.#client.db(database).collection(collection).listIndexes(options).toArray()).map(rawDocument),
     )
   }
@@ -76,7 +76,7 @@ export class AuditCluster {
   stream(database: string, collection: string, order: Order): { stream: DocumentStream; close: () => Promise<void> } {
     const cursor = ordered(this.#client.db(database).collection(collection), order)
     const stream = new DocumentStream(() =>
-      this.#ask(async () => ((await cursor.hasNext()) ? cursor.readBufferedDocuments().map(rawDocument) : null)),
+      this.#request(async () => ((await cursor.hasNext()) ? cursor.readBufferedDocuments().map(rawDocument) : null)),
     )
     const close = async (): Promise<void> => {
       await stream.idle()
@@ -87,7 +87,7 @@ export class AuditCluster {
 
   /** The documents whose `_id` is one of the values, compared by the collection's collation unless `simple`. */
   async documentsById(database: string, collection: string, ids: unknown[], simple: boolean): Promise<Buffer[]> {
-    return await this.#ask(async () => {
+    return await this.#request(async () => {
       const cursor = this.#client
         .db(database)
         .collection(collection)
@@ -100,7 +100,7 @@ export class AuditCluster {
     await this.#client.close()
   }
 
-  async #ask<Answer>(work: () => Promise<Answer>): Promise<Answer> {
+  async #request<Reply>(work: () => Promise<Reply>): Promise<Reply> {
     try {
       return await work()
     } catch (error) {
@@ -114,7 +114,7 @@ export class AuditCluster {
     const { code } = error as { code?: unknown }
     const remedy =
       error instanceof MongoServerSelectionError
-        ? `cannot be reached; check its address, that it runs and has a primary, and TLS`
+        ? 'cannot be reached; check its address and TLS options, and that it runs and has a primary'
         : unauthorizedCodes.includes(code as number)
           ? 'refuses the user; check the credentials, and grant readAnyDatabase (with --namespace, read on that database is enough)'
           : 'cannot be read; fix the cause and run verify again from the beginning'

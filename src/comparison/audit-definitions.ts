@@ -30,7 +30,7 @@ const unsetOptions = readFields(
     }),
   ),
 )
-/** Differs between any two collections and is not content. */
+/** The UUID differs between any two collections, and it is not content. */
 const ignoredOptions = new Set(['uuid'])
 /** The server may store these in a wider type than the one it received. */
 const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
@@ -103,7 +103,7 @@ function byName(indexes: Buffer[], onlyId: boolean): Map<string, RawFields> {
   return new Map(onlyId ? named.filter(([, fields]) => isOnId(fields)) : named)
 }
 
-/** The `_id` index, which a clustered collection may have under another name. */
+/** True for the `_id` index. In a clustered collection it may have another name. */
 function isOnId(fields: RawFields): boolean {
   const key = fieldNamed(fields, 'key')
   const names = key === undefined ? [] : readFields(embedded(key)).map(({ name }) => name)

@@ -107,11 +107,13 @@ class Audit {
     return this.#report()
   }
 
-  /** Comparing a cluster with itself would find nothing and prove nothing. */
+  /** A comparison of a cluster with itself would prove nothing. */
   async #refuseOneCluster(): Promise<void> {
     const [ours, theirs] = await Promise.all([this.#left.processId(), this.#right.processId()])
     if (ours === theirs && ours !== 'undefined') {
-      throw new AuditError('both connection strings lead to the same server; give those of two clusters')
+      throw new AuditError(
+        'both connection strings lead to the same server; give the connection strings of two clusters',
+      )
     }
   }
 
@@ -136,7 +138,7 @@ class Audit {
       const namespace = `${database}.${name}`
       if (a?.type === 'timeseries' || b?.type === 'timeseries') {
         throw new AuditError(
-          `${namespace} is a time-series collection, which verify cannot compare; name the others by --namespace`,
+          `${namespace} is a time-series collection, which verify cannot compare; select the others with --namespace`,
         )
       }
       if (!a || !b) {

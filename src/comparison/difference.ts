@@ -1,4 +1,5 @@
 import { printable } from '../domain/printable.ts'
+
 /** One difference between two clusters. It contains names and no values, except the `_id` of a document. */
 export type Difference = { namespace: string } & (
   | { what: 'collection' | 'view'; how: 'missing' | 'extra' }

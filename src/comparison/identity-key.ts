@@ -52,8 +52,8 @@ function partsKey(bytes: Buffer, type: number, start: number): string {
 }
 
 /**
- * coefficient × 2^twos × 5^fives in the one form whose coefficient has neither factor. Binary and decimal numbers
- * reach it without rounding and without large powers.
+ * The key of the number coefficient × 2^twos × 5^fives, in the only form whose coefficient is divisible by neither 2 nor 5.
+ * Binary and decimal numbers are brought to this form without rounding and without large powers.
  */
 function numberKey(coefficient: bigint, twos: number, fives: number): string {
   if (coefficient === 0n) return 'n0'
@@ -69,7 +69,7 @@ function numberKey(coefficient: bigint, twos: number, fives: number): string {
   return `n${rest},${two},${five}`
 }
 
-/** From the bits of an IEEE 754 binary64. */
+/** The key of an IEEE 754 binary64, given its bits. */
 function doubleKey(bits: bigint): string {
   const negative = bits >> 63n === 1n
   const exponent = Number((bits >> 52n) & 0x7ffn)

@@ -21,8 +21,8 @@ export class Unpaired {
 const unpairedMax = 100_000
 
 /**
- * The first document of the left stream that is at another position in the right one, both in natural order; null if
- * there is none.
+ * Returns the first document of the left stream that is at another position in the right stream, both in natural order;
+ * null if there is none.
  */
 export async function firstOutOfOrder(
   left: DocumentStream,
@@ -43,7 +43,7 @@ export async function firstOutOfOrder(
     else if (ours !== theirs) return a ?? b ?? null
     else if (ours === undefined) return null
     else {
-      // The same `_id` with another content, which is listed already.
+      // The documents have the same `_id` and different contents, which is reported already.
       left.advance()
       right.advance()
     }

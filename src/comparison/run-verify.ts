@@ -49,7 +49,7 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
 }
 
 /**
- * Prints a line after each interval, the first one at the end of the first interval, because a short run needs none.
+ * Prints a line after each interval. The first line comes after the first interval, because a short run needs none.
  */
 export function progressPrinter({ err, interactive }: VerifyOutput): (progress: AuditProgress) => void {
   const everyMS = 1_000 * (interactive ? progressEverySeconds.interactive : progressEverySeconds.otherwise)

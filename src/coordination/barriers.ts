@@ -10,7 +10,7 @@ import { fromUuid, toUuid } from '../mongo/uuid.ts'
  */
 export type Touched = ReadonlyMap<string, ReadonlySet<string>>
 
-/** Times of definition changes that are applied together. They are equal unless one instance owns all partitions. */
+/** Times of definition changes that are applied together. Both are equal unless one instance owns all partitions. */
 export interface ChangeTimes {
   first: ClusterTime
   last: ClusterTime
@@ -24,16 +24,16 @@ export interface Barrier {
 }
 
 /**
- * Points in the source's total order where definitions changed. Every partition stops at a barrier. When all partitions
- * have stopped, the coordinator makes the destination's definitions equal, once, and all partitions continue. Barriers
+ * Cluster times at which definitions changed on the source. Every partition stops at a barrier. When all partitions
+ * have stopped, the coordinator reconciles the destination's definitions once, and all partitions continue. Barriers
  * are stored, so that a new coordinator finds the work that its predecessor left unfinished. It may repeat the work
- * safely, because definitions are reconciled with what the source has now.
+ * safely, because definitions are reconciled with the current definitions of the source.
  */
 export class Barriers {
   readonly #stored: StoredDocuments
   readonly #coordinator: { readonly term: number }
 
-  /** @param coordinator its term: a coordinator cannot end a barrier that one of a later term has taken over */
+  /** @param coordinator its term fences the writes: they cannot change barriers that a later term has taken over */
   constructor(stored: StoredDocuments, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = stored
     this.#coordinator = coordinator
@@ -69,14 +69,14 @@ export class Barriers {
   async whenDone(time: ClusterTime, touched: Touched): Promise<ObservedDatabase[] | null> {
     const covered = { $all: toStored(touched) }
     const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
-    // An earlier release did not store it.
+    // An earlier release did not store `seen`.
     return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromStoredRead)
   }
 
   /**
-   * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one: it
-   * may have passed it because the changes it knew of were applied. Its stored position is still before this barrier
-   * while it waits at the later one within the same batch.
+   * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one. It
+   * may have passed this barrier while the barrier was done, before another partition opened it again. The stored
+   * position does not show this: it stays before this barrier while the partition waits within the same batch.
    */
   async next(): Promise<Barrier | null> {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
@@ -90,7 +90,7 @@ export class Barriers {
     }
   }
 
-  /** Marks the barrier as done, unless more changes were recorded since it was read: then `next` returns it again. */
+  /** Marks the barrier as done. If more changes were recorded since it was read, `next` returns it again instead. */
   async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, seen: observed.map(toStoredRead) } }
@@ -99,13 +99,18 @@ export class Barriers {
   }
 
   /**
-   * Marks a barrier as done if it exists. An instance calls this when it has applied the changes alone, because it owns
-   * all partitions; the barrier may have been recorded before it did.
+   * Marks a barrier as done if it exists. An instance that owns all partitions calls this after it has applied the
+   * changes alone. The barrier may have been recorded before it owned all of them.
    */
   async settle(time: ClusterTime, touched: Touched): Promise<void> {
     const u = { $set: { done: true, covered: toStored(touched) } }
     const q = { _id: keyOf(time), done: false, term: notOfLater(this.#coordinator.term) }
     await this.#stored.update('barriers', [{ q, u }])
+  }
+
+  /** Removes all barriers. The caller owns all partitions, and moves them to a position after every barrier. */
+  async removeAll(): Promise<void> {
+    await this.#stored.delete('barriers', [{ q: { term: notOfLater(this.#coordinator.term) }, limit: 0 }])
   }
 
   /**
@@ -137,8 +142,8 @@ function keyOf(time: ClusterTime): string {
 }
 
 /**
- * One item for each database and one for each of its collections. Field order is fixed, since items are compared as a
- * whole.
+ * One item for each database and one for each of its collections. The field order is fixed, because the server compares
+ * items as a whole.
  */
 function toStored(touched: Touched): Document[] {
   return [...touched].flatMap(([database, uuids]) => [

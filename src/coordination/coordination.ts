@@ -1,10 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createActor, fromPromise } from 'xstate'
 import { type CampaignInput, electionMachine } from '../../machines/election.ts'
-import { wantedOwners } from '../domain/assignment.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { isExpired, type LeaseView, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
+import { isAlive, isExpired, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease, LeaseLoss } from '../mongo/lease.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -13,6 +12,7 @@ import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
 import { OwnershipLog } from './ownership-log.ts'
 import { holderOf, type Ownership, OwnershipStore } from './ownership-store.ts'
+import { PartitionClaims } from './partition-claims.ts'
 
 export interface CoordinationParts {
   destination: Cluster
@@ -31,9 +31,10 @@ export interface CoordinationParts {
 const roundMS = 400
 
 /**
- * This instance's part in the cluster of instances. A few times a second it reads which instance owns what, evicts instances whose
- * lease has expired, claims the coordinator role when it is vacant, and claims or releases partitions until every
- * instance has its share. It decides ownership only; event application reads `held` and waits for `changed`.
+ * Coordinates this instance with the other instances. A few times a second it reads the ownership of the coordinator
+ * role and the partitions, evicts instances whose lease has expired, claims the coordinator role when it is vacant, and
+ * claims or releases partitions until every instance has its share. It decides ownership only; event application reads
+ * `held` and waits for `changed`.
  */
 export class Coordination {
   readonly #parts: CoordinationParts
@@ -42,39 +43,40 @@ export class Coordination {
   #stop = new AbortController()
   #loop: Promise<void> = Promise.resolve()
   #running = false
-  #takesWork = false
-  #yields = false
   #lastHolder: string | null = null
   #atWork = false
+  #stoppedFor = 0
   #observed: Ownership = { leases: [], claims: new Map() }
   #term = 0
-  #held = new Map<number, number>()
-  #wanted = new Set<number>()
   #change = deferred<void>()
   #wake = new AbortController()
   readonly #evictions: Evictions
-  /** Increases when partitions are given back: a read that began earlier still shows them as owned. */
-  #releases = 0
+  readonly #claims: PartitionClaims
   readonly #log: OwnershipLog
 
   constructor(parts: CoordinationParts) {
     this.#parts = parts
     this.#store = new OwnershipStore(parts.destination)
     this.#log = new OwnershipLog(parts.context.journal)
+    const { id, partitions, lease, context } = parts
+    this.#claims = new PartitionClaims({
+      ...{ id, partitions, lease, context, store: this.#store, log: this.#log },
+      closeWrites: () => this.#closeWrites(),
+      onGivenBack: () => this.notify(),
+    })
     this.#evictions = new Evictions({
-      id: parts.id,
+      id,
       store: this.#store,
       confirmMS: parts.failureDetector?.windowMS ?? 0,
-      context: parts.context,
+      context,
       onDrained: () => this.wake(),
     })
     const campaign = fromPromise<boolean, CampaignInput>(() => this.#campaign())
-    this.#election = createActor(electionMachine.provide({ actors: { campaign } }), { input: { self: parts.id } })
+    this.#election = createActor(electionMachine.provide({ actors: { campaign } }), { input: { self: id } })
     this.#election.subscribe(() => this.#changed())
     this.#election.start()
-    parts.lease.onLost = (reason) => {
-      this.#held = new Map()
-      this.#wanted = new Set()
+    lease.onLost = (reason) => {
+      this.#claims.clear()
       this.#election.send({ type: 'lease.lost' })
       parts.onLeaseLost(reason)
     }
@@ -113,24 +115,24 @@ export class Coordination {
 
   /** The partitions that this instance owns, each with the epoch of its ownership. */
   get held(): ReadonlyMap<number, number> {
-    return this.#held
+    return this.#claims.held
   }
 
   /**
-   * The partitions of `held` that this instance keeps. The others are assigned to other instances and are to be given
-   * back.
+   * The partitions of `held` that this instance keeps. The others are assigned to other instances, so this instance has
+   * to give them back.
    */
   get staying(): ReadonlySet<number> {
-    return this.#wanted
+    return this.#claims.staying
   }
 
   get ownsAll(): boolean {
-    return this.#held.size === this.#parts.partitions && this.#wanted.size === this.#held.size
+    return this.held.size === this.#parts.partitions && this.staying.size === this.held.size
   }
 
   /** True when this instance owns every partition, so that no other instance applies events or can begin to. */
   get hasEverything(): boolean {
-    return this.#parts.lease.held && this.#held.size === this.#parts.partitions
+    return this.#parts.lease.held && this.held.size === this.#parts.partitions
   }
 
   /** True when every partition is owned by another instance whose lease term has not expired. */
@@ -173,9 +175,9 @@ export class Coordination {
   }
 
   /**
-   * Starts the rounds; resolves when the first of them has shown which instance coordinates. Call it while the lease is held.
-   * Rejects with StoppedError when the lease is lost first: no round runs without it, and the lease is not taken again
-   * before everything that was begun under it has ended.
+   * Starts the rounds. Resolves when a round has shown which instance coordinates. Call it while the lease is held.
+   * Rejects with StoppedError when the lease is lost first: no round runs without the lease, and the lease is not taken
+   * again before all work that was begun under it has ended.
    */
   async start(): Promise<void> {
     if (!this.#running) {
@@ -195,8 +197,7 @@ export class Coordination {
     this.#wake.abort()
     await this.#loop
     this.#running = false
-    this.#held = new Map()
-    this.#wanted = new Set()
+    this.#claims.clear()
     // After the next start, the instance leads only if it then reads that it holds the role.
     this.#election.send({ type: 'lease.lost' })
     this.#changed()
@@ -212,14 +213,15 @@ export class Coordination {
     this.wake()
   }
 
-  /** @param takesWork true: it gets partitions; false: it keeps what it has (while paused) and gets no new ones */
+  /**
+   * @param takesWork true if the instance may get partitions; false (while paused) if it keeps its own and gets no others
+   */
   takeWork(takesWork: boolean): void {
-    this.#takesWork = takesWork
-    if (takesWork) this.#yields = false
+    this.#claims.takeWork(takesWork)
     this.wake()
   }
 
-  /** Reads which instance coordinated last, for an instance that takes no part. */
+  /** Reads which instance holds the coordinator role, for an instance that runs no rounds. */
   async readHolder(): Promise<void> {
     const { claims } = await this.#store.read()
     this.#lastHolder = holderOf(claims.get('coordinator'))
@@ -238,34 +240,53 @@ export class Coordination {
   /** Gives partitions back. The caller has stopped applying their events and has stored their positions. */
   async release(partitions: number[]): Promise<void> {
     if (partitions.length === 0) return
-    const { token } = this
-    const claims = [...this.#held].filter(([partition]) => partitions.includes(partition))
-    await retry('giving partitions back', this.#parts.context, async () => {
-      await this.#closeWrites()
-      await this.#store.release(claims, token)
-    })
-    this.#releases += 1
-    this.#log.givenBack(claims)
-    for (const partition of partitions) {
-      this.#held.delete(partition)
-      this.#wanted.delete(partition)
-    }
-    this.#parts.liveness.notify()
+    await this.#claims.release(partitions)
+    this.notify()
     this.wake()
   }
 
-  /** The next owner must not be overwritten by a delayed write of this instance. */
+  /**
+   * Closes the open write sessions, so that a delayed write of this instance cannot overwrite a write of the next
+   * owner.
+   */
   async #closeWrites(): Promise<void> {
     await this.#parts.destination.sessions?.closeOpen()
   }
 
   /**
-   * Gives all partitions back until work is taken again, including those that a claim now under way obtains. This
-   * instance no longer applies their events, and the coordinator that finishes a commit waits for them.
+   * Gives all partitions back and takes none until `takeWork(true)` is called. A claim that is under way may still obtain
+   * partitions, and these are given back too. This instance no longer applies their events, and the coordinator that
+   * finishes a commit waits for them.
    */
   async yieldAll(): Promise<void> {
-    this.#yields = true
-    await this.release([...this.#held.keys()])
+    this.#claims.yield()
+    await this.release([...this.held.keys()])
+  }
+
+  /** The number of the last convergence for which this instance has declared, by `stopFor`, that its work has stopped. */
+  get stoppedFor(): number {
+    return this.#stoppedFor
+  }
+
+  /**
+   * Gives everything back. Then declares to the coordinator that all work which this instance began before this
+   * convergence has ended. From then on, replica sets refuse delayed writes of this instance.
+   */
+  async stopFor(convergence: number): Promise<void> {
+    await this.yieldAll()
+    await retry('closing sessions', this.#parts.context, () => this.#closeWrites())
+    this.#stoppedFor = convergence
+    this.wake()
+  }
+
+  /**
+   * Reads which other instances may still do work that they began before this convergence. An instance may do so while
+   * it holds a lease, and after its lease term until its writes are drained, unless it has declared that it has stopped.
+   */
+  async notStoppedFor(convergence: number): Promise<string[]> {
+    const { leases } = await retry('reading the leases', this.#parts.context, () => this.#store.read())
+    const others = leases.filter(({ id, drained, epoch }) => id !== this.#parts.id && drained <= epoch)
+    return others.filter(({ stoppedFor }) => stoppedFor < convergence).map(({ id }) => id)
   }
 
   /** Resolves at the next change of anything that this class reports, and after every round. */
@@ -286,13 +307,13 @@ export class Coordination {
       this.#wake = new AbortController()
       try {
         if (this.#parts.lease.held) {
-          // Compare with what was read, not with what was sent: each lease term begins without work, and a delayed
-          // write that was given up as lost may have been applied after a later one.
+          // Compares with the lease as read, not with the last announcement: each lease term begins without work, and
+          // the server may have applied a delayed announcement, which was considered lost, after a newer one.
           const { token } = this
           const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
-          const [takesWork, atWork] = [this.#takesWork, this.#atWork]
-          if (shown?.takesWork !== takesWork || shown.atWork !== atWork) {
-            await this.#parts.lease.announce({ takesWork, atWork })
+          const [takesWork, atWork, stoppedFor] = [this.#claims.takesWork, this.#atWork, this.#stoppedFor]
+          if (shown?.takesWork !== takesWork || shown.atWork !== atWork || shown.stoppedFor !== stoppedFor) {
+            await this.#parts.lease.announce({ takesWork, atWork, stoppedFor })
           }
           await this.#round()
         }
@@ -307,7 +328,7 @@ export class Coordination {
 
   async #round(): Promise<void> {
     const token = this.token
-    const releases = this.#releases
+    const { releases } = this.#claims
     const observed = await this.#store.read()
     const { failureDetector, id } = this.#parts
     if (failureDetector) observed.leases = await failureDetector.judge(observed.leases, id)
@@ -318,8 +339,7 @@ export class Coordination {
     if (role?.owner === token) this.#term = role.epoch
     const eligible = this.#atWork || !observed.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
     if (role?.owner === token && !eligible) {
-      // Stop leading before the release: after it another instance may lead, and this one would act in a term that is
-      // over.
+      // Stop leading before the release. After the release another instance may lead, and the term of this one is over.
       this.#election.send({ type: 'lease.lost' })
       await this.#closeWrites()
       await this.#store.release([['coordinator', role.epoch]], token)
@@ -334,7 +354,7 @@ export class Coordination {
       vacant,
       eligible,
     })
-    await this.#share(observed, token, releases)
+    await this.#claims.share(observed, token, releases)
   }
 
   async #campaign(): Promise<boolean> {
@@ -342,56 +362,10 @@ export class Coordination {
     const observed = claims.get('coordinator')
     const owner = this.token
     const won = await this.#store.claim('coordinator', observed, owner)
-    // Set at once, because writes of this term carry its epoch.
+    // The term is set at once, because writes of this term carry its epoch.
     if (won) this.#term = (observed?.epoch ?? 0) + 1
     if (won) claims.set('coordinator', { owner, epoch: (observed?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
     this.#log.coordinator(claims.get('coordinator'), this.token)
     return won
   }
-
-  async #share({ leases, claims }: Ownership, token: OwnerToken, releases: number): Promise<void> {
-    const { partitions, lease } = this.#parts
-    const held = new Map<number, number>()
-    const owners: (OwnerToken | null)[] = []
-    for (let partition = 0; partition < partitions; partition++) {
-      const claim = claims.get(partition)
-      const owner = claim?.owner && !isExpired(claim.owner, leases) ? claim.owner : null
-      owners.push(owner)
-      if (claim && owner === token) held.set(partition, claim.epoch)
-    }
-    const members = leases
-      .filter((one) => isAlive(one) && (one.id === this.#parts.id ? this.#takesWork : one.takesWork))
-      .map((one) => ownerToken(one.id, one.epoch))
-      .sort()
-    const wanted = wantedOwners(owners, members)
-    const mine = [...wanted.keys()].filter((partition) => wanted[partition] === token)
-    if (this.#takesWork) {
-      const free = mine.filter((partition) => owners[partition] === null)
-      const claimed: number[] = []
-      await Promise.all(
-        free.map(async (partition) => {
-          const claim = claims.get(partition)
-          if (!(await this.#store.claim(partition, claim, token))) return
-          held.set(partition, (claim?.epoch ?? 0) + 1)
-          claimed.push(partition)
-        }),
-      )
-      this.#log.claimed(claimed, claims)
-    }
-    if (this.#yields && held.size > 0) {
-      await this.#closeWrites()
-      await this.#store.release(held, token)
-      this.#log.givenBack([...held])
-      this.#parts.liveness.notify()
-      held.clear()
-    }
-    const stay = new Set(mine.filter((partition) => held.has(partition)))
-    if (!lease.held || token !== this.token || releases !== this.#releases) return
-    this.#held = held
-    this.#wanted = stay
-  }
-}
-
-function isAlive(lease: LeaseView): boolean {
-  return !lease.expired && lease.drained <= lease.epoch
 }

@@ -10,7 +10,7 @@ export interface EvictionsParts {
   /** How long an instance may assume that it still holds its lease, ms. */
   confirmMS: number
   context: Pick<RetryContext, 'onRetry' | 'journal'>
-  /** Called when an attempt ends: what the evicted instance owned may be free to claim. */
+  /** Called when an attempt ends, because the evicted instance's claims may be free by then. */
   onDrained: () => void
 }
 
@@ -20,7 +20,7 @@ export interface EvictionsParts {
  */
 export class Evictions {
   readonly #parts: EvictionsParts
-  /** Ids of instances. An eviction raises the epoch of the lease first, so the epoch does not identify an attempt. */
+  /** mongosyncIDs. An eviction raises the epoch of the lease first, so the epoch does not identify an attempt. */
   readonly #underWay = new Set<string>()
 
   constructor(parts: EvictionsParts) {
@@ -46,7 +46,7 @@ export class Evictions {
       .evict(lease, confirmMS, pause)
       .then((evicted) => {
         if (!evicted) return
-        // None of the evicted instance's writes is under way any more.
+        // All writes of the evicted instance have ended by now.
         const seconds = (performance.now() - began) / 1_000
         context.journal?.('instance evicted', { instance: lease.id, epoch: lease.epoch, seconds })
       })

@@ -4,21 +4,26 @@ import { type HostMoment, hostClocks } from '../mongo/host-clocks.ts'
 import type { FailureDetector } from '../mongo/lease.ts'
 import type { Liveness } from './liveness.ts'
 
-/** How long a read of the metadata database confirms a lease, ms. A successor waits as long before it writes. */
+/**
+ * How long a read of the metadata database confirms a lease, ms. A successor waits for the same time before it writes.
+ */
 const windowMS = 3_000
-/** Time that an instance which has just taken its lease has to send its first heartbeat, ms. */
+/**
+ * An instance without a heartbeat in the store for this time counts as expired, ms. An instance that has just taken its
+ * lease needs time to send its first heartbeat.
+ */
 const silenceMS = 1_500
 
 /**
  * Decides which instances are alive when a liveness store other than the metadata database (Redis) is configured.
- * Leases are then not renewed by writes: an instance whose heartbeats arrive reads whether it still holds its lease. A
- * store that loses data or answers wrongly can at worst cause an instance to be replaced, and then the metadata
- * database fences the old one.
+ * Leases are then not renewed by writes: an instance whose heartbeats arrive reads whether it still holds its lease. If
+ * the store loses data or answers wrongly, the worst result is that an instance is replaced. The metadata database then
+ * fences the replaced instance.
  */
 export class StoreFailureDetector implements FailureDetector {
   readonly windowMS = windowMS
   readonly #liveness: Liveness
-  #heardAt: HostMoment | null = null
+  #acknowledgedAt: HostMoment | null = null
   readonly #silentSince = new Map<string, number>()
 
   constructor(liveness: Liveness) {
@@ -28,12 +33,12 @@ export class StoreFailureDetector implements FailureDetector {
   /**
    * A heartbeat that this instance sent at `sentAt` was acknowledged. Heartbeats are reported in the order of sending.
    */
-  heard(sentAt: HostMoment): void {
-    this.#heardAt = sentAt
+  acknowledged(sentAt: HostMoment): void {
+    this.#acknowledgedAt = sentAt
   }
 
   holds(): boolean {
-    return this.#heardAt !== null && hostClocks.longestSince(this.#heardAt) < this.#liveness.ttlMS
+    return this.#acknowledgedAt !== null && hostClocks.longestSince(this.#acknowledgedAt) < this.#liveness.ttlMS
   }
 
   async knows(id: string, incarnation: string): Promise<boolean> {
@@ -47,8 +52,8 @@ export class StoreFailureDetector implements FailureDetector {
     const now = performance.now()
     return leases.map((lease) => {
       const key = `${lease.id} ${lease.incarnation}`
-      const heard = rows.some((row) => row.alive && row.id === lease.id && row.incarnation === lease.incarnation)
-      if (heard || lease.id === self) this.#silentSince.delete(key)
+      const isAlive = rows.some((row) => row.alive && row.id === lease.id && row.incarnation === lease.incarnation)
+      if (isAlive || lease.id === self) this.#silentSince.delete(key)
       else if (!this.#silentSince.has(key)) this.#silentSince.set(key, now)
       const silentSince = this.#silentSince.get(key)
       const silent = silentSince !== undefined && now - silentSince > silenceMS

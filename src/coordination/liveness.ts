@@ -22,8 +22,8 @@ export interface ObservedInstance extends InstanceHeartbeat {
 
 /**
  * Heartbeats: which instances exist, and the progress of each. They are written often and may be lost at any time. They
- * decide only which instances are considered alive. Ownership and its epochs are decided in the metadata database
- * alone, so a store that answers wrongly, is flushed or goes away can delay a sync but never corrupt it.
+ * decide only which instances are considered alive. The metadata database alone decides ownership and its epochs, so a
+ * store that answers wrongly, is flushed or becomes unreachable can delay a sync but never corrupt it.
  *
  * All methods reject with an error when the store does not answer within a few seconds; a later call may succeed again.
  */

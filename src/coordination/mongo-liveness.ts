@@ -12,10 +12,10 @@ const timeoutMS = 5_000
 const instancesMax = 1_000
 
 /**
- * Stores heartbeats in the metadata database, so that a sync needs no other service. The time of a heartbeat and "now"
- * are the server's, so hosts with skewed clocks agree. Through mongos they are the router's, and the clocks of the
- * routers must agree to well within `ttlMS`. There are no notifications: the other instances see a change at their next
- * read.
+ * Stores heartbeats in the metadata database, so that a sync needs no other service. The server's clock gives the time
+ * of a heartbeat and the time of a read, so skewed clocks of hosts do not matter. Through mongos it is the router's
+ * clock, and the clocks of the routers must agree to well within `ttlMS`. There are no notifications: the other
+ * instances see a change at their next read.
  *
  * Heartbeats are not fenced, because an instance without a lease is alive too.
  */
@@ -24,7 +24,7 @@ export class MongoLiveness implements Liveness {
   onNotified: (() => void) | null = null
   readonly #metadata: UnfencedMetadata
 
-  /** The caller closes the cluster. `ttlMS`: ms. */
+  /** The caller closes the cluster. `ttlMS` is in milliseconds. */
   constructor(destination: Cluster, { ttlMS = 10_000 }: { ttlMS?: number } = {}) {
     this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
     this.ttlMS = ttlMS
@@ -32,13 +32,13 @@ export class MongoLiveness implements Liveness {
 
   async publish(heartbeat: InstanceHeartbeat): Promise<void> {
     const { id, ...fields } = storedHeartbeat(heartbeat)
-    // $literal, because a pipeline takes a string that begins with `$` for a field path.
+    // Without $literal, the pipeline would interpret a string that begins with `$` as a field path.
     const row = { $replaceWith: { $literal: { _id: id, ...fields } } }
     const update = { q: { _id: id }, u: [row, { $set: { at: '$$NOW' } }], upsert: true }
     const failed = await this.#write({ update: collection, updates: [update] })
-    // Two processes inserted the same new id at once. The row exists now, so the next attempt replaces it.
+    // Two processes inserted the same new id at the same time. The row exists now, so the next attempt replaces it.
     if (failed?.code === code.duplicateKey) await this.#writeOrThrow({ update: collection, updates: [update] })
-    else if (failed) throw new Error(`heartbeat not stored: ${failed.errmsg}`)
+    else if (failed) throw new Error(`the heartbeat could not be stored: ${failed.errmsg}`)
   }
 
   async instances(): Promise<ObservedInstance[]> {
@@ -60,7 +60,7 @@ export class MongoLiveness implements Liveness {
 
   async #writeOrThrow(command: Document): Promise<void> {
     const failed = await this.#write(command)
-    if (failed) throw new Error(`${collection} not written: ${failed.errmsg}`)
+    if (failed) throw new Error(`a write to ${collection} failed: ${failed.errmsg}`)
   }
 
   /** Returns the statement's write error, or undefined when it succeeded. */

@@ -2,7 +2,7 @@ import { type OwnerToken, parseOwner } from '../domain/owner.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { type Claim, holderOf, type Ownership } from './ownership-store.ts'
 
-/** Logs who coordinates, and which partitions this instance claims and gives back. */
+/** Logs which instance coordinates, and which partitions this instance claims and gives back. */
 export class OwnershipLog {
   readonly #journal: RetryContext['journal']
   /** The coordinator that was logged last. */

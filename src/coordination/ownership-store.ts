@@ -30,8 +30,8 @@ const timeoutMS = 5_000
  */
 export const historyMax = 1_000
 /**
- * How many older history documents each claim deletes: an owner that died before deleting leaves its share to its
- * successor.
+ * The number of older history documents that each claim deletes. It is above 1, because an owner that died before it
+ * deleted any leaves them to its successor.
  */
 const forgottenAtOnce = 10
 const instancePrefix = 'instance:'
@@ -55,7 +55,10 @@ export class OwnershipStore {
     return `${instancePrefix}${id}`
   }
 
-  /** Reads the leases first: an owner whose lease term has expired stays expired, whatever was claimed since. */
+  /**
+   * Reads the leases before the claims. An expired lease term stays expired, so a claim that is made between the two
+   * reads cannot turn an expired owner into a live one.
+   */
   async read(): Promise<Ownership> {
     const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
     const claims = await this.#aggregate('ownership', [])
@@ -76,6 +79,7 @@ export class OwnershipStore {
         takesWork: lease['takesWork'] === true,
         // An earlier release did not store `atWork`.
         atWork: (lease['atWork'] ?? lease['takesWork']) === true,
+        stoppedFor: (lease['stoppedFor'] as number | undefined) ?? 0,
       })),
       claims: new Map(
         claims.map((claim) => [
@@ -115,8 +119,8 @@ export class OwnershipStore {
   }
 
   /**
-   * Gives claims back, each with the epoch in which it was claimed. Claims that this owner has lost or has claimed
-   * again since do not match: a release that was given up as lost may arrive after that.
+   * Gives claims back, each with the epoch in which it was claimed. Claims that this owner has lost, or has claimed
+   * again since, do not match, because a release that was considered lost may arrive later.
    */
   async release(claims: Iterable<readonly [key: ClaimKey, epoch: number]>, owner: OwnerToken): Promise<void> {
     const updates = [...claims].map(([_id, epoch]) => ({ q: { _id, owner, epoch }, u: { $set: { owner: null } } }))
@@ -125,18 +129,18 @@ export class OwnershipStore {
   }
 
   /**
-   * Evicts an instance whose lease has expired, so that what it owned may be claimed. After the first step the instance
-   * cannot renew its lease. After the second none of its writes is under way, and delayed ones are rejected. It may be
-   * repeated, also by several instances at once.
+   * Evicts an instance whose lease has expired, so that its claims may be taken over. After the first step the instance
+   * cannot renew its lease. After the second step all of its writes have ended, and delayed writes are rejected. It may
+   * be repeated, also by several instances at the same time.
    * @returns false when the lease was renewed or another instance completed the eviction first
-   * @param confirmMS how long that instance may continue to believe that it holds its lease, ms; 0 where expiry proves
-   * otherwise
+   * @param confirmMS how long that instance may continue to assume that it holds its lease, ms; 0 where the expiry
+   * proves that it does not
    */
   async evict(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
     const name = OwnershipStore.leaseName(lease.id)
     let { epoch } = lease
     if (lease.drained <= epoch && !(await this.#isEvicted(name, epoch))) {
-      // Match the expiry that was observed unrenewed: a lease that is renewed in between does not match.
+      // Match the expiry that was observed unrenewed, so that a lease that is renewed in between does not match.
       const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
       const evicted = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
       if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, evicted))) return false

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { errorStack, errorText } from '../domain/error-text.ts'
+import { errorStack, errorText, unreachableText } from '../domain/error-text.ts'
 import { RefusedError } from '../domain/errors.ts'
-import type { PeerAnswer, PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
+import type { GivenCommand, PeerAnswer, PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
 import { redactUris } from '../domain/uri-rules.ts'
-import type { Addressee, CommandRecord, CommandStore, GivenCommand } from '../mongo/command-store.ts'
+import type { Addressee, CommandRecord, CommandStore, WaitingCommand } from '../mongo/command-store.ts'
 import { isTransient } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Liveness } from './liveness.ts'
@@ -17,12 +17,15 @@ export interface CommandedSession {
 }
 
 export interface PeerCommandsParts extends Addressee {
-  /** The session in it is null before the sync exists. */
+  /** Its session is null before the sync exists. */
   current: { readonly session: CommandedSession | null }
-  /** Performs the command as if it had arrived through this instance's own API. */
-  perform: (given: GivenCommand) => Promise<void>
+  /**
+   * Performs the command as if it had arrived through this instance's own API.
+   * @param sender the instance that passed it on, as its record names it; null if it names none
+   */
+  perform: (given: GivenCommand, sender: string | null) => Promise<void>
   context: RetryContext
-  /** How long instances may take a command and the sender waits for answers, ms. */
+  /** How long instances may take a command, and how long the sender waits for their answers, ms. */
   patienceMS?: number
 }
 
@@ -31,7 +34,7 @@ const pollMS = 200
 /**
  * Passes commands on to all instances. Instances do not connect to each other, so commands go through the metadata
  * database, which each instance polls once a second. A command is for the processes that were alive when it was given,
- * and each of them performs it at most once. A process that starts later, or returns after the command was closed, does
+ * and each of them performs it at most once. A process that starts later, or polls after the command was closed, does
  * not perform it.
  */
 export class PeerCommands {
@@ -68,7 +71,7 @@ export class PeerCommands {
       return new Map(to.map((one) => [one.id, record.answers.get(one.incarnation) ?? this.#silent(one, record)]))
     } catch (cause) {
       if (!isTransient(cause)) throw cause
-      const description = `the destination does not answer: some instances may have received the ${given.command}; see their states`
+      const description = `${unreachableText(cause)}: some instances may have received the ${given.command}; see their states`
       throw new RefusedError('ClusterUnreachable', description, { cause })
     }
   }
@@ -77,11 +80,10 @@ export class PeerCommands {
     const { commands, record } = session
     const id = randomUUID()
     try {
-      await commands.give(id, given, record.generation, to)
+      await commands.give(id, given, record.generation, to, this.#parts.id)
       await this.#answered(session, id, to)
     } finally {
-      // An instance that has not taken the command by now can no longer take it, so the answer given for it here stays
-      // true.
+      // From now on no instance can take the command, so the answer that is given here for a silent one stays true.
       await commands.close(id)
     }
     const answered = await commands.read(id)
@@ -108,8 +110,8 @@ export class PeerCommands {
   }
 
   /**
-   * Returns a test for instances that have died or restarted since. An instance that the store has no row of is waited
-   * for, because the store may have been flushed.
+   * Returns a test for instances that have died or restarted since. It is false for an instance without a row in the
+   * store, because the store may have been flushed.
    */
   async #gone(session: CommandedSession): Promise<(one: Addressee) => boolean> {
     const observed = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
@@ -131,20 +133,20 @@ export class PeerCommands {
     const session = this.#parts.current.session
     const { incarnation, context } = this.#parts
     if (!session || context.signal.aborted) return
-    for (const { id, given } of await session.commands.waiting(incarnation, session.record.generation)) {
-      if (!(await session.commands.take(id, incarnation, this.#patienceMS))) continue
-      // The instance has begun another sync, where the command means something else.
+    for (const waiting of await session.commands.waiting(incarnation, session.record.generation)) {
+      if (!(await session.commands.take(waiting.id, incarnation, this.#patienceMS))) continue
+      // The instance has another session by now, for which the command was not given.
       if (this.#parts.current.session !== session) return
       // Not awaited: a pause may take long, and commands given in the meantime must not wait for it. It never rejects.
-      void this.#perform(session.commands, id, given)
+      void this.#perform(session.commands, waiting)
     }
   }
 
-  async #perform(commands: CommandStore, id: string, given: GivenCommand | null): Promise<void> {
+  async #perform(commands: CommandStore, { id, given, sender }: WaitingCommand): Promise<void> {
     const { perform, incarnation, context } = this.#parts
     const performed = async (): Promise<PeerAnswer> => {
       if (given === null) throw new UnknownCommandError(id)
-      await perform(given)
+      await perform(given, sender)
       return { success: true }
     }
     const answer = await performed().catch((error) => this.#refusal(error, given?.command ?? null))
@@ -173,7 +175,9 @@ export class PeerCommands {
   }
 }
 
-/** It does not quote the command: anybody with write access to the metadata database may have stored the record. */
+/**
+ * Does not quote the command, because any user with write access to the metadata database may have stored the record.
+ */
 class UnknownCommandError extends Error {
   constructor(id: string) {
     super(

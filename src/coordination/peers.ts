@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CoordinatorReport, Worked } from '../../machines/sync-context.ts'
+import type { ConvergenceScope, CoordinatorReport, NewFilter, Worked } from '../../machines/sync-context.ts'
 import { pathOf, type SyncSnapshot, type SyncView } from '../../machines/sync-view.ts'
 import { type CommitRequest, plainCommit, type Rehearsal } from '../domain/commit-request.ts'
 import { type Failure, FatalError, RefusedError, StoppedError } from '../domain/errors.ts'
@@ -17,10 +17,10 @@ export interface PeersParts {
 }
 
 const waitMS = 250
-/** How long a request binds the other instances although none of them is COMMITTING yet, ms. */
+/** How long a request is valid for the other instances while none of them is COMMITTING yet, ms. */
 const requestPatienceMS = 10_000
 
-/** What all instances of a sync share: its stored state, and how far each instance has followed it. */
+/** The state that all instances of a sync share, and how far each instance has followed it. */
 export class Peers {
   readonly #parts: PeersParts
   /** mongosyncIDs of the instances that the sync waits for, as shown to the operator. */
@@ -40,17 +40,19 @@ export class Peers {
     return this.#parts.store.view
   }
 
-  load(): Promise<SyncSnapshot> {
-    return this.#parts.store.load()
+  /** @param until cancels the read, which then rejects with StoppedError */
+  load(until?: AbortSignal): Promise<SyncSnapshot> {
+    return this.#parts.store.load(until)
   }
 
   /** The term and commit attempt that this instance's reports as coordinator carry now. */
   get worked(): Worked {
-    return { term: this.#parts.coordination.term, attempt: this.sync.context.attempt }
+    const { attempt, convergences } = this.sync.context
+    return { term: this.#parts.coordination.term, attempt, convergences }
   }
 
   /**
-   * Stores the coordinator's term. Call it before any other work of the term: from then on reports of earlier terms
+   * Stores the coordinator's term. Call it before any other work of the term. From then on reports of earlier terms
    * have no effect. Returns the state that is stored afterwards.
    */
   async elected(): Promise<SyncSnapshot> {
@@ -82,24 +84,29 @@ export class Peers {
   /**
    * Stores the commit request before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
    * instance was asked for a different commit, and WrongState when a commit cannot begin now.
+   * @param convergences the convergence after which this instance has observed that everything is copied
    * @param until aborts the attempt, which then rejects with StoppedError
    * @returns how many commits were aborted before this one; `abort` takes it to identify this commit
    */
-  async request(request: CommitRequest, until?: AbortSignal): Promise<number> {
+  async request(
+    request: CommitRequest,
+    convergences = this.sync.context.convergences,
+    until?: AbortSignal,
+  ): Promise<number> {
     const { store, liveness, id } = this.#parts
     const [observed, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
     const known = sync.context.request
     const others = observed?.filter((one) => one.alive && one.id !== id)
     // An instance may have stored the known request and then died, or been refused, before it began the commit. When
-    // others exist, one may also be about to begin, so a recent request is not replaced: an instance that took a
-    // rehearsal for a commit would open the destination.
+    // other instances exist, one of them may also be about to begin, so a recent request is not replaced. Otherwise an
+    // instance could carry out a commit where a rehearsal was requested, and enable writes on the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
     const abortsBefore = sync.context.aborts
     const at = Date.now()
     const after = await store.send(
-      { type: 'commit.requested', request: { ...request, at }, replaces, abortsBefore },
+      { type: 'commit.requested', request: { ...request, at }, replaces, abortsBefore, convergences },
       until,
     )
     const { context } = after
@@ -121,7 +128,39 @@ export class Peers {
   }
 
   /**
-   * Aborts the commit that `abortsBefore` aborted commits preceded. It may be repeated.
+   * Requests that collections are converged again. The request has no effect when more than `convergencesBefore`
+   * convergences have been requested by now, or when the sync is not replicating.
+   * @param until cancels the request, which then rejects with StoppedError
+   * @param filter replaces the filters in the same step. Such a request has an effect also while a convergence is planned
+   * @returns the state that is stored afterwards
+   */
+  async converge(
+    scope: ConvergenceScope,
+    convergencesBefore: number,
+    until?: AbortSignal,
+    filter?: NewFilter,
+  ): Promise<SyncSnapshot> {
+    const requested = { type: 'convergence.requested', scope, convergencesBefore } as const
+    const sync = await this.#parts.store.send({ ...requested, ...(filter && { filter }) }, until)
+    this.#parts.liveness.notify()
+    return sync
+  }
+
+  /** Resolves when no other instance does work that it began before this convergence. */
+  async stoppedFor(convergence: number, signal: AbortSignal): Promise<void> {
+    try {
+      for (;;) {
+        this.waitingFor = await this.#parts.coordination.notStoppedFor(convergence)
+        if (this.waitingFor.length === 0) return
+        await this.wait(signal)
+      }
+    } finally {
+      this.waitingFor = []
+    }
+  }
+
+  /**
+   * Aborts the current commit if exactly `abortsBefore` commits were aborted before it. It may be repeated.
    * @param why the reason and, for a command, the signal that cancels it (StoppedError then)
    * @returns false when it is too late because the commit is decided
    */
@@ -136,8 +175,8 @@ export class Peers {
   }
 
   /**
-   * Resolves when changes may be applied. Throws StoppedError once the commit is decided: this direction applies none
-   * after it.
+   * Resolves when changes may be applied. Throws StoppedError once the commit is decided, because no changes are
+   * applied in this direction after that.
    */
   async untilApplicable(signal: AbortSignal): Promise<void> {
     for (;;) {
@@ -148,15 +187,15 @@ export class Peers {
     }
   }
 
-  /** Resolves when every live instance is COMMITTING. The coordinator calls it while it is COMMITTING itself. */
+  /** Resolves when every live instance is COMMITTING. The coordinator calls it while its own state is COMMITTING. */
   async gathered(signal: AbortSignal): Promise<void> {
     while (!(await this.allAre('COMMITTING'))) await this.wait(signal)
   }
 
   /**
-   * Resolves when the coordinator owns every partition, so that it can finish a commit: all others have given their
-   * partitions back, and none can apply events again. It also waits for an instance that joins only now, which gets the
-   * commit too.
+   * Resolves when the coordinator owns every partition, so that it can finish a commit: all other instances have given
+   * their partitions back, and none can apply events again. It also waits for an instance that joins only now, because
+   * that instance receives the commit too.
    */
   async alone(signal: AbortSignal): Promise<void> {
     const { coordination } = this.#parts
@@ -180,10 +219,10 @@ export class Peers {
       return null // the store does not answer now; a commit can wait
     })
     if (!observed) return false
-    // An instance without heartbeats that holds a lease still works on what it owns.
+    // An instance that sends no heartbeats but holds a lease still works on its claims.
     const missing = new Set(coordination.members)
-    // The heartbeat of a stopped instance lasts for a while; a commit does not wait for it. (After a commit no instance
-    // holds a lease, so the lease shows nothing then.)
+    // The heartbeat of a stopped instance stays valid for a while, and a commit does not wait for that instance. (After
+    // a commit no instance holds a lease, so the lease shows nothing then.)
     const hasLeft = (one: string): boolean => state === 'COMMITTING' && coordination.hasLeft(one)
     for (const one of observed) if (one.alive && !hasLeft(one.id)) missing.add(one.id)
     for (const one of observed) if (one.alive && one.progress.state === state) missing.delete(one.id)
@@ -193,8 +232,8 @@ export class Peers {
   }
 
   /**
-   * Stores a request for a commit that the instances follow but the stored sync lacks: an earlier release began it
-   * without one.
+   * Stores a request for a commit that the instances follow although the stored sync has no request, because an earlier
+   * release began the commit without storing one.
    */
   async requestAgain(abortsBefore: number, dryRun: boolean): Promise<void> {
     const request = { dryRun, maxSeconds: null, at: Date.now() }

@@ -8,8 +8,8 @@ import type { InstanceHeartbeat, ObservedInstance } from './liveness.ts'
 const heartbeatVersion = 1
 
 /**
- * A heartbeat as both stores keep it. Progress is JSON text, because databases treat some keys specially and users name
- * its keys.
+ * A heartbeat as both stores keep it. Progress is JSON text, because users choose some of its keys and databases treat
+ * some keys specially.
  */
 export type StoredHeartbeat = Omit<InstanceHeartbeat, 'progress'> & { schemaVersion: number; progress: string }
 
@@ -54,7 +54,7 @@ export function observedInstance(stored: unknown, ageMS: number, ttlMS: number):
     )
   }
   const { schemaVersion: _, ...heartbeat } = parsed.output
-  // The age is negative when a clock was set back, or when a failover moved to a server whose clock is behind.
+  // The age is negative after a clock was set back, or after a failover to a server whose clock is behind.
   return { ...heartbeat, alive: ageMS < ttlMS, lastSeenSeconds: Math.max(0, ageMS) / 1_000 }
 }
 

@@ -12,8 +12,8 @@ export interface StoredSync {
 }
 
 /**
- * Returns the snapshot of a stored document, which has this release's form (schema version 2) or the earlier one (1)
- * with its flat fields. No document means the beginning of a sync.
+ * Returns the snapshot of a stored document, which has this release's form (schema version 2 to 4) or the flat fields of the
+ * earlier form (1). No document means that the sync has not begun.
  * @param generation how often the sync was reversed
  */
 export function syncFrom(
@@ -46,18 +46,18 @@ interface SyncVersion1 extends SyncContext {
   abortsUndone: number
 }
 
-function fromVersion1(stages: Partial<SyncVersion1>, generation: number): SyncSnapshot {
-  const { initialised, adapted, step, abandoned, heldBack, abortsUndone, ...rest } = stages
+function fromVersion1(fields: Partial<SyncVersion1>, generation: number): SyncSnapshot {
+  const { initialised, adapted, step, abandoned, heldBack, abortsUndone, ...rest } = fields
   const known = Object.keys(freshSync) as (keyof SyncContext)[]
   const stored = Object.fromEntries(known.flatMap((key) => (key in rest ? [[key, rest[key]]] : [])))
   const context: SyncContext = { ...freshSync, ...stored }
-  const value = stateOf(stages, generation)
-  // Version 1 stored an attempt only with its commit timestamp. An attempt that waits for instances already has its
-  // number now, and the instances compare it.
+  const value = stateOf(fields, generation)
+  // Version 1 stored an attempt only with its commit timestamp. In this version an attempt that waits for instances
+  // already has a number, which the instances compare.
   if (value === gathering) {
     Object.assign(context, { attempt: context.attempt + 1, commitPoint: null, failure: null })
   }
-  // Version 1 kept the failure of an aborted commit and of an abandoned attempt.
+  // Version 1 kept the failure of an aborted commit and of an abandoned attempt, which is cleared here.
   if (value !== 'failed' && !hasDecided(step)) context.failure = null
   // Version 1 stored no term before the decision. Users may therefore be able to write from the step `verified` on.
   context.mayBeOpen = step === 'verified' && !rest.term && !abandoned && !rest.failure
@@ -70,20 +70,20 @@ function hasDecided(step: SyncVersion1['step'] = 'none'): boolean {
   return step === 'decided' || step === 'canWrite' || step === 'committed'
 }
 
-function stateOf(stages: Partial<SyncVersion1>, generation: number): StateValue {
-  const { step = 'none', aborts = 0, abortsUndone = 0, abandoned = false, heldBack = false, attempt = 0 } = stages
+function stateOf(fields: Partial<SyncVersion1>, generation: number): StateValue {
+  const { step = 'none', aborts = 0, abortsUndone = 0, abandoned = false, heldBack = false, attempt = 0 } = fields
   if (step === 'committed') return 'committed'
   if (step === 'canWrite') return { decided: 'converting' }
   if (step === 'decided') return { decided: 'opening' }
-  if (!stages.initialised) return 'initialising'
-  if (generation > 0 && !stages.adapted) return { reversing: 'adapting' }
+  if (!fields.initialised) return 'initialising'
+  if (generation > 0 && !fields.adapted) return { reversing: 'adapting' }
   if (aborts > abortsUndone) return 'undoing'
   // An abort removed the request of its commit; a release that did not store requests had no abort.
-  const mayBeAsked = Boolean(stages.request) || aborts === 0
-  if (stages.failure && !abandoned && mayBeAsked) return 'failed'
+  const mayBeRequested = Boolean(fields.request) || aborts === 0
+  if (fields.failure && !abandoned && mayBeRequested) return 'failed'
   const isPrepared = attempt > 0 && step !== 'none' && !(abandoned && heldBack)
-  if (!isPrepared) return stages.request || (attempt > 0 && mayBeAsked) ? gathering : 'replicating'
-  if (!mayBeAsked) return 'undoing'
+  if (!isPrepared) return fields.request || (attempt > 0 && mayBeRequested) ? gathering : 'replicating'
+  if (!mayBeRequested) return 'undoing'
   if (abandoned) return 'restoring'
   if (step === 'point') return { committing: 'applying' }
   return { committing: step === 'prepared' ? 'verifying' : 'deciding' }

@@ -9,11 +9,16 @@ import { type StoredSync, syncFrom } from './stored-sync.ts'
 
 const collection = 'stages'
 const id = { _id: 'sync' }
-const version = { writes: 2, reads: [1, 2] }
+/**
+ * Version 3 added convergences. A snapshot of version 2 does not have them, and is read as a sync that had no
+ * convergence. Version 4 added filters that replace those of the start. An earlier release would follow the former
+ * filters, so it has to refuse this version.
+ */
+const version = { writes: 4, reads: [1, 2, 3, 4] }
 
 /**
- * The sync machine's snapshot, stored on the destination for all instances. Each event is one write, on the condition
- * that nothing was stored since the snapshot was read, so a delayed or repeated write changes nothing.
+ * The sync machine's snapshot, stored on the destination for all instances. Each event is one write, which takes effect
+ * only if nothing was stored since the snapshot was read. A delayed or repeated write therefore changes nothing.
  */
 export class SyncStore {
   readonly #stored: StoredDocuments
@@ -39,7 +44,7 @@ export class SyncStore {
 
   /** @param until cancels the read, which then rejects with StoppedError */
   async load(until?: AbortSignal): Promise<SyncSnapshot> {
-    return (await this.#load(until && this.#stored.until(until))).snapshot
+    return await this.#stored.until(until, async (stored) => (await this.#load(stored)).snapshot)
   }
 
   /**
@@ -48,7 +53,10 @@ export class SyncStore {
    * @returns the snapshot that is stored afterwards; it shows whether the event took effect, also when a reply was lost
    */
   async send(event: SyncEvent, until?: AbortSignal): Promise<SyncSnapshot> {
-    const stored = until ? this.#stored.until(until) : this.#stored
+    return await this.#stored.until(until, (stored) => this.#send(event, stored))
+  }
+
+  async #send(event: SyncEvent, stored: StoredDocuments): Promise<SyncSnapshot> {
     for (;;) {
       const { snapshot: before, revision } = await this.#load(stored)
       if (!before.can(event)) return before
@@ -65,9 +73,15 @@ export class SyncStore {
     }
   }
 
-  /** Begins the sync on this destination, in the state in which it was moved here. */
-  async begin(moved: StoredSync): Promise<void> {
-    await this.#stored.replace(collection, id._id, moved)
+  /**
+   * Begins the sync on this destination, in the state in which it was moved here. Changes nothing if the stored sync has
+   * had an event since: a delayed write of an earlier coordinator must not return a running sync to its beginning.
+   * @returns false if a sync that has had an event is stored
+   */
+  async begin(moved: StoredSync): Promise<boolean> {
+    // The filter does not match a sync that has had an event, so the upsert collides with its _id.
+    const begun = { ...id, revision: { $in: [null, moved.revision] } }
+    return (await this.#stored.findAndUpdate(collection, begun, { $set: moved }, true)) !== null
   }
 
   /** Number of changes to the catalog of collections. It increases whenever the coordinator changes the catalog. */
@@ -79,13 +93,13 @@ export class SyncStore {
     await this.#stored.update(collection, [{ q: id, u: { $set: {}, $inc: { catalogue: 1 } }, upsert: true }])
   }
 
-  async #load(stored = this.#stored): Promise<{ snapshot: SyncSnapshot; revision: number | null }> {
+  async #load(stored: StoredDocuments): Promise<{ snapshot: SyncSnapshot; revision: number | null }> {
     return this.#take(await stored.findOne(collection, id))
   }
 
   #take(stored: object | null): { snapshot: SyncSnapshot; revision: number | null } {
     const taken = syncFrom(stored, this.#generation)
-    // An earlier read may return later.
+    // Replies to reads may arrive out of order.
     if ((taken.revision ?? 0) >= (this.#latest.revision ?? 0)) this.#latest = taken
     return taken
   }

@@ -2,7 +2,7 @@ import { type IdentityKey, idElementOf, identityKey } from '../documents/identit
 
 export type Side = 'source' | 'destination'
 
-/** The documents of both sides that were read and are not decided yet, in `_id` order. */
+/** Documents of both sides that were read but are not decided yet, in `_id` order. `at` is the next undecided one. */
 export type Undecided = Record<Side, { documents: Buffer[]; at: number }>
 
 /** What has been decided so far. Documents that are equal on both sides are only counted. */
@@ -12,20 +12,20 @@ export interface Decided {
   /** `_id` elements of documents that differ, or that the source does not have. */
   differing: Buffer[]
   /** The last document that both sides have. Everything before it, on both sides, is decided. */
-  together: Buffer | null
+  lastCommon: Buffer | null
 }
 
-/** Which of these `_id`s this cluster does not have. */
+/** Returns those of these `_id`s that the cluster of this side does not have. */
 export type AbsentOn = (side: Side, idElements: Buffer[]) => Promise<ReadonlySet<IdentityKey>>
 
 /**
  * Aligns two streams of documents that both servers return in `_id` order. It does not compare `_id`s by order, so it
- * does not depend on MongoDB's sort order: the next `_id` that both sides have brings them together again. Where
- * neither side's next document is among those that were read of the other, the clusters are asked which of the `_id`s
- * they have. A run of documents that one side lacks therefore costs what it contains, and not the rest of the range.
+ * does not depend on MongoDB's sort order: both streams are aligned again at the next `_id` that both sides have. When
+ * neither side's next document is in the batch of the other side, the clusters are asked which of the `_id`s they have.
+ * The cost of a run of documents that one side lacks therefore depends on its length, not on the rest of the range.
  *
  * Both clusters may change during the read. A wrong decision is harmless: a missing document that exists by now is not
- * inserted, and what differs is read again before it is written.
+ * inserted, and a differing document is read again before it is written.
  */
 export class Alignment {
   readonly #absentOn: AbsentOn
@@ -61,7 +61,7 @@ export class Alignment {
       if (areEqual || keyOf(left) === keyOf(right)) {
         if (areEqual) this.equal += 1
         else this.#differs(left)
-        this.decided.together = left
+        this.decided.lastCommon = left
         source.at += 1
         destination.at += 1
         continue
@@ -74,7 +74,7 @@ export class Alignment {
       } else if (missing !== null) {
         while (source.at < missing) this.decided.missing.push(source.documents[source.at++] as Buffer)
       } else if (!(await this.#skipAbsent(undecided))) {
-        // Each of the two exists on both sides, so one was written there behind the reader.
+        // Both `_id`s exist on both sides, so one was written after its reader had passed its position.
         this.#differs(left)
         this.#differs(right)
         source.at += 1
@@ -83,8 +83,8 @@ export class Alignment {
     }
   }
 
-  /** Decides the rest of one side, when the other side has nothing left in this range. */
-  alone(side: Side, documents: Buffer[]): void {
+  /** Decides the rest of one side when the other side has no more documents in this range. */
+  decideRest(side: Side, documents: Buffer[]): void {
     if (side === 'source') this.decided.missing.push(...documents)
     else for (const document of documents) this.#differs(document)
   }
@@ -93,7 +93,7 @@ export class Alignment {
     this.decided.differing.push(idElementOf(document))
   }
 
-  /** The position of the document with this `_id` among those read of a side, if it is yet to come. */
+  /** Returns the position of the document with this `_id` in a side's batch; null if it is not there or was passed. */
   #positionOf(side: Side, document: Buffer, { documents, at }: Undecided[Side]): number | null {
     const index = this.#indexes[side]
     if (index.documents !== documents) {
@@ -104,7 +104,7 @@ export class Alignment {
     return position === undefined || position < at ? null : position
   }
 
-  /** Decides the next documents of each side as long as the other cluster does not have their `_id`s. */
+  /** Decides the next documents of each side while the other cluster does not have their `_id`s. */
   async #skipAbsent({ source, destination }: Undecided): Promise<boolean> {
     const [missing, extra] = await Promise.all([
       this.#absentOf('source', 'destination', source),
@@ -120,7 +120,7 @@ export class Alignment {
     return skipped
   }
 
-  /** Asks once for each batch. */
+  /** Asks the other cluster once for each batch. */
   async #absentOf(side: Side, other: Side, { documents, at }: Undecided[Side]): Promise<ReadonlySet<IdentityKey>> {
     const asked = this.#asked[side]
     if (asked.documents !== documents) {
@@ -141,5 +141,5 @@ function keyOf(document: Buffer): IdentityKey {
 }
 
 function nothingDecided(): Decided {
-  return { missing: [], differing: [], together: null }
+  return { missing: [], differing: [], lastCommon: null }
 }

@@ -14,7 +14,7 @@ import { SegmentProgress } from './segment-progress.ts'
 const plansAtOnce = 8
 /** The pause between reads of the open segments, as a multiple of the duration of one read. */
 const restFactor = 9
-/** Limits that pause: when a read was blocked by the cluster, its duration does not show its cost. */
+/** Upper limit of that pause. When the cluster blocked a read, its duration does not show its cost. */
 const restMaxMS = 2_000
 /** Segments per claim. Each claim costs a few round trips, and other instances cannot copy claimed segments. */
 const claimedAlone = 64
@@ -34,10 +34,9 @@ export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 
 }
 
 /**
- * The work of this instance's share of the collection copy. machines/collection-copy.ts decides when each part of it is
- * done. The coordinator splits collections into segments, largest collection first. Every instance claims a few
- * segments at a time and copies them, so the fastest instance copies the most. Segments of an expired instance are
- * claimed again.
+ * Performs this instance's share of the collection copy. machines/collection-copy.ts decides when each step runs. The
+ * coordinator splits collections into segments, largest collection first. Every instance claims a few segments at a
+ * time and copies them, so the fastest instance copies the most. Segments of an expired instance are claimed again.
  */
 export class CollectionCopy {
   readonly #parts: CollectionCopyParts
@@ -101,7 +100,7 @@ export class CollectionCopy {
     })
   }
 
-  /** Claims segments, and resolves with what identifies each; with an empty list when there is nothing to claim. */
+  /** Claims segments. Resolves with the identifier and collection of each; with an empty list when none is left. */
   claim(): Promise<{ id: string; collection: string }[]> {
     return this.#work.run(async () => {
       const claimed = await this.#claim()
@@ -121,7 +120,7 @@ export class CollectionCopy {
   copy(id: string, progressed: (bytes: number) => void): Promise<boolean> {
     return this.#work.run(async () => {
       const segment = this.#claimed.get(id)
-      assert(segment, 'a segment is copied that was not claimed')
+      assert(segment, 'the segment to copy was not claimed')
       this.#claimed.delete(id)
       const entry = await this.#entryOf(segment)
       if (!entry) return false
@@ -142,10 +141,10 @@ export class CollectionCopy {
     })
   }
 
-  /** Ends the copy of collections whose last segment is done. Resolves when all ends that have begun are over. */
+  /** Ends the copy of collections whose last segment is done. Resolves when the copies of all of them have ended. */
   endCopies(): Promise<void> {
     return this.#work.run(async () => {
-      // What is read here covers the segments that ended last.
+      // The read below covers the segments that ended last, so the background reads need not continue.
       this.#endAgain = false
       this.#rest.abort()
       await this.#ending
@@ -170,8 +169,8 @@ export class CollectionCopy {
 
   /**
    * Stops after the writes in flight, whose progress is stored.
-   * @param error what ended the copy; null for a request
-   * @returns the failure that ended the copy, if it did not only end because it was told to stop; else null
+   * @param error the error that ended the copy; null for a requested stop
+   * @returns the failure that ended the copy; null when it ended only because of a stop
    */
   close(error: unknown = null): Promise<unknown> {
     this.#stop.abort(error ?? undefined)
@@ -232,7 +231,7 @@ export class CollectionCopy {
     return []
   }
 
-  /** The segment's collection; undefined when it was dropped. Its segments are then removed as well. */
+  /** Returns the segment's collection; undefined when it was dropped. Its segments are then removed as well. */
   async #entryOf({ collection }: Segment): Promise<CatalogueEntry | undefined> {
     const known = this.#parts.catalogue.get(collection)
     if (known) return known
@@ -296,7 +295,7 @@ export class CollectionCopy {
     await metadata.segments.open([...saved])
   }
 
-  /** Once in each coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */
+  /** Runs once per coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */
   async #openPlanned(): Promise<void> {
     const { metadata, catalogue, coordination, reload } = this.#parts
     const { coordinatorEpoch } = coordination
@@ -310,6 +309,7 @@ export class CollectionCopy {
   /** Releases unfinished segments, so that other instances can continue them. */
   async #release(): Promise<void> {
     const { metadata, coordination } = this.#parts
-    await metadata.segments.release(coordination.token, this.#claims).catch(() => {}) // unreleased segments are claimed again later
+    // Segments that are not released are claimed again later.
+    await metadata.segments.release(coordination.token, this.#claims).catch(() => {})
   }
 }

@@ -1,4 +1,5 @@
 import { proveGone } from '../definitions/listing.ts'
+import { AdjacentIds } from '../documents/duplicate-ids.ts'
 import { existingIds } from '../documents/existing-ids.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { batchBytes, firstBatchDocuments, RangeReader, sizeForNext } from '../documents/range-reader.ts'
@@ -8,26 +9,32 @@ import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import { isKeyed } from '../domain/shard-key.ts'
-import type { RawCursor } from '../mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
+import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
 import { type AbsentOn, Alignment, type Side } from './align-documents.ts'
 import type { CopySegmentParts } from './copy-segment.ts'
 import { insertInto, movedOnDestination, recordIdentities } from './segment-writes.ts'
 
-/** Documents on one side only are written when they have this many bytes, so that they need little memory. */
+/** An insert of missing documents has about this many bytes, which limits the memory that it needs. */
 const writtenBytes = 4 * 1024 * 1024
 
 /**
- * Makes one range of a collection that already has documents equal, starting at the last `_id` up to which it is
- * decided. The range is read from both clusters, and what is equal is not written.
+ * Makes one range of a collection equal on both clusters when the destination already has documents in it. It starts
+ * at the last `_id` up to which the range is decided. It reads the range from both clusters and does not write equal
+ * documents.
  *
- * A document that the destination lacks is inserted, as the copy does it. What differs, and what the source does not
- * have, is only recorded: the bytes read may be older than an event that is already applied, so writing them could
+ * A document that the destination lacks is inserted, as in a copy. A document that differs or that the source does not
+ * have is only recorded: the bytes read may be older than an event that is already applied, so writing them could
  * bring an old version back. When the segments of all instances are stored as done, the owner of the document's
- * partition reconciles what is recorded (`CopyEnds`). A segment is stored as done only after everything found in it is
- * recorded, so no owner ends the copy too early.
+ * partition reconciles the recorded documents (`CopyEnds`). A segment is stored as done only after all its differences
+ * are recorded, so no owner ends the copy too early.
+ *
+ * Through mongos, both sides are read in `_id` order, without orphans. The destination may hold several documents with
+ * one `_id` on different shards. They are adjacent, and at most one of them is paired with the source's document. The
+ * others are recorded, and the owner of the partition removes them. Throws FatalError DuplicateDocumentId when the
+ * source holds several, as the copy does.
  */
 export async function convergeSegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
   await retry(`converging ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
@@ -36,7 +43,7 @@ export async function convergeSegment(parts: CopySegmentParts, entry: CatalogueE
     try {
       await new SegmentConvergence(parts, entry, segment, progressed).run()
     } catch (error) {
-      if (!parts.isKnown(entry)) return // an event dropped it in the meantime
+      if (!parts.isKnown(entry)) return // an event dropped the collection in the meantime
       const name = renamedTo(error)
       if (name === undefined) throw error
       if (name === null) return await proveGone(parts.source, entry.database, entry.uuid) // its drop event follows
@@ -51,16 +58,20 @@ class SegmentConvergence {
   readonly #entry: CatalogueEntry
   readonly #segment: Segment
   readonly #progressed: Progressed
+  readonly #adjacentIds: AdjacentIds | null
   readonly #alignment = new Alignment((...asked) => this.#absentOn(...asked))
-  /** Documents and bytes of the source that are decided, and not counted in the segment yet. */
+  /** Documents and bytes of the source that are decided but not yet counted in the segment. */
   #read = { documents: 0, bytes: 0 }
   #isDropped = false
+  /** The destination had no document in the whole range when it was read. */
+  #isEmptyThere = false
 
   constructor(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment, progressed: Progressed) {
     this.#parts = parts
     this.#entry = entry
     this.#segment = segment
     this.#progressed = progressed
+    this.#adjacentIds = AdjacentIds.of(parts.source, entry)
   }
 
   async run(): Promise<void> {
@@ -102,9 +113,11 @@ class SegmentConvergence {
 
   async #compare(source: RangeReader, destination: RangeReader): Promise<void> {
     const alignment = this.#alignment
+    const isWhole = this.#segment.last === null
     const sides = { source, destination }
     const most = this.#parts.throttle.batchBytes(batchBytes)
     let batchSize = firstBatchDocuments
+    let checked = source.documents
     while (!this.#isDropped) {
       const before = source.bytes
       const [left, right] = await Promise.all([source.fill(), destination.fill()])
@@ -112,19 +125,22 @@ class SegmentConvergence {
       this.#parts.throttle.spend(source.bytes - before)
       if (!left && !right) break
       const { documents, at } = source
+      if (documents !== checked) await this.#adjacentIds?.check(documents)
+      checked = documents
       const only: Side | null = left && right ? null : left ? 'source' : 'destination'
       let decidedTo: Buffer | null
       if (only) {
+        if (only === 'source') this.#isEmptyThere = isWhole && destination.count === 0
         sides[only].readAhead(batchSize)
         const rest = sides[only].rest()
-        alignment.alone(only, rest)
+        alignment.decideRest(only, rest)
         decidedTo = rest.at(-1) ?? null
       } else {
         batchSize = sizeForNext(documents, most, batchSize)
         // Both sides read the same number of documents, so that equal documents have nearly equal positions.
         for (const reader of Object.values(sides)) reader.readAhead(batchSize)
         await alignment.align(sides)
-        decidedTo = alignment.decided.together
+        decidedTo = alignment.decided.lastCommon
       }
       for (const { length } of documents.slice(at, source.at)) this.#read.bytes += length
       this.#read.documents += source.at - at
@@ -134,13 +150,15 @@ class SegmentConvergence {
   }
 
   /**
-   * Inserts what is missing and records what differs. The range is then decided up to `decidedTo`, and that is stored.
+   * Inserts missing documents and records differing ones. Then stores `decidedTo` as the `_id` up to which the range is
+   * decided.
    */
   async #write(decidedTo: Buffer | null): Promise<void> {
     const { missing, differing } = this.#alignment.take()
     const entry = this.#entry
-    // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one.
-    if (isKeyed(entry)) differing.push(...missing.map(idElementOf))
+    // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one. If the
+    // range was empty, only an event can have written a document with this `_id`, and then its identity is recorded.
+    if (isKeyed(entry) && !this.#isEmptyThere) differing.push(...missing.map(idElementOf))
     else for (const batch of batchesOf(missing)) differing.push(...(await this.#insert(batch)))
     if (this.#isDropped) return
     await recordIdentities(this.#parts, entry, differing)
@@ -169,7 +187,7 @@ class SegmentConvergence {
     return (failed ?? []).map(({ index }) => idElementOf(documents[index] as Buffer))
   }
 
-  /** Which of these `_id`s one cluster does not have. */
+  /** Returns those of these `_id`s that one cluster does not have. */
   async #absentOn(...[side, idElements]: Parameters<AbsentOn>): Promise<ReadonlySet<IdentityKey>> {
     const cluster = this.#parts[side]
     const existing = await this.#on(side, (collection) => existingIds(cluster, collection, idElements))
@@ -188,11 +206,13 @@ class SegmentConvergence {
     const [left, right] = await Promise.all([read('source'), read('destination')])
     for (const { length } of left) this.#read.bytes += length
     this.#read.documents += left.length
-    if (left.length === right.length && left.every((one, at) => right[at]?.equals(one))) return
+    const areEqual = left.length === right.length && left.every((one, at) => right[at]?.equals(one))
+    // When two shards hold a document with this `_id`, the owner of the partition finds out which one is right.
+    if (areEqual && left.length < 2) return
     await recordIdentities(this.#parts, this.#entry, [...left, ...right].slice(0, 1).map(idElementOf))
   }
 
-  /** Runs a read of one side's collection. The name and the existence of the source's are the caller's to decide. */
+  /** Runs a read of one side's collection. The caller handles a rename or a drop on the source. */
   async #on<T>(side: Side, read: (collection: SourceCollection) => Promise<T>): Promise<T> {
     const { database, sourceName, uuid } = this.#entry
     if (side === 'source') return await read({ database, name: sourceName, uuid })

@@ -1,7 +1,7 @@
 import { proveGone } from '../definitions/listing.ts'
-import { refuseDuplicate } from '../documents/duplicate-ids.ts'
+import { AdjacentIds } from '../documents/duplicate-ids.ts'
 import { existingIds } from '../documents/existing-ids.ts'
-import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/identity.ts'
+import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { openNatural, openRange, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
 import type { StatementError } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
@@ -12,9 +12,10 @@ import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { bsonType, findSpan, typedValue } from '../domain/raw-bson.ts'
 import { isKeyed } from '../domain/shard-key.ts'
-import type { Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
+import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import type { SegmentProgress } from './segment-progress.ts'
@@ -27,7 +28,7 @@ const batchDocumentsMax = 10_000
 export interface CopySegmentParts extends SegmentWriteParts {
   source: Cluster
   progress: SegmentProgress
-  /** Reads include at least this time. The stream contains every later change. */
+  /** Reads include all changes up to this time. The stream contains every later change. */
   startTime: ClusterTime
   /** Called with the bytes of each acknowledged batch; they are negative when the segment begins again. */
   progressed: (bytes: number) => void
@@ -46,8 +47,8 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry
       await copyFrom(parts, entry, segment, progressed)
     } catch (error) {
       if (codeOf(error) === code.cappedPositionLost) {
-        // The server overwrote the reader's position. Copied documents stay; the read starts again at the current
-        // start.
+        // The server overwrote the reader's position. Copied documents stay. The read starts again at the document
+        // that is now the first.
         throw new TransientReplyError('a capped collection rolled over while it was read')
       }
       const name = renamedTo(error)
@@ -88,7 +89,7 @@ async function copyFrom(
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
       : openRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
   const cursor = await throttle.read(context.signal, open)
-  const adjacentIds = parts.source.sharded && isKeyed(entry) ? new AdjacentIds(parts.source, entry) : null
+  const adjacentIds = AdjacentIds.of(parts.source, entry)
   try {
     let reading = cursor.next()
     let first = true
@@ -157,27 +158,6 @@ function bytesOf(documents: Buffer[]): number {
 function withoutRepeated(segment: Segment, read: Buffer[]): Buffer[] {
   const again = segment.last && read[0] && Buffer.compare(idOf(idElementOf(read[0])), segment.last) === 0
   return again ? read.slice(1) : read
-}
-
-/** Finds duplicate `_id`s on two shards of the source. In `_id` order, the two documents are adjacent. */
-class AdjacentIds {
-  readonly #source: Cluster
-  readonly #entry: CatalogueEntry
-  #last: IdentityKey | null = null
-  constructor(source: Cluster, entry: CatalogueEntry) {
-    this.#source = source
-    this.#entry = entry
-  }
-
-  /** Throws FatalError DuplicateDocumentId. A document that only moved between shards has an event that corrects it. */
-  async check(documents: Buffer[]): Promise<void> {
-    for (const document of documents) {
-      const idElement = idElementOf(document)
-      const key = identityKey(idElement)
-      if (key === this.#last) await refuseDuplicate(this.#source, this.#entry, idElement)
-      this.#last = key
-    }
-  }
 }
 
 async function writeBatch(

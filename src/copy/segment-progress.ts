@@ -1,5 +1,5 @@
+import pLimit from 'p-limit'
 import type { Segment } from '../domain/catalogue.ts'
-import { InTurn } from '../domain/in-turn.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import type { SegmentStore } from '../mongo/segment-store.ts'
 
@@ -11,7 +11,7 @@ export class SegmentProgress {
   readonly #store: SegmentStore
   readonly #owner: OwnerToken
   #dirty = new Set<Segment>()
-  readonly #flushes = new InTurn()
+  readonly #flushes = pLimit(1)
   #timer: NodeJS.Timeout | null = null
   #failure: unknown = null
 
@@ -32,7 +32,7 @@ export class SegmentProgress {
 
   /** Resolves when everything recorded so far is majority-committed. */
   flush(): Promise<void> {
-    return this.#flushes.run(async () => {
+    return this.#flushes(async () => {
       if (this.#failure) throw this.#failure
       const segments = [...this.#dirty].map((segment) => ({ ...segment }))
       this.#dirty = new Set()

@@ -42,7 +42,7 @@ export async function insertInto(
 /** Another instance may have renamed or dropped the collection for events of its own partitions. */
 export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 'reload'>): Promise<Error> {
   await reload()
-  return new TransientReplyError('the collection moved on the destination')
+  return new TransientReplyError('the collection was renamed or dropped on the destination')
 }
 
 /** Records identities, which are reconciled when the copy of the collection has ended. */

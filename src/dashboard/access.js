@@ -5,7 +5,7 @@ import { byId, showText } from './page.js'
  * (sessionStorage) and sent only to the page's own origin.
  */
 
-const kept = 'tandem token'
+const storageKey = 'tandem token'
 /** Requests that wait for a token. @type {(() => void)[]} */
 let waiting = []
 
@@ -17,13 +17,13 @@ form.addEventListener('submit', (event) => {
   const token = field.value.trim()
   // A header cannot contain other characters.
   if (!/^[!-~]+$/.test(token)) return showText('access-note', 'A token has printable characters without spaces.')
-  sessionStorage.setItem(kept, token)
+  sessionStorage.setItem(storageKey, token)
   field.value = ''
   form.hidden = true
   delete document.body.dataset['access']
   const ready = waiting
   waiting = []
-  for (const go of ready) go()
+  for (const proceed of ready) proceed()
 })
 
 /**
@@ -35,20 +35,20 @@ form.addEventListener('submit', (event) => {
  */
 export async function ask(path, init = {}, patienceMS = 0) {
   for (;;) {
-    const token = sessionStorage.getItem(kept)
+    const token = sessionStorage.getItem(storageKey)
     const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
     // The timeout covers one try only, because the user may take long to enter the token.
     const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
     const response = await fetch(path, { ...init, ...signal, headers })
     if (response.status !== 401) return response
     // Another request may have received a new token meanwhile.
-    if (sessionStorage.getItem(kept) === token) await askForToken(token !== null)
+    if (sessionStorage.getItem(storageKey) === token) await askForToken(token !== null)
   }
 }
 
 /**
- * Asks for the control token, because the present one is read-only. The present token stays in use until then. The
- * user has to send the command again.
+ * Asks for the control token, because the current one is read-only. The current token stays in use until the user
+ * enters another one. The user has to send the command again.
  */
 export function askForControlToken() {
   if (!form.hidden) return
@@ -64,7 +64,7 @@ export function askForControlToken() {
  */
 function askForToken(wasWrong) {
   if (form.hidden) {
-    sessionStorage.removeItem(kept)
+    sessionStorage.removeItem(storageKey)
     showText('access-note', wasWrong ? 'That is not the token of this instance.' : 'This instance requires its token.')
     form.hidden = false
     document.body.dataset['access'] = 'asked'

@@ -19,7 +19,7 @@ export class Actions {
   /** @type {Command | null} */
   #sending = null
   /** @type {Command | null} */
-  #asked = null
+  #confirming = null
   #dialog = /** @type {HTMLDialogElement} */ (byId('dialog'))
   /** @type {Map<Command, { button: HTMLButtonElement, reason: HTMLElement }>} */
   #controls = new Map()
@@ -39,7 +39,7 @@ export class Actions {
     byId('dialog-cancel').addEventListener('click', () => this.#dialog.close())
     byId('dialog-confirm').addEventListener('click', () => {
       this.#dialog.close()
-      if (this.#asked) void this.#send(this.#asked)
+      if (this.#confirming) void this.#send(this.#confirming)
     })
     this.#update()
   }
@@ -80,7 +80,7 @@ export class Actions {
   #ask(command) {
     if (this.#obstacle(command) !== null) return
     const living = this.#instances.filter(({ status }) => status === 'alive')
-    this.#asked = command
+    this.#confirming = command
     showText('dialog-title', `${label[command]} on ${allOf(living.length)}?`)
     showText('dialog-effect', effect(command, this.#instances))
     showText('dialog-to', `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`)

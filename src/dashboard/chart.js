@@ -2,7 +2,7 @@
 import { clock } from './format.js'
 import { create, createSvg, setText } from './page.js'
 
-/** A chart over time: a line, the area below it, and the present value in large type. */
+/** A chart over time: a line, the area below it, and the current value in large type. */
 
 const width = 600
 const height = 120
@@ -92,7 +92,7 @@ export class Chart {
     this.#showValue()
   }
 
-  /** Shows the present value, or the one at the pointer. */
+  /** Shows the current value, or the value at the pointer. */
   #showValue() {
     const at = this.#pointed === null ? null : this.#end - (1 - this.#pointed) * this.#spanMS
     const near = at === null ? this.#moments.at(-1) : this.#moments.findLast((moment) => moment.at <= at)

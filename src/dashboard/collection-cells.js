@@ -4,10 +4,10 @@
 import { bytes, count, percent } from './format.js'
 
 /**
- * The text of each collection's row. A row is up to several seconds older than the progress of the sync: it shows what
- * is stored, the page requests it every few seconds, and tandem reuses an answer. Progress that the sync reports as a
- * whole therefore takes precedence, so that the page never shows a completed verification above a collection that has
- * not been verified.
+ * The text of each collection's row. A row can be several seconds older than the progress of the sync, because it
+ * shows stored figures, the page requests it every few seconds, and tandem reuses an answer. The progress of the whole
+ * sync therefore takes precedence. Otherwise the page could show a completed verification above a collection that seems
+ * not to be verified.
  */
 
 /** @typedef {CollectionsAnswer['collections'][number]} Row */
@@ -34,7 +34,7 @@ export function passesOf(progress) {
 }
 
 /**
- * Whether some row is older than what the sync reports as a whole.
+ * Whether some row is older than the progress of the whole sync.
  * @param {readonly Row[]} rows
  * @param {Passes} passes
  */

@@ -15,9 +15,9 @@ import { Table } from './table.js'
  */
 
 const everyMS = 5_000
-/** While the rows show less than the sync reports as a whole. tandem stores these figures about once a second. */
+/** The interval while the rows are behind the progress of the sync. tandem stores their figures about once a second. */
 const behindMS = 1_000
-/** A half-open connection never answers. */
+/** Timeout for one request, because a half-open connection never answers. */
 const patienceMS = 30_000
 const rowsShown = 100
 
@@ -48,7 +48,7 @@ export function watchCollections() {
 }
 
 /**
- * Takes what the sync as a whole reports. It comes each second, so it is newer than the rows.
+ * Applies the progress of the whole sync. It arrives every second, so it is newer than the rows.
  * @param {Sample} sample
  */
 export function showCollections(sample) {
@@ -74,45 +74,45 @@ async function refresh() {
   clearTimeout(timer)
   if (document.visibilityState !== 'visible' || isRequesting) return
   isRequesting = true
-  const asked = after
+  const skipped = after
   try {
-    const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${asked}`, {}, patienceMS)
+    const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${skipped}`, {}, patienceMS)
     const answer = /** @type {CollectionsAnswer | FailureAnswer} */ (await response.json())
-    if (answer.success) show(answer, asked)
+    if (answer.success) show(answer, skipped)
     else showText('collections-note', `Not available: ${answer.errorDescription}`)
   } catch {
     showText('collections-note', 'Not available: tandem does not answer.')
   } finally {
     isRequesting = false
-    const pauseMS = isBehind(rows, passes) ? behindMS : everyMS
-    timer = setTimeout(refresh, asked === after ? pauseMS : 0)
+    const intervalMS = isBehind(rows, passes) ? behindMS : everyMS
+    timer = setTimeout(refresh, skipped === after ? intervalMS : 0)
   }
 }
 
 /**
  * @param {CollectionsAnswer} answer
- * @param {number} asked number of rows that were skipped
+ * @param {number} skipped number of rows before the first of this page
  */
-function show({ collections, total }, asked) {
+function show({ collections, total }, skipped) {
   rows = collections
   showRows()
-  const last = asked + collections.length
-  showText('collections-note', noteOf(collections.length, asked, total))
+  const last = skipped + collections.length
+  showText('collections-note', noteOf(collections.length, skipped, total))
   byId('collections-pages').hidden = total <= rowsShown
-  before.disabled = asked === 0
+  before.disabled = skipped === 0
   next.disabled = last >= total
   // Collections were dropped meanwhile, so this page no longer exists.
-  if (collections.length === 0 && asked > 0) turn(-rowsShown)
+  if (collections.length === 0 && skipped > 0) turn(-rowsShown)
 }
 
 /**
  * @param {number} shown
- * @param {number} asked
+ * @param {number} skipped
  * @param {number} total
  */
-function noteOf(shown, asked, total) {
+function noteOf(shown, skipped, total) {
   if (total === 0) return 'None yet.'
   const order = 'those with mismatches first, then those with the most left'
   if (total <= rowsShown) return `${count(total)} in all, ${order}.`
-  return `${count(asked + 1)} to ${count(asked + shown)} of ${count(total)}, ${order}.`
+  return `${count(skipped + 1)} to ${count(skipped + shown)} of ${count(total)}, ${order}.`
 }

@@ -1,7 +1,7 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 import { count, duration, enumerated, percent } from './format.js'
 
-/** Decides which commands are possible now, why the others are not, and what each does. */
+/** Decides which commands are possible now and why the others are not, and describes the effect of each. */
 
 /** @typedef {'pause' | 'resume' | 'commit' | 'abort' | 'reverse'} Command */
 /** @typedef {Sample['instances'][number]} Row */
@@ -13,7 +13,7 @@ export const commands = ['pause', 'resume', 'commit', 'abort', 'reverse']
 const lagMaxSeconds = 30
 
 /**
- * Null if the command would be accepted, else the reason why not.
+ * The reason why the command would be refused; null if it would be accepted.
  * @param {Command} command
  * @param {readonly Row[]} instances
  * @returns {string | null}
@@ -99,7 +99,7 @@ export function effect(command, instances) {
       const left = living.find(({ progress }) => progress.estimatedOplogTimeRemaining)
       const oplog = left?.progress.estimatedOplogTimeRemaining
       const until = oplog
-        ? `The oplog of the source reaches back ${oplog}: resume before that.`
+        ? `The oplog of the source will reach back to the pause for ${oplog}: resume within that time.`
         : 'Resume while the oplog of the source still reaches back to the pause.'
       return `Pauses ${all}: nothing is copied or applied until resume, and ${destination} falls behind. ${until}`
     }
@@ -107,7 +107,8 @@ export function effect(command, instances) {
       const failed = living.filter(({ progress }) => progress.state === 'FAILED')
       const names = enumerated(failed.map(({ mongosyncID }) => mongosyncID))
       const condition = failed.length > 0 ? ` First fix the cause of the failure of ${names}.` : ''
-      return `${upper(all)} that ${living.length === 1 ? 'is' : 'are'} PAUSED or FAILED continue${living.length === 1 ? 's' : ''} from there.${condition}`
+      const which = living.length === 1 ? 'The one instance' : 'Every instance that is PAUSED or FAILED'
+      return `${which} continues where it stopped.${condition}`
     }
     case 'commit': {
       const lag = Math.max(0, ...living.map(({ progress }) => progress.lagTimeSeconds ?? 0))
@@ -131,9 +132,4 @@ export function effect(command, instances) {
         `applied to ${source}, which must not have been written since.`
       )
   }
-}
-
-/** @param {string} text */
-function upper(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1)
 }

@@ -6,18 +6,18 @@
  */
 
 const keptMS = 10 * 60_000
-/** A rate covers this period. A shorter one would show when heartbeats arrive instead of what the instances do. */
+/** A rate covers this period. A shorter one would show when heartbeats arrive, not how fast the instances work. */
 const rateMS = 10_000
 /** After this time without a sample, the line is interrupted. */
 const gapMS = 5_000
 
-/** The totals of the last ten minutes: those that tandem kept, and those received since. */
+/** The totals of the last ten minutes: those that tandem has kept, and those that the page has received since. */
 export class History {
   /** @type {HistoryPoint[]} */
   #points = []
 
   /**
-   * Adds the history that an instance kept. A restarted instance has none, so the page keeps its own.
+   * Adds the history that an instance has kept. A restarted instance has none, so the page also keeps its own.
    * @param {HistoryPoint[]} points
    */
   merge(points) {

@@ -14,8 +14,8 @@ import { eventsOf } from './server-sent-events.js'
 /** Receives tandem's events and shows them while the page is open. */
 
 /**
- * If nothing arrives for this long, although a sample comes each second, the connection is broken, whatever the
- * browser reports.
+ * If nothing arrives for this many milliseconds, the connection is broken, whatever the browser reports: a sample is
+ * due every second.
  */
 const silenceMS = 20_000
 /** Milliseconds before a closed connection is opened again. */
@@ -96,7 +96,7 @@ async function listen() {
       // Any error leads to another try.
     }
     clearTimeout(silence)
-    ended.abort() // the rest of this connection must not run beside the next one
+    ended.abort() // this connection must not continue beside the next one
     connection('reconnecting')
     await new Promise((resolve) => setTimeout(resolve, renewMS))
   }

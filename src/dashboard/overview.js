@@ -46,9 +46,9 @@ function infoOf({ instances, problem }, leading) {
     return 'No sync has been started. Begin with: tandem start --source cluster0 --destination cluster1'
   }
   const living = instances.filter(({ status }) => status === 'alive')
-  const apart = new Set(living.map(({ progress }) => progress.state)).size > 1
+  const differ = new Set(living.map(({ progress }) => progress.state)).size > 1
   const each = living.map(({ mongosyncID, progress }) => `${mongosyncID} ${progress.state}`).join(', ')
-  return apart ? each : (leading.info ?? '')
+  return differ ? each : (leading.info ?? '')
 }
 
 /**
@@ -57,11 +57,11 @@ function infoOf({ instances, problem }, leading) {
  */
 function noticesOf({ instances, progress, problem }) {
   /** @type {Map<string, { className: string, by: string[] }>} */
-  const said = new Map()
+  const notices = new Map()
   const say = (/** @type {string} */ className, /** @type {string} */ text, /** @type {string} */ by) => {
-    const known = said.get(text)
+    const known = notices.get(text)
     if (known) known.by.push(by)
-    else said.set(text, { className, by: [by] })
+    else notices.set(text, { className, by: [by] })
   }
   if (problem !== null) say('warning', problem, '')
   const rows = instances.map((row) => ({ id: row.mongosyncID, of: row.progress, lost: row.status === 'lost', row }))
@@ -74,7 +74,7 @@ function noticesOf({ instances, progress, problem }) {
       for (const warning of of.warnings ?? []) say('warning', warning, id)
     }
   }
-  return [...said].map(([text, { className, by }]) => {
+  return [...notices].map(([text, { className, by }]) => {
     const ids = by.filter((id) => id !== '')
     const prefix = ids.length > 0 && (rows.length > 1 || ids.length > 1) ? `${ids.join(', ')}: ` : ''
     return { text: `${prefix}${text}`, className }
@@ -113,8 +113,12 @@ function showCopy({ estimatedCopiedBytes: copied, estimatedTotalBytes: total, pe
   showText('copy-share', begun ? `${share.toFixed(2)} %` : '–')
   const copying = leading?.info === 'collection copy'
   const left = rate && total > copied ? [`${duration((total - copied) / rate)} left`] : []
-  const course = copying && rate !== null ? [`${bytes(rate)}/s`, ...left] : []
-  showText('copy-detail', begun ? [`${bytes(copied)} of ${bytes(total)}`, ...course].join(' · ') : 'not begun')
+  const rates = copying && rate !== null ? [`${bytes(rate)}/s`, ...left] : []
+  const converging = leading?.convergingCollections ?? 0
+  const existing =
+    converging > 0 ? [`${count(converging)} ${converging === 1 ? 'collection' : 'collections'} converging`] : []
+  const details = [`${bytes(copied)} of ${bytes(total)}`, ...rates, ...existing]
+  showText('copy-detail', begun ? details.join(' · ') : 'not begun')
 }
 
 /** @param {Progress | null} leading */

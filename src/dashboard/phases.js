@@ -5,7 +5,7 @@ import { byId, create } from './page.js'
 /** @typedef {{ name: string, status: 'done' | 'current' | 'ahead' }} Phase */
 
 /**
- * The progress that represents the sync: that of the coordinator, which leads and verifies.
+ * The progress that represents the sync. It is the coordinator's, because the coordinator leads and verifies.
  * @param {Sample} sample
  * @returns {Progress | null}
  */

@@ -22,14 +22,14 @@ export class Table {
 
   /**
    * @param {string} id of the table
-   * @param {Column[]} columns the same as its head has
+   * @param {Column[]} columns the same columns as in the table head
    */
   constructor(id, columns) {
     this.#id = id
     this.#columns = columns
     this.#body = /** @type {HTMLElement} */ (byId(id).querySelector('tbody'))
-    // In narrow windows the table is laid out as blocks. Some browsers then drop its table semantics, so roles name
-    // them.
+    // In narrow windows the table is laid out as blocks, and some browsers then drop its table semantics. Explicit roles
+    // keep them.
     for (const [selector, role] of [
       ['table', 'table'],
       ['thead, tbody', 'rowgroup'],

@@ -138,7 +138,10 @@ function sameIndex(
   return !have.unique && !have.prepareUnique
 }
 
-/** Until the commit, the server cannot hold two indexes that differ only in deferred options, so only one exists. */
+/**
+ * True if another index differs only in its name and its deferred options. Until the commit, the destination can hold
+ * only one of the two.
+ */
 function conflictsWithoutUnique(index: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(index) && sameButForName(one, index))
 }

@@ -13,6 +13,7 @@ import {
   traitsOf,
   widestCappedBytes,
 } from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -180,7 +181,7 @@ export class DeferredOptions {
       throw new FatalError(
         'DuplicateKey',
         `restoring the option unique at commit: the index ${indexName(index)} of ${namespace(entry.database, entry.name)} has duplicates on the ` +
-          `destination: _id ${violators(error)}. Remove or change them there and send resume. tandem has removed no document.`,
+          `destination: _id ${violators(error)} (${errorText(error)}). Remove or change them there and send resume. tandem has removed no document.`,
         { cause: error },
       )
     }
@@ -216,7 +217,7 @@ export class DeferredOptions {
     if (entries.length === 0) return []
     const existing = known ?? (await this.read(entries))
     return entries.flatMap((entry) => {
-      assert(entry.destinationUUID, 'a collection without counterpart at commit')
+      assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
       const found = existing.get(entry.destinationUUID)
       const runs = found ? changesOf(entry, found) : []
       // mongos refuses a collMod while another collMod of the same collection is in progress.
@@ -248,7 +249,7 @@ export class DeferredOptions {
   }
 
   async #dropIndex(entry: CatalogueEntry, name: string): Promise<void> {
-    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
     const uuid = toUuid(entry.destinationUUID)
     await underPresentName(entry, (present) =>
       this.#cluster.write(entry.database, { dropIndexes: present, collectionUUID: uuid, index: name }),
@@ -256,7 +257,7 @@ export class DeferredOptions {
   }
 
   async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
-    assert(entry.destinationUUID, 'a collection without counterpart at commit')
+    assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
     const uuid = toUuid(entry.destinationUUID)
     // A conversion to unique scans the whole index. All other changes are quick.
     const limit = fields['index']?.unique === true ? { timeoutMS: 0 } : {}

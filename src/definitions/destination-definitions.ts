@@ -13,7 +13,9 @@ import {
   sameButForName,
   traitsOf,
 } from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
+import type { IndexBuild } from '../domain/index-building.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { buildDocument, type RawFields, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
@@ -24,12 +26,14 @@ import { renamedTo, underPresentName } from '../mongo/collection-name.ts'
 import { code, codeOf, isTransient, TransientReplyError } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
+import { BuildsUnderWay } from './builds-under-way.ts'
+import { createNamespace } from './create-namespace.ts'
 import type { DestinationSharding } from './destination-sharding.ts'
 import { type ListedCollection, listCollections, listIndexes, nameOfCollection } from './listing.ts'
 
 /**
- * For index builds, which have no time limit. All other commands have the limit of every write, so that no delayed
- * command creates, drops or renames a collection after a successor has stopped waiting for it. A delayed index build is
+ * Index builds have no time limit. All other commands have the time limit of writes, so that no delayed command
+ * creates, drops or renames a collection after a successor has stopped waiting for it. A delayed index build is
  * harmless: it names its collection by UUID, and the commit compares the indexes.
  */
 const unlimited = { timeoutMS: 0 } as const
@@ -45,6 +49,7 @@ export class DestinationDefinitions {
   readonly sharding: DestinationSharding | null
   /** Index builds that the destination refused, by UUID. The collection's next DDL and the commit try them again. */
   readonly refusedIndexes = new Map<string, string>()
+  readonly builds = new BuildsUnderWay()
   /** Whether a destination UUID belongs to a collection in the catalogue. */
   isOurs: (uuid: string) => boolean = () => false
   /** Whether the work in progress must stop. Checked between commands; StoppedError is thrown when it returns true. */
@@ -65,7 +70,7 @@ export class DestinationDefinitions {
     const options: Document = {}
     for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
     await this.sharding?.place(entry.database)
-    const create = () => this.#cluster.write(entry.database, { create: entry.name, ...options })
+    const create = () => createNamespace(this.#cluster, entry.database, entry.name, options)
     try {
       await create()
     } catch (error) {
@@ -75,8 +80,11 @@ export class DestinationDefinitions {
     }
     const [created] = await listCollections(this.#cluster, entry.database, entry.name)
     if (!created) throw new TransientReplyError(`${entry.name} is not listed right after its creation`)
-    entry.destinationUUID = created.uuid
-    await this.#createIndexes(entry, entry.wanted.indexes)
+    const { length } = entry.wanted.indexes
+    await this.builds.during(entry.uuid, { total: length, missing: length }, async () => {
+      entry.destinationUUID = created.uuid
+      await this.#createIndexes(entry, entry.wanted.indexes)
+    })
     // The collection is still empty, so the server builds the index for the shard key when it is missing.
     await this.sharding?.distribute(entry)
   }
@@ -128,7 +136,7 @@ export class DestinationDefinitions {
         throw new FatalError(
           codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
           `building indexes: ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
-            `(server error ${codeOf(error)}). Fix the cause and send resume. ${notLost.progress}`,
+            `(${errorText(error)}). Fix the cause and send resume. ${notLost.progress}`,
           { cause: error },
         )
       }
@@ -208,7 +216,7 @@ export class DestinationDefinitions {
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
   }
 
-  /** The wanted indexes that do not exist; none when the sync does not build indexes. */
+  /** Returns the wanted indexes that do not exist; none when the sync does not build indexes. */
   missingIndexes(existing: IndexSpecification[], wanted: IndexSpecification[]): IndexSpecification[] {
     if (this.#buildIndexes === 'never') return []
     const names = new Set(existing.map(indexName))
@@ -302,7 +310,7 @@ export class DestinationDefinitions {
     for (const view of changed) {
       const options: Document = {}
       for (const { name, value } of view.options) options[name] = new RawValue(value)
-      await this.#cluster.write(database, { create: view.name, ...options })
+      await createNamespace(this.#cluster, database, view.name, options)
     }
   }
 
@@ -311,7 +319,7 @@ export class DestinationDefinitions {
   }
 
   async #existingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {
-    assert(entry.destinationUUID, 'indexes of a collection that is not created')
+    assert(entry.destinationUUID, 'the indexes of a collection that has not been created are read')
     return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
   }
 
@@ -321,6 +329,12 @@ export class DestinationDefinitions {
     if (this.#buildIndexes === 'never' || wanted.length === 0) return false
     const missing = this.missingIndexes(await this.#existingIndexes(entry), wanted)
     if (missing.length === 0) return false
+    const build: IndexBuild = { total: wanted.length, missing: missing.length }
+    await this.builds.during(entry.uuid, build, () => this.#buildMissing(entry, missing, build))
+    return true
+  }
+
+  async #buildMissing(entry: CatalogueEntry, missing: IndexSpecification[], build: IndexBuild): Promise<void> {
     try {
       await this.#build(entry, missing)
     } catch (error) {
@@ -329,22 +343,23 @@ export class DestinationDefinitions {
       // commit.
       for (const one of missing) {
         this.#throwIfStopped()
-        await this.#build(entry, [one]).catch((failure) => this.#recordRefusal(entry, one, failure))
+        const built = () => {
+          build.missing -= 1
+        }
+        await this.#build(entry, [one]).then(built, (failure) => this.#recordRefusal(entry, one, failure))
       }
     }
-    return true
   }
 
   #recordRefusal(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): void {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
-    // The server's message may quote a document, so only its code is passed on.
     // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
     if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes))
       return
     entry.refusedIndexes.push(indexName(specification))
     this.refusedIndexes.set(
       entry.uuid,
-      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (server error ${codeOf(failure)})`,
+      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (${errorText(failure)})`,
     )
   }
 
@@ -363,12 +378,12 @@ export class DestinationDefinitions {
   }
 
   async #presentName(entry: CatalogueEntry): Promise<string | null> {
-    assert(entry.destinationUUID, 'a command for a collection that is not created')
+    assert(entry.destinationUUID, 'a command needs a collection that has not been created')
     return await nameOfCollection(this.#cluster, entry.database, entry.destinationUUID)
   }
 
   #uuid(entry: CatalogueEntry): Document {
-    assert(entry.destinationUUID, 'a command for a collection that is not created')
+    assert(entry.destinationUUID, 'a command needs a collection that has not been created')
     return { collectionUUID: toUuid(entry.destinationUUID) }
   }
 }

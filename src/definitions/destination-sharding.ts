@@ -1,29 +1,42 @@
 import type { Document } from 'mongodb'
+import pLimit from 'p-limit'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { isCollated } from '../domain/definition.ts'
-import { FatalError } from '../domain/errors.ts'
-import { InTurn } from '../domain/in-turn.ts'
+import { errorText } from '../domain/error-text.ts'
+import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { isPrefix, patternOf, type ShardKey, sameShardKey, showShardKey } from '../domain/shard-key.ts'
-import type { Cluster } from '../mongo/cluster.ts'
+import type { Cluster, CommandOptions } from '../mongo/cluster.ts'
+import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { listShards } from '../mongo/config-database.ts'
-import { codeOf, isTransient } from '../mongo/errors.ts'
+import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo/errors.ts'
+import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
 import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
 
+/**
+ * For collections that have documents, because the config server writes every chunk and each shard waits for the
+ * collection's operations. A delayed message does no harm: it names the UUID, a collection is sharded only once, and a
+ * shard key is never refined to a shorter one.
+ */
 const unlimited = { timeoutMS: 0 } as const
+/** How many times in a row a command that exceeds its time limit is sent, which takes several minutes. */
+const limitedAttemptsMax = 20
 
 /**
  * Writes primary shards and shard keys to a sharded destination. Every method is repeatable: it recognizes what is
- * already done. These commands do not accept a collection UUID, so callers must act behind a barrier.
+ * already done. When a time limit ends a command, the shard that coordinates it continues the operation, and the
+ * repeated command waits for its end (src/mongo/db/s/sharding_ddl_coordinator.cpp in the server's source). The commands
+ * that shard a collection name its UUID, so a delayed one does not reach a collection that was created again under the
+ * same name (jstests/sharding/collection_uuid_shard_collection.js and collection_uuid_refine_collection_shard_key.js).
  */
 export class DestinationSharding {
   readonly #destination: Cluster
   readonly #source: Cluster
   #shards: Promise<string[]> | null = null
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
-  readonly #turns = new InTurn()
+  readonly #turns = pLimit(1)
   readonly #placed = new Set<string>()
 
   constructor(destination: Cluster, source: Cluster) {
@@ -34,7 +47,7 @@ export class DestinationSharding {
   /** Ensures that the database has a primary shard. A new database gets the shard with the fewest databases. */
   async place(database: string): Promise<void> {
     if (!this.#destination.sharded || this.#placed.has(database)) return
-    await this.#turns.run(() => this.#place(database))
+    await this.#turns(() => this.#place(database))
   }
 
   async #place(database: string): Promise<void> {
@@ -64,15 +77,16 @@ export class DestinationSharding {
   async distribute(entry: CatalogueEntry): Promise<void> {
     const { shardKey } = entry
     if (!shardKey) return
-    await this.#shard(entry, shardKey)
+    await this.#shard(entry, shardKey, {})
     const shards = await this.#shardNames()
-    await this.#turns.run(() => presplit(this.#source, this.#destination, entry, shardKey, shards))
+    await this.#turns(() => presplit(this.#source, this.#destination, entry, shardKey, shards))
   }
 
   /**
    * Gives the destination collection the source's shard key. Returns true when it changed. When an unsharded collection
    * becomes sharded, its documents stay on their shard; the balancer distributes them after the commit.
-   * Throws FatalError UnsupportedChange when the source collection was resharded or is no longer sharded.
+   * Throws TransientReplyError when the source's collection is no longer sharded, or was resharded. A collection keeps
+   * its UUID only until then, so the shards have not switched to the new collection yet.
    */
   async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
@@ -83,7 +97,7 @@ export class DestinationSharding {
       )
     }
     const existing = await this.#distribution(entry)
-    if (!existing) await this.#shard(entry, wanted)
+    if (!existing) await this.#shard(entry, wanted, unlimited)
     else if (!sameShardKey(existing.key, wanted)) {
       if (!isPrefix(existing.key, wanted)) {
         throw reshaped(
@@ -97,34 +111,51 @@ export class DestinationSharding {
     return true
   }
 
-  async #shard(entry: CatalogueEntry, key: ShardKey): Promise<void> {
+  async #shard(entry: CatalogueEntry, key: ShardKey, limit: CommandOptions): Promise<void> {
     const collated = isCollated(entry.wanted.options)
-    await this.#refusable(entry, key, {
+    const command = {
       shardCollection: namespace(entry.database, entry.name),
       key: patternOf(key),
       // Required when the collection has a collation of its own: the shard key compares text by its bytes.
       ...(collated ? { collation: { locale: 'simple' } } : {}),
-    })
+    }
+    await this.#changeSharding(entry, key, command, limit)
   }
 
   async #refine(entry: CatalogueEntry, key: ShardKey): Promise<void> {
     const command = { refineCollectionShardKey: namespace(entry.database, entry.name), key: patternOf(key) }
-    await this.#refusable(entry, key, command)
+    await this.#changeSharding(entry, key, command, unlimited)
   }
 
-  async #refusable(entry: CatalogueEntry, key: ShardKey, command: Document): Promise<void> {
+  async #changeSharding(entry: CatalogueEntry, key: ShardKey, command: Document, limit: CommandOptions): Promise<void> {
+    const { destinationUUID } = entry
+    assert(destinationUUID, 'a collection that has not been created cannot be sharded')
     try {
-      await this.#destination.write('admin', command, unlimited)
+      await this.#untilEnded({ ...command, collectionUUID: toUuid(destinationUUID) }, limit)
     } catch (error) {
       if (codeOf(error) === undefined || isTransient(error)) throw error
+      if (renamedTo(error) !== undefined)
+        throw new MovedError('the collection was renamed or dropped before it was sharded')
       const existing = await this.#distribution(entry)
-      if (existing && sameShardKey(existing.key, key)) return // an earlier attempt, whose answer was lost
+      if (existing && sameShardKey(existing.key, key)) return // an earlier attempt succeeded, and its reply was lost
       throw new FatalError(
         'ShardingFailed',
-        `sharding: ${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination (server error ` +
-          `${codeOf(error)}). Check the index of that key there, fix the cause and send resume. ${notLost.progress}`,
+        `sharding: ${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination ` +
+          `(${errorText(error)}). Check the index of that key there, fix the cause and send resume. ${notLost.progress}`,
         { cause: error },
       )
+    }
+  }
+
+  /** A caller that repeats the creation of a collection would drop it, so a time limit is handled here. */
+  async #untilEnded(command: Document, limit: CommandOptions): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.#destination.write('admin', command, limit)
+        return
+      } catch (error) {
+        if (!ranOutOfTime(error) || attempt === limitedAttemptsMax) throw error
+      }
     }
   }
 
@@ -142,9 +173,8 @@ export class DestinationSharding {
   }
 }
 
-function reshaped(entry: CatalogueEntry, what: string): FatalError {
-  return new FatalError(
-    'UnsupportedChange',
-    `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, which tandem cannot follow. Start over with an emptied destination. ${notLost.source}`,
+function reshaped(entry: CatalogueEntry, what: string): TransientReplyError {
+  return new TransientReplyError(
+    `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, but it is still listed under its former UUID`,
   )
 }

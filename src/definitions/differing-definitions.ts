@@ -5,9 +5,9 @@ import { buildDocument, fieldNamed, type RawFields } from '../domain/raw-bson.ts
 import { sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
-import { type CatalogEntry, type ClusterCatalog, listClusterCatalog } from './list-catalog.ts'
-import { readCommitted } from './listing.ts'
-import { type Distribution, type Placement, readDistributions, readPlacements } from './sharding.ts'
+import { type BothCatalogs, readBothCatalogs } from './both-catalogs.ts'
+import type { CatalogEntry } from './list-catalog.ts'
+import type { Distribution, Placement } from './sharding.ts'
 
 export interface DifferingParts {
   source: Cluster
@@ -16,7 +16,7 @@ export interface DifferingParts {
   catalogue: Catalogue
   /** Decides in memory whether the destination needs no change. */
   isFollowed: (entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
-  /** Databases of a sharded source whose primary shard is not the stored one. */
+  /** Returns the databases of a sharded source whose primary shard differs from the stored one. */
   moved: (placements: Placement[]) => Promise<string[]>
 }
 
@@ -28,16 +28,15 @@ export interface Differing {
 }
 
 /**
- * Reads the source's catalog (majority-committed) and the destination's catalog once, and compares both in memory with
- * the definitions followed so far. The result says which databases DefinitionReconciler must read. Nothing is changed
- * here, so a false difference only costs time.
+ * Compares the catalogs of both clusters in memory with the definitions followed so far. The result says which
+ * databases DefinitionReconciler must read. Nothing is changed here, so a false difference only costs time.
+ * @param read the catalogs if they were just read; otherwise they are read now
  */
-export async function findDiffering(parts: DifferingParts): Promise<Differing> {
-  const { source, destination, selection, catalogue } = parts
-  const [{ catalog, distributions, placements }, existing] = await Promise.all([
-    readCommitted(source, () => readSource(source, selection)),
-    listClusterCatalog(destination, (databases) => selection.databases(databases)),
-  ])
+export async function findDiffering(parts: DifferingParts, read?: BothCatalogs): Promise<Differing> {
+  const { source, selection, catalogue } = parts
+  const both = read ?? (await readBothCatalogs(parts, selection))
+  const { catalog, distributions, placements } = both.source
+  const existing = both.destination.catalog
   const moved = new Set(source.sharded ? await parts.moved(placements) : [])
   const [selected, selectedExisting] = await Promise.all([selection.amongAll(catalog), selection.amongAll(existing)])
   const keys = new Map(distributions.map((one) => [one.uuid, one]))
@@ -63,21 +62,6 @@ export async function findDiffering(parts: DifferingParts): Promise<Differing> {
   return { databases, existing: found }
 }
 
-interface SourceState {
-  catalog: ClusterCatalog
-  distributions: Distribution[]
-  placements: Placement[]
-}
-
-async function readSource(source: Cluster, selection: Selection): Promise<SourceState> {
-  const [catalog, distributions, placements] = await Promise.all([
-    listClusterCatalog(source, (databases) => selection.databases(databases)),
-    readDistributions(source),
-    readPlacements(source),
-  ])
-  return { catalog, distributions, placements }
-}
-
 function isAsKnown(entry: CatalogueEntry, wanted: CatalogEntry, existing: CatalogEntry): boolean {
   return (
     wanted.type === 'collection' &&
@@ -90,7 +74,7 @@ function isAsKnown(entry: CatalogueEntry, wanted: CatalogEntry, existing: Catalo
   )
 }
 
-/** The catalog's documents order the fields of a specification differently than listIndexes does. */
+/** Ignores the order of a specification's fields, because `$listCatalog` and listIndexes return them in different orders. */
 function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {
   return one.length === other.length && one.every((index, at) => sameFields(index, other[at] ?? []))
 }

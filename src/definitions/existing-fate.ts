@@ -1,14 +1,21 @@
 import { changesByCollMod, isCapped } from '../domain/definition.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import type { Selection } from '../mongo/selection.ts'
+import type { Selects } from '../mongo/selection.ts'
 import { type ListedCollection, listCollections, readCommitted } from './listing.ts'
+import {
+  type Distribution,
+  distributionsByUuid,
+  keepsDistribution,
+  type ShardingEntries,
+  wantedShardKey,
+} from './sharding.ts'
 
 /**
- * What becomes of a namespace that exists on the destination when a sync begins with `existingData: converge`.
+ * What happens to a namespace that exists on the destination when a sync begins with `existingData: converge`.
  *
- * converged   its options and indexes are made equal in place, and so are its documents
- * recreated   it is dropped and copied, because no command gives it the source's definition
+ * converged   its options, indexes and documents are made equal in place
+ * recreated   it is dropped and copied, because no command gives it the source's definition, or the wanted shard key
  * dropped     the source has no such namespace
  */
 export type Fate = 'converged' | 'recreated' | 'dropped'
@@ -17,27 +24,51 @@ export interface ExistingNamespace {
   existing: ListedCollection
   /** The source's collection or view of that name. */
   wanted: ListedCollection | null
+  /** The distribution of the existing collection; null if it is not sharded. */
+  distribution: Distribution | null
   fate: Fate
 }
 
-/** The selected namespaces of one database of the destination. System collections are left alone. */
+/**
+ * The selected namespaces of one database of the destination. System collections are not included.
+ * @param shardingEntries the collections of a replica set that become sharded on the destination
+ */
 export async function readExisting(
   source: Cluster,
   destination: Cluster,
-  selection: Selection,
+  selection: Selects,
   database: string,
-): Promise<{ wanted: ListedCollection[]; existing: ExistingNamespace[] }> {
-  const [wanted, listed] = await Promise.all([
+  shardingEntries: ShardingEntries,
+): Promise<{
+  wanted: ListedCollection[]
+  existing: ExistingNamespace[]
+  /** The source's sharded collections, by UUID. */
+  sourceKeys: Map<string, Distribution>
+}> {
+  const [wanted, listed, sourceKeys, destinationKeys] = await Promise.all([
     readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
     listCollections(destination, database).then((all) => selection.among(database, all)),
+    distributionsByUuid(source, database),
+    distributionsByUuid(destination, database),
   ])
+  const keepsShards = (one: ListedCollection, counterpart: ListedCollection): boolean => {
+    const wantedKey = wantedShardKey(source, sourceKeys, shardingEntries, { database, ...counterpart })
+    return !destination.sharded || keepsDistribution(source, destinationKeys.get(one.uuid), wantedKey)
+  }
   const byName = new Map(wanted.filter(({ name }) => isUserCollection(name)).map((one) => [one.name, one]))
   const existing = listed.filter(({ name }) => isUserCollection(name))
   return {
     wanted,
+    sourceKeys,
     existing: existing.map((one) => {
       const counterpart = byName.get(one.name) ?? null
-      return { existing: one, wanted: counterpart, fate: fateOf(one, counterpart) }
+      const fate = fateOf(one, counterpart)
+      return {
+        existing: one,
+        wanted: counterpart,
+        distribution: destinationKeys.get(one.uuid) ?? null,
+        fate: fate === 'converged' && counterpart && !keepsShards(one, counterpart) ? 'recreated' : fate,
+      }
     }),
   }
 }

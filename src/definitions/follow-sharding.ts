@@ -14,42 +14,40 @@ interface ShardingSnapshot {
 /** Whether the source collection with this UUID is in the catalogue. */
 type IsKnown = (uuid: string) => boolean
 
-/** Throws FatalError for a collection that is being resharded and for a sharded collection with a collation. */
+/** Throws FatalError for a sharded collection with a collation. */
 export function refuseUndistributable(
   database: string,
   listed: ListedCollection[],
   distributions: ShardingSnapshot['distributions'],
 ): void {
   for (const { name, uuid, options } of listed) {
-    const distribution = distributions.get(uuid)
-    if (!distribution) continue
-    if (distribution.resharding) throw resharding(database, name)
-    if (isCollated(options)) {
-      throw new FatalError(
-        'UnsupportedCollection',
-        `${namespace(database, name)} is sharded and has a collation of its own. Its shards may hold several _ids that are equal ` +
-          'under the collation, and the destination may have to store them on one shard. Drop the collection on the source, unshard it there, or exclude it ' +
-          `with a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
-      )
-    }
+    if (!distributions.has(uuid) || !isCollated(options)) continue
+    throw new FatalError(
+      'UnsupportedCollection',
+      `${namespace(database, name)} is sharded and has a collation of its own. Its shards may hold several _ids that are equal ` +
+        'under the collation, and the destination may have to store them on one shard. Drop the collection on the source, unshard it there, or exclude it ' +
+        `with a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
+    )
   }
-}
-
-/** reshardCollection writes the resharded collection without change events, under another UUID. */
-export function resharding(database: string, name: string): FatalError {
-  return new FatalError(
-    'UnsupportedChange',
-    `${namespace(database, name)} is being resharded on the source (reshardCollection), which tandem cannot follow: the server ` +
-      `writes the new collection without change events. Wait until it has ended, then start over with an emptied destination. ${notLost.source}`,
-  )
 }
 
 /**
  * Up to 7.0, movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream
  * emits a create and a drop event but no document events (measured on 6.0.27), so following these events would lose all
  * documents. Therefore the version of each database's placement is stored, and each read of the catalog is compared
- * with it. A new collection that is created within seconds of a movePrimary also counts as a clone, because nothing
- * reliable distinguishes the two.
+ * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`).
+ *
+ * No document is lost:
+ *
+ * - A router lists the clones only when the new placement is committed, and then they are complete. A read of the catalog that lists them therefore has the new version
+ *   (`readCommitted` repeats a read during which the version changes).
+ * - The new version is stored only when the catalogue has all clones as collections that are copied. Until then, every
+ *   read of the catalog finds them again, also after a crash.
+ * - Convergence reads the clones later than it finds them, so it reads everything that was cloned. Later changes have
+ *   events with the UUIDs of the clones.
+ *
+ * A new collection that is created within seconds of a movePrimary also counts as a clone, because nothing reliable
+ * distinguishes the two. It is then copied instead of followed from its first event, which is harmless.
  */
 export class SourcePlacements {
   readonly #metadata: Metadata
@@ -72,31 +70,23 @@ export class SourcePlacements {
     return this.#known
   }
 
-  /** Throws FatalError UnsupportedChange when movePrimary cloned collections. It does not clone sharded collections. */
-  async refuseMoved(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<void> {
-    if (!snapshot.placement) return
+  /**
+   * Returns the collections that movePrimary may have cloned, by UUID, each with its namespace. It does not clone sharded
+   * collections.
+   */
+  async findClones(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<Map<string, string>> {
+    if (!snapshot.placement) return new Map()
     const { version } = snapshot.placement
     const before = await this.#before(database, version)
-    if (before === version) return
-    const moved = before !== undefined && before.split(':')[0] === version.split(':')[0]
-    const cloned = unknownUnsharded(snapshot, isKnown)
-    if (moved && cloned) {
-      throw new FatalError(
-        'UnsupportedChange',
-        `the primary shard of ${database} was changed on the source (movePrimary), which clones ${namespace(database, cloned.name)} ` +
-          `without change events, so tandem cannot follow it. Start over with an emptied destination. ${notLost.source}`,
-      )
-    }
-    await this.#save(database, version)
+    const isMoved = before !== undefined && before !== version && before.split(':')[0] === version.split(':')[0]
+    const cloned = isMoved ? unknownUnsharded(snapshot, isKnown) : []
+    return new Map(cloned.map(({ uuid, name }) => [uuid, namespace(database, name)]))
   }
 
-  /**
-   * Stores the current placement of a database when its move cannot have cloned any collection. Collections that are
-   * created there later are then recognized as new and not as clones.
-   */
-  async recordMoved(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<void> {
-    if (!snapshot.placement || unknownUnsharded(snapshot, isKnown)) return
-    await this.#save(database, snapshot.placement.version)
+  /** Stores the current placement of a database. Its unknown collections are copied, or have events of all documents. */
+  async record(database: string, { placement }: ShardingSnapshot): Promise<void> {
+    if (!placement || (await this.#before(database, placement.version)) === placement.version) return
+    await this.#save(database, placement.version)
   }
 
   /**
@@ -116,8 +106,8 @@ export class SourcePlacements {
   }
 }
 
-function unknownUnsharded({ listed, distributions }: ShardingSnapshot, isKnown: IsKnown): ListedCollection | undefined {
-  return listed.find(
+function unknownUnsharded({ listed, distributions }: ShardingSnapshot, isKnown: IsKnown): ListedCollection[] {
+  return listed.filter(
     ({ name, type, uuid }) =>
       type === 'collection' && isUserCollection(name) && !distributions.has(uuid) && !isKnown(uuid),
   )

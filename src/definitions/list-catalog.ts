@@ -15,8 +15,9 @@ import {
   typedInt32,
   typedValue,
 } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { codeOf, isTransient } from '../mongo/errors.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
 import { isListed, type ListedCollection, listCollections, listDatabases, listIndexesOf } from './listing.ts'
 
 /** One collection with its secondary indexes, or one view. */
@@ -33,11 +34,11 @@ const fewDatabases = 16
 
 /**
  * Reads the definitions of the whole cluster. Uses one `$listCatalog` cursor when the server supports it, which shows
- * one point in time; otherwise listCollections and listIndexes in parallel.
+ * one point in time. Otherwise runs listCollections and listIndexes in parallel.
  *
  * `$listCatalog` (6.0 and later) returns the catalog's own documents. These may differ in field order, or in how an old
- * release wrote an option, where listIndexes shows no difference. Definitions that are equal here are equal; a
- * difference found here must be confirmed by listIndexes before it counts. The stage needs the privileges
+ * release wrote an option, where listIndexes shows no difference. Two definitions that this function returns equal are
+ * the same. A difference between them must be confirmed by listIndexes before it counts. The stage needs the privileges
  * `listDatabases` on the cluster, and `listCollections` and `listIndexes` on all databases, on `system.js` and on all
  * time-series buckets (src/mongo/db/pipeline/document_source_list_catalog.cpp).
  *
@@ -150,7 +151,7 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
     const { database, entry } = read
     const known = catalog.get(database) ?? []
     if (isListed(entry.name)) known.push(entry)
-    // A database that holds only system collections exists, too.
+    // A database with only system collections has an entry too, because it exists.
     catalog.set(database, known)
   }
   return catalog
@@ -184,7 +185,7 @@ function readRow(bytes: Buffer): { database: string; entry: CatalogEntry } | nul
   return { database, entry }
 }
 
-/** Finished indexes only: the createIndexes event of an index build arrives when the build ends. */
+/** Returns only finished indexes: the createIndexes event of an index build arrives when the build ends. */
 function readIndexes(array: Buffer): RawFields[] {
   const indexes: RawFields[] = []
   for (const { value } of readFields(array)) {

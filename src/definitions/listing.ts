@@ -4,9 +4,10 @@ import { type IndexSpecification, secondaryIndexes } from '../domain/definition.
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
 export interface ListedCollection {
@@ -81,7 +82,7 @@ export async function listIndexes(
   return finishedIndexes(documents)
 }
 
-/** Parallel commands, out of the 64 shared connections. */
+/** The number of parallel commands. They use a part of the client's 64 connections, which all modules share. */
 const indexesAtOnce = 16
 
 /** A collection under the name that a recent listing showed. */

@@ -3,9 +3,10 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { namespace } from '../domain/namespace.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
-import { type Cluster, RawCursor } from '../mongo/cluster.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
-import { code, codeOf, isTransient } from '../mongo/errors.ts'
+import { code, codeOf, isTransient, ranOutOfTime } from '../mongo/errors.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
 import { toUuid } from '../mongo/uuid.ts'
@@ -51,7 +52,8 @@ export async function presplit(
   for (let at = 0; at + 1 < edges.length; at++) {
     const to = shards[Math.floor(at / perShard)]
     const bounds = [bound(edges[at] as TypedValue[]), bound(edges[at + 1] as TypedValue[])]
-    const move = () => destination.write('admin', { moveChunk: name, bounds, to }, { timeoutMS: 0 })
+    // The chunk is empty, so its move usually takes less than the time limit of a write.
+    const move = () => destination.write('admin', { moveChunk: name, bounds, to })
     await unlessRefused(whenFree(move))
   }
 }
@@ -120,14 +122,15 @@ function gone(error: unknown): CollectionSize | null {
   throw error
 }
 
-/** Retries while the shard is still finishing its previous migration. */
+/** Repeats a move that has exceeded its time limit, and one that the shard refuses because it is finishing another. */
 async function whenFree(move: () => Promise<unknown>): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
       await move()
       return
     } catch (error) {
-      if (codeOf(error) !== code.conflictingOperationInProgress || attempt === moveAttemptsMax) throw error
+      const mayPass = codeOf(error) === code.conflictingOperationInProgress || ranOutOfTime(error)
+      if (!mayPass || attempt === moveAttemptsMax) throw error
       await sleep(moveAgainMS)
     }
   }

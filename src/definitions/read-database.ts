@@ -1,10 +1,12 @@
 import type { Catalogue } from '../domain/catalogue.ts'
-import type { IndexSpecification } from '../domain/definition.ts'
+import { type IndexSpecification, isCapped } from '../domain/definition.ts'
+import { isConversion } from '../domain/namespace-filter.ts'
+import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
 import { sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { type ListedCollection, listCollections, listIndexesOf } from './listing.ts'
-import { type Distribution, type Placement, readDistributions, readPlacements } from './sharding.ts'
+import { type Distribution, distributionsByUuid, type Placement, readPlacements } from './sharding.ts'
 
 export interface DatabaseReadParts {
   source: Cluster
@@ -14,7 +16,7 @@ export interface DatabaseReadParts {
 
 /** The definitions of one source database at one point in time. */
 export interface DatabaseSnapshot {
-  /** The selected collections and views. */
+  /** The selected collections and views, without those that convertToCapped still writes. */
   listed: ListedCollection[]
   /** The names of all collections, selected or not, by UUID. */
   names: Map<string, string>
@@ -38,9 +40,9 @@ export async function readDatabase(
   const [placement = null] = await readPlacements(source, database)
   const everything = await listCollections(source, database)
   const names = new Map(everything.map(({ uuid, name }) => [uuid, name]))
-  const listed = await selection.among(database, everything)
-  const found = await readDistributions(source, database)
-  const distributions = new Map(found.map((one) => [one.uuid, one]))
+  const selected = await selection.among(database, everything)
+  const listed = selected.filter((one) => !isUnfinishedConversion(one))
+  const distributions = await distributionsByUuid(source, database)
   const readsAllIndexes = touched === 'all' || listed.length <= prefetchMax
   const isTouched = ({ uuid }: ListedCollection): boolean => {
     const known = catalogue.get(uuid)
@@ -54,4 +56,12 @@ export async function readDatabase(
     wanted.map(({ uuid, name }) => ({ database, uuid, name })),
   )
   return { listed, names, indexes, distributions, placement }
+}
+
+/**
+ * True for a collection that convertToCapped writes under a temporary name. Its documents have no events. The rename
+ * that ends the command has one, and the collection is converged from then on (`IncompleteCollections`).
+ */
+export function isUnfinishedConversion({ name, options }: ListedCollection): boolean {
+  return isConversion(name) && isCapped(options) && isTruthy(fieldNamed(options, 'temp'))
 }

@@ -5,8 +5,9 @@ import { isUserCollection, namespace } from '../domain/namespace.ts'
 import type { BothClusters, Cluster } from '../mongo/cluster.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
+import type { BothCatalogs, CatalogState } from './both-catalogs.ts'
 import { compareDefinitions, type DefinitionStage, type ListedDefinition } from './compare-definitions.ts'
-import { type CatalogEntry, listClusterCatalog, listDefinitions } from './list-catalog.ts'
+import { listClusterCatalog, listDefinitions } from './list-catalog.ts'
 import { readDistributions } from './sharding.ts'
 
 /** Databases whose differences are confirmed in parallel. */
@@ -27,18 +28,20 @@ export interface DefinitionParts {
 /**
  * Returns every difference between the synced definitions of two clusters without writes. Reads both catalogs once, in
  * parallel, and confirms differences with listCollections and listIndexes.
+ * @param read the catalogs if they were just read; otherwise they are read now
  */
 export async function findDefinitionMismatches(
   parts: DefinitionParts,
   stage: DefinitionStage,
   buildsIndexes: boolean,
+  read?: BothCatalogs,
 ): Promise<Mismatch[]> {
   const { clusters, selection, catalogue, context } = parts
   const known = catalogue.byDatabase()
   return await retry('comparing definitions', context, async () => {
     const [wanted, existing] = await Promise.all([
-      readCatalog(clusters.source, selection),
-      readCatalog(clusters.destination, selection),
+      read ? identified(read.source, selection) : readCatalog(clusters.source, selection),
+      read ? identified(read.destination, selection) : readCatalog(clusters.destination, selection),
     ])
     const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
       const entries = known.get(database) ?? []
@@ -88,12 +91,20 @@ async function readCatalog(cluster: Cluster, selection: Selection): Promise<Map<
     listClusterCatalog(cluster, (databases) => selection.databases(databases)),
     readDistributions(cluster),
   ])
+  return await identified({ catalog, distributions }, selection)
+}
+
+async function identified(
+  { catalog, distributions }: Pick<CatalogState, 'catalog' | 'distributions'>,
+  selection: Selection,
+): Promise<Map<string, Identified[]>> {
   const keys = new Map(distributions.map(({ uuid, key }) => [uuid, key]))
-  const identified = (one: CatalogEntry): Identified => ({ ...one, shardKey: keys.get(one.uuid) ?? null })
   const users = new Map(
     [...catalog].map(([database, listed]) => [
       database,
-      listed.filter(({ name }) => isUserCollection(name)).map(identified),
+      listed
+        .filter(({ name }) => isUserCollection(name))
+        .map((one): Identified => ({ ...one, shardKey: keys.get(one.uuid) ?? null })),
     ]),
   )
   return await selection.amongAll(users)

@@ -1,36 +1,34 @@
 import { type Catalogue, type CatalogueEntry, newEntry } from '../domain/catalogue.ts'
-import type { ChangeEvent } from '../domain/change-event.ts'
 import { earlierOf } from '../domain/cluster-time.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
-import { FatalError } from '../domain/errors.ts'
+import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { isConversion, isTemporary } from '../domain/namespace-filter.ts'
-import { notLost } from '../domain/not-lost.ts'
+import { isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
-import { askedShardKey, type ShardKey, sameShardKey } from '../domain/shard-key.ts'
-import type { ShardingOptions } from '../domain/start-request.ts'
+import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { DestinationDefinitions } from './destination-definitions.ts'
-import { isFollowed, refuseCrossing, renamedOut } from './filter-edge.ts'
-import { refuseUndistributable, resharding, SourcePlacements } from './follow-sharding.ts'
-import { refuseEmittedChange, refuseSilentChanges } from './frozen-definitions.ts'
+import { refuseUndistributable, SourcePlacements } from './follow-sharding.ts'
 import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from './listing.ts'
 import { moveToNames } from './move-to-names.ts'
 import { type DatabaseSnapshot, readDatabase } from './read-database.ts'
-import { refuseExpiry, refuseUnsupported, unsupportedConversion } from './refuse-definitions.ts'
-import { type Placement, readDistributions, readPlacements } from './sharding.ts'
+import { changedAfterCommitPoint, refuseExpiry, refuseUnsupported } from './refuse-definitions.ts'
+import { type Placement, readDistributions, readPlacements, type ShardingEntries, wantedShardKey } from './sharding.ts'
+import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
+
+type NewState = CatalogueEntry['state'] | 'refused'
 
 /**
- * Reconciles definitions like documents: a DDL event says *which* database and collection changed; their current
+ * Reconciles definitions like documents: a DDL event says *which* database and collection changed. Their current
  * definitions are read from the source, and the destination is made equal. A replay is therefore harmless. Reading
  * ahead of the stream is harmless, too: collections are identified by UUID, a UUID is never reused, and later events
- * find nothing left to do.
+ * find that nothing is left to do.
  *
  * Called behind a barrier (no document writes are in flight). Order: drops, dropped views whose names are needed,
  * renames (swaps use a temporary name), creations, options and indexes, views.
@@ -43,8 +41,10 @@ export class DefinitionReconciler {
   readonly #destination: DestinationDefinitions
   readonly #context: RetryContext
   readonly #refuseExpiry: boolean
-  readonly #shardingEntries: ShardingOptions['shardingEntries']
+  readonly #shardingEntries: ShardingEntries
   #placements: SourcePlacements
+  /** The new collections, by database, that are created only when an event says whether they must be converged. */
+  readonly #awaited = new Map<string, ReadonlySet<string>>()
 
   constructor(parts: {
     source: Cluster
@@ -56,7 +56,7 @@ export class DefinitionReconciler {
     /** TTL indexes are refused, because the verifier would see documents expire on one cluster only. */
     refuseExpiry?: boolean
     /** The collections of a replica set that become sharded on the destination. */
-    shardingEntries?: ShardingOptions['shardingEntries']
+    shardingEntries?: ShardingEntries
   }) {
     this.#source = parts.source
     this.#catalogue = parts.catalogue
@@ -73,17 +73,19 @@ export class DefinitionReconciler {
 
   /**
    * @param touched UUIDs whose indexes may have changed; 'all' reads the indexes of every collection of the database
-   * @param newState the state of new collections: 'copying' while the initial catalogue is built; 'copied' afterwards,
-   * because every document of a new collection then arrives through the stream; 'refused' once every event up to the
-   * commit timestamp is applied, because a collection that is still new was created after it
+   * @param newState the state of new collections: 'copying' while the initial catalogue is built, and for those that are
+   * converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or an
+   * event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the commit
+   * timestamp is applied, because a collection that is still new was created after it
    * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read, so
    * that more of the later events find their change already followed
-   * @returns what was read, all of which has been followed
+   * @returns the definitions that were read and followed
+   * @throws UnfollowedError for collections that movePrimary cloned, when new collections are not copied
    */
   async reconcile(
     database: string,
     touched: ReadonlySet<string> | 'all',
-    newState: CatalogueEntry['state'] | 'refused',
+    newState: NewState | ((uuid: string) => NewState),
     prefetchMax = 0,
   ): Promise<ObservedDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
@@ -99,7 +101,8 @@ export class DefinitionReconciler {
       const { listed, indexes } = snapshot
       refuseUnsupported(database, listed)
       refuseUndistributable(database, listed, snapshot.distributions)
-      await this.#placements.refuseMoved(database, snapshot, this.#isKnown)
+      const clones = await this.#placements.findClones(database, snapshot, this.#isKnown)
+      if (clones.size > 0 && (newState === 'copied' || newState === 'refused')) throw new UnfollowedError(clones)
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
       const views = listed.filter((one) => one.type === 'view')
       const byUuid = new Map(collections.map((one) => [one.uuid, one]))
@@ -107,11 +110,24 @@ export class DefinitionReconciler {
         for (const [uuid, found] of indexes) refuseExpiry(database, byUuid.get(uuid)?.name ?? '', found)
       }
 
+      // The copy of a new collection reads all of its documents, so it needs no events for those that movePrimary cloned.
+      const stateOf = (uuid: string): NewState => {
+        if (typeof newState !== 'function') return newState
+        return clones.has(uuid) ? 'copying' : newState(uuid)
+      }
+      const awaited = this.#awaitEvents(database, collections, (uuid) => {
+        return stateOf(uuid) === 'copied' && (touched === 'all' || !touched.has(uuid))
+      })
+      const present = collections.filter(({ uuid }) => !awaited.has(uuid))
+
       for (const entry of this.#catalogue.inDatabase(database)) {
         if (byUuid.has(entry.uuid)) continue
-        const leftAs = snapshot.names.get(entry.uuid)
-        if (leftAs !== undefined && !isTemporary(entry.name)) throw renamedOut(database, entry.name, leftAs)
+        const newName = snapshot.names.get(entry.uuid)
+        const isRenamedOut = newName !== undefined && !isTemporary(entry.name)
+        if (isRenamedOut && newState === 'refused') throw changedAfterCommitPoint(database, entry.name, 'renamed')
         await this.#drop(entry)
+        const dropped = { namespace: namespace(database, entry.name), fate: 'not selected any more' }
+        if (isRenamedOut) this.#context.journal?.('existing namespace dropped', dropped)
       }
       await this.#dropViewsExcept(database, views)
       for (const entry of this.#catalogue.inDatabase(database)) {
@@ -129,7 +145,9 @@ export class DefinitionReconciler {
         (entry) => (byUuid.get(entry.uuid) as ListedCollection).name,
         (entry, name) => this.#move(entry, name),
       )
-      const { created, upToDate } = await this.#create(database, collections, snapshot, newState)
+      const { created, upToDate } = await this.#create(database, present, snapshot, stateOf)
+      // Stored after the clones, because the next read finds them only while the stored placement is the former one.
+      await this.#placements.record(database, snapshot)
       const indexesOf = new Set(upToDate)
       // At the commit, options are compared with those that exist on the destination: an option may have been set but
       // not stored, and then changed back on the source.
@@ -139,29 +157,37 @@ export class DefinitionReconciler {
         if (!known) continue
         known.sourceName = one.name
         if (upToDate.has(one.uuid)) continue
-        const isAsked = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
+        const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
         let found = indexes.get(one.uuid)
         // The indexes were only prefetched and are unchanged, so the destination's indexes need no read.
-        if (!isAsked && sameIndexes(found, known.wanted.indexes)) found = undefined
+        if (!isTouched && sameIndexes(found, known.wanted.indexes)) found = undefined
         await this.#follow(known, one, snapshot, found, existingOptions?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
         progressed(false)
       }
       await this.#destination.followViews(database, views)
-      return { database, time, indexesOf }
+      // The event of a collection that was left out must lead to another read.
+      return { database, time: present.length < collections.length ? 0n : time, indexesOf }
     })
   }
 
   /**
    * Records the move of databases without cloned collections. The destination does not change, so no barrier is needed.
+   * Returns the cloned collections of the others, by UUID, each with its namespace.
    */
-  async recordMoved(databases: readonly string[]): Promise<void> {
+  async recordMoved(databases: readonly string[]): Promise<Map<string, string>> {
+    const all = new Map<string, string>()
     for (const database of databases) {
-      await retry(`reading the primary shard of ${database}`, this.#context, async () => {
+      const clones = await retry(`reading the primary shard of ${database}`, this.#context, async () => {
         const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, new Set()))
-        await this.#placements.recordMoved(database, snapshot, this.#isKnown)
+        const found = await this.#placements.findClones(database, snapshot, this.#isKnown)
+        // Collections that are created there later are then recognized as new and not as clones.
+        if (found.size === 0) await this.#placements.record(database, snapshot)
+        return found
       })
+      for (const [uuid, name] of clones) all.set(uuid, name)
     }
+    return all
   }
 
   /** Databases of a sharded source whose primary shard is not the stored one. */
@@ -178,28 +204,26 @@ export class DefinitionReconciler {
 
   /**
    * Databases of a sharded source whose primary shard, or the shard key of one of their collections, is not the stored
-   * one. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections to clone. Throws
-   * FatalError UnsupportedChange while a collection is being resharded.
+   * one. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections to clone. Also
+   * returns the namespaces of the collections in the catalogue that are being resharded.
    */
-  async silentlyChanged(): Promise<string[]> {
-    await this.refuseSilentChanges(false)
-    if (!this.#source.sharded) return []
+  async silentlyResharded(): Promise<{ databases: string[]; resharding: string[] }> {
+    if (!this.#source.sharded) return { databases: [], resharding: [] }
     const changed = new Set(await this.#placements.changed(await readPlacements(this.#source)))
+    const resharding: string[] = []
     for (const { uuid, name, key, resharding: isResharding } of await readDistributions(this.#source)) {
       const entry = this.#catalogue.get(uuid)
       if (!entry) continue
-      if (isResharding) throw resharding(entry.database, name.slice(entry.database.length + 1))
+      if (isResharding) resharding.push(name)
       if (!sameShardKey(entry.shardKey, key)) changed.add(entry.database)
     }
-    return [...changed]
+    return { databases: [...changed], resharding }
   }
 
-  /**
-   * Throws FatalError UnsupportedChange when definitions changed on a source older than 6.0, which emits no such
-   * events.
-   */
-  async refuseSilentChanges(withIndexes: boolean): Promise<void> {
-    if (this.#source.before6) await refuseSilentChanges(this.#source, this.#catalogue, this.#selection, withIndexes)
+  /** Definitions that changed on a source older than 6.0 since they were last reconciled; nothing for later releases. */
+  async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
+    if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
+    return await findSilentChanges(this.#source, this.#catalogue, this.#selection, withIndexes)
   }
 
   /**
@@ -219,28 +243,6 @@ export class DefinitionReconciler {
     })
   }
 
-  /** Throws FatalError UnsupportedChange for a DDL event whose documents have no events, or that cannot be followed. */
-  async refuseEvent(event: ChangeEvent): Promise<void> {
-    if (this.#source.before6) refuseEmittedChange(event)
-    const { operationType, database, collection } = event
-    if (operationType === 'reshardCollection') throw resharding(database, collection)
-    // A filter by name may select the converted collection but not the temporary one; then only its rename is emitted.
-    if (isConversion(collection) && (operationType === 'create' || operationType === 'rename')) {
-      if (await isFollowed(this.#selection, database, collection, this.#context)) {
-        throw unsupportedConversion(database, collection)
-      }
-    }
-    if (operationType === 'rename') await refuseCrossing(event, this.#selection, this.#context)
-    if (operationType !== 'create') return
-    if (this.#destination.sharding && !this.#source.sharded && /^tmp.{5}\.renameCollection$/.test(collection)) {
-      throw new FatalError(
-        'UnsupportedChange',
-        `following DDL: a collection was renamed into database ${database} from another one, which tandem cannot follow from a replica set to ` +
-          `a sharded cluster. Start over with an emptied destination. ${notLost.source}`,
-      )
-    }
-  }
-
   /** Keeps the destination's views whose names the filter does not select. */
   async #dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
     const ours = (views: ListedCollection[]): Promise<ListedCollection[]> => this.#selection.among(database, views)
@@ -252,6 +254,32 @@ export class DefinitionReconciler {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
     return await this.#destination.dropIndexesExcept(entry, indexes)
+  }
+
+  /**
+   * Returns the new collections of a sharded source that are not created now: those with the name of one that is gone.
+   * reshardCollection may have written their documents without events, and only its event says so. A new collection has an
+   * event of its creation. One of these events, or one of a document, follows. Called before the former collections leave
+   * the catalogue, and remembered, because a retry does not find them there.
+   * @param mayAwait false for a collection whose event has arrived, or which needs none
+   */
+  #awaitEvents(
+    database: string,
+    collections: readonly ListedCollection[],
+    mayAwait: (uuid: string) => boolean,
+  ): Set<string> {
+    if (!this.#source.sharded) return new Set()
+    const awaitedBefore = this.#awaited.get(database)
+    const present = new Set(collections.map(({ uuid }) => uuid))
+    const gone = this.#catalogue.inDatabase(database).filter(({ uuid }) => !present.has(uuid))
+    const names = new Set(gone.map(({ sourceName }) => sourceName))
+    const isReplacing = ({ uuid, name }: ListedCollection): boolean => names.has(name) || !!awaitedBefore?.has(uuid)
+    const awaited = collections.filter(
+      (one) => !this.#catalogue.get(one.uuid) && isReplacing(one) && mayAwait(one.uuid),
+    )
+    const uuids = new Set(awaited.map(({ uuid }) => uuid))
+    this.#awaited.set(database, uuids)
+    return uuids
   }
 
   async #drop(entry: CatalogueEntry): Promise<void> {
@@ -268,19 +296,18 @@ export class DefinitionReconciler {
     database: string,
     collections: ListedCollection[],
     snapshot: DatabaseSnapshot,
-    state: CatalogueEntry['state'] | 'refused',
+    stateOf: (uuid: string) => NewState,
   ): Promise<{ created: Set<string>; upToDate: Set<string> }> {
     const intents: CatalogueEntry[] = []
     const upToDate = new Set<string>()
     for (const one of collections) {
       const known = this.#catalogue.get(one.uuid)
       if (known?.destinationUUID) continue
+      const state = stateOf(one.uuid)
+      // There was no event of its creation, so events of its documents may have been skipped. It is converged instead.
+      if (this.#source.before6 && state === 'copied' && !known) continue
       if (state === 'refused') {
-        throw new FatalError(
-          'UnsupportedChange',
-          `${namespace(database, one.name)} was created on the source after the commit timestamp, while the commit prepared the destination. Stop all writes on the source, ` +
-            `then send resume. ${notLost.progress}`,
-        )
+        throw changedAfterCommitPoint(database, one.name, 'created')
       }
       const entry =
         known ?? newEntry(database, one, { options: one.options, indexes: snapshot.indexes.get(one.uuid) ?? [] }, state)
@@ -308,14 +335,14 @@ export class DefinitionReconciler {
     return { created, upToDate: upToDate }
   }
 
-  /** The wanted shard key: the source's, or the one that the start request gives for this name. */
+  /**
+   * The wanted shard key. A collection of a replica set keeps the key with which it was created, whatever its name is
+   * now.
+   */
   #wantedKey(entry: CatalogueEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
     if (!this.#destination.sharding) return null
-    if (this.#source.sharded) return distributions.get(entry.uuid)?.key ?? null
-    const asked = this.#shardingEntries.find(
-      ({ database, collection }) => database === entry.database && collection === entry.name,
-    )
-    return asked ? askedShardKey(asked.shardCollection.key) : null
+    if (!this.#source.sharded && entry.shardKey) return entry.shardKey
+    return wantedShardKey(this.#source, distributions, this.#shardingEntries, entry)
   }
 
   async #follow(

@@ -2,9 +2,8 @@ import type { ChangeEvent } from '../domain/change-event.ts'
 import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { decidingName, isConversion } from '../domain/namespace-filter.ts'
 import { notLost } from '../domain/not-lost.ts'
-import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
+import { fieldNamed } from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
 
 /** Throws FatalError when there is a TTL index: with buildIndexes "never" it does not exist on the destination. */
@@ -36,18 +35,15 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
         `${namespace(database, name)} uses Queryable Encryption, which tandem cannot copy. Drop it on the source or exclude it by a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
       )
     }
-    if (isConversion(name) && isTruthy(fieldNamed(options, 'capped'))) {
-      throw unsupportedConversion(database, name)
-    }
   }
 }
 
-/** convertToCapped writes the converted collection without change events. */
-export function unsupportedConversion(database: string, name: string): FatalError {
+/** The error for a change that is found after every event up to the commit timestamp is applied. */
+export function changedAfterCommitPoint(database: string, name: string, how: 'created' | 'renamed'): FatalError {
   return new FatalError(
     'UnsupportedChange',
-    `convertToCapped of ${namespace(database, decidingName(name))} cannot be followed: the server ` +
-      `writes the converted collection without change events. Start over with an emptied destination. ${notLost.source}`,
+    `${namespace(database, name)} was ${how} on the source after the commit timestamp, while the commit prepared the destination. Stop all writes on the source, ` +
+      `then send resume. ${notLost.progress}`,
   )
 }
 
@@ -58,6 +54,6 @@ export function unknownKind({ operationType, database, collection }: ChangeEvent
     'UnsupportedChange',
     `the source's change stream has an event of an unknown kind, ${JSON.stringify(operationType)}` +
       `${where === '' ? '' : ` on ${where}`}. tandem cannot follow what it changed, so the sync stops before it. Use a release of ` +
-      `tandem that knows this kind and send resume, or start over with an emptied destination. ${notLost.source}`,
+      `tandem that knows this kind and send resume, or start over with "existingData": "converge", which begins after that event. ${notLost.source}`,
   )
 }

@@ -1,8 +1,10 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
 import { bsonType, embedded, fieldNamed, readFields, stringOf } from '../domain/raw-bson.ts'
-import { type ShardKey, toShardKey } from '../domain/shard-key.ts'
+import { askedShardKey, canBecomeKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
+import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
+import { TransientReplyError } from '../mongo/errors.ts'
 
 /**
  * Reads the distribution of a cluster's data from its config servers, through mongos
@@ -38,6 +40,51 @@ export async function readDistributions(cluster: Cluster, database?: string): Pr
       },
     ]
   })
+}
+
+export type ShardingEntries = ShardingOptions['shardingEntries']
+
+/**
+ * The shard key that a collection must have on a sharded destination: that of the source's collection, or the one that
+ * the start request gives for this name when the source is a replica set. Null if it must not be sharded.
+ * @param onSource the source's sharded collections, by UUID
+ */
+export function wantedShardKey(
+  source: Cluster,
+  onSource: ReadonlyMap<string, Distribution>,
+  shardingEntries: ShardingEntries,
+  { database, name, uuid }: { database: string; name: string; uuid: string },
+): ShardKey | null {
+  if (source.sharded) return onSource.get(uuid)?.key ?? null
+  const requested = shardingEntries.find((one) => one.database === database && one.collection === name)
+  return requested ? askedShardKey(requested.shardCollection.key) : null
+}
+
+/**
+ * True if a collection of the destination can keep its documents where they are. From a sharded source, tandem follows
+ * a refined shard key in place. Any other difference requires that the collection is dropped and copied: documents with
+ * one `_id` may be on several shards, and an unsharded collection would remain on one shard.
+ */
+export function keepsDistribution(
+  source: Cluster,
+  existing: Distribution | undefined,
+  wanted: ShardKey | null,
+): boolean {
+  const key = existing?.key ?? null
+  return source.sharded ? canBecomeKey(key, wanted) : sameShardKey(key, wanted)
+}
+
+/**
+ * Throws TransientReplyError while the destination's collection is being resharded, because the resharding gives it
+ * another UUID and another shard key.
+ */
+export function awaitResharding(existing: Distribution | null | undefined): void {
+  if (existing?.resharding) throw new TransientReplyError(`${existing.name} is being resharded on the destination`)
+}
+
+/** The sharded collections of one database, by UUID; empty for a replica set. */
+export async function distributionsByUuid(cluster: Cluster, database: string): Promise<Map<string, Distribution>> {
+  return new Map((await readDistributions(cluster, database)).map((one) => [one.uuid, one]))
 }
 
 export interface Placement {

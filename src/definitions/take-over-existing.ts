@@ -3,30 +3,35 @@ import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import type { Selection } from '../mongo/selection.ts'
+import type { Selects } from '../mongo/selection.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import type { DeferredOptions } from './deferred-options.ts'
 import { readExisting } from './existing-fate.ts'
+import { refuseUndistributable } from './follow-sharding.ts'
 import { type ListedCollection, listDatabases, listIndexesOf } from './listing.ts'
 import { refuseUnsupported } from './refuse-definitions.ts'
+import { awaitResharding, type Distribution, type ShardingEntries } from './sharding.ts'
 
 export interface TakeOverParts {
   source: Cluster
   destination: Cluster
-  selection: Selection
+  /** What may be taken over, or dropped. */
+  selection: Selects
   catalogue: Catalogue
   metadata: Metadata
   deferredOptions: DeferredOptions
   context: RetryContext
+  /** The collections of a replica set that become sharded on the destination. */
+  shardingEntries: ShardingEntries
 }
 
 /**
  * Prepares a destination that already has data (`existingData: converge`), before its definitions are reconciled for
  * the first time. Collections that can become equal enter the catalogue with the definition that they have, so that the
- * reconciliation changes what differs. All other selected collections and views are dropped. What is not selected is
- * not touched.
+ * reconciliation changes only what differs. All other selected collections and views are dropped. Namespaces that are
+ * not selected are not changed.
  *
- * Repeatable. A collection is ours once its entry is stored, and collections of entries are never dropped here.
+ * This is repeatable. A collection belongs to tandem once its entry is stored, and is then never dropped here.
  */
 export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
   const { destination, selection, catalogue, deferredOptions, context } = parts
@@ -36,24 +41,28 @@ export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
   for (const database of databases) {
     await retry(`taking over ${database}`, context, () => takeOverDatabase(parts, database))
   }
-  // A TTL index would delete documents meanwhile, and a unique index would refuse them.
+  // During the sync, a TTL index would delete documents, and a unique index would refuse them.
   await deferredOptions.deferAll(catalogue.entries().filter(({ converging }) => converging))
 }
 
 async function takeOverDatabase(parts: TakeOverParts, database: string): Promise<void> {
-  const { source, destination, selection, catalogue, metadata, context } = parts
-  const { wanted, existing } = await readExisting(source, destination, selection, database)
+  const { source, destination, selection, catalogue, metadata, context, shardingEntries } = parts
+  const { wanted, existing, sourceKeys } = await readExisting(source, destination, selection, database, shardingEntries)
   // Nothing may be dropped for a source that cannot be synced.
   refuseUnsupported(database, wanted)
+  refuseUndistributable(database, wanted, sourceKeys)
   const ours = new Set(catalogue.entries().map(({ destinationUUID }) => destinationUUID))
-  const pairs: { found: ListedCollection; wanted: ListedCollection }[] = []
-  for (const { existing: found, wanted: counterpart, fate } of existing) {
+  const pairs: { found: ListedCollection; wanted: ListedCollection; distribution: Distribution | null }[] = []
+  for (const { existing: found, wanted: counterpart, distribution, fate } of existing) {
     const { name, type, uuid } = found
     if (type === 'collection' && ours.has(uuid)) continue
+    const known = counterpart && catalogue.get(counterpart.uuid)
     // A crash may have left an intent whose collection was created and is empty. The reconciliation creates it again.
-    if (counterpart && catalogue.get(counterpart.uuid)) continue
+    if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
-    if (fate === 'converged' && counterpart) pairs.push({ found, wanted: counterpart })
+    awaitResharding(distribution)
+    // A collection of the catalogue that the source has renamed to this name gets it later.
+    if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })
       context.journal?.('existing namespace dropped', { namespace: namespace(database, name), fate })
@@ -61,10 +70,10 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
   }
   const located = pairs.map(({ found }) => ({ database, uuid: found.uuid, name: found.name }))
   const indexes = await listIndexesOf(destination, located)
-  const entries = pairs.map(({ found, wanted: one }): CatalogueEntry => {
+  const entries = pairs.map(({ found, wanted: one, distribution }): CatalogueEntry => {
     const definition = { options: found.options, indexes: indexes.get(found.uuid) ?? [] }
     const entry = newEntry(database, one, definition, 'copying')
-    return { ...entry, destinationUUID: found.uuid, converging: true }
+    return { ...entry, destinationUUID: found.uuid, converging: true, shardKey: distribution?.key ?? null }
   })
   if (entries.length === 0) return
   await metadata.collections.save(entries)

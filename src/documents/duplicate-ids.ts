@@ -3,9 +3,10 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
+import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { describeId } from '../mongo/verification-store.ts'
-import { idElementOf, identityKey, idOf } from './identity.ts'
+import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
 /** A read during the transaction that moves a document (its shard key changed) may return it from both shards. */
@@ -32,4 +33,38 @@ export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, id
     `${namespace(entry.database, entry.name)} on the source holds several documents with _id ${describeId(idElement)}, ` +
       `on different shards, and the destination can store only one. Remove or change all but one of them on the source, then send resume. ${notLost.progress}`,
   )
+}
+
+/**
+ * Finds duplicate `_id`s on two shards of the source while a range of it is read. In `_id` order, the two documents are
+ * adjacent.
+ */
+export class AdjacentIds {
+  readonly #source: Cluster
+  readonly #entry: CatalogueEntry
+  #last: IdentityKey | null = null
+
+  private constructor(source: Cluster, entry: CatalogueEntry) {
+    this.#source = source
+    this.#entry = entry
+  }
+
+  /** Null where the source cannot hold two documents with the same `_id`. */
+  static of(source: Cluster, entry: CatalogueEntry): AdjacentIds | null {
+    return source.sharded && isKeyed(entry) ? new AdjacentIds(source, entry) : null
+  }
+
+  /**
+   * Throws FatalError DuplicateDocumentId when two of the documents have the same `_id`. A document that only moves
+   * between shards is ignored, because an event corrects it.
+   * @param documents the next documents of the range
+   */
+  async check(documents: Buffer[]): Promise<void> {
+    for (const document of documents) {
+      const idElement = idElementOf(document)
+      const key = identityKey(idElement)
+      if (key === this.#last) await refuseDuplicate(this.#source, this.#entry, idElement)
+      this.#last = key
+    }
+  }
 }

@@ -4,8 +4,8 @@ import { hasSpellings, idValueKey } from '../domain/id-value.ts'
 export { idElementOf, idOf } from '../domain/id-element.ts'
 
 /**
- * One changed document, with the content of the newest event of the batch. Of earlier events, only the flags `fresh`,
- * `inserted` and `folded` remain.
+ * One changed document, with the content of the newest event of the batch. Earlier events contribute only to the flags
+ * `fresh`, `inserted` and `folded`.
  */
 export interface Identity {
   /** The whole `_id` element: type byte, "_id\0", value. */

@@ -1,13 +1,13 @@
 import { nextBatchSize } from '../domain/batch-size.ts'
-import type { RawBatch, RawCursor } from '../mongo/cluster.ts'
+import type { RawBatch, RawCursor } from '../mongo/raw-cursor.ts'
 import { scanLimitMS } from './read-documents.ts'
 
-/** Bytes per batch, when two clusters are compared. One batch is compared while the next is read. */
+/** Bytes per batch when two clusters are compared. One batch is compared while the next is read. */
 export const batchBytes = 2 * 1024 * 1024
 const batchDocumentsMax = 5_000
 export const firstBatchDocuments = 500
 
-/** The number of documents whose size is about `bytesMax`, by the size of the last ones. */
+/** The number of documents whose total size is about `bytesMax`, estimated from the size of the last documents. */
 export function sizeForNext(documents: Buffer[], bytesMax: number, previous: number): number {
   const bytes = documents.reduce((sum, { length }) => sum + length, 0)
   return nextBatchSize(
@@ -17,8 +17,8 @@ export function sizeForNext(documents: Buffer[], bytesMax: number, previous: num
   )
 }
 
-/** Runs a read, at once or when it may run. */
-type Runs = <T>(read: () => Promise<T>) => Promise<T>
+/** Runs a read, either at once or as soon as a limit allows it. */
+type RunRead = <T>(read: () => Promise<T>) => Promise<T>
 
 /** One side of a comparison: a cursor, with the batch being compared and the next batch being read. */
 export class RangeReader {
@@ -27,15 +27,15 @@ export class RangeReader {
   count = 0
   bytes = 0
   readonly #cursor: RawCursor
-  readonly #runs: Runs
+  readonly #runRead: RunRead
   #next: Promise<RawBatch | null> | null = null
 
-  constructor(cursor: RawCursor, runs: Runs = (read) => read()) {
+  constructor(cursor: RawCursor, runRead: RunRead = (read) => read()) {
     this.#cursor = cursor
-    this.#runs = runs
+    this.#runRead = runRead
   }
 
-  /** False when there is nothing left. */
+  /** Reads until a document is available. Returns false when the cursor is exhausted. */
   async fill(): Promise<boolean> {
     while (this.at >= this.documents.length) {
       const reading = this.#next ?? this.#read(firstBatchDocuments)
@@ -67,6 +67,6 @@ export class RangeReader {
   }
 
   #read(batchSize: number): Promise<RawBatch | null> {
-    return this.#runs(() => this.#cursor.next({ batchSize, timeoutMS: scanLimitMS }))
+    return this.#runRead(() => this.#cursor.next({ batchSize, timeoutMS: scanLimitMS }))
   }
 }

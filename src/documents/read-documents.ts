@@ -1,14 +1,14 @@
 import type { Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor, toTimestamp } from '../mongo/cluster.ts'
+import { type Cluster, toTimestamp } from '../mongo/cluster.ts'
 import { type SourceCollection, unlessGone } from '../mongo/collection-name.ts'
 import { ranOutOfTime } from '../mongo/errors.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** A collection as reads address it. `name` is a hint; the UUID decides. */
-/** The maximum of `_id`s in one `$in`, which keeps the command far below 16 MB even with long `_id`s. */
+/** The largest number of `_id`s in one `$in`. It keeps the command far below 16 MB even with long `_id`s. */
 const idsMax = 1_000
 const idBytesMax = 1024 * 1024
 
@@ -21,7 +21,7 @@ const readLimitMS = 25_000
 export const scanLimitMS = 120_000
 
 /**
- * Reads the current documents with the given `_id`s from the majority, at `notBefore` or later. Yields them as bytes,
+ * Reads the current documents with the given `_id`s with majority read concern, at `notBefore` or later. Yields them as bytes,
  * in batches of at most 16 MB. Under a collation, a returned document may have a different spelling of a requested
  * `_id`. Throws 361 (CollectionUUIDMismatch) when the collection was renamed or dropped in the meantime.
  */
@@ -50,7 +50,7 @@ export async function* readByIds(
         maxTimeMS: readLimitMS,
       })
       for (let batch = await cursor.next(); batch; batch = await cursor.next()) yield batch.documents
-      size.passed()
+      size.succeeded()
       from += values.length
     } catch (error) {
       // The caller retries and logs it. The retry reads fewer documents at a time.
@@ -69,25 +69,26 @@ export async function* readByIds(
  */
 class ReadSize {
   ids = idsMax
-  #passed = 0
+  #succeeded = 0
 
-  halve(asked: number): void {
-    this.ids = Math.max(1, Math.floor(asked / 2))
-    this.#passed = 0
+  halve(requested: number): void {
+    this.ids = Math.max(1, Math.floor(requested / 2))
+    this.#succeeded = 0
   }
 
   /** Grows slowly after successful reads, because each oversized attempt costs the whole time limit. */
-  passed(): void {
-    this.#passed += 1
-    if (this.#passed < passedToGrow || this.ids === idsMax) return
+  succeeded(): void {
+    this.#succeeded += 1
+    if (this.#succeeded < successesToGrow || this.ids === idsMax) return
     this.ids = Math.min(idsMax, this.ids * 2)
-    this.#passed = 0
+    this.#succeeded = 0
   }
 }
 
-const passedToGrow = 16
+/** The number of successful reads after which the size is doubled. */
+const successesToGrow = 16
 const readSizes = new WeakMap<Cluster, Map<string, ReadSize>>()
-/** The maximum of collections per cluster whose sizes are kept. */
+/** The largest number of collections per cluster whose sizes are kept. */
 const readSizesMax = 10_000
 
 function readSize(cluster: Cluster, uuid: string): ReadSize {

@@ -30,7 +30,7 @@ export interface ReconcileDependencies extends TombstoneRecorder {
   context: RetryContext
   /**
    * Called when the destination's collection is not in the entry's namespace. Updates the entry from the stored
-   * catalogue, which another instance may have changed. Returns false when the collection is gone. Omitted when no
+   * catalog, which another instance may have changed. Returns false when the collection is gone. Omitted when no
    * other instance changes entries.
    */
   locate?: (entry: CatalogueEntry) => Promise<boolean>
@@ -122,7 +122,7 @@ async function reconcileUnread(
 ): Promise<void> {
   const { writer } = dependencies
   const mayHaveDuplicates = dependencies.source.sharded && isKeyed(entry)
-  const seen = new Set<IdentityKey>()
+  const readKeys = new Set<IdentityKey>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
   for (let from = 0; from < unread.length; from += readAtOnce) {
@@ -132,7 +132,7 @@ async function reconcileUnread(
       const known: Buffer[] = []
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
-        if (mayHaveDuplicates) await refuseSecond(dependencies, entry, seen, key, document)
+        if (mayHaveDuplicates) await refuseSecond(dependencies, entry, readKeys, key, document)
         const list = missing.get(key)?.fresh ? fresh : known
         missing.delete(key)
         list.push(document)
@@ -173,46 +173,51 @@ async function inOrder(
     const absent = [...part].filter(([key]) => !documents.has(key)).map(([, identity]) => identity.idElement)
     await remove(dependencies, entry, absent)
     const ordered: Buffer[] = []
+    // Under a collation, the source may return an `_id` in a spelling that no event has. Such documents come last.
     for (const key of [...part.keys(), ...documents.keys()]) {
       const document = documents.get(key)
       if (!document) continue
       ordered.push(document)
       documents.delete(key)
     }
-    await dependencies.writer.insert(entry, ordered)
+    // An insert would keep a document with the same _id and another shard key, which is on another shard.
+    if (isKeyed(entry)) await dependencies.writer.upsert(entry, ordered)
+    else await dependencies.writer.insert(entry, ordered)
   }
 }
 
 const readAtOnce = 1_000
 const inOrderAtOnce = 50
 
-/** Refuses an `_id` that exists on two shards of the source, because nothing says which of the documents counts. */
+/** Refuses an `_id` that exists on two shards of the source, because tandem cannot decide which document to keep. */
 async function refuseSecond(
   { source }: ReconcileDependencies,
   entry: CatalogueEntry,
-  seen: Set<IdentityKey>,
+  readKeys: Set<IdentityKey>,
   key: IdentityKey,
   document: Buffer,
 ): Promise<void> {
-  if (!seen.has(key)) {
-    seen.add(key)
+  if (!readKeys.has(key)) {
+    readKeys.add(key)
     return
   }
   await refuseDuplicate(source, entry, idElementOf(document))
-  // Only one is left, so the document was moving between shards. It must be read again.
+  // Only one document is left, so it was moving between shards. It must be read again.
   throw new TransientReplyError('a document was read from two shards while it moved')
 }
 
 /** Waits for all writes of an attempt before a retry may start; otherwise an older write could arrive last. */
-async function allSettled(work: Promise<void>[]): Promise<void> {
-  for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason
+async function allSettled(writes: Promise<void>[]): Promise<void> {
+  for (const result of await Promise.allSettled(writes)) if (result.status === 'rejected') throw result.reason
 }
 
 function withoutDocuments(identities: Identities): Identities {
   return new Map([...identities].map(([key, identity]) => [key, { ...identity, document: null }]))
 }
 
-/** Passes each batch to `take`. Returns true when the collection is gone on the source; its drop event then follows. */
+/**
+ * Passes each batch to `take`. Returns true when the source no longer has the collection; a drop event then follows.
+ */
 async function read(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,

@@ -22,6 +22,6 @@ export async function recordTombstones(
     order: first + index,
     reorder,
   }))
-  await metadata.tombstones.add(entry.uuid, tombstones)
+  await metadata.tombstones.add(entry.uuid, tombstones, entry.convergedFrom)
   entry.hasTombstones = true
 }

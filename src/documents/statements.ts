@@ -13,7 +13,8 @@ const queryHead = Buffer.concat([Buffer.from([bsonType.document]), Buffer.from('
 const updateHead = Buffer.concat([Buffer.from([bsonType.document]), Buffer.from('u\0')])
 
 /**
- * `{q: {_id}, u: document, upsert: true}`: a replacement, so the server reads nothing in the document as an operator.
+ * `{q: {_id}, u: document, upsert: true}`: a replacement, so the server interprets no field of the document as an
+ * operator.
  */
 export function upsertStatement(idElement: Buffer, document: Buffer): Buffer {
   const queryLength = 4 + idElement.length + 1

@@ -13,6 +13,7 @@ export interface CollectionTarget {
 }
 
 export interface StatementError {
+  command: Verb
   /** Index of the statement. */
   index: number
   code: number
@@ -82,25 +83,48 @@ async function send(
   }
   let reply: Document
   try {
-    reply = await cluster.write(target.database, {
-      [verb]: target.name,
-      [sequenceField[verb]]: rawSequence(sequenceField[verb], statements, from, to),
-      collectionUUID: toUuid(target.uuid),
-      ordered: false,
-      ...(verb === 'delete' ? {} : { bypassDocumentValidation: true, bypassEmptyTsReplacement: true }),
-    })
+    reply = await cluster.write(target.database, commandOf(target, verb, statements, from, to))
   } catch (error) {
     if (to - from > 1 && (ranOutOfTime(error) || tooLarge.has(codeOf(error) ?? 0))) return await halves()
+    // The server has rejected the message itself, because this statement is too large.
+    if (to - from === 1 && codeOf(error) === code.objectTooLarge) {
+      return [failureOf(verb, { code: code.objectTooLarge, index: 0, errmsg: (error as Error).message }, from)]
+    }
     throw error
   }
   const errors = (reply['writeErrors'] ?? []) as WriteError[]
   if (to - from > 1 && errors.some((error) => tooLarge.has(error.code))) return await halves()
-  return errors.map((error) => ({
-    index: from + error.index,
-    code: error.code,
-    message: error.errmsg ?? '',
-    ofOtherIndex: error.keyPattern === undefined ? null : Object.keys(error.keyPattern).join() !== '_id',
-  }))
+  return errors.map((error) => failureOf(verb, error, from + error.index))
+}
+
+/**
+ * Sends one update that is not an upsert. Returns null when it matched a document, its error when the server refused it,
+ * and 'unmatched' otherwise. Throws as `writeStatements` does.
+ */
+export async function updateExisting(
+  cluster: Cluster,
+  target: CollectionTarget,
+  statement: Buffer,
+): Promise<StatementError | 'unmatched' | null> {
+  const reply = await cluster.write(target.database, commandOf(target, 'update', [statement], 0, 1))
+  const [failed] = (reply['writeErrors'] ?? []) as WriteError[]
+  if (failed) return failureOf('update', failed, 0)
+  return reply['n'] === 1 ? null : 'unmatched'
+}
+
+function commandOf(target: CollectionTarget, verb: Verb, statements: Buffer[], from: number, to: number): Document {
+  return {
+    [verb]: target.name,
+    [sequenceField[verb]]: rawSequence(sequenceField[verb], statements, from, to),
+    collectionUUID: toUuid(target.uuid),
+    ordered: false,
+    ...(verb === 'delete' ? {} : { bypassDocumentValidation: true, bypassEmptyTsReplacement: true }),
+  }
+}
+
+function failureOf(command: Verb, { code, errmsg, keyPattern }: WriteError, index: number): StatementError {
+  const ofOtherIndex = keyPattern === undefined ? null : Object.keys(keyPattern).join() !== '_id'
+  return { command, index, code, message: errmsg ?? '', ofOtherIndex }
 }
 
 interface WriteError {
@@ -112,6 +136,6 @@ interface WriteError {
 
 const tooLarge = new Set<number>([
   code.transactionTooLargeForCache,
-  10334, // BSONObjectTooLarge: the reply to a batch of failures
+  code.objectTooLarge, // the reply to a batch of failures
   17280,
 ])

@@ -1,5 +1,7 @@
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { addCircumstances } from '../domain/circumstances.ts'
 import { isCollated } from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -10,9 +12,10 @@ import { code, TransientReplyError } from '../mongo/errors.ts'
 import { existingIds } from './existing-ids.ts'
 import { idElementOf } from './identity.ts'
 import { deleteStatement, keyedUpsert, upsertStatement } from './statements.ts'
-import { type CollectionTarget, type StatementError, writeStatements } from './write-documents.ts'
+import { type CollectionTarget, type StatementError, updateExisting, writeStatements } from './write-documents.ts'
+import { documentParts } from './write-in-parts.ts'
 
-/** Attempts to write a document that an index refuses, after dropping indexes that the source no longer has. */
+/** How many times a write that the destination refuses is repeated. */
 const refusedAttemptsMax = 5
 
 /**
@@ -25,7 +28,8 @@ export class DocumentWriter {
 
   /**
    * @param dropVanishedIndexes drops the destination's indexes that the source collection no longer has, and returns
-   * true when it dropped one. A document may be newer than the drop of an index on the source.
+   * true when it dropped one. A document may have been written on the source after an index was dropped there, and
+   * before tandem drops that index on the destination.
    */
   constructor(destination: Cluster, dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>) {
     this.#destination = destination
@@ -58,8 +62,8 @@ export class DocumentWriter {
   }
 
   /**
-   * For collections in which an `_id` may exist on several shards. Other copies are removed first, so that a document
-   * whose shard key changed is not duplicated. The reverse order would never hide the document from readers, but a
+   * Used for collections in which an `_id` may exist on several shards. It removes other copies first, so that a
+   * document whose shard key changed is not duplicated. The reverse order would never hide the document from readers, but a
    * unique index may refuse the new copy because of the old one.
    */
   async #upsertKeyed(entry: CatalogueEntry, key: ShardKey, documents: Buffer[], attempt: number): Promise<void> {
@@ -81,7 +85,7 @@ export class DocumentWriter {
       }
     }
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', removals)
-    if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
+    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
     if (upserts.length > 0) await this.#update(entry, upserted, upserts, attempt)
     for (const document of reinserted) await this.#insertAfterDelete(entry, document)
   }
@@ -93,7 +97,7 @@ export class DocumentWriter {
       switch (error.code) {
         case code.duplicateKey:
           // The copy inserted the document between the upsert's read and its insert. Now it can be replaced.
-          if (attempt > refusedAttemptsMax) throw refusal(entry, error)
+          if (attempt > refusedAttemptsMax) throw orphaned(entry, error) ?? this.#refusal(entry, error)
           await this.upsert(entry, [document], attempt + 1)
           break
         case code.immutableField:
@@ -103,8 +107,10 @@ export class DocumentWriter {
         case code.invalidDBRef:
         case code.invalidDBRefId:
         case code.invalidDBRefDatabase:
+        case code.objectTooLarge:
           // An insert accepts what a replacement does not: another spelling of the `_id` under a collation, a new size
-          // in a capped collection, and top-level names that begin with a dollar sign.
+          // in a capped collection, and top-level names that begin with a dollar sign. A document that is too large for
+          // one statement is inserted in parts.
           await this.delete(entry, [idElementOf(document)])
           await this.#insertAfterDelete(entry, document)
           break
@@ -119,7 +125,7 @@ export class DocumentWriter {
     const everywhere = isKeyed(entry)
     const statements = idElements.map((idElement) => deleteStatement(idElement, everywhere))
     const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', statements)
-    if (failed) throw moved(entry, failed) ?? refusal(entry, failed)
+    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
   }
 
   async #insertAfterDelete(entry: CatalogueEntry, document: Buffer): Promise<void> {
@@ -127,7 +133,24 @@ export class DocumentWriter {
     if (!failed) return
     if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElementOf(document))))
       throw new TransientReplyError('the copy re-inserted a document being replaced')
-    throw moved(entry, failed) ?? refusal(entry, failed)
+    if (failed.code === code.objectTooLarge) return await this.#insertInParts(entry, document, failed)
+    throw moved(entry, failed) ?? this.#refusal(entry, failed)
+  }
+
+  /** @param tooLarge the error of the insert of the whole document */
+  async #insertInParts(entry: CatalogueEntry, document: Buffer, tooLarge: StatementError): Promise<void> {
+    const keyFields = new Set((entry.shardKey ?? []).map(({ path }) => path.split('.')[0] as string))
+    const parts = documentParts(idElementOf(document), document, keyFields)
+    if (!parts) throw this.#refusal(entry, tooLarge)
+    const replaced = () => new TransientReplyError('a document was replaced while it was written in parts')
+    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [parts.insert])
+    if (failed?.code === code.duplicateKey && failed.ofOtherIndex !== true) throw replaced()
+    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
+    for (const update of parts.updates) {
+      const outcome = await updateExisting(this.#destination, targetOf(entry), update)
+      if (outcome === 'unmatched') throw replaced()
+      if (outcome) throw moved(entry, outcome) ?? this.#refusal(entry, outcome)
+    }
   }
 
   /**
@@ -141,9 +164,21 @@ export class DocumentWriter {
   async #refused(entry: CatalogueEntry, error: StatementError, again: () => Promise<void>, attempt = 1): Promise<void> {
     const elsewhere = moved(entry, error)
     if (elsewhere) throw elsewhere
-    if (attempt > refusedAttemptsMax) throw refusal(entry, error)
-    if (!(await this.#dropVanishedIndexes(entry)) && attempt > 1) throw refusal(entry, error)
+    if (attempt > refusedAttemptsMax) throw this.#refusal(entry, error)
+    if (!(await this.#dropVanishedIndexes(entry)) && attempt > 1) throw this.#refusal(entry, error)
     await again()
+  }
+
+  #refusal({ database, name }: CatalogueEntry, error: StatementError): FatalError {
+    const of = namespace(database, name)
+    const cause = new RefusedStatement(error)
+    addCircumstances(cause, { cluster: this.#destination.name, command: error.command, namespace: of })
+    return new FatalError(
+      'DocumentRefused',
+      `writing documents: the destination refuses a document of ${of} (${errorText(cause)}). ` +
+        `Find the index or the limit on the destination that the source does not have, remove it and send resume. ${notLost.progress}`,
+      { cause },
+    )
   }
 }
 
@@ -155,15 +190,25 @@ export function targetOf(entry: CatalogueEntry): CollectionTarget {
 function moved(entry: CatalogueEntry, error: StatementError): Error | null {
   if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null
   return new MovedError(
-    `${namespace(entry.database, entry.name)} on the destination is not the collection tandem created (${error.message})`,
+    `${namespace(entry.database, entry.name)} on the destination is not the collection that tandem writes to (${error.message})`,
   )
 }
 
-function refusal(entry: CatalogueEntry, error: StatementError): FatalError {
-  // The server's message may quote values of the document, so only its code is passed on.
-  return new FatalError(
-    'DocumentRefused',
-    `writing documents: the destination refuses one of ${namespace(entry.database, entry.name)} with server error ${error.code}. ` +
-      `Find the index or the limit on the destination that the source does not have, remove it and send resume. ${notLost.progress}`,
-  )
+/**
+ * A chunk that moved to another shard leaves its documents behind until the shard deletes them, after 15 minutes by
+ * default. Neither reads nor deletes through mongos find them, but they keep out a document with the same `_id`
+ * (measured on 6.0.27).
+ */
+function orphaned(entry: CatalogueEntry, error: StatementError): Error | null {
+  if (!isKeyed(entry) || error.ofOtherIndex !== false) return null
+  return new TransientReplyError('the shard still has an orphaned document with the same _id')
+}
+
+class RefusedStatement extends Error {
+  readonly code: number
+  constructor({ code: value, message }: StatementError) {
+    super(message)
+    this.name = 'RefusedStatement'
+    this.code = value
+  }
 }

@@ -3,7 +3,7 @@ import type { OwnerToken } from './owner.ts'
 /**
  * The instance that should own each partition. The inputs are the current owners (null: the partition has no owner)
  * and the instances that accept work. The function is pure, so all instances that read the same inputs compute the
- * same result without a message. If their inputs differ, the compare-and-set of the claim decides.
+ * same result without exchanging messages. If their inputs differ, the compare-and-set of the claim decides.
  *
  * Shares differ by at most one. As few partitions as possible change hands: an owner keeps its lowest partitions up
  * to its share, and the larger shares go to the members that already own the most. An owner that does not accept work
@@ -15,13 +15,13 @@ export function wantedOwners(
 ): (OwnerToken | null)[] {
   const wanted = owners.map((owner) => owner)
   if (members.length === 0) return wanted
-  const has = new Map(members.map((member) => [member, owners.filter((owner) => owner === member).length]))
-  const movable = owners.filter((owner) => owner === null || has.has(owner)).length
-  const ranked = [...members].sort(
-    (one, other) => (has.get(other) ?? 0) - (has.get(one) ?? 0) || (one < other ? -1 : 1),
+  const ownedBy = new Map(members.map((member) => [member, owners.filter((owner) => owner === member).length]))
+  const movable = owners.filter((owner) => owner === null || ownedBy.has(owner)).length
+  const sorted = [...members].sort(
+    (one, other) => (ownedBy.get(other) ?? 0) - (ownedBy.get(one) ?? 0) || (one < other ? -1 : 1),
   )
   const share = new Map(
-    ranked.map((member, position) => [
+    sorted.map((member, position) => [
       member,
       Math.floor(movable / members.length) + (position < movable % members.length ? 1 : 0),
     ]),
@@ -30,12 +30,12 @@ export function wantedOwners(
   const take = (member: OwnerToken): void => void share.set(member, left(member) - 1)
   const pool: number[] = []
   for (const [partition, owner] of owners.entries()) {
-    if (owner !== null && !has.has(owner)) continue
+    if (owner !== null && !ownedBy.has(owner)) continue
     if (owner !== null && left(owner) > 0) take(owner)
     else pool.push(partition)
   }
   for (const partition of pool) {
-    const member = ranked.find((one) => left(one) > 0) as OwnerToken
+    const member = sorted.find((one) => left(one) > 0) as OwnerToken
     take(member)
     wanted[partition] = member
   }

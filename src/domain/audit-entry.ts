@@ -3,7 +3,7 @@ import { peerCommands } from './peer-command.ts'
 
 /** Commands that change what a sync does. Each of them is recorded with its sender. */
 export const auditedCommands = [
-  ...(['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'limit', 'repair'] as const),
+  ...(['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'limit', 'repair', 'resync', 'filter'] as const),
   ...peerCommands.map((command) => `all/${command}` as const),
 ]
 export type AuditedCommand = (typeof auditedCommands)[number]
@@ -21,7 +21,7 @@ export interface ReceivedCommand {
   /** When it was received, ISO 8601. */
   time: string
   command: AuditedCommand
-  /** The other end of the connection, which is the proxy if there is one. Null once it is unknown. */
+  /** Remote address of the connection: the proxy's, if there is one. Null if it is unknown. */
   remoteAddress: string | null
   token: TokenUse
 }
@@ -39,8 +39,13 @@ export const auditOutcomes = ['received', 'accepted', 'refused'] as const
 export interface AuditEntry extends Omit<CommandCall, 'token' | 'outcome'> {
   /** The instance that received it. */
   mongosyncID: string
-  /** Null in an entry that was stored by an earlier release. */
+  /** Null if an earlier release stored the entry, and for a command that another instance passed on. */
   token: TokenUse | null
+  /**
+   * The instance that passed the command on, as the record of the command names it. Null if that record names none.
+   * Absent if a client sent the command to this instance.
+   */
+  sender?: string | null
   /** `received`: the command has no answer yet, or the instance ended before it answered. */
   outcome: (typeof auditOutcomes)[number]
 }

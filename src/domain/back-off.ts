@@ -17,7 +17,7 @@ export class BackOff {
   #since: number | null = null
   #reason = ''
 
-  /** @param now milliseconds, of the clock in which `since` is shown */
+  /** @param now current time in milliseconds, from the clock that `since` also uses */
   constructor(now: () => number = Date.now) {
     this.#now = now
   }
@@ -51,7 +51,7 @@ export class BackOff {
     return this.#since === null ? null : { reason: this.#reason, since: this.#since }
   }
 
-  /** The number of writes allowed at a time, of `writes` at full speed. */
+  /** The number of writes allowed at a time if `writes` are allowed at full speed. */
   allowed(writes: number): number {
     return Math.max(1, Math.floor(writes / 2 ** this.#level))
   }

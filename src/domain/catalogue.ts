@@ -1,3 +1,4 @@
+import type { ClusterTime } from './cluster-time.ts'
 import { type CollectionDefinition, isCapped, isCollated } from './definition.ts'
 import { assert } from './errors.ts'
 import { namespace } from './namespace.ts'
@@ -11,7 +12,7 @@ import type { ShardKey } from './shard-key.ts'
  * copied    every document has reached the destination once; from here on only change events change the collection
  *
  * The state in memory is that of the partitions that this instance applies. The stored state becomes `copied` when
- * all partitions have ended.
+ * all partitions have ended the copy (`endedPartitions`).
  */
 export interface CatalogueEntry {
   readonly uuid: string
@@ -26,18 +27,23 @@ export interface CatalogueEntry {
    * ranges are compared with the source's, and only what differs is written.
    */
   converging: boolean
+  /**
+   * The start time of the collection's last convergence, which reads its documents at this time or later; null if there
+   * was none. A source event up to this time cannot have brought documents that are still missing.
+   */
+  convergedFrom: ClusterTime | null
   wanted: CollectionDefinition
   /** Names of indexes that the destination has refused so far. tandem retries them. */
   refusedIndexes: string[]
   /** The shard key on the destination; null if the collection is not sharded there. */
   shardKey: ShardKey | null
-  /** The current name on the source, if a read of the catalog found a rename before its event arrived. */
+  /** The name on the source. Differs from `name` if a read of the source found a rename before its event arrived. */
   sourceName: string
   estimatedBytes: number
   estimatedDocuments: number
   /** Bytes copied by this instance. */
   copiedBytes: number
-  /** Bytes copied by all instances, once every partition is copied; null before. */
+  /** Bytes copied by all instances, once every partition has ended the copy; null before. */
   totalCopied: number | null
   /**
    * Partitions that have reconciled the tombstones recorded during the copy. The collection is copied when all
@@ -104,6 +110,7 @@ export function newEntry(
     destinationUUID: null,
     state,
     converging: false,
+    convergedFrom: null,
     wanted,
     refusedIndexes: [],
     shardKey: null,
@@ -145,7 +152,7 @@ export interface Segment {
   /** Typed values; null is open-ended. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null
   to: Buffer | null
-  /** Last `_id` for which this insert and all earlier ones are acknowledged. */
+  /** The last `_id` whose insert, like every earlier insert of the segment, is acknowledged; null before the first. */
   last: Buffer | null
   done: boolean
   documents: number

@@ -9,8 +9,8 @@ import { uuidOfToken } from './resume-token.ts'
  */
 export interface ChangeEvent {
   /**
-   * A `silent` event changes nothing that is synced. An `unknown` one comes from a release that tandem does not know, and must not
-   * be skipped.
+   * A `silent` event changes nothing that is synced. An `unknown` event comes from a release that tandem does not know,
+   * and must not be skipped.
    */
   kind: 'insert' | 'replace' | 'update' | 'delete' | 'definition' | 'silent' | 'unknown'
   operationType: string
@@ -21,12 +21,14 @@ export interface ChangeEvent {
   to: { database: string; collection: string } | null
   /** 16 bytes as latin1 text; empty for views and databases. */
   uuid: string
+  /** The UUID of the collection that reshardCollection wrote, in the same form; empty for other events. */
+  reshardedUuid: string
   /** The whole `_id` element of documentKey, a slice of the event. */
   idElement: Buffer | null
   idType: number
   idStart: number
   idEnd: number
-  /** The new document of an insert or replace, when small enough to travel in the event. */
+  /** The new document of an insert or replace, if it is small enough to be part of the event. */
   document: Buffer | null
 }
 
@@ -40,6 +42,13 @@ const dataKinds = new Map<string, ChangeEvent['kind']>([
 /**
  * Expanded event types of 6.0 (showExpandedEvents) that report a change of a collection's name, options or indexes.
  * The exact change does not matter, because tandem reads the definition from the source.
+ *
+ * The server has no event type `moveCollection` or `unshardCollection`. Both are commands of 8.0 that the server carries
+ * out as a resharding (`ReshardingProvenanceEnum` in src/mongo/db/s), whose end it reports as `reshardCollection`
+ * (`notifyChangeStreamsOnReshardCollectionComplete`). Neither the server's list of event types
+ * (src/mongo/db/pipeline/document_source_change_stream.h) nor the manual's has them
+ * (https://www.mongodb.com/docs/manual/reference/change-events/). An event with such a name would be unknown, and ends
+ * the sync in FAILED.
  */
 const definitionKinds = new Set([
   'create',
@@ -51,7 +60,7 @@ const definitionKinds = new Set([
   'modify',
   'shardCollection',
   'refineCollectionShardKey', // 6.0.27 does not emit it (see ShardingWatch)
-  'reshardCollection', // also what 8.0 sends for unshardCollection and moveCollection
+  'reshardCollection', // also the end of moveCollection and unshardCollection
 ])
 
 /**
@@ -91,6 +100,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     collection: '',
     to: null,
     uuid: '',
+    reshardedUuid: '',
     idElement: null,
     idType: 0,
     idStart: 0,
@@ -128,6 +138,12 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
           takeNamespace(event.to, bytes, valueStart)
         }
         break
+      case 20: // operationDescription
+        // Other fields may have a name of this length, and other releases another type.
+        if (type === bsonType.document && bytes.latin1Slice(nameStart, nameEnd) === 'operationDescription') {
+          event.reshardedUuid = reshardedUuid(bytes, valueStart)
+        }
+        break
       case 12: // fullDocument
         if (type === bsonType.document) event.document = bytes.subarray(valueStart, position)
         break
@@ -137,6 +153,15 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
   // Only sources older than 6.0 omit the UUID.
   if (event.uuid === '' && event.idElement && tokenStart > 0) event.uuid = uuidInToken(bytes, tokenStart)
   return event
+}
+
+/**
+ * `reshardUUID` of the event of a reshardCollection. The server gives the new collection the UUID of the operation
+ * (measured on 6.0.27).
+ */
+function reshardedUuid(bytes: Buffer, offset: number): string {
+  const found = findSpan(bytes, 'reshardUUID', offset)
+  return found?.type === bsonType.binary ? bytes.latin1Slice(found.valueStart + 5, found.valueEnd) : ''
 }
 
 function uuidInToken(bytes: Buffer, offset: number): string {

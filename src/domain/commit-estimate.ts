@@ -1,3 +1,4 @@
+import { idleLagSeconds } from './catch-up.ts'
 import type { CommitEstimate, CommitWait } from './commit-request.ts'
 
 /** The input of an estimate. Each figure counts the work that is still to be done. */
@@ -23,11 +24,9 @@ const fixedSeconds = 0.6
 /** Number of sequential round trips in a commit, measured with round trips of 50 ms. */
 const roundTrips = 50
 /** Measured on two cores that also ran both servers; a larger machine is faster. */
-const collectionsPerSecond = 4_000
+const collectionsPerSecond = 12_000
 const uniqueIndexesPerSecond = 150
 const cappedDocumentsPerSecond = 60_000
-/** A lag of one second is normal when idle: lag has whole seconds, and it follows the no-op writes on the source. */
-const idleLagSeconds = 1
 /** The assumed rate before one is measured: that of a slow machine that catches up. */
 const assumedAppliedPerSecond = 1
 /** Waits shorter than this (in seconds) are not listed. */

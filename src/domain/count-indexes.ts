@@ -5,7 +5,7 @@ import { type IndexSpecification, indexName, sameButForName, traitsOf } from './
 
 export interface BuildState {
   /** The collection exists on the destination, and tandem builds its indexes. */
-  built: boolean
+  buildsIndexes: boolean
   /** Names of the indexes that the destination has refused. */
   refused: readonly string[]
   /** The commit has applied the deferred options. */
@@ -13,12 +13,12 @@ export interface BuildState {
 }
 
 export function countIndexes(wanted: readonly IndexSpecification[], state: BuildState): IndexCounts {
-  const { built, refused, restored } = state
+  const { buildsIndexes, refused, restored } = state
   const counts: IndexCounts = { total: wanted.length, built: 0, heldBack: 0, missing: 0 }
-  if (!built) return counts
+  if (!buildsIndexes) return counts
   for (const [at, one] of wanted.entries()) {
     if (refused.includes(indexName(one))) counts.missing += 1
-    // While options are deferred, two indexes that differ only in them share one index on the destination.
+    // While options are deferred, indexes that differ only in these options share one index on the destination.
     else if (!restored && wanted.slice(0, at).some((other) => sameButForName(other, one))) counts.heldBack += 1
     else {
       counts.built += 1

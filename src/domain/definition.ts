@@ -35,8 +35,8 @@ export const widestCappedBytes = 1_125_899_906_842_624n
 
 /** Index options that `collMod` can set later, so tandem defers them until the commit. */
 const indexTraits = new Set(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds'])
-/** Fields of a specification without meaning: the server ignores or derives them. */
-const meaningless = new Set(['ns', 'background'])
+/** Fields of a specification that carry no information: the server ignores or derives them. */
+const ignoredFields = new Set(['ns', 'background'])
 
 export function indexName(specification: IndexSpecification): string {
   return stringOf(fieldNamed(specification, 'name')) ?? ''
@@ -89,8 +89,9 @@ export function optionsWhileDeferred(options: RawFields): RawFields {
 }
 
 /**
- * The index specification to build on the destination before the commit. In a collection with a collation, an index
- * without one would inherit the collection's, and listIndexes omits the simple collation, so tandem names it.
+ * The index specification to build on the destination before the commit. In a collection with a collation, tandem adds
+ * the simple collation to an index for which listIndexes shows no collation. Otherwise the index would inherit the
+ * collation of the collection.
  */
 export function indexWhileDeferred(specification: IndexSpecification, collection: RawFields): IndexSpecification {
   const relaxed: IndexSpecification = []
@@ -98,7 +99,7 @@ export function indexWhileDeferred(specification: IndexSpecification, collection
     relaxed.push({ name: 'collation', value: simpleCollation })
   }
   for (const { name, value } of specification) {
-    if (meaningless.has(name) || name === 'unique' || name === 'prepareUnique' || name === 'hidden') continue
+    if (ignoredFields.has(name) || name === 'unique' || name === 'prepareUnique' || name === 'hidden') continue
     relaxed.push({ name, value: name === 'expireAfterSeconds' ? typedInt32(neverExpires) : value })
   }
   return relaxed
@@ -128,14 +129,14 @@ export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecifica
   return traitsOf(wanted).expireAfterSeconds !== undefined && traitsOf(existing).expireAfterSeconds === undefined
 }
 
-/** True for indexes that are the same to the server while their deferred options are left out. */
+/** True for indexes that the server treats as identical while their deferred options are left out. */
 export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
   const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')
   return differOnlyInTraits(nameless(one), nameless(other))
 }
 
 function immutablePart(specification: IndexSpecification): Buffer {
-  const fields = specification.filter((field) => !indexTraits.has(field.name) && !meaningless.has(field.name))
+  const fields = specification.filter((field) => !indexTraits.has(field.name) && !ignoredFields.has(field.name))
   return buildDocument(sorted(fields))
 }
 

@@ -22,6 +22,7 @@ export function swapEntry(entry: CatalogueEntry): CatalogueEntry {
     sourceName: entry.name,
     state: 'copied',
     converging: false,
+    convergedFrom: null,
     hasTombstones: false,
   }
 }

@@ -1,4 +1,5 @@
 import { circumstancesOf } from './circumstances.ts'
+import { serverCode } from './server-code.ts'
 
 /**
  * The text of an error that is not tandem's own: the command, the cluster and namespace, the server's code, and the
@@ -36,18 +37,15 @@ export function errorStack(error: unknown): string | undefined {
 }
 
 const causesMax = 5
-const namesThatSayNothing = new Set(['Error', 'TransientReplyError', 'MongoServerSelectionError'])
+const genericNames = new Set(['Error', 'TransientReplyError', 'MongoServerSelectionError'])
 
 function reasonOf(error: unknown): string {
-  // tandem's own deadline, as the driver passes it on.
+  // The driver passes on the TimeoutError of tandem's own deadline.
   if (error instanceof DOMException && error.name === 'TimeoutError') return 'no answer in time'
   const { code, codeName } = (error ?? {}) as { code?: unknown; codeName?: unknown }
-  if (typeof code === 'number') {
-    const name = typeof codeName === 'string' ? `${codeName} (${code})` : `server error ${code}`
-    return `${name}: ${messageOf(error)}`
-  }
+  if (typeof code === 'number') return `${serverCode(code, codeName)}: ${messageOf(error)}`
   if (!(error instanceof Error)) return 'an unknown error'
-  return namesThatSayNothing.has(error.name) ? messageOf(error) : `${error.name}: ${messageOf(error)}`
+  return genericNames.has(error.name) ? messageOf(error) : `${error.name}: ${messageOf(error)}`
 }
 
 function messageOf(error: unknown): string {

@@ -85,7 +85,8 @@ export const failureNames = [
 export type FailureName = (typeof failureNames)[number]
 
 /**
- * True if a command can be refused with this name. A failure's name says more than the state that the instance is in.
+ * True if a command can be refused with this name. If the startup has failed, commands are refused with the name of that
+ * failure where possible, because it tells the operator more than `WrongState`.
  */
 export function isRefusalName(name: string): name is RefusalName {
   return Object.hasOwn(refusalStatus, name)
@@ -109,7 +110,20 @@ export class StoppedError extends Error {
   }
 }
 
-/** True if work ended because it was told to stop. */
+/**
+ * The change stream does not bring all documents of these collections, so they must be converged. Nothing was changed.
+ */
+export class UnfollowedError extends Error {
+  /** By UUID on the source, each with its namespace there. */
+  readonly collections: ReadonlyMap<string, string>
+  constructor(collections: ReadonlyMap<string, string>) {
+    super(`the change stream does not report all documents of ${[...collections.values()].join(', ')}`)
+    this.name = 'UnfollowedError'
+    this.collections = collections
+  }
+}
+
+/** True if work ended because it was stopped on request. */
 export function isStop(error: unknown): boolean {
   return error instanceof StoppedError || (error instanceof Error && error.name === 'AbortError')
 }
@@ -133,7 +147,7 @@ const causes = new WeakMap<Failure, unknown>()
 
 /**
  * Converts an error that ended the sync into `progress.failure`.
- * @param step what was in progress, if the error itself does not know it better
+ * @param step the step that was in progress; the step recorded with the error itself takes precedence
  */
 export function toFailure(error: unknown, step?: string): Failure {
   const failure = describeFailure(error, step)

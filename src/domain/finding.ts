@@ -25,3 +25,8 @@ export interface Finding {
   message: string
   remedy: string
 }
+
+/** What a check leaves out. */
+export interface CheckOptions {
+  skipDiskSpaceCheck: boolean
+}

@@ -11,6 +11,6 @@ export function idOf(idElement: Buffer): TypedValue {
 /** The `_id` element of a whole document. */
 export function idElementOf(document: Buffer): Buffer {
   const span = findSpan(document, '_id')
-  if (!span) throw new RangeError('a document without _id')
+  if (!span) throw new RangeError('the document has no _id')
   return document.subarray(span.start, span.valueEnd)
 }

@@ -34,7 +34,7 @@ export function idValueKey(bytes: Buffer, type: number, start: number, end: numb
   }
 }
 
-/** Types in which two different encodings can be the same value. */
+/** True for types in which two different encodings can be the same value. */
 export function hasSpellings(type: number): boolean {
   return (
     type === bsonType.int32 ||

@@ -18,7 +18,8 @@ export async function inParallel<T>(width: number, items: T[], run: (item: T) =>
 }
 
 /** Resolves when both promises have. If one fails, rejects with the first failure once both have ended. */
-export async function both(...two: [Promise<unknown>, Promise<unknown>]): Promise<void> {
-  const failed = (await Promise.allSettled(two)).find(({ status }) => status === 'rejected')
+export async function both<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  const failed = (await Promise.allSettled([first, second])).find(({ status }) => status === 'rejected')
   if (failed) throw (failed as PromiseRejectedResult).reason
+  return [await first, await second]
 }

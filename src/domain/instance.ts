@@ -1,11 +1,13 @@
 import type { AuditEntry, CommandCall, ReceivedCommand } from './audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from './collection-figures.ts'
 import type { CommitRequest } from './commit-request.ts'
-import type { Finding } from './finding.ts'
+import type { FilterRequest } from './filter-request.ts'
+import type { CheckOptions, Finding } from './finding.ts'
 import type { InstancesReport } from './instances.ts'
 import type { Limits, LimitsReport } from './limits.ts'
 import type { Mismatch } from './mismatch.ts'
-import type { PeerAnswers, PeerCommand } from './peer-command.ts'
+import type { NamespaceName } from './namespace.ts'
+import type { GivenCommand, PeerAnswers } from './peer-command.ts'
 import type { Progress } from './progress.ts'
 import type { StartConfiguration } from './start-request.ts'
 
@@ -21,11 +23,11 @@ export interface Instance {
   collections(page: CollectionsPage): Promise<CollectionsReport>
   /** The limits on bulk work that apply now. */
   limits(): LimitsReport
-  /** Changes some limits, in any state. They survive restarts. Resolves with the limits in force. */
+  /** Changes the given limits; allowed in any state. They survive restarts. Resolves with the limits in force. */
   limit(limits: Partial<Limits>): Promise<LimitsReport>
   start(configuration: StartConfiguration): Promise<void>
   /** Everything that would refuse this start, and further findings about it. */
-  check(configuration: StartConfiguration): Promise<Finding[]>
+  check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]>
   pause(): Promise<void>
   resume(): Promise<void>
   /** Refused unless `canCommit`. The refusal names what is missing. */
@@ -34,7 +36,7 @@ export interface Instance {
   abort(): Promise<void>
   reverse(): Promise<void>
   /** Sends the command to every live instance; resolves with the answer of each, including this one. */
-  sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers>
+  sendToAll(given: GivenCommand): Promise<PeerAnswers>
   /** The audit trail of commands, newest first. */
   audit(): Promise<AuditEntry[]>
   /** Records a command before it runs. Resolves when the record is stored, after one second at most; never rejects. */
@@ -44,7 +46,12 @@ export interface Instance {
   /** The differences of the last verdict: the first thousand of `total`. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /**
-   * Copies the documents that the verdict names from the source again; resolves with the number of documents checked.
+   * Makes the documents that the verdict names equal to those of the source. Resolves with the number of documents
+   * checked.
    */
   repair(): Promise<number>
+  /** Compares these collections with the source again, by all instances, and writes what differs. */
+  resync(namespaces: readonly NamespaceName[]): Promise<void>
+  /** Replaces the filters of the sync, for all instances. */
+  filter(request: FilterRequest): Promise<void>
 }

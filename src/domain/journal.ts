@@ -40,8 +40,17 @@ export interface JournalFields {
   'barrier reached': { clusterTime: string; databases: string[]; partitions: number[] }
   'barrier led': { clusterTime: string; databases: string[]; seconds: number }
   'barrier passed': { clusterTime: string; seconds: number }
-  /** `fate`: whether a collection of this name is created and copied, or the source has none. */
+  /** `fate`: whether a collection of this name is created and copied, the source has none, or the filter selects none. */
   'existing namespace dropped': { namespace: string; fate: string }
+  'convergence requested': { all: boolean }
+  'filter changed': { dropExcluded: boolean }
+  'namespace excluded': { namespace: string; dropped: boolean }
+  'options not restored': { namespace: string; error: string }
+  /**
+   * `all`: true if all collections converge from a new start time; false if the requested collections converge, and the
+   * stored positions stay.
+   */
+  'convergence planned': { collections: number; all: boolean }
   'collection copied': { namespace: string; bytes: number; partitions: number }
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>
@@ -95,6 +104,11 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'barrier led': 'info',
   'barrier passed': 'info',
   'existing namespace dropped': 'warn',
+  'convergence requested': 'warn',
+  'filter changed': 'info',
+  'namespace excluded': 'info',
+  'options not restored': 'warn',
+  'convergence planned': 'info',
   'collection copied': 'info',
   'copy ended': 'info',
   'verification began': 'info',

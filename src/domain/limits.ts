@@ -13,11 +13,11 @@ export interface Limits {
 export const noLimits: Limits = { bytesPerSecond: null, readConcurrency: null, writeConcurrency: null }
 
 /**
- * The lowest rate allowed. At this rate, one batch of 16 MB for each of the maximum number of readers takes four
- * minutes in total. The server closes a cursor that is idle for ten minutes (`cursorTimeoutMillis`).
+ * The lowest rate allowed. At this rate, one batch of 16 MB for each of `concurrencyMax` cursors takes about four minutes
+ * in total. A cursor is idle for that time, and the server closes it after ten minutes (`cursorTimeoutMillis`).
  */
 export const bytesPerSecondMin = 1_048_576
-/** Each range keeps up to two batches of 4 MB in memory. */
+/** The highest concurrency allowed. Each range keeps up to two batches of 4 MB in memory. */
 export const concurrencyMax = 16
 
 /** The limits in force now, and the reason if they are lower than requested. */
@@ -26,7 +26,8 @@ export interface LimitsReport {
   readConcurrency: number
   writeConcurrency: number
   /**
-   * Present while the destination is overloaded: tandem writes fewer batches at a time, and then pauses between them.
+   * Present while the destination is overloaded. tandem first reduces the number of batches that it writes at a time. If
+   * one at a time is still too much, it also pauses between batches.
    */
   backedOff?: BackedOff
 }

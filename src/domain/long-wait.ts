@@ -1,7 +1,7 @@
 /**
- * Waits for frequent changes until a promise ends that may be pending for days. Each `Promise.race` adds a reaction
- * to its promises that stays until they are resolved: 664 bytes on Node 20. Waiting four times a second for a promise
- * that is pending for days would cost hundreds of megabytes. LongWait attaches to the long promise once.
+ * Waits again and again for the next change, until a long promise ends, which may be pending for days. Each
+ * `Promise.race` adds a reaction to its promises that stays until they end: 664 bytes on Node 20. A race with the long
+ * promise four times a second would cost hundreds of megabytes. LongWait attaches to the long promise once.
  */
 export class LongWait {
   #over = false
@@ -21,7 +21,7 @@ export class LongWait {
     return this.#over
   }
 
-  /** Resolves with the first of these changes, or at once if the long promise has ended. */
+  /** Resolves when the first of these changes or the long promise ends, or at once if the long promise has ended. */
   until(...changes: Promise<unknown>[]): Promise<void> {
     if (this.#over) return Promise.resolve()
     return new Promise((resolve) => {

@@ -25,8 +25,8 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
     namesDatabase(filter, matches, database) && namesCollection(filter, matches, collection)
   const { includeNamespaces, excludeNamespaces } = filters
   if (includeNamespaces && !includeNamespaces.some(names)) return false
-  // A pattern excludes only names that users choose. The server's temporary names are renamed later, so a pattern
-  // does not exclude them.
+  // A pattern excludes only names that users choose. It does not exclude a collection with a temporary name, because
+  // the server renames that collection later.
   const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
   return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
 }
@@ -55,21 +55,28 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
 }
 
 /**
- * Temporary names, which the server renames later. `convertToCapped` renames to the last part of the name; the others
- * rename to a name that is not known in advance.
+ * Temporary names: the server renames these collections later. `convertToCapped` renames to the last part of the name;
+ * the others rename to a name that is not known in advance.
  */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
 const buckets = /^system\.buckets\.(.+)$/s
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
-/** The same pattern for queries on the server. */
+/** A rename from another database. */
+const moved = /^tmp.{5}\.renameCollection$/
+/** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source
 
 /**
- * The name that decides whether a listed collection is synced. A collection that the server keeps for another one is
- * decided by the other one's name.
+ * The name that decides whether a listed collection is synced. If the server keeps a collection on behalf of another
+ * one, the other one's name decides.
  */
 export function decidingName(collection: string): string {
   return conversion.exec(collection)?.[1] ?? buckets.exec(collection)?.[1] ?? collection
+}
+
+/** True for a collection that the server writes under a temporary name because of a rename from another database. */
+export function isMoved(collection: string): boolean {
+  return moved.test(collection)
 }
 
 /** True for a collection that convertToCapped writes under a temporary name. */

@@ -5,8 +5,8 @@ const internalDatabases = ['admin', 'local', 'config', metadataDatabase]
 
 /**
  * Databases in which MongoDB's migration tools keep their metadata: mongosync (`__mdb_internal…`, and
- * `mongosync_reserved_…` in earlier releases) and migration-verifier, which ignores the same prefixes. They are internal
- * on both clusters, so that these tools can run beside tandem.
+ * `mongosync_reserved_…` in earlier releases) and migration-verifier, which ignores the same prefixes. tandem treats
+ * them as internal on both clusters, so that these tools can run beside it.
  */
 const internalPrefixes = ['__mdb_internal', 'mongosync_internal_', 'mongosync_reserved_']
 
@@ -16,12 +16,13 @@ export function isUserDatabase(database: string): boolean {
 }
 
 /**
- * The databases whose events a change stream filters out on the server. Not those with an internal prefix: a pattern for
- * the database's name costs the server (6.0.27) about 40 µs for each oplog entry that it reads.
+ * The databases whose events a change stream filters out on the server. Databases with an internal prefix are not
+ * among them, because a pattern for the database's name costs the server (6.0.27) about 40 µs for each oplog entry that
+ * it reads.
  */
 export const internalDatabaseNames: readonly string[] = internalDatabases
 
-/** The databases that are not users', as values of `$nin` on a database's name. */
+/** All internal databases, as values for `$nin` on a database's name. */
 export const internalDatabasePatterns: readonly (string | RegExp)[] = [
   ...internalDatabases,
   ...internalPrefixes.map((prefix) => new RegExp(`^${prefix}`)),
@@ -36,8 +37,13 @@ export function namespace(database: string, collection: string): string {
   return `${database}.${collection}`
 }
 
+export interface NamespaceName {
+  database: string
+  collection: string
+}
+
 /** A database's name has no dot; a collection's may. */
-export function splitNamespace(name: string): { database: string; collection: string } {
+export function splitNamespace(name: string): NamespaceName {
   const dot = name.indexOf('.')
   return { database: name.slice(0, dot), collection: name.slice(dot + 1) }
 }

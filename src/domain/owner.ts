@@ -24,8 +24,12 @@ export interface LeaseView {
   expiresAt: Date
   /** The observer has observed no renewal for a lease duration, or the lease was released. */
   expired: boolean
+  /**
+   * Random value that identifies the process which holds the lease. Its writes carry the value, so that the server can be
+   * asked whether they have ended.
+   */
   incarnation: string
-  /** Earlier incarnations whose writes may not have ended. */
+  /** Incarnations of earlier holders whose writes may not have ended. */
   predecessors: string[]
   /**
    * The sessions in which writes of this incarnation and of its predecessors may still be in progress. Null on a
@@ -41,14 +45,25 @@ export interface LeaseView {
   takesWork: boolean
   /** The instance is neither paused nor failed, so it is preferred as coordinator. */
   atWork: boolean
+  /**
+   * Number of the last convergence for which the instance has declared in this lease term that all its work has stopped,
+   * so that the convergence may be planned; 0 if it has declared none.
+   */
+  stoppedFor: number
 }
 
 /**
- * True if the owner's term has certainly expired, so that its claims can be taken over. An owner without a lease is
- * alive: leases are never removed, so it has registered since the leases were read.
+ * True if the owner's lease term is over and its writes have ended (`LeaseView.drained`), so that its claims can be
+ * taken over. `LeaseView.expired` does not suffice, because delayed writes of an expired term may still arrive. An owner
+ * without a lease counts as alive: leases are never removed, so it has registered since the leases were read.
  */
 export function isExpired(token: OwnerToken, leases: readonly LeaseView[]): boolean {
   const { id, epoch } = parseOwner(token)
   const lease = leases.find((one) => one.id === id)
   return lease !== undefined && lease.drained > epoch
+}
+
+/** True if the lease's current term has neither expired nor been given back nor evicted. */
+export function isAlive(lease: Pick<LeaseView, 'expired' | 'drained' | 'epoch'>): boolean {
+  return !lease.expired && lease.drained <= lease.epoch
 }

@@ -1,5 +1,6 @@
 import type { CommitEstimate, Rehearsal } from './commit-request.ts'
 import type { Failure } from './errors.ts'
+import type { IndexBuilding } from './index-building.ts'
 import type { LimitsReport } from './limits.ts'
 
 /** Public states: those of mongosync, and FAILED for errors that make mongosync exit. */
@@ -36,19 +37,26 @@ export interface Progress {
   verification: { source: VerificationSide; destination: VerificationSide } | null
   failure?: Failure
   warnings?: string[]
+  /** Absent while the copy runs, and while the lag does not become smaller. */
   estimatedSecondsToCatchUp?: number
   estimatedOplogTimeRemaining?: string
   /** The remaining oplog time in seconds, for the metrics. */
   oplogSecondsRemaining?: number
-  /** Whether the oplog of each source shard could be read. For the metrics, as are the next fields. */
+  /** Whether the oplog of each source shard could be read. Only the metrics show this and the next three fields. */
   oplogVisible?: boolean
   /** Number of instances that are alive, and that were lost within the last day. */
   instances?: { alive: number; lost: number }
-  /** Number of differences that the last verdict found. */
+  /** Number of differences in the verifier's last verdict, which it issues before a commit is decided. */
   mismatches?: number
   /** Documents that remained different over several comparisons. */
   differingDocuments?: number
-  indexBuilding?: { indexesBuilt: number; totalIndexesToBuild: number }
+  /** Number of collections that this instance still makes equal to the source in place; absent if there is none. */
+  convergingCollections?: number
+  /** Absent when the sync builds no indexes, and when it has none to build. */
+  indexBuilding?: IndexBuilding
+  /** The last ping of each cluster in milliseconds: at least 1, or -1 when it failed. Absent unless the sync runs. */
+  source?: { pingLatencyMs: number }
+  destination?: { pingLatencyMs: number }
   /** Absent while only `loadLevel` limits bulk work. */
   limits?: LimitsReport
   retrying?: { what: string; since: string }

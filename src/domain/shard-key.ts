@@ -27,7 +27,7 @@ export function toShardKey(pattern: RawFields): ShardKey {
   return pattern.map(({ name, value }) => ({ path: name, hashed: stringOf(value) === 'hashed' }))
 }
 
-/** Converts the form of a start request. */
+/** Converts the shard key of a start request. */
 export function askedShardKey(fields: readonly Record<string, number | 'hashed'>[]): ShardKey {
   return fields.flatMap((field) =>
     Object.entries(field).map(([path, direction]) => ({ path, hashed: direction === 'hashed' })),
@@ -51,14 +51,23 @@ export function isPrefix(prefix: ShardKey, key: ShardKey): boolean {
   return prefix.every(({ path, hashed }, at) => key[at]?.path === path && key[at]?.hashed === hashed)
 }
 
+/**
+ * True if a collection with the first distribution can get the second one without a copy of its documents: both are
+ * equal, or refineCollectionShardKey leads from one to the other. Null stands for an unsharded collection.
+ */
+export function canBecomeKey(existing: ShardKey | null, wanted: ShardKey | null): boolean {
+  if (existing === null || wanted === null) return existing === wanted
+  return isPrefix(existing, wanted)
+}
+
 /** Formats the key for messages: `{"region": 1, "user": "hashed"}`. */
 export function showShardKey(key: ShardKey): string {
   return `{${key.map(({ path, hashed }) => `${JSON.stringify(path)}: ${hashed ? '"hashed"' : 1}`).join(', ')}}`
 }
 
 /**
- * True if the destination distributes the collection by more than `_id`, or by other fields. Only then can two shards
- * have a document with the same `_id`, because each shard enforces uniqueness only for its own documents.
+ * True if the shard key on the destination is not `_id` alone. Only then can two shards have a document with the same
+ * `_id`, because each shard enforces uniqueness only for its own documents.
  */
 export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
   return shardKey !== null && !(shardKey.length === 1 && shardKey[0]?.path === '_id')
@@ -85,8 +94,8 @@ function valueAt(document: Buffer, path: string[]): TypedValue | null {
 }
 
 /**
- * True if a query can match a field with exactly this value. Nothing equals `undefined` in a query, the server takes
- * a regular expression for a pattern, and a name that begins with a dollar sign for an operator.
+ * True if a query can match a field with exactly this value. In a query, no value equals `undefined`, and the server
+ * interprets a regular expression as a pattern and a name that begins with a dollar sign as an operator.
  */
 export function isAddressable(value: TypedValue): boolean {
   switch (value[0]) {

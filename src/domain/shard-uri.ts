@@ -1,22 +1,21 @@
-import { uriParts } from './uri-rules.ts'
+import { ConnectionString } from 'mongodb-connection-string-url'
 
-/** Options for finding a router, or for another replica set. */
+/** Options that are for finding a router, or that name another replica set. */
 const routerOptions = new Set(['replicaset', 'loadbalanced', 'directconnection', 'srvservicename', 'srvmaxhosts'])
 
 /**
- * The connection string of one shard, with the user and options of the string for the routers.
+ * The connection string of one shard, with the user and the options of the routers' connection string.
  * @param host as in `config.shards`: setName/host:port,host:port
  */
 export function shardUri(uri: string, host: string): string {
   const [setName = '', hosts = ''] = host.split('/')
-  const rest = uriParts.exec(uri)?.groups?.['rest'] ?? ''
-  const authority = uri.slice(uri.indexOf('://') + 3, uri.length - rest.length)
-  const user = authority.slice(0, authority.indexOf('@') + 1)
-  const [path = '', query = ''] = rest.replace(/^\/?/, '').split(/\?(.*)/s)
-  const options = query
-    .split('&')
-    .filter((pair) => pair !== '' && !routerOptions.has((pair.split('=')[0] as string).toLowerCase()))
+  const shard = new ConnectionString(uri)
+  const options = shard.searchParams
+  for (const [option] of [...options]) if (routerOptions.has(option.toLowerCase())) options.delete(option)
   // A DNS seed list (mongodb+srv) implies TLS; the shard's string has no seed list, so it names TLS.
-  if (uri.startsWith('mongodb+srv:') && !options.some((pair) => /^(tls|ssl)=/i.test(pair))) options.push('tls=true')
-  return `mongodb://${user}${hosts}/${path}?${[...options, `replicaSet=${encodeURIComponent(setName)}`].join('&')}`
+  if (shard.isSRV && !options.has('tls') && !options.has('ssl')) options.set('tls', 'true')
+  shard.protocol = 'mongodb:'
+  shard.hosts = hosts.split(',')
+  options.set('replicaSet', setName)
+  return shard.toString()
 }

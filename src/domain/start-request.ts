@@ -6,16 +6,19 @@ export interface StartConfiguration {
   enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly' | 'none'
   /** True if the request contained enableUserWriteBlocking. A pre-6.0 source refuses any explicit value. */
   writeBlockingGiven: boolean
-  includeNamespaces: NamespaceFilter[] | null
-  excludeNamespaces: NamespaceFilter[] | null
+  includeNamespaces: readonly NamespaceFilter[] | null
+  excludeNamespaces: readonly NamespaceFilter[] | null
   reversible: boolean
   sharding: ShardingOptions | null
   verification: { enabled: boolean }
-  /** What becomes of selected namespaces that exist on the destination. */
+  /** How to treat selected namespaces that exist on the destination. */
   existingData: ExistingData
 }
 
-/** `refuse`: they refuse the start. `converge`: they become equal to the source, or are dropped. */
+/**
+ * `refuse`: the start is refused. `converge`: namespaces that can become equal to the source's by changing what differs
+ * are kept and made equal; the others are dropped, and created and copied if the source has them.
+ */
 export type ExistingData = 'refuse' | 'converge'
 
 export interface NamespacePattern {

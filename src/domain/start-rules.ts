@@ -3,8 +3,8 @@ import { isFiltered } from './namespace-filter.ts'
 import type { StartConfiguration } from './start-request.ts'
 
 /**
- * Refuses a start whose options contradict each other for all clusters. Checks that depend on the clusters run
- * elsewhere.
+ * Refuses a start whose options contradict each other, whatever the clusters are. Checks that depend on the clusters
+ * run elsewhere.
  */
 export function refuseContradictions(configuration: StartConfiguration): void {
   if (!configuration.reversible) {

@@ -1,13 +1,13 @@
 import { isStop, StoppedError } from './errors.ts'
 
 /**
- * Work of actors. XState stops an actor whose state is left, but does not await what it was doing. What is tracked here
+ * Tracks the work of actors. When a state is exited, XState stops its actors but does not await their work. Tracked work
  * can be awaited.
  */
 export class TrackedWork {
   readonly #stopped: AbortSignal
-  readonly #underWay = new Set<Promise<unknown>>()
-  /** The first failure; null while there is none. Work that was told to stop has not failed. */
+  readonly #running = new Set<Promise<unknown>>()
+  /** The first failure; null while there is none. Work that was stopped on request has not failed. */
   failure: unknown = null
 
   /** @param stopped no work is started once this signal is aborted */
@@ -15,11 +15,11 @@ export class TrackedWork {
     this.#stopped = stopped
   }
 
-  /** Starts work. Rejects with StoppedError when no work may be started any more. */
+  /** Starts work. Rejects with StoppedError once the signal is aborted. */
   run<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#stopped.aborted ? Promise.reject(new StoppedError()) : work()
-    this.#underWay.add(run)
-    const ended = (): void => void this.#underWay.delete(run)
+    this.#running.add(run)
+    const ended = (): void => void this.#running.delete(run)
     run.then(ended, (error) => {
       ended()
       if (!isStop(error)) this.failure ??= error
@@ -27,8 +27,8 @@ export class TrackedWork {
     return run
   }
 
-  /** Resolves when nothing is under way, whether it succeeded or failed. */
+  /** Resolves when all tracked work has ended, whether it succeeded or failed. */
   async ended(): Promise<void> {
-    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay)
+    while (this.#running.size > 0) await Promise.allSettled(this.#running)
   }
 }

@@ -1,23 +1,31 @@
+import { ConnectionString } from 'mongodb-connection-string-url'
+
 /**
  * Rules for a cluster's connection string, and its form without secrets. Unsupported options are rejected, not
  * silently overridden: otherwise an operator who sets another read or write concern would believe that it applies.
  */
 
-/** mongodb:// or mongodb+srv://, user information up to the first `@`, hosts, rest, split as in the driver. */
-export const uriParts = /^mongodb(?:\+srv)?:\/\/(?:(?<user>[^:@]*)(?::[^@]*)?@)?[^/?@]+(?<rest>(?:[/?][\s\S]*)?)$/
+/** A connection string as the driver reads it, with the driver's own parser; null if the driver would refuse it. */
+function parseUri(uri: string): ConnectionString | null {
+  try {
+    return new ConnectionString(uri)
+  } catch {
+    return null // the error may contain the user name
+  }
+}
 
-/** Problems of one connection string, in words that never contain any part of it. Empty if tandem accepts it. */
+/** The problems of one connection string. The texts never contain any part of it. Empty if tandem accepts it. */
 export function checkUri(name: string, uri: string): string[] {
-  const parts = uriParts.exec(uri)
-  if (parts === null) {
+  const parsed = parseUri(uri)
+  if (parsed === null) {
     return [
       `${name}: not a MongoDB connection string; give mongodb://host:port/... or mongodb+srv://host/..., with reserved characters in user name and password percent-encoded`,
     ]
   }
-  const { user = '', rest = '' } = parts.groups ?? {}
-  const options = uriOptions(rest)
-  const problems = checkUser(name, decode(user), options)
-  for (const [option, value] of options) {
+  const { username, searchParams } = parsed
+  const problems = checkUser(name, decodeURIComponent(username), searchParams.get('authMechanism') ?? 'DEFAULT')
+  for (const [spelling, value] of searchParams) {
+    const option = spelling.toLowerCase()
     // The error texts are mongosync's; option names in a connection string are case-insensitive.
     if ((option === 'readconcernlevel' || option === 'readconcern') && value !== 'majority') {
       problems.push(
@@ -34,7 +42,7 @@ export function checkUri(name: string, uri: string): string[] {
     }
     if (option === 'sockettimeoutms') {
       problems.push(
-        `${name}: Invalid URI option, socketTimeoutMS is not supported: it would cut long reads; remove socketTimeoutMS`,
+        `${name}: Invalid URI option, socketTimeoutMS is not supported: it would interrupt long reads; remove socketTimeoutMS`,
       )
     }
   }
@@ -46,8 +54,7 @@ export function checkUri(name: string, uri: string): string[] {
  * escapes only the first of each, and for SCRAM-SHA-1 it hashes the escaped name, so the server rejects the right
  * password. Tested with 6.0.27.
  */
-function checkUser(name: string, user: string, options: readonly [option: string, value: string][]): string[] {
-  const [, mechanism = 'DEFAULT'] = options.find(([option]) => option === 'authmechanism') ?? []
+function checkUser(name: string, user: string, mechanism: string): string[] {
   if (/^SCRAM-SHA-1$/i.test(mechanism) && /[=,]/.test(user)) {
     return [
       `${name}: a user name with a comma or an equals sign cannot log in with SCRAM-SHA-1 through MongoDB's driver for Node.js; give another user, or let it log in with SCRAM-SHA-256`,
@@ -73,47 +80,26 @@ const unverifiedOptions = ['tlsInsecure', 'tlsAllowInvalidCertificates', 'tlsAll
 
 /** The options of this kind in a connection string, in MongoDB's spelling. */
 export function unverifiedOptionsOf(uri: string): string[] {
-  const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
-  const on = new Set(given.filter(([, value]) => value.toLowerCase() === 'true').map(([option]) => option))
-  return unverifiedOptions.filter((option) => on.has(option.toLowerCase()))
+  const given = parseUri(uri)?.searchParams
+  return unverifiedOptions.filter((option) => given?.get(option)?.toLowerCase() === 'true')
 }
 
 /** The file with the client's certificate and private key, as the driver reads it; null if there is none. */
 export function certificateKeyFileOf(uri: string): string | null {
-  const given = uriOptions(uriParts.exec(uri)?.groups?.['rest'] ?? '')
-  return given.find(([option]) => option === 'tlscertificatekeyfile')?.[1] || null
-}
-
-function uriOptions(rest: string): [option: string, value: string][] {
-  const queryStart = rest.indexOf('?')
-  if (queryStart === -1) return []
-  return rest
-    .slice(queryStart + 1)
-    .split('&')
-    .filter((pair) => pair !== '')
-    .map((pair) => {
-      const equals = pair.indexOf('=')
-      const option = equals === -1 ? pair : pair.slice(0, equals)
-      return [decode(option).toLowerCase(), equals === -1 ? '' : decode(pair.slice(equals + 1))]
-    })
-}
-
-function decode(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
+  return parseUri(uri)?.searchParams.get('tlsCertificateKeyFile') || null
 }
 
 /** Lower-case parts of the names of options that hold a secret. */
 const secretWords = ['password', 'secret', 'token', 'proxyusername']
 
-/** The connection string without user name, password and other secrets, for logs. */
+/**
+ * Redacts the whole text as one connection string or one URL of a Redis server. Unlike `redactUris`, it finds secrets
+ * that contain spaces, which the clients accept.
+ */
 export function redactUri(uri: string): string {
   // Options come first, because an `@` in one of them must not count as the end of the user information. The user
   // information then extends to the last `@`, because a password without percent-encoding may contain one.
-  return uri.replace(/\S+/g, withoutSecretOptions).replace(/^(mongodb(?:\+srv)?:\/\/)[\s\S]*@/i, '$1***@')
+  return redactUris(withoutSecretOptions(uri).replace(/^([a-z][a-z0-9+.-]*:\/\/)[\s\S]*@/i, '$1***@'))
 }
 
 /**
@@ -126,7 +112,7 @@ export function redactUris(text: string): string {
   return text.replace(/\S+/g, (word) => withoutUser(withoutSecretOptions(word)))
 }
 
-/** Redacts a text without spaces: replaces the value of each option with a secret, up to the next `&`. */
+/** Replaces the value of each option with a secret in a text, up to the next `&`. */
 function withoutSecretOptions(word: string): string {
   let shown = ''
   let copied = 0

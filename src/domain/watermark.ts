@@ -46,7 +46,7 @@ export class Watermark<Position> {
     this.#open[lane] = null
   }
 
-  /** A majority has acknowledged the last batch that the lane sent. */
+  /** A majority has acknowledged everything that the lane sent last. */
   acknowledged(lane: number): void {
     this.#inFlight[lane] = null
     this.#advance()

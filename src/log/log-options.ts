@@ -1,4 +1,4 @@
-/** pino's names of the log levels. mongosync's PANIC is our fatal. */
+/** pino's names of the log levels. mongosync's PANIC corresponds to `fatal`. */
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal'
 
 export interface LogOptions {

@@ -50,8 +50,11 @@ interface OpenFile {
   bytes: number
 }
 
-/** The log has names of hosts, namespaces and users, so only its owner and a group that collects logs may read it. */
-const modeOfNew = 0o640
+/**
+ * The log contains names of hosts, namespaces and users, so only its owner and the group that collects logs may read
+ * it.
+ */
+const newFileMode = 0o640
 
 /** A log file that is rotated when it is full. It is opened for appending, so that other processes may truncate it. */
 export class LogFile {
@@ -93,7 +96,9 @@ export class LogFile {
     if (this.#fullAt === 0) this.#fullAt = this.#options.bytesMax
   }
 
-  /** Continues in the file that has the name now, after another process has rotated the log. */
+  /**
+   * Closes the file, after another process has rotated the log. The next line goes to the file that then has the name.
+   */
   reopen(): void {
     if (this.#open) closeSync(this.#open.descriptor)
     this.#open = null
@@ -102,21 +107,21 @@ export class LogFile {
 
   #opened(): OpenFile {
     if (this.#open) return this.#open
-    const descriptor = openSync(this.#options.path, 'a', modeOfNew)
+    const descriptor = openSync(this.#options.path, 'a', newFileMode)
     this.#open = { descriptor, writer: new LineWriter(descriptor), bytes: fstatSync(descriptor).size }
     return this.#open
   }
 
-  #rotateWhenFull(coming: number): void {
+  #rotateWhenFull(nextBytes: number): void {
     const file = this.#opened()
     // Another process may have truncated the file.
     file.bytes = fstatSync(file.descriptor).size
-    if (file.bytes === 0 || file.bytes + coming <= this.#fullAt) return
+    if (file.bytes === 0 || file.bytes + nextBytes <= this.#fullAt) return
     const { path, files, bytesMax } = this.#options
     const name = (age: number): string => (age === 0 ? path : `${path}.${age}`)
     try {
       rmSync(name(files - 1), { force: true })
-      for (let age = files - 2; age >= 0; age -= 1) moveIfThere(name(age), name(age + 1))
+      for (let age = files - 2; age >= 0; age -= 1) moveIfPresent(name(age), name(age + 1))
       this.reopen()
     } catch {
       // A log that grows beyond its limit is better than none.
@@ -140,7 +145,7 @@ function makeFolder(folder: string): void {
   }
 }
 
-function moveIfThere(from: string, to: string): void {
+function moveIfPresent(from: string, to: string): void {
   try {
     renameSync(from, to)
   } catch (error) {

@@ -16,7 +16,7 @@ export interface LogTerminal {
 
 export interface OpenLog {
   journal: Journal
-  /** For SIGHUP: continues in the file of that name, after another process has rotated the log. */
+  /** For SIGHUP: continues in the file that now has the configured name, after another process has rotated the log. */
   reopen(): void
   /** For SIGUSR1: rotates the file and continues in a new one. Does nothing without a file. */
   rotate(): void
@@ -36,7 +36,7 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
       output.write(file === null && terminal.isTerminal ? prettyLine(json, terminal.inColour) : json)
     } catch (error) {
       lost += 1
-      if (lost === 1) complain(error)
+      if (lost === 1) reportOutage(error)
       return
     }
     if (lost === 0) return
@@ -74,7 +74,7 @@ function openFile({ logPath, logMaxMB, logFiles }: LogOptions): LogFile | null {
 }
 
 /** Called once per outage of the log. */
-function complain(error: unknown): void {
+function reportOutage(error: unknown): void {
   try {
     writeSync(
       2,

@@ -2,10 +2,14 @@ import type { Document } from 'mongodb'
 import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
 import type { Cluster } from './cluster.ts'
 import { code } from './errors.ts'
-import { MetadataWriteError } from './stored-documents.ts'
 import { UnfencedMetadata } from './unfenced-metadata.ts'
 
 const collection = 'audit'
+/**
+ * Time limit of a database command, by the client's clock. One command that gets no answer must not hold up the entries
+ * that are added after it.
+ */
+const answerMS = 5_000
 const newestFirst = { time: -1, _id: -1 }
 /**
  * Version 1 has no `token`, and contains a command only together with its outcome. Releases that only know version 1
@@ -20,12 +24,12 @@ const readableVersions = [1, schemaVersion]
  */
 export class AuditStore {
   readonly #metadata: UnfencedMetadata
-  constructor(destination: Cluster) {
-    this.#metadata = new UnfencedMetadata(destination)
+  constructor(destination: Cluster, timeoutMS = answerMS) {
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
   }
 
   /**
-   * Adds entries, replaces a receipt by its outcome, and removes the oldest beyond `auditEntriesMax`. A receipt never
+   * Adds entries, replaces a receipt with its outcome, and removes the oldest beyond `auditEntriesMax`. A receipt never
    * replaces an entry, because its message may arrive after the one with the outcome.
    */
   async add(entries: readonly AuditEntry[]): Promise<void> {
@@ -52,7 +56,7 @@ export class AuditStore {
   }
 
   async #find(options: Document): Promise<Document[]> {
-    // One batch holds them all: a thousand entries have a quarter of a megabyte.
+    // One batch holds all entries: a thousand of them take a quarter of a megabyte.
     const command = { find: collection, ...options, batchSize: 2 * auditEntriesMax, singleBatch: true }
     return await this.#metadata.read(command)
   }
@@ -60,6 +64,6 @@ export class AuditStore {
   async #write(command: Document): Promise<void> {
     const failures = (await this.#metadata.write(command)).failed
     const failed = failures.find((error) => error.code !== code.duplicateKey)
-    if (failed) throw new MetadataWriteError(failed.code, failed.errmsg)
+    if (failed) throw this.#metadata.refused(failed, command)
   }
 }

@@ -1,27 +1,41 @@
+import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
+import { writeLimitMS } from './cluster-writer.ts'
+import { ranOutOfTime } from './errors.ts'
 import type { Metadata } from './metadata.ts'
 
-const unlimited = { timeoutMS: 0 } as const
+/** The router passes the limit on to the config server. Balancer commands accept no write concern. */
+const limit = { maxTimeMS: writeLimitMS } as const
 
 /**
  * Stops the destination's balancer while documents are written: a broadcast delete can miss a document that moves from
  * one shard to another. The previous mode is stored first, so that the instance that ends the sync can restore it. Both
  * functions may be repeated.
+ * @param signal ends the wait for a balancing round
  */
-export async function stopBalancer(destination: Cluster, metadata: Metadata): Promise<void> {
+export async function stopBalancer(destination: Cluster, metadata: Metadata, signal: AbortSignal): Promise<void> {
   if (!destination.sharded) return
   if ((await metadata.sharding.loadBalancer()) === null)
     await metadata.sharding.saveBalancer(await balancerMode(destination))
-  destination.fence()
-  // Waits for the balancing round in progress, so that the chunks it moved have arrived.
-  await destination.read('admin', { balancerStop: 1 }, unlimited)
+  for (;;) {
+    destination.fence()
+    if (signal.aborted) throw new StoppedError()
+    try {
+      // Waits for the balancing round in progress, so that the chunks it moved have arrived. A round may take longer than
+      // the limit. The balancer is stopped first, so another command only continues to wait.
+      await destination.read('admin', { balancerStop: 1, ...limit })
+      return
+    } catch (error) {
+      if (!ranOutOfTime(error)) throw error
+    }
+  }
 }
 
 /** Called after the last write. Starts the balancer again if it was on before. */
 export async function restoreBalancer(destination: Cluster, metadata: Metadata): Promise<void> {
   if (!destination.sharded || (await metadata.sharding.loadBalancer()) !== 'full') return
   destination.fence()
-  await destination.read('admin', { balancerStart: 1 }, unlimited)
+  await destination.read('admin', { balancerStart: 1, ...limit })
 }
 
 async function balancerMode(destination: Cluster): Promise<string> {

@@ -3,9 +3,10 @@ import { type ClusterTime, clusterTimeOfToken } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
 import { internalDatabaseNames } from '../domain/namespace.ts'
 import { findSpan } from '../domain/raw-bson.ts'
-import { type Cluster, type RawBatch, RawCursor, toTimestamp } from './cluster.ts'
+import { type Cluster, toTimestamp } from './cluster.ts'
 import { code, codeOf, historyLost, TransientReplyError } from './errors.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
+import { type RawBatch, RawCursor } from './raw-cursor.ts'
 import { type ReopeningLimits, Reopenings } from './reopenings.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { toUuid } from './uuid.ts'
@@ -18,7 +19,7 @@ export type StreamPosition =
 /** The position of an event. A stream that resumes there begins with the next event. */
 export function positionOfEvent(event: Buffer): StreamPosition & { kind: 'token' } {
   const span = findSpan(event, '_id')
-  assert(span, 'a change event without _id')
+  assert(span, 'a change event has no _id')
   const token = BSON.deserialize(event.subarray(span.valueStart, span.valueEnd)) as { _data: string }
   return { kind: 'token', token, time: clusterTimeOfToken(token._data) }
 }
@@ -32,8 +33,8 @@ export function earlierPosition(one: StreamPosition, other: StreamPosition): Str
 }
 
 /**
- * True when a stream from `one` delivers every event that a stream from `other` delivers. Relies on the order of events
- * by time alone: of different tokens of one time, nothing is known.
+ * True when a stream from `one` delivers every event that a stream from `other` delivers. Relies only on the order of
+ * events by time: the order of two different tokens of the same time is unknown.
  */
 export function isNotAfter(one: StreamPosition, other: StreamPosition): boolean {
   if (one.time !== other.time) return one.time < other.time
@@ -50,16 +51,16 @@ export interface StreamBatch {
   position: StreamPosition & { kind: 'token' }
 }
 
-/** Events per getMore. The server also ends a batch at 16 MB. */
-const batchSize = 5_000
+/** The largest number of events in a batch. The server also ends a batch at 16 MB. */
+export const eventsPerBatch = 5_000
 /**
- * How long the server holds an empty getMore open. It is short so that a stop and the position of an idle stream do not
- * wait long.
+ * How long the server holds an empty getMore open. It is short, so that a reader stops soon after it is asked to and the
+ * position of an idle stream advances often.
  */
 export const idleAwaitMS = 500
-/** A getMore that takes this much longer than its await time is on a broken connection. */
+/** A command that takes longer than this is on a broken connection. The await time of a getMore is much shorter. */
 const answerLimitMS = 20_000
-/** When the answers have had no position for this long, the stream is reopened and the failure is reported. */
+/** When the replies have had no position for this long, the stream is reopened and the failure is reported. */
 const withoutPositionMS = 30_000
 /** Events omit larger documents, which are then read from the source, so that no event exceeds 16 MB. */
 const inlineDocumentBytesMax = 256 * 1024
@@ -74,7 +75,7 @@ export interface StreamContent {
   awaitMS?: () => number
   /** The condition for selected events, from `Selection`. Null for all events. */
   selected?: Document | null
-  /** Limits document events to some partitions. Definition events always come. */
+  /** Limits document events to some partitions. The stream always includes definition events. */
   only?: PartitionedEvents
   /** When to give up a stream that is reopened repeatedly without advancing. */
   reopeningLimits?: ReopeningLimits
@@ -95,17 +96,17 @@ export interface WholeCollection {
 /** The await time of a reader that waits for its position to pass a given time. */
 export const shortAwaitMS = 30
 
-/** An event without documentKey does not concern one document, so every partition gets it. */
+/** An event without documentKey does not belong to a single document, so every partition gets it. */
 function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean): Document {
-  const first = filter.partitions.includes(0)
+  const includesPartition0 = filter.partitions.includes(0)
   const byId = isIn(filter, '$documentKey._id')
-  // Without expanded events there is no field with the UUID, and names never change: a rename would have failed the
-  // sync.
+  // Without expanded events there is no field with the UUID. A rename may send events to another partition, so the
+  // collection is then converged (`IncompleteCollections`).
   const isWhole = before6
     ? { $in: ['$ns', whole.map(({ database, name }) => ({ db: { $literal: database }, coll: { $literal: name } }))] }
     : { $in: ['$collectionUUID', whole.map(({ uuid }) => toUuid(uuid))] }
-  const ours = whole.length === 0 ? byId : { $cond: [isWhole, first, byId] }
-  return { $expr: { $or: [{ $eq: [{ $type: '$documentKey' }, 'missing'] }, ours] } }
+  const isRequested = whole.length === 0 ? byId : { $cond: [isWhole, includesPartition0, byId] }
+  return { $expr: { $or: [{ $eq: [{ $type: '$documentKey' }, 'missing'] }, isRequested] } }
 }
 
 function pipeline(
@@ -133,6 +134,7 @@ function pipeline(
         collectionUUID: 1,
         ns: 1,
         to: 1,
+        'operationDescription.reshardUUID': 1,
         documentKey: 1,
         ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
       },
@@ -145,10 +147,10 @@ const smallDocument = {
 }
 
 /**
- * The cluster-wide change stream as raw batches, in the server's total order, without end. After elections, cut
- * connections and killed cursors it reopens right after the last batch that was taken. Throws FatalError
- * OplogWindowLost when the position is no longer in the oplog, ChangeStreamStalled when the stream was reopened for
- * half an hour without advancing, and StoppedError when stopped.
+ * Reads the cluster-wide change stream endlessly, as raw batches in the server's total order. After elections, broken
+ * connections and killed cursors it reopens the stream right after the last batch that the caller received. Throws
+ * FatalError OplogWindowLost when the position is no longer in the oplog, FatalError ChangeStreamStalled when the
+ * stream was reopened for half an hour without advancing, and StoppedError when stopped.
  */
 export async function* readChangeStream(
   cluster: Cluster,
@@ -166,7 +168,7 @@ export async function* readChangeStream(
         try {
           cursor ??= await open()
           const raw = await cursor.next({
-            batchSize,
+            batchSize: eventsPerBatch,
             awaitMS: content.awaitMS?.() ?? idleAwaitMS,
             timeoutMS: answerLimitMS,
           })
@@ -186,8 +188,7 @@ export async function* readChangeStream(
       })
       if (!batch) continue
       if (batch.events.length > 0 || batch.position.time > position.time) reopenings.advanced()
-      // Tokens have moved backwards after a resume (NODE-7042). A later restart from an older token would lose its
-      // place.
+      // Tokens have moved backwards after a resume (NODE-7042). A restart from the older token would read events again.
       if (batch.position.time < position.time && batch.events.length === 0) continue
       position = batch.position
       yield batch
@@ -202,7 +203,7 @@ export async function* readChangeStream(
     const command = {
       aggregate: 1,
       pipeline: pipeline(position, content, cluster.before6),
-      cursor: { batchSize },
+      cursor: { batchSize: eventsPerBatch },
       readConcern: { level: 'majority' },
     }
     const opened = await RawCursor.open(cluster, 'admin', command, answerLimitMS)
@@ -218,7 +219,7 @@ export async function* readChangeStream(
 }
 
 /**
- * The position after this answer, or null if the answer has none. A router omits `postBatchResumeToken` until it has
+ * The position after this reply, or null if the reply has none. A router omits `postBatchResumeToken` until it has
  * heard from every shard. The cursor remains usable, and the returned events have their own tokens.
  */
 function positionAfter({ documents, resumeToken }: RawBatch): StreamBatch['position'] | null {

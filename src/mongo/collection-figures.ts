@@ -4,7 +4,8 @@ import type { IndexSpecification } from '../domain/definition.ts'
 import { listedMax, type Mismatch } from '../domain/mismatch.ts'
 import { metadataDatabase, namespace } from '../domain/namespace.ts'
 import { readFields } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
+import { RawCursor } from './raw-cursor.ts'
 import { bytesOf } from './stored-documents.ts'
 
 /** The figures of one collection, aggregated from stored documents. */
@@ -21,6 +22,7 @@ export interface StoredFigures {
    * The ranges of `_id` into which the copy split the collection. A collection that the copy never read is one range.
    */
   ranges: number
+  /** Ranges, and their source documents, that the verifier has compared. The API calls them hashed, like mongosync. */
   hashedRanges: number
   hashedDocuments: number
   indexes: IndexSpecification[]
@@ -84,7 +86,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
   const sums = (collection: string, fields: Document): Document => ({
     $unionWith: { coll: collection, pipeline: [{ $group: { _id: '$collection', ...fields } }] },
   })
-  const copied = { $ifNull: ['$totalCopied', { $max: ['$estimatedBytes', '$copiedBytes'] }] }
+  const totalBytes = { $ifNull: ['$totalCopied', { $max: ['$estimatedBytes', '$copiedBytes'] }] }
   const unhashed = { $max: [0, { $subtract: ['$totalBytes', '$hashedBytes'] }] }
   return [
     { $project: Object.fromEntries(known.map((name) => [name, 1])) },
@@ -107,7 +109,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
     },
     // Segments or ranges of a dropped collection may still exist.
     { $match: { database: { $type: 'string' } } },
-    { $set: { totalBytes: copied, namespace: { $concat: ['$database', '.', '$name'] } } },
+    { $set: { totalBytes, namespace: { $concat: ['$database', '.', '$name'] } } },
     {
       $set: {
         left: {

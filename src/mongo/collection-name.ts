@@ -3,6 +3,7 @@ import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { Cluster } from './cluster.ts'
 import { code, codeOf, TransientReplyError } from './errors.ts'
 
+/** A collection to read. The UUID identifies it; `name` may be outdated. */
 export interface SourceCollection {
   database: string
   name: string
@@ -14,8 +15,8 @@ export interface SourceCollection {
  * Before 6.0, servers report only that a UUID does not exist or does not belong to this name, never its current name.
  * Such an error becomes a GoneError.
  */
-export async function unlessGone<T>(cluster: Cluster, work: Promise<T>): Promise<T> {
-  return await work.catch((error) => {
+export async function unlessGone<T>(cluster: Cluster, reading: Promise<T>): Promise<T> {
+  return await reading.catch((error) => {
     if (cluster.before6 && codeOf(error) === code.namespaceNotFound) throw new GoneError(error)
     throw error
   })
@@ -23,15 +24,15 @@ export async function unlessGone<T>(cluster: Cluster, work: Promise<T>): Promise
 
 class GoneError extends Error {
   constructor(cause: unknown) {
-    super('the collection is not where it was', { cause })
+    super('the collection was renamed or dropped', { cause })
     this.name = 'GoneError'
   }
 }
 
 /**
- * The collection is not where the catalogue says: it was renamed or dropped, on the source or by another instance. This
- * is transient, because the event that follows, or the stored catalogue, tells where it is. If it persists, the retries
- * end with a named failure.
+ * The collection is not where the catalog says: it was renamed or dropped, on the source or by another instance. This
+ * is transient, because a later event or the stored catalog contains its current name. If it persists, the retries end
+ * with a named failure.
  */
 export class MovedError extends TransientReplyError {}
 

@@ -1,9 +1,11 @@
-import { Binary, type Document } from 'mongodb'
+import { Binary, type Document, type Timestamp } from 'mongodb'
 import { batched } from '../domain/batched.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
+import { fromTimestamp, toTimestamp } from './cluster.ts'
 import type { SegmentStore } from './segment-store.ts'
 import { bytesOf, notOfLater, type StoredDocuments } from './stored-documents.ts'
 import type { TombstoneStore } from './tombstone-store.ts'
@@ -27,8 +29,8 @@ export class CollectionStore {
   readonly #endCopy = batched(endsMax, (ends: EndedCopy[]) => this.#endCopies(ends))
 
   /**
-   * @param others the stores of what is removed together with a collection
-   * @param coordinator its term: an earlier one cannot overwrite what a later one has written
+   * @param others the stores whose documents are removed together with a collection
+   * @param coordinator the coordinator's term: an earlier term cannot overwrite what a later term has written
    */
   constructor(
     stored: StoredDocuments,
@@ -51,6 +53,7 @@ export class CollectionStore {
       state: document['state'] as CatalogueEntry['state'],
       // Version 1 has no such field: its collections were created empty.
       converging: document['converging'] === true,
+      convergedFrom: convergedFromOf(document),
       wanted: {
         options: readFields(bytesOf(document['options'])),
         indexes: (document['indexes'] as Binary[]).map((index) => readFields(bytesOf(index))),
@@ -83,7 +86,7 @@ export class CollectionStore {
             destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
             options: new Binary(buildDocument(entry.wanted.options)),
             indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
-            shardKey: entry.shardKey?.map(({ path, hashed }) => ({ path, hashed })) ?? null,
+            shardKey: storedKey(entry.shardKey),
             refusedIndexes: entry.refusedIndexes,
             estimatedBytes: entry.estimatedBytes,
             estimatedDocuments: entry.estimatedDocuments,
@@ -92,11 +95,53 @@ export class CollectionStore {
           $setOnInsert: {
             state: entry.state,
             converging: entry.converging,
+            convergedFrom: entry.convergedFrom === null ? null : toTimestamp(entry.convergedFrom),
             endedPartitions: [],
             totalCopied: entry.state === 'copied' ? (entry.totalCopied ?? 0) : null,
           },
         },
         upsert: true,
+      })),
+    )
+  }
+
+  /**
+   * Stores that these collections are to be converged, or copied, from the beginning. From then on, no former owner of a
+   * partition can end their copy.
+   * @param epochs all partitions with the epochs of their present ownership
+   */
+  async converge(entries: CatalogueEntry[], epochs: ReadonlyMap<number, number>): Promise<void> {
+    const term = this.#coordinator.term
+    const $max = Object.fromEntries([...epochs].map(([partition, epoch]) => [epochField(partition), epoch]))
+    await this.#stored.update(
+      'collections',
+      entries.map(({ uuid, converging, destinationUUID, shardKey }) => ({
+        q: { _id: toUuid(uuid), tenure: { $lte: term } },
+        u: {
+          $set: {
+            tenure: term,
+            state: 'copying',
+            converging,
+            destinationUUID: destinationUUID ? toUuid(destinationUUID) : null,
+            shardKey: storedKey(shardKey),
+            planned: false,
+            endedPartitions: [],
+            totalCopied: null,
+          },
+          $max,
+        },
+      })),
+    )
+  }
+
+  /** Stores the start time of these collections' convergence. */
+  async saveConvergedFrom(uuids: readonly string[], startTime: ClusterTime): Promise<void> {
+    const tenure = this.#coordinator.term
+    await this.#stored.update(
+      'collections',
+      uuids.map((uuid) => ({
+        q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
+        u: { $set: { tenure, convergedFrom: toTimestamp(startTime) } },
       })),
     )
   }
@@ -116,13 +161,14 @@ export class CollectionStore {
     )
     const projection = { schemaVersion: 1 }
     const planned = await this.#stored.find('collections', { tenure: term, planned: true }, { projection })
-    const asked = new Set(entries.map(({ uuid }) => uuid))
-    return planned.map((document) => fromUuid(document['_id'] as Binary)).filter((uuid) => asked.has(uuid))
+    const requested = new Set(entries.map(({ uuid }) => uuid))
+    return planned.map((document) => fromUuid(document['_id'] as Binary)).filter((uuid) => requested.has(uuid))
   }
 
   /**
-   * UUIDs of collections whose copy has not ended. Completes a collection first if all its partitions have ended: the
-   * instance that ended the last one may have crashed before it could.
+   * UUIDs of collections whose copy has not ended. If all partitions of a collection have ended its copy, this method
+   * first stores the collection as copied: the instance that ended the last partition may have crashed before it did
+   * so.
    */
   async copying(partitionCount: number): Promise<string[]> {
     const projection = { schemaVersion: 1, endedPartitions: 1 }
@@ -137,9 +183,9 @@ export class CollectionStore {
   }
 
   /**
-   * Called before partitions are applied under these epochs, and before reading which copies they have ended. From then
-   * on no former owner can end a copy for them. Such an end would discard the tombstones of the former owner together
-   * with those of its successor.
+   * Must be called before the stored catalog is read and changes of these partitions are applied under these epochs.
+   * From then on no former owner can end a copy for these partitions. If a former owner could, the tombstones that its
+   * successor has recorded would be discarded as well.
    */
   async claimCopies(epochs: ReadonlyMap<number, number>): Promise<void> {
     const $max = Object.fromEntries([...epochs].map(([partition, epoch]) => [epochField(partition), epoch]))
@@ -154,12 +200,15 @@ export class CollectionStore {
    */
   async endCopy(uuid: string, partitions: ReadonlyMap<number, number>, partitionCount: number): Promise<number | null> {
     const ended = await this.#endCopy({ uuid, partitions, partitionCount })
-    if (ended === 'passed') throw new StoppedError()
+    if (ended === 'moved') throw new StoppedError()
     return ended
   }
 
-  /** Ends several copies with the round trips that one of them takes. */
-  async #endCopies(ends: EndedCopy[]): Promise<(number | null | 'passed')[]> {
+  /**
+   * Ends several copies with as many round trips as one copy takes. Each result is what `endCopy` returns, or 'moved'
+   * when one of the partitions has moved to another owner.
+   */
+  async #endCopies(ends: EndedCopy[]): Promise<(number | null | 'moved')[]> {
     await this.#stored.update(
       'collections',
       ends.map(({ uuid, partitions }) => ({
@@ -170,34 +219,40 @@ export class CollectionStore {
         u: { $set: {}, $addToSet: { endedPartitions: { $each: [...partitions.keys()] } } },
       })),
     )
-    const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1 }
-    const asked = { _id: { $in: ends.map(({ uuid }) => toUuid(uuid)) } }
+    const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1, convergedFrom: 1 }
+    const ofEnds = { _id: { $in: ends.map(({ uuid }) => toUuid(uuid)) } }
     const found = new Map<string, Document>()
-    for (const document of await this.#stored.find('collections', asked, { projection })) {
+    for (const document of await this.#stored.find('collections', ofEnds, { projection })) {
       found.set(fromUuid(document['_id'] as Binary), document)
     }
     const isComplete = ({ uuid, partitionCount }: EndedCopy): boolean => {
       const one = found.get(uuid)
       return one?.['state'] === 'copying' && (one['endedPartitions'] as number[]).length >= partitionCount
     }
-    const completed = [...new Set(ends.filter(isComplete).map(({ uuid }) => uuid))]
+    const counts = new Map(ends.filter(isComplete).map(({ uuid, partitionCount }) => [uuid, partitionCount]))
+    const completed = [...counts.keys()]
     const bytes = completed.length > 0 ? await this.#others.segments.bytesOf(completed) : new Map<string, number>()
     const totals = new Map(completed.map((uuid) => [uuid, bytes.get(uuid) ?? 0]))
     if (completed.length > 0) {
+      // Any instance may store this, so the collection's own record guards this write, and not the coordinator's term. A
+      // convergence empties `endedPartitions` and raises the partitions' epochs. A delayed write of the former copy
+      // therefore matches nothing until the owners of all partitions have ended the new copy.
       await this.#stored.update(
         'collections',
         [...totals].map(([uuid, totalCopied]) => ({
-          q: { _id: toUuid(uuid) },
+          q: { _id: toUuid(uuid), state: 'copying', endedPartitions: { $size: counts.get(uuid) } },
           u: { $set: { state: 'copied', totalCopied } },
         })),
       )
-      await this.#others.tombstones.remove(completed)
+      // The start time of the copy guards the removal in the same way. It was read together with `endedPartitions`.
+      const copies = completed.map((uuid) => ({ uuid, convergedFrom: convergedFromOf(found.get(uuid)) }))
+      await this.#others.tombstones.remove(copies)
     }
     return ends.map(({ uuid, partitions }) => {
       const one = found.get(uuid)
       if (!one || one['state'] === 'copied') return (one?.['totalCopied'] as number | undefined) ?? 0
       const ended = new Set(one['endedPartitions'] as number[])
-      if ([...partitions.keys()].some((partition) => !ended.has(partition))) return 'passed'
+      if ([...partitions.keys()].some((partition) => !ended.has(partition))) return 'moved'
       return totals.get(uuid) ?? null
     })
   }
@@ -208,18 +263,27 @@ export class CollectionStore {
    */
   async remove(uuid: string): Promise<void> {
     const owned = { _id: toUuid(uuid), tenure: { $lte: this.#coordinator.term } }
-    const projection = { schemaVersion: 1, tenure: 1 }
+    const projection = { schemaVersion: 1, tenure: 1, convergedFrom: 1 }
     const [stored] = await this.#stored.find('collections', { _id: owned._id }, { projection })
     if (stored && (stored['tenure'] as number) > this.#coordinator.term) return
     await this.#others.segments.remove([uuid])
-    await this.#others.tombstones.remove([uuid])
+    await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(stored) }])
     await this.#stored.delete('collections', [{ q: owned, limit: 1 }])
   }
 }
 
-/** The field with the epoch under which a partition last began while this collection was copied. */
+/** An earlier release does not store this field, and would only converge the collection once more. */
+function convergedFromOf(stored: Document | undefined): ClusterTime | null {
+  return stored?.['convergedFrom'] ? fromTimestamp(stored['convergedFrom'] as Timestamp) : null
+}
+
+/** The field for the epoch under which a partition was last claimed while this collection was being copied. */
 function epochField(partition: number): string {
   return `epochs.${partition}`
+}
+
+function storedKey(key: ShardKey | null): Document[] | null {
+  return key?.map(({ path, hashed }) => ({ path, hashed })) ?? null
 }
 
 /** Earlier versions, which could not sync sharded clusters, store no shard key. */

@@ -1,8 +1,7 @@
 import type { Document } from 'mongodb'
 import * as v from 'valibot'
-import type { CommitRequest } from '../domain/commit-request.ts'
 import { refusalNames } from '../domain/errors.ts'
-import { type PeerAnswer, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
+import { type GivenCommand, type PeerAnswer, peerCommands } from '../domain/peer-command.ts'
 import type { Cluster } from './cluster.ts'
 import { UnfencedMetadata } from './unfenced-metadata.ts'
 
@@ -13,12 +12,29 @@ const timeoutMS = 5_000
 /** Commands older than this are removed by the next sender: an instance that crashed may have left them behind. */
 const keepMS = 10 * 60_000
 
+const patternSchema = v.object({ pattern: v.string(), options: v.exactOptional(v.string()) })
+/** The fields are in the order of the API, because the stored filter is compared by its text. */
+const filtersSchema = v.nullable(
+  v.array(
+    v.object({
+      database: v.exactOptional(v.string()),
+      databaseRegex: v.exactOptional(patternSchema),
+      collections: v.exactOptional(v.array(v.string())),
+      collectionsRegex: v.exactOptional(patternSchema),
+    }),
+  ),
+)
 const givenSchema = v.object({
   command: v.picklist(peerCommands),
+  filter: v.exactOptional(
+    v.object({ includeNamespaces: filtersSchema, excludeNamespaces: filtersSchema, dropExcluded: v.boolean() }),
+  ),
   request: v.exactOptional(
     v.object({ dryRun: v.boolean(), maxSeconds: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))) }),
   ),
 })
+/** An earlier release stores no sender. The limit is that of an instance's id. */
+const senderSchema = v.fallback(v.nullable(v.pipe(v.string(), v.maxLength(256))), null)
 const answerSchema = v.variant('success', [
   v.object({ success: v.literal(true) }),
   v.object({ success: v.literal(false), error: v.picklist(refusalNames), errorDescription: v.string() }),
@@ -32,10 +48,13 @@ export interface Addressee {
   incarnation: string
 }
 
-/** A command. A commit also has its request. */
-export interface GivenCommand {
-  command: PeerCommand
-  request?: CommitRequest
+/** A command that this process has not taken. */
+export interface WaitingCommand {
+  id: string
+  /** Null when this release does not know the stored command: anyone who may write to the collection can store one. */
+  given: GivenCommand | null
+  /** mongosyncID of the instance that passed the command on, as the record names it; null if it names none. */
+  sender: string | null
 }
 
 export interface CommandRecord {
@@ -59,21 +78,27 @@ export class CommandStore {
     this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
   }
 
-  /** @param generation of the sync: instances of another generation ignore the command */
-  async give(id: string, given: GivenCommand, generation: number, to: readonly Addressee[]): Promise<void> {
+  /**
+   * @param generation the generation of the sync: instances of another generation ignore the command
+   * @param sender mongosyncID
+   */
+  async give(
+    id: string,
+    given: GivenCommand,
+    generation: number,
+    to: readonly Addressee[],
+    sender: string,
+  ): Promise<void> {
     const expired = { $expr: { $gt: [ageMS, keepMS] } }
     await this.#write({ delete: collection, deletes: [{ q: expired, limit: 0 }] })
-    const fields = { _id: id, schemaVersion, ...given, generation, to, closed: false, taken: {}, answers: {} }
+    const fields = { _id: id, schemaVersion, ...given, generation, to, sender, closed: false, taken: {}, answers: {} }
     // $literal: a pipeline would read a text that begins with `$` as a field path.
     const u = [{ $replaceWith: { $literal: fields } }, { $set: { givenAt: '$$NOW' } }]
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
-  /**
-   * The commands for this process that it has not taken, oldest first. `given` is null when this release does not know
-   * the stored command: anyone who may write to this collection can have stored it.
-   */
-  async waiting(incarnation: string, generation: number): Promise<{ id: string; given: GivenCommand | null }[]> {
+  /** The commands for this process that it has not taken, oldest first. */
+  async waiting(incarnation: string, generation: number): Promise<WaitingCommand[]> {
     const filter = {
       schemaVersion,
       generation,
@@ -82,9 +107,10 @@ export class CommandStore {
       [`taken.${incarnation}`]: { $exists: false },
     }
     const found = await this.#find(filter, { sort: { givenAt: 1 } })
-    return found.map(({ _id, command, request }) => {
-      const known = v.safeParse(givenSchema, { command, ...(request === undefined ? {} : { request }) })
-      return { id: _id as string, given: known.success ? known.output : null }
+    return found.map(({ _id, command, request, filter, sender }) => {
+      const given = { command, ...(request !== undefined && { request }), ...(filter !== undefined && { filter }) }
+      const known = v.safeParse(givenSchema, given)
+      return { id: _id as string, given: known.success ? known.output : null, sender: v.parse(senderSchema, sender) }
     })
   }
 
@@ -133,7 +159,7 @@ export class CommandStore {
 
   async #write(command: Document): Promise<Document> {
     const { reply, failed } = await this.#metadata.write(command)
-    if (failed[0]) throw new Error(`${collection} not written: ${failed[0].errmsg}`)
+    if (failed[0]) throw this.#metadata.refused(failed[0], command)
     return reply
   }
 }

@@ -1,6 +1,7 @@
 import type { Document } from 'mongodb'
 import { fieldNamed, readFields, stringOf } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
+import { RawCursor } from './raw-cursor.ts'
 
 export async function listShards(cluster: Cluster): Promise<string[]> {
   const found = await readConfig(cluster, 'shards', {})

@@ -9,8 +9,8 @@ const dirtyShareMax = 0.2
 const usedShareMax = 0.96
 
 /**
- * Why the primary is overloaded, as text for the operator. Null when it is not, or when it is unknown: mongos has no storage
- * engine, and the user may lack the privilege `serverStatus`. Then only the duration of writes shows the load.
+ * Why the primary is overloaded, as text for the operator. Null when it is not, or when it is unknown: mongos has no
+ * storage engine, and the user may lack the privilege `serverStatus`. Then only the duration of writes shows the load.
  */
 export async function pressureOn(destination: Cluster): Promise<string | null> {
   if (destination.sharded) return null

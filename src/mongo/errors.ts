@@ -7,6 +7,8 @@ import {
   MongoTopologyClosedError,
   MongoWriteConcernError,
 } from 'mongodb'
+import { circumstancesOf } from '../domain/circumstances.ts'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { notLost } from '../domain/not-lost.ts'
 
@@ -35,20 +37,23 @@ export const code = {
   cannotIndexParallelArrays: 171,
   queryPlanKilled: 175,
   transactionTooOld: 225,
+  invalidResumeToken: 260,
   changeStreamFatalError: 280,
   changeStreamHistoryLost: 286,
   collectionUUIDMismatch: 361,
   transactionTooLargeForCache: 388,
   cannotConvertIndexToUnique: 359,
   cannotChangeCappedSize: 10003,
+  objectTooLarge: 10334,
   duplicateKey: 11000,
+  databaseDifferCase: 13297,
   unknownField: 40415,
   outOfDiskSpace: 14031,
 } as const
 
 /**
  * Codes after which the same command may be sent again: elections, shutdowns, lock and time limits, killed cursors,
- * conflicts, a full disk. Based on the retryable codes of the driver specification, and extended by codes that a
+ * conflicts, a full disk. The list contains the retryable codes of the driver specification and further codes that a
  * long-running sync encounters.
  */
 const transient = new Set<number>([
@@ -58,7 +63,7 @@ const transient = new Set<number>([
   43, // CursorNotFound
   46, // LockBusy
   50, // MaxTimeMSExpired
-  63, // StaleShardVersion, of old
+  63, // StaleShardVersion, from old servers
   64, // WriteConcernFailed
   79, // UnknownReplWriteConcern, while members restart
   89, // NetworkTimeout
@@ -127,7 +132,10 @@ export class TransientReplyError extends Error {
   }
 }
 
-/** The server's time limit ended the command or one of its statements. A command with fewer statements may succeed. */
+/**
+ * True if the server's time limit ended the command or one of its statements. A command with fewer statements may
+ * succeed.
+ */
 export function ranOutOfTime(error: unknown): boolean {
   return (error instanceof TransientReplyError ? error.code : codeOf(error)) === code.maxTimeMSExpired
 }
@@ -158,8 +166,8 @@ const lostAnotherServer = new Set<number>([
 
 /**
  * Whether a write that failed with this transient code may still be in progress.
- * @param sharded the answer comes from a router, whose own time limits and interruptions do not end the work of the
- * shards either
+ * @param sharded the answer comes from a router: the shards may continue even when it reports a time limit or an
+ * interruption, because these may have ended only the router's own work
  */
 export function mayStillRun(value: number, sharded: boolean): boolean {
   return isTransientCode(value) && (sharded || lostAnotherServer.has(value))
@@ -214,8 +222,9 @@ export function isTransient(error: unknown): boolean {
 }
 
 /**
- * A read after a time that this server has not observed yet. It learns the time from other servers and from
- * `$clusterTime` of later commands (src/mongo/db/read_concern_mongod.cpp in the server's source).
+ * True if a server refused a read because it has not observed the read's `afterClusterTime` yet. The server learns the
+ * time from other servers and from `$clusterTime` of later commands (src/mongo/db/read_concern_mongod.cpp in the
+ * server's source).
  */
 function isAheadOfServer(error: unknown, value: number): boolean {
   return value === code.invalidOptions && /must not be greater than the current clusterTime/.test(String(error))
@@ -254,22 +263,22 @@ const socketErrors = new Set([
  */
 export function toFatal(what: string, error: unknown): unknown {
   if (error instanceof FatalError || error instanceof StoppedError) return error
-  const message = error instanceof Error ? error.message : String(error)
   switch (codeOf(error)) {
     case code.unauthorized:
       return new FatalError(
         'MissingPrivileges',
-        `${what}: tandem's user lacks a privilege (${message}). Grant it and send resume. ${notLost.progress}`,
+        `${what}: tandem's user lacks a privilege (${errorText(error)}). Grant it and send resume. ${notLost.progress}`,
         { cause: error },
       )
     case code.authenticationFailed:
       return new FatalError(
         'AuthenticationFailed',
-        `${what}: the cluster refuses the user name or password of its connection string (${message}). ` +
+        `${what}: the cluster refuses the user name or password of its connection string (${errorText(error)}). ` +
           `Fix the string, or the user on the cluster, then start this process again. ${notLost.progress}`,
         { cause: error },
       )
     case code.changeStreamHistoryLost:
+    case code.invalidResumeToken:
     case code.changeStreamFatalError:
       return historyLost(error)
     default:
@@ -277,12 +286,15 @@ export function toFatal(what: string, error: unknown): unknown {
   }
 }
 
-/** The oplog is a capped collection. A reader that it has overtaken cannot continue. */
+/** The oplog is a capped collection. A reader cannot continue when the entry at its position was removed. */
 export function historyLost(error: unknown): FatalError {
+  const { cluster } = circumstancesOf(error)
+  const oplog = cluster === undefined ? 'the oplog' : `the oplog of ${cluster}`
   return new FatalError(
     'OplogWindowLost',
-    'reading the change stream: the oplog no longer reaches back to the stored position, so the changes since then cannot be read. Start ' +
-      `over with an emptied destination and a larger oplog on the source. ${notLost.source}`,
+    `reading the change stream: ${oplog} no longer reaches back to the stored position (${errorText(error)}), so the changes since then ` +
+      'cannot be read. Enlarge ' +
+      `the oplog of the source, then send resume: tandem compares all collections with the source again and writes what differs. ${notLost.source}`,
     { cause: error },
   )
 }

@@ -2,8 +2,8 @@ import type { Cluster } from './cluster.ts'
 import { appendOplogNote } from './oplog-note.ts'
 
 /**
- * Interval of the no-ops on the source. They advance the position of an idle cluster, so that it never leaves the
- * oplog.
+ * Interval of the no-ops on the source. They advance the position of an idle cluster, so that the position never falls
+ * out of the oplog.
  */
 const intervalMS = 10_000
 
@@ -18,7 +18,7 @@ export class Heartbeat {
 
   start(): void {
     this.#timer ??= setInterval(() => {
-      // The next no-op replaces one that fails. The stream itself reports an unreachable source.
+      // The next no-op replaces a failed one. The change stream reports an unreachable source.
       appendOplogNote(this.#cluster, 'heartbeat').catch(() => {})
     }, intervalMS)
   }

@@ -4,7 +4,10 @@ export interface HostMoment {
   wall: number
 }
 
-/** The clocks of this host, for rights that expire. This is an object, so that a simulation can change its results. */
+/**
+ * The clocks of this host, which decide whether a lease or the confirmation of one has expired. This is an object, so
+ * that a simulation can change its results.
+ */
 export const hostClocks = {
   now(): HostMoment {
     return { monotonic: performance.now(), wall: Date.now() }

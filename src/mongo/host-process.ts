@@ -1,6 +1,6 @@
 import { readFileSync, readlinkSync } from 'node:fs'
 
-/** Distinguishes a process from every other process that ran at any time, as far as its own kernel knows. */
+/** Distinguishes a process from all others, of any container, boot and host, by what its kernel reports. */
 export interface ProcessIdentity {
   /** Identifies the boot of the kernel: a random value that changes with each boot. */
   bootID: string
@@ -27,8 +27,9 @@ export const hostProcess = {
   },
 
   /**
-   * True when the other process has certainly ended. A process can judge this only if it sees the same pids: it has the
-   * same boot of the kernel and the same pid namespace, which disappears with its last process.
+   * True when the other process has certainly ended. Only a process of the same boot of the kernel and the same pid
+   * namespace can judge that, because elsewhere the same pid means another process. A later namespace may have the same
+   * id, but only when the last process of the earlier one has ended.
    */
   hasEnded(other: ProcessIdentity): boolean {
     const own = this.identity()

@@ -6,8 +6,8 @@ import { code, codeOf } from './errors.ts'
 export interface ClusterFacts {
   topology: 'replicaSet' | 'sharded' | 'standalone'
   /**
-   * Does not change when hosts are renamed or moved. A different cluster at the same address has a different one. Empty
-   * when the user lacks the privilege to read it.
+   * Does not change when hosts are renamed or moved. A different cluster at the same address has a different identity.
+   * Empty when the user lacks the privilege to read it.
    */
   identity: string
   /** Names of the shards. Empty for a replica set. */
@@ -29,7 +29,7 @@ export interface Privilege {
   actions: string[]
 }
 
-/** Reads what is behind a connection string. Also sets `cluster.sharded` and `cluster.before6`. */
+/** Reads facts about the cluster of a connection string. Also sets `cluster.sharded` and `cluster.before6`. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const hello = await cluster.read('admin', { hello: 1 })
   const build = await cluster.read('admin', { buildInfo: 1 })
@@ -77,7 +77,7 @@ async function replicaSetId(cluster: Cluster): Promise<string> {
   if (!id)
     throw new RefusedError(
       'UnsupportedTopology',
-      `${cluster.name} has a replica set without replicaSetId, by which tandem recognizes a cluster; initiate it with a current release`,
+      `the replica set ${cluster.name} has no replicaSetId, by which tandem recognizes a cluster; initiate it with a current release`,
     )
   return String(id)
 }

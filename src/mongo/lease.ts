@@ -58,9 +58,12 @@ export class Lease {
   readonly #context: RetryContext
   readonly #detector: FailureDetector | null
   #epoch = 0
+  /** The epoch that this object has asked the server for, without having begun that term. 0 when there is none. */
+  #requestedEpoch = 0
   #holder: string | null = null
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
   #confirmedAt: HostMoment | null = null
+  #trouble: unknown = null
   readonly #watch = new LeaseWatch()
   #timer: NodeJS.Timeout | null = null
   #onLost: ((reason: LeaseLoss) => void) | null = null
@@ -111,7 +114,12 @@ export class Lease {
     return ownerToken(this.#owner.id, this.#epoch)
   }
 
-  /** The lease was taken and is not known to be lost. `fence` decides whether the process may write at this moment. */
+  /** The last error while the lease was taken or renewed; null if the last attempt reached the destination. */
+  get trouble(): unknown {
+    return this.#trouble
+  }
+
+  /** True while this process holds the lease, as far as it knows. `fence` decides whether the process may write at this moment. */
   get held(): boolean {
     return this.#timer !== null
   }
@@ -181,10 +189,16 @@ export class Lease {
 
   async #untilTaken(attempt: AbortSignal): Promise<void> {
     const signal = AbortSignal.any([this.#context.signal, attempt])
-    const context = { ...this.#context, signal }
+    const onRetry = (what: string, error: unknown): void => {
+      this.#trouble = error
+      this.#context.onRetry?.(what, error)
+    }
+    const context = { ...this.#context, signal, onRetry }
     for (;;) {
       if (signal.aborted) throw new StoppedError()
-      if (await retry('taking the lease', context, () => this.#tryAcquire(attempt))) return
+      const isTaken = await retry('taking the lease', context, () => this.#tryAcquire(attempt))
+      this.#trouble = null
+      if (isTaken) return
       await sleep(200)
     }
   }
@@ -210,28 +224,31 @@ export class Lease {
 
   async #giveBack(): Promise<void> {
     this.#confirmedAt = null
-    // If operations of this process or of its predecessor may still be running, the successor has to wait for them.
-    const drained = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    this.#requestedEpoch = 0
+    // `settled` equals the epoch when the writes of all earlier terms have ended, and exceeds it when the writes of this
+    // term have ended as well. While operations of this process or of a predecessor may still be running, `settled` does
+    // not exceed the epoch, and the successor has to wait for them.
+    const settled = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
     const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
-    const over = { expiresAt: givenUp, ...(areDrained ? { settled: drained } : {}) }
-    await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: over }]).catch(() => {})
+    const released = { expiresAt: givenUp, ...(areDrained ? { settled } : {}) }
+    await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 
   /** Shows the other instances whether this one accepts new work and whether it is working at all. */
-  async announce(shown: { takesWork: boolean; atWork: boolean }): Promise<void> {
+  async announce(state: { takesWork: boolean; atWork: boolean; stoppedFor?: number }): Promise<void> {
     if (!this.held) return
-    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: shown })
+    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: state })
   }
 
   async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
-    const held = await this.#find()
-    this.#holder = (held?.['owner'] as string | undefined) ?? null
-    const epoch = ((held?.['epoch'] as number | undefined) ?? 0) + 1
-    let predecessors = held ? predecessorsOf(held) : []
+    const stored = await this.#find()
+    this.#holder = (stored?.['owner'] as string | undefined) ?? null
+    const epoch = ((stored?.['epoch'] as number | undefined) ?? 0) + 1
+    let predecessors = stored ? predecessorsOf(stored) : []
     // Sessions of an earlier lease term of this process have to be closed as well.
-    const former = held?.['incarnation'] === this.#owner.incarnation ? [this.#owner.incarnation] : []
-    const found = (held?.['sessions'] as LeaseSessions | null | undefined) ?? null
-    const sessions = this.#cluster.sharded ? null : sessionsFor(found)
+    const former = stored?.['incarnation'] === this.#owner.incarnation ? [this.#owner.incarnation] : []
+    const storedSessions = (stored?.['sessions'] as LeaseSessions | null | undefined) ?? null
+    const sessions = this.#cluster.sharded ? null : sessionsFor(storedSessions)
     // A predecessor may have confirmed its lease just before it was taken, and consider it valid for one more window.
     let mustWait = predecessors.length > 0
     // $literal: a pipeline would read a text that begins with `$` as a field path.
@@ -243,44 +260,55 @@ export class Lease {
       expiresAt: leaseEnd,
       takesWork: false,
       atWork: false,
+      stoppedFor: 0,
       buried: false,
       sessions: { $literal: sessions },
       schemaVersion: 1,
     }
-    if (!held) {
+    if (!stored) {
+      this.#requestedEpoch = epoch
       if (!(await this.#update({ _id: this.#name, epoch: { $exists: false } }, [{ $set: fields }], true))) return false
       this.#epoch = epoch
-    } else if (held['incarnation'] !== this.#owner.incarnation) {
-      const proven = hasHolderEnded(held, this.#owner.id)
-      if (this.#detector && !proven && (await this.#detector.knows(held['owner'], held['incarnation']))) return false
-      const expiresAt = held['expiresAt'] as Date
-      const unrenewed = this.#watch.isUnrenewed(this.#name, { epoch: held['epoch'], expiresAt })
+    } else if (stored['incarnation'] !== this.#owner.incarnation) {
+      const proven = hasHolderEnded(stored, this.#owner.id)
+      if (this.#detector && !proven && (await this.#detector.knows(stored['owner'], stored['incarnation'])))
+        return false
+      const expiresAt = stored['expiresAt'] as Date
+      const unrenewed = this.#watch.isUnrenewed(this.#name, { epoch: stored['epoch'], expiresAt })
       if (!proven && !this.#detector && !unrenewed) return false
       const free = proven || this.#detector ? {} : { expiresAt }
-      predecessors = [...predecessors, held['incarnation'] as string]
+      predecessors = [...predecessors, stored['incarnation'] as string]
       mustWait ||= !proven
       const successor = { ...fields, predecessors: { $literal: predecessors } }
-      if (!(await this.#update({ _id: this.#name, epoch: held['epoch'], ...free }, [{ $set: successor }]))) return false
+      this.#requestedEpoch = epoch
+      if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'], ...free }, [{ $set: successor }])))
+        return false
       this.#epoch = epoch
-    } else if (held['buried'] || (held['settled'] as number) > (held['epoch'] as number)) {
-      // This process held the lease, but that term is over: it was given back, or others fenced it. What it owned in
-      // that term is no longer its own.
-      if (!(await this.#update({ _id: this.#name, epoch: held['epoch'] }, [{ $set: fields }]))) return false
-      this.#epoch = epoch
+    } else if (stored['epoch'] === this.#requestedEpoch && !stored['buried']) {
+      // An earlier attempt of this object took the lease, and its reply was lost.
+      this.#epoch = this.#requestedEpoch
     } else {
-      // An earlier attempt took the lease, but its reply was lost.
-      this.#epoch = held['epoch'] as number
+      // This process held the lease, but that term is over: it was given back, or others fenced it. What it owned in
+      // that term is no longer its own. The new term needs an epoch of its own even if the server does not know yet that
+      // the term is over: the numbers of the sessions begin again with each epoch, and the server acknowledges a write
+      // whose number it has already executed without executing it.
+      this.#requestedEpoch = epoch
+      if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'] }, [{ $set: fields }]))) return false
+      this.#epoch = epoch
     }
+    // `release` was called before the server confirmed that the lease is taken. `#acquire` gives the lease back.
+    if (stopped.aborted) return false
     if (this.#detector && mustWait) await sleep(this.#detector.windowMS)
-    // The destination rejects writes of expired predecessors that arrive from now on. Those already running end before
-    // ours begin.
-    if (found) await closeSessions(this.#cluster, found, [...predecessors, ...former], this.#epoch)
+    // The destination rejects writes of expired predecessors that arrive from now on. Their writes that already run end
+    // before this process begins to write.
+    if (storedSessions) await closeSessions(this.#cluster, storedSessions, [...predecessors, ...former], this.#epoch)
     await writesEnded(this.#cluster, predecessors)
     // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
     const renewedAt = hostClocks.now()
     const drained = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
     if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
+    this.#requestedEpoch = 0
     this.#holder = this.#owner.id
     if (sessions) this.sessions.renewed(sessions)
     this.#confirmedAt = renewedAt
@@ -296,7 +324,10 @@ export class Lease {
     return this.#detector ? this.#detector.windowMS - confirmMarginMS : leaseMS - marginMS
   }
 
-  /** Reads the lease and does not extend it: the failure detector decides whether this process is alive. */
+  /**
+   * Reads whether this process still holds the lease, without extending it, because the failure detector decides whether
+   * this process is alive. Returns null while the detector does not count it as alive.
+   */
   async #confirm(): Promise<boolean | null> {
     if (!this.#detector?.holds()) return null
     const found = await this.#find()
@@ -308,12 +339,14 @@ export class Lease {
     const epoch = this.#epoch
     try {
       const renewed = this.#detector ? await this.#confirm() : await this.#extend()
-      // The answer belongs to an earlier term. Several renewals may be in flight when the lease is found fenced and is
-      // taken again.
+      // The reply may belong to an earlier term: several renewals may be in flight when one of them finds the lease
+      // fenced and the lease is taken again.
       if (epoch !== this.#epoch) return
+      this.#trouble = null
       if (renewed) this.#confirmedAt = sentAt
       else if (renewed === false) await this.#lost(epoch)
-    } catch {
+    } catch (error) {
+      this.#trouble = error
       // The next tick retries. The fence stops writes when that takes too long.
     }
   }
@@ -351,7 +384,7 @@ export class Lease {
     const { reply, failed } = await this.#metadata.write(update)
     if (failed[0]) {
       if (failed[0].code === code.duplicateKey) return false
-      throw new Error(`lease write failed: ${failed[0].errmsg}`)
+      throw this.#metadata.refused(failed[0], update)
     }
     return (reply['n'] as number) > 0
   }

@@ -22,7 +22,7 @@ export interface SyncRecord {
   partitions: number
   /** Whether instances discover each other through Redis. The same for all instances. */
   redis: boolean
-  /** How often the sync was reversed. If both clusters hold a record, the higher number is valid. */
+  /** How often the sync was reversed. If both clusters hold a record, the one with the higher number is valid. */
   generation: number
 }
 
@@ -33,8 +33,9 @@ export interface SyncRecord {
 export type PositionKey = number | 'reverse' | 'former'
 
 /**
- * Version 2 says which collections held documents when the sync began. An earlier release would copy such a collection
- * and ignore what exists, so it has to refuse the catalog. A collection of version 1 was created empty.
+ * Version 2 says which collections may have held documents on the destination before tandem took them over
+ * (`converging`). An earlier release would copy such a collection and ignore the documents that exist, so it has to
+ * refuse the catalog. A collection of version 1 was created empty.
  */
 const collectionsVersion = { writes: 2, reads: [1, 2] } as const
 
@@ -51,8 +52,8 @@ export class Metadata {
   readonly #stored: StoredDocuments
 
   /**
-   * @param coordinator its term: an earlier term cannot overwrite what a later one has written about collections and
-   * their segments
+   * @param coordinator the coordinator's term: an earlier term cannot overwrite what a later term has written about
+   * collections and their segments
    */
   constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
@@ -79,8 +80,8 @@ export class Metadata {
   }
 
   /** Called before anything is written on the cluster that the sync moves to. */
-  async announceMove(turned: SyncRecord): Promise<void> {
-    await this.#stored.replace('moves', 'sync', { ...turned, startTime: toTimestamp(turned.startTime) })
+  async announceMove(reversed: SyncRecord): Promise<void> {
+    await this.#stored.replace('moves', 'sync', { ...reversed, startTime: toTimestamp(reversed.startTime) })
   }
 
   /** Called when a sync begins on this cluster or returns to it: an earlier announcement is no longer valid. */
@@ -119,8 +120,8 @@ export class Metadata {
    * need not read them. Rejects with StoppedError when the signal is aborted before the snapshot is stored.
    */
   async saveInstance(id: string, snapshot: unknown, until?: AbortSignal): Promise<void> {
-    const stored = until ? this.#stored.until(until) : this.#stored
-    await stored.replace('instances', id, { snapshot: JSON.stringify(snapshot), savedAt: new Date() })
+    const fields = { snapshot: JSON.stringify(snapshot), savedAt: new Date() }
+    await this.#stored.until(until, (stored) => stored.replace('instances', id, fields))
   }
 
   /**

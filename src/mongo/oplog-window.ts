@@ -2,7 +2,7 @@ import type { Document, Timestamp } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 
 /**
- * An oplog below this share of its size has never been full. Its window will still grow, so its present window is no
+ * An oplog below this share of its size has never been full. Its window will still grow, so its current window is not a
  * limit.
  */
 const fullShare = 0.9

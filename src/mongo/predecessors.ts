@@ -17,8 +17,8 @@ export function predecessorsOf(lease: Document): string[] {
 }
 
 /**
- * Whether the holder was a process of the same id that has certainly ended. Earlier versions stored a name of its host
- * instead, which proves nothing.
+ * Whether the holder was a process of the same id that has certainly ended. Earlier versions stored the name of its
+ * host instead, which proves nothing.
  */
 export function hasHolderEnded(lease: Document, id: string): boolean {
   const process = lease['process'] as ProcessIdentity | null | undefined

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { RetryContext } from './retry.ts'
@@ -11,16 +12,17 @@ export interface ReopeningLimits {
 }
 
 /**
- * The time is the one that `retry` waits for an unreachable cluster: a network that cuts every connection within
- * seconds is no better. The count prevents one very slow opening from exhausting the limit.
+ * The sync fails when both limits are reached. The time equals the limit of `retry` for an unreachable cluster, because a
+ * network that cuts every connection within seconds is no better than one that refuses connections. The count prevents
+ * one very slow opening from exhausting the time.
  */
 const defaultLimits: ReopeningLimits = { openings: 20, withinMS: 30 * 60_000 }
 const firstDelayMS = 50
 const longestDelayMS = 2_000
 
 /**
- * Counts how often a change stream was reopened without progress. `retry` cannot count this: it observes the successful
- * opening, and does not know that the same stream was opened and lost a moment before.
+ * Counts how often a change stream was reopened without progress. `retry` cannot count this: it observes each
+ * successful opening, and does not know that the stream was opened and lost a moment earlier.
  */
 export class Reopenings {
   readonly #context: RetryContext
@@ -39,7 +41,7 @@ export class Reopenings {
   lost(reason: unknown): void {
     this.#reason = reason
     this.#lostAt ??= performance.now()
-    // Until the stream is open again, `retry` shows the first loss.
+    // The first loss is not shown here: `retry` shows it until the stream is open again.
     if (this.#openings < 2) return
     const message = reason instanceof Error ? reason.message : String(reason)
     this.#context.monitor.begin(this.#key, 'reading the change stream', message)
@@ -52,10 +54,10 @@ export class Reopenings {
   async opening(): Promise<void> {
     const { openings, withinMS } = this.#limits
     if (this.#lostAt !== null && this.#openings >= openings && performance.now() - this.#lostAt >= withinMS) {
-      const reason = this.#reason instanceof Error ? this.#reason.message : String(this.#reason)
+      const reason = errorText(this.#reason)
       throw new FatalError(
         'ChangeStreamStalled',
-        `reading the change stream: opened ${this.#openings} times at one position without advancing (last: ${reason}). ` +
+        `reading the change stream: opened ${this.#openings} times at one position without advancing (last error: ${reason}). ` +
           `Repair the cluster or the router that ends the stream, then send resume. ${notLost.progress}`,
         { cause: this.#reason },
       )

@@ -2,10 +2,10 @@ import { createRequire } from 'node:module'
 import type { Socket } from 'node:net'
 
 /**
- * Resets a connection when tandem no longer waits for its command. If it were closed normally, the kernel would still send the contents
- * of the send buffer, and the server would execute a write long after its retry. The driver (7.8) closes normally. Its
- * version is pinned exactly; test/mongo/given-up-connection.mongo.test.ts fails when an upgrade changes what this file
- * relies on.
+ * Resets a connection when tandem no longer waits for its command. If it were closed normally, the kernel would still
+ * send the contents of the send buffer, and the server would execute a write long after its retry. The driver (7.8)
+ * closes normally. Its version is pinned exactly; test/mongo/given-up-connection.mongo.test.ts fails when an upgrade
+ * changes what this file relies on.
  */
 interface DriverConnection {
   socket: Socket

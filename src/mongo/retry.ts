@@ -44,6 +44,7 @@ const longestDelayMS = 2_000
  * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: state FAILED, resumable.
  */
 const budgetMS = 30 * 60_000
+/** An attempt that fails after it has run longer than this restarts the budget. */
 const workedMS = 60_000
 
 /**
@@ -55,15 +56,17 @@ export type Progressed = (kept: boolean) => void
 
 /**
  * Runs idempotent `work` until it succeeds. Transient errors are retried with increasing delay for up to 30 minutes.
- * Any other error is thrown at once, as FatalError if the operator can act on it. Throws StoppedError once stopped.
- * Work of many parts calls `progressed` for each part that succeeds, so that earlier failures are no longer shown.
+ * Any other error is thrown at once, as FatalError if the operator can act on it. Throws StoppedError once the signal
+ * is aborted. Work of many parts calls `progressed` for each part that succeeds, so that earlier failures are no longer
+ * shown.
  */
 export async function retry<T>(
   what: string,
   context: RetryContext,
   work: (progressed: Progressed) => Promise<T>,
 ): Promise<T> {
-  // The signal is read now: work that began in one lease term must not be retried in the next.
+  // The signal is read only here, because the context gets a new one with each lease term: work that began in one term
+  // must not be retried in the next.
   const { signal } = context
   const streak = new FailureStreak(what, context)
   try {
@@ -96,9 +99,10 @@ class FailureStreak {
   readonly #what: string
   readonly #context: RetryContext
   readonly #key: symbol
-  /** When the time budget began. */
-  #since: number | null = null
-  #begunAt = 0
+  /** When the time budget began; null while no failure counts against it. */
+  #budgetBegunAt: number | null = null
+  /** When the first of the failures that are shown happened. */
+  #firstFailedAt = 0
   #attempts = 0
   #delayMS = firstDelayMS
 
@@ -113,10 +117,10 @@ class FailureStreak {
     const { monitor, onRetry } = this.#context
     monitor.begin(this.#key, this.#what, error instanceof Error ? error.message : String(error))
     onRetry?.(this.#what, error)
-    if (this.#attempts === 0) this.#begunAt = Date.now()
+    if (this.#attempts === 0) this.#firstFailedAt = Date.now()
     this.#attempts += 1
-    this.#since ??= Date.now()
-    if (Date.now() - this.#since <= budgetMS) return
+    this.#budgetBegunAt ??= Date.now()
+    if (Date.now() - this.#budgetBegunAt <= budgetMS) return
     throw new FatalError(
       'ClusterUnreachable',
       `${this.#what}: no success for ${budgetMS / 60_000} minutes; ${unreachableText(error)}. Fix the cluster or the network, ` +
@@ -136,7 +140,7 @@ class FailureStreak {
   succeeded(kept: boolean): void {
     if (kept) this.restartBudget()
     if (this.#attempts === 0) return
-    const seconds = (Date.now() - this.#begunAt) / 1_000
+    const seconds = (Date.now() - this.#firstFailedAt) / 1_000
     this.#context.journal?.('retry ended', { what: this.#what, attempts: this.#attempts, seconds })
     this.#attempts = 0
     this.end()
@@ -144,7 +148,7 @@ class FailureStreak {
 
   /** Restarts the time budget. */
   restartBudget(): void {
-    this.#since = null
+    this.#budgetBegunAt = null
     this.#delayMS = firstDelayMS
   }
 

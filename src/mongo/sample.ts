@@ -1,7 +1,8 @@
 import type { TypedValue } from '../domain/raw-bson.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
-import { type Cluster, RawCursor } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
 import { type SourceCollection, unlessGone } from './collection-name.ts'
+import { RawCursor } from './raw-cursor.ts'
 import { toUuid } from './uuid.ts'
 
 export interface CollectionSize {
@@ -9,29 +10,44 @@ export interface CollectionSize {
   documents: number
 }
 
-/** A sample of more than a twentieth reads the whole collection. */
+/** Time limit in ms. A sample of more than a twentieth of a collection reads all of it. */
 const sampleLimitMS = 30 * 60_000
 
 /** Size and count from the collection's storage statistics, which are cheap and sufficient for an estimate. */
 export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
+  const [bytes, documents] = await storageStatistics(cluster, collection, 'size', 'count')
+  return { bytes, documents }
+}
+
+/** Bytes on disk of a collection with its indexes, compressed and with the space that its files can reuse. */
+export async function diskBytesOf(cluster: Cluster, collection: SourceCollection): Promise<number> {
+  const [documents, indexes] = await storageStatistics(cluster, collection, 'storageSize', 'totalIndexSize')
+  return documents + indexes
+}
+
+async function storageStatistics(
+  cluster: Cluster,
+  collection: SourceCollection,
+  ...[first, second]: [string, string]
+): Promise<[number, number]> {
   const command = {
     aggregate: collection.name,
     pipeline: [
       { $collStats: { storageStats: {} } },
-      { $project: { s: '$storageStats.size', c: '$storageStats.count' } },
+      { $project: { a: `$storageStats.${first}`, b: `$storageStats.${second}` } },
     ],
     cursor: {},
-    // The only command on 5.0.32 that also accepts this field.
+    // On 5.0.32, aggregate is the only command that accepts this field.
     collectionUUID: toUuid(collection.uuid),
   }
   const reply = await unlessGone(cluster, cluster.read(collection.database, command))
   // The reply has one document, or one for each shard that has a part of the collection.
-  const size = { bytes: 0, documents: 0 }
-  for (const { s = 0, c = 0 } of reply['cursor'].firstBatch as { s?: number; c?: number }[]) {
-    size.bytes += Number(s)
-    size.documents += Number(c)
+  const sums: [number, number] = [0, 0]
+  for (const { a = 0, b = 0 } of reply['cursor'].firstBatch as { a?: number; b?: number }[]) {
+    sums[0] += Number(a)
+    sums[1] += Number(b)
   }
-  return size
+  return sums
 }
 
 /**

@@ -7,15 +7,17 @@ import { fromUuid, toUuid } from './uuid.ts'
 
 /** The largest number of UUIDs in one `$in`. */
 const uuidsMax = 500
-/** How many candidates are read beyond those wanted for a claim, because other instances claim at the same time. */
-const spare = 8
+/** How many more candidates are read than a claim wants, because other instances claim at the same time. */
+const spareCandidates = 8
 
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
 export class SegmentStore {
   readonly #stored: StoredDocuments
   readonly #coordinator: { readonly term: number }
 
-  /** @param coordinator its term: an earlier one cannot remove, replace or open what a later one has planned */
+  /**
+   * @param coordinator the coordinator's term: an earlier term cannot remove, replace or open a later term's segments
+   */
   constructor(stored: StoredDocuments, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = stored
     this.#coordinator = coordinator
@@ -23,8 +25,8 @@ export class SegmentStore {
 
   /**
    * Stores a plan. Segments are claimed in order of their priority (`rank`), and only after `open`. If they could be
-   * claimed at once, a plan that a crash interrupted would be made again while other instances still copy its ranges,
-   * and these would insert after the copy has ended.
+   * claimed at once, a plan that a crash interrupted would be made again while other instances still copy the ranges of
+   * the interrupted plan. Those instances would insert documents after the copy has ended.
    */
   async plan(segments: Segment[]): Promise<void> {
     const term = this.#coordinator.term
@@ -71,8 +73,8 @@ export class SegmentStore {
   }
 
   /**
-   * Claims up to `limit` open segments that have no owner or an expired one. Returns them as stored: the copy of a
-   * segment that is taken over continues after the last `_id` that its former owner acknowledged.
+   * Claims up to `limit` unfinished segments that are claimable and have no owner or an expired one. Returns them as
+   * stored: the copy of a segment that is taken over continues after the last `_id` in its stored progress.
    * @param claim a number that this owner has not used for an earlier claim
    */
   async claim(
@@ -81,11 +83,11 @@ export class SegmentStore {
     limit: number,
     isExpired: (owner: OwnerToken) => boolean,
   ): Promise<Segment[]> {
-    const owners = await this.#openOwners()
+    const owners = await this.#ownersOfUnfinished()
     const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isExpired)] } }
     const candidates = await this.#stored.find('segments', claimable, {
       sort: { rank: 1 },
-      limit: limit + spare,
+      limit: limit + spareCandidates,
       projection: { _id: 1, schemaVersion: 1 },
     })
     if (candidates.length === 0) return []
@@ -108,15 +110,16 @@ export class SegmentStore {
   }
 
   /**
-   * Gives open segments back, with their stored progress.
-   * @param lastClaim segments of later claims are kept: this owner already copies them when a delayed release arrives
+   * Gives unfinished segments back, with their stored progress.
+   * @param lastClaim segments of later claims are kept, because a delayed release may arrive when this owner already
+   * copies them
    */
   async release(owner: OwnerToken, lastClaim: number): Promise<void> {
     const q = { owner, done: false, claim: { $lte: lastClaim } }
     await this.#stored.update('segments', [{ q, u: { $set: { owner: null } }, multi: true }])
   }
 
-  /** UUIDs of collections that have open segments. */
+  /** UUIDs of collections that have unfinished segments. */
   async openCollections(): Promise<Set<string>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { done: false } },
@@ -125,7 +128,7 @@ export class SegmentStore {
     return new Set(groups.map((group) => fromUuid(group['_id'] as Binary)))
   }
 
-  /** Copied bytes of each collection, by instances with the given id. */
+  /** The bytes of each collection that the instance with this id has copied. */
   async bytesBy(id: string): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { ownerID: id } },
@@ -177,7 +180,7 @@ export class SegmentStore {
     await this.#stored.createIndex('segments', { done: 1, owner: 1, rank: 1 }, 'done_owner_rank')
   }
 
-  async #openOwners(): Promise<OwnerToken[]> {
+  async #ownersOfUnfinished(): Promise<OwnerToken[]> {
     const owners = await this.#stored.distinct('segments', 'owner', { done: false })
     return owners.filter((owner): owner is OwnerToken => owner !== null)
   }

@@ -9,9 +9,9 @@ export function patternCondition({ pattern, options }: NamespacePattern): Docume
 
 /**
  * A condition for names that an exclusion pattern matches. `$gt: ''` looks redundant because no name is empty, but the
- * server (6.0.27) needs it. The server pushes negated conditions down to its oplog scan. There, `create`, `drop` and
- * `dropDatabase` entries lack fields, which the server treats as empty texts. If the pattern matches the empty text,
- * events of selected namespaces are lost. The server does not push this condition down.
+ * server (6.0.27) needs it. Without it, the server pushes the negated condition down to its oplog scan. There,
+ * `create`, `drop` and `dropDatabase` entries lack fields, which the server treats as empty texts, so events of
+ * selected namespaces are lost if the pattern matches the empty text. A condition with `$gt: ''` is not pushed down.
  */
 function excludedCondition(pattern: NamespacePattern): Document {
   return { ...patternCondition(pattern), $gt: '' }

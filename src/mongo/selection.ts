@@ -13,19 +13,23 @@ import type { Cluster } from './cluster.ts'
 import { codeOf, isTransient } from './errors.ts'
 import { eventCondition, patternCondition } from './selection-match.ts'
 
-/** The largest number of names in one command, and of cached answers. */
-const atOnce = 5_000
-const keptMax = 100_000
+/** What is enough to select among listed namespaces. */
+export type Selects = Pick<Selection, 'databases' | 'among'>
+
+/** The largest number of names in one command. */
+const namesMax = 5_000
+/** The number of cached results above which the cache is emptied. */
+const cachedMax = 100_000
 
 /**
  * Decides which namespaces are synced. Patterns are the server's regular expressions, and no library interprets all of
- * them the same way, so the server evaluates them, once for each name. It is always the source, so that all instances
- * get the same answer.
+ * them the same way, so the server evaluates them, once for each name. The source always evaluates them, so that all
+ * instances get the same results.
  */
 export class Selection {
   readonly #cluster: Cluster
   readonly #filters: NamespaceFilters
-  readonly #kept = new Map<string, boolean>()
+  readonly #cached = new Map<string, boolean>()
   /**
    * The condition for a change stream that matches the events of selected namespaces. Null if everything is selected.
    */
@@ -37,6 +41,10 @@ export class Selection {
     this.events = eventCondition(filters)
   }
 
+  get filters(): NamespaceFilters {
+    return this.#filters
+  }
+
   async selects(database: string, collection: string): Promise<boolean> {
     return (await this.among(database, [{ name: collection }])).length > 0
   }
@@ -45,7 +53,7 @@ export class Selection {
   async among<T extends { name: string }>(database: string, listed: T[]): Promise<T[]> {
     if (!isFiltered(this.#filters)) return listed
     const names = listed.map(({ name }) => decidingName(name))
-    const matches = await this.#ask([database], names)
+    const matches = await this.#evaluate([database], names)
     return listed.filter((_, at) => selects(this.#filters, matches, database, names[at] as string))
   }
 
@@ -53,7 +61,7 @@ export class Selection {
   async amongAll<T extends { name: string }>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
     if (!isFiltered(this.#filters)) return new Map(catalog)
     const names = [...catalog.values()].flatMap((listed) => listed.map(({ name }) => decidingName(name)))
-    const matches = await this.#ask([...catalog.keys()], names)
+    const matches = await this.#evaluate([...catalog.keys()], names)
     const isSelected = (database: string, { name }: T): boolean =>
       selects(this.#filters, matches, database, decidingName(name))
     return new Map(
@@ -65,7 +73,7 @@ export class Selection {
   async databases(names: Iterable<string>): Promise<string[]> {
     const all = [...names]
     if (!isFiltered(this.#filters)) return all
-    const matches = await this.#ask(all, [])
+    const matches = await this.#evaluate(all, [])
     return all.filter((name) => mayHold(this.#filters, matches, name))
   }
 
@@ -97,35 +105,35 @@ export class Selection {
   }
 
   /** Evaluates all patterns that are needed to decide about these databases and collections. */
-  async #ask(databases: string[], collections: string[]): Promise<Matches> {
-    const answers = new Map<string, boolean>()
+  async #evaluate(databases: string[], collections: string[]): Promise<Matches> {
+    const results = new Map<string, boolean>()
     for (const { databaseRegex, collectionsRegex } of this.#entries) {
-      if (databaseRegex) await this.#answer(databaseRegex, databases, answers)
-      if (collectionsRegex) await this.#answer(collectionsRegex, collections, answers)
+      if (databaseRegex) await this.#evaluatePattern(databaseRegex, databases, results)
+      if (collectionsRegex) await this.#evaluatePattern(collectionsRegex, collections, results)
     }
     return (pattern, text) => {
-      const answer = answers.get(questionOf(pattern, text))
-      assert(answer !== undefined, 'a name depends on a pattern that was not evaluated')
-      return answer
+      const result = results.get(cacheKey(pattern, text))
+      assert(result !== undefined, 'a name depends on a pattern that was not evaluated')
+      return result
     }
   }
 
-  /** Adds answers from the cache, or from the server if they are not cached. */
-  async #answer(pattern: NamespacePattern, texts: string[], answers: Map<string, boolean>): Promise<void> {
+  /** Adds results from the cache, or from the server if they are not cached. */
+  async #evaluatePattern(pattern: NamespacePattern, texts: string[], results: Map<string, boolean>): Promise<void> {
     const unknown: string[] = []
     for (const text of new Set(texts)) {
-      const question = questionOf(pattern, text)
-      const kept = this.#kept.get(question)
-      if (kept === undefined) unknown.push(text)
-      else answers.set(question, kept)
+      const key = cacheKey(pattern, text)
+      const cached = this.#cached.get(key)
+      if (cached === undefined) unknown.push(text)
+      else results.set(key, cached)
     }
-    if (this.#kept.size > keptMax) this.#kept.clear()
-    for (let from = 0; from < unknown.length; from += atOnce) {
-      const asked = unknown.slice(from, from + atOnce)
-      const matching = new Set(await this.#matching(pattern, asked))
-      for (const text of asked) {
-        this.#kept.set(questionOf(pattern, text), matching.has(text))
-        answers.set(questionOf(pattern, text), matching.has(text))
+    if (this.#cached.size > cachedMax) this.#cached.clear()
+    for (let from = 0; from < unknown.length; from += namesMax) {
+      const names = unknown.slice(from, from + namesMax)
+      const matching = new Set(await this.#matching(pattern, names))
+      for (const text of names) {
+        this.#cached.set(cacheKey(pattern, text), matching.has(text))
+        results.set(cacheKey(pattern, text), matching.has(text))
       }
     }
   }
@@ -138,13 +146,27 @@ export class Selection {
         { $documents: { $literal: texts.map((text) => ({ text })) } },
         { $match: { text: patternCondition(pattern) } },
       ],
-      cursor: { batchSize: atOnce },
+      cursor: { batchSize: namesMax },
     })
     return (reply['cursor'].firstBatch as { text: string }[]).map(({ text }) => text)
   }
 }
 
+/** Selects what `selection` selects and one of the former selections does not. */
+export function newlySelected(selection: Selects, before: readonly Selects[]): Selects {
+  return {
+    databases: (names) => selection.databases(names),
+    among: async (database, listed) => {
+      const selected = await selection.among(database, listed)
+      let known = selected
+      for (const one of before) known = await one.among(database, known)
+      const isKnown = new Set(known)
+      return selected.filter((one) => !isKnown.has(one))
+    },
+  }
+}
+
 /** The separator cannot occur in either part: the server rejects patterns and names with a null character. */
-function questionOf({ pattern, options = '' }: NamespacePattern, text: string): string {
+function cacheKey({ pattern, options = '' }: NamespacePattern, text: string): string {
   return `${options}\0${pattern}\0${text}`
 }

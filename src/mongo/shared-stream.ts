@@ -2,19 +2,19 @@ import type { Document } from 'mongodb'
 import { type Deferred, deferred } from '../domain/deferred.ts'
 import { isNotAfter, type StreamBatch, type StreamPosition } from './change-stream.ts'
 
-/** Takes one batch, at once. Returns false when it cannot take it; the sharing has then ended before this batch. */
+/** Takes one batch synchronously. Returns false when the reader cannot take it; its share ends before this batch. */
 export type TakeBatch = (batch: StreamBatch) => boolean
 
-/** A reader's part in the stream. */
+/** A reader's access to the published batches. */
 export interface Share {
-  /** True once a batch has come, also one that the reader had before. */
+  /** True once a batch was published after the reader joined, even a batch that the reader already had. */
   readonly answered: boolean
-  /** Resolves when no further batch comes: with the error that the reader's `take` threw, otherwise with null. */
+  /** Resolves when no further batch follows: with the error that the reader's `take` threw, otherwise with null. */
   ended: Promise<unknown>
   leave(): void
 }
 
-/** The part of the owner of the stream. */
+/** The stream owner's means to publish batches. */
 export interface Publication {
   /** Called with every batch right after it was read, before it is used for anything. Never throws. */
   publish(batch: StreamBatch): void
@@ -22,7 +22,7 @@ export interface Publication {
 }
 
 interface Reader {
-  /** Up to here the reader has everything; null once a batch has gone beyond. */
+  /** The reader has every event up to this position. Null once a published batch has passed it. */
   joinedAt: StreamPosition | null
   answered: boolean
   take: TakeBatch
@@ -76,8 +76,8 @@ export class SharedStream {
   }
 
   /**
-   * Joins a reader that has all events up to `position`. It gets all batches that go beyond that. Returns null when
-   * nothing is published, or what is published next would leave a gap.
+   * Joins a reader that has all events up to `position`. The reader gets every batch that ends after that position.
+   * Returns null when nothing is published, or when the next published batch would leave a gap.
    */
   join(position: StreamPosition, selected: Document | null, take: TakeBatch): Share | null {
     const current = this.#current
@@ -105,7 +105,7 @@ export class SharedStream {
     try {
       if (!reader.take(batch) && this.#reader === reader) this.#remove()
     } catch (error) {
-      // Concerns the reader alone. The owner of the stream goes on.
+      // The error concerns only the reader. The owner of the stream continues.
       this.#remove(error)
     }
   }

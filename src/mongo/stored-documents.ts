@@ -1,13 +1,19 @@
-import { type Binary, BSON, type Document } from 'mongodb'
+import { type Binary, BSON, type Document, type Timestamp } from 'mongodb'
 import * as v from 'valibot'
+import { duringAny } from '../domain/during-any.ts'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
-import { type Cluster, RawCursor } from './cluster.ts'
+import type { Cluster } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
+import { RawCursor } from './raw-cursor.ts'
 import { type RetryContext, retry } from './retry.ts'
 
-/** The default version of stored documents. A document of another version is rejected by name and never interpreted. */
+/**
+ * The default version of stored documents. A document of another version is rejected with FatalError MetadataVersion
+ * and never interpreted.
+ */
 export const metadataVersion = 1
 
 /** The version that is written, and the versions that are read. An older version is readable if it has a migration. */
@@ -44,10 +50,15 @@ export class StoredDocuments {
     this.#version = version
   }
 
-  /** The same documents, with an additional signal that stops. Operations in progress then reject with StoppedError. */
-  until(signal: AbortSignal): StoredDocuments {
-    const any = AbortSignal.any([this.#context.signal, signal])
-    return new StoredDocuments(this.#cluster, { ...this.#context, signal: any }, this.#version)
+  /**
+   * Runs `work` with the same documents. Its operations also reject with StoppedError when this signal is aborted, and
+   * when they continue after `work` has ended.
+   */
+  async until<T>(signal: AbortSignal | undefined, work: (stored: StoredDocuments) => Promise<T>): Promise<T> {
+    if (!signal) return await work(this)
+    return await duringAny([this.#context.signal, signal], (any) =>
+      work(new StoredDocuments(this.#cluster, { ...this.#context, signal: any }, this.#version)),
+    )
   }
 
   async findOne(collection: string, filter: Document): Promise<Document | null> {
@@ -64,7 +75,7 @@ export class StoredDocuments {
         throw new FatalError(
           'MetadataVersion',
           `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
-            `(schema ${String(document['schemaVersion'])}, this one reads ${this.#version.reads.join(' and ')}). Use the version that began this sync. Nothing was changed.`,
+            `(schema ${String(document['schemaVersion'])}; this version reads ${this.#version.reads.join(' and ')}). Use the version that began this sync. Nothing was changed.`,
         )
       }
     }
@@ -108,8 +119,9 @@ export class StoredDocuments {
   }
 
   /**
-   * Updates one document and returns it, in one round trip. Returns null when no document matches. That includes an
-   * update that is sent again after a lost reply and no longer matches because of its own first change.
+   * Updates one document and returns it, in one round trip. Returns null when no document matches. It may also return
+   * null after the update took effect: if the reply is lost, the update is sent again, and the changed document may no
+   * longer match.
    * @param upsert creates the document if none has this `_id`; if one has it but does not match, the result is null
    */
   async findAndUpdate(collection: string, query: Document, update: Document, upsert = false): Promise<Document | null> {
@@ -137,10 +149,9 @@ export class StoredDocuments {
       if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
       throw new FatalError(
         'LeaseLost',
-        `storing progress: another instance has taken over, and this one has stopped writing. Use the other instance; to use this one, stop the other and restart this process. ${notLost.progress}`,
-        {
-          cause: error,
-        },
+        `storing progress in ${metadataDatabase}.${collection}: another instance has taken over, and this one has stopped writing ` +
+          `(${errorText(error)}). Use the other instance; to use this one, stop the other and restart this process. ${notLost.progress}`,
+        { cause: error },
       )
     }
   }
@@ -173,28 +184,34 @@ export class StoredDocuments {
       await retry('writing metadata', this.#context, async () => {
         const reply = await this.#cluster.write(metadataDatabase, { ...sent })
         const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-        if (failed) throw new MetadataWriteError(failed.code, failed.errmsg)
+        if (failed)
+          throw this.#cluster.named(new MetadataWriteError(failed.code, failed.errmsg), metadataDatabase, sent)
       })
     }
   }
 
   #withVersion(update: Document | Document[]): Document {
     const schemaVersion = this.#version.writes
-    if (Array.isArray(update)) return update // changes an existing document, which has its version
+    // A pipeline changes an existing document, which already has its version.
+    if (Array.isArray(update)) return update
     if (!('$set' in update)) return { ...update, schemaVersion }
     return { ...update, $set: { ...update['$set'], schemaVersion } }
   }
 }
 
-/** Matches a term or epoch that is not later than the given one. Documents of releases without the field match too. */
-export function notOfLater(term: number): Document {
+/**
+ * Matches a term, an epoch or a time that is not later than the given one. Documents of releases without the field match
+ * too.
+ */
+export function notOfLater(term: number | Timestamp): Document {
   return { $not: { $gt: term } }
 }
 
+/** The server refused a statement of a write to the metadata database. */
 export class MetadataWriteError extends Error {
   readonly code: number
   constructor(errorCode: number, message: string) {
-    super(`metadata write failed: ${message}`)
+    super(message)
     this.name = 'MetadataWriteError'
     this.code = errorCode
   }

@@ -1,9 +1,12 @@
-import { Binary, Long } from 'mongodb'
+import { Binary, type Document, Long } from 'mongodb'
 import { batched } from '../domain/batched.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import { idOf } from '../domain/id-element.ts'
+import { toTimestamp } from './cluster.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
 import { RawValue } from './raw-values.ts'
-import { bytesOf, type StoredDocuments } from './stored-documents.ts'
+import { bytesOf, notOfLater, type StoredDocuments } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
 /** The largest number of collections in one query. */
@@ -29,9 +32,12 @@ export class TombstoneStore {
   /**
    * Records identities (whole `_id` elements) to reconcile when the copy of the collection has ended. An identity that
    * is already recorded keeps its order, unless `reorder` moves it to the end.
+   * @param convergedFrom the start time of the collection's last convergence, which identifies the copy (null: it has
+   * not converged). A delayed removal of an earlier copy's tombstones does not match these.
    */
-  async add(uuid: string, tombstones: Tombstone[]): Promise<void> {
+  async add(uuid: string, tombstones: Tombstone[], convergedFrom: ClusterTime | null = null): Promise<void> {
     const collection = toUuid(uuid)
+    const ofCopy = convergedFrom === null ? {} : { $max: { convergedFrom: toTimestamp(convergedFrom) } }
     await this.#stored.update(
       'tombstones',
       tombstones.map(({ idElement, order, reorder }) => {
@@ -40,7 +46,10 @@ export class TombstoneStore {
         const known = { collection, id: new RawValue(idOf(idElement)) }
         return {
           q: { _id: tombstoneID(uuid, idElement) },
-          u: reorder ? { $set: { ...known, ...position } } : { $set: known, $setOnInsert: position },
+          u: {
+            ...(reorder ? { $set: { ...known, ...position } } : { $set: known, $setOnInsert: position }),
+            ...ofCopy,
+          },
           upsert: true,
         }
       }),
@@ -91,14 +100,33 @@ export class TombstoneStore {
     return Number(found?.['order'] ?? 0)
   }
 
-  /** Removes the tombstones of these collections. */
-  async remove(uuids: string[]): Promise<void> {
-    await this.#stored.delete('tombstones', [{ q: { collection: { $in: uuids.map(toUuid) } }, limit: 0 }])
+  /**
+   * Removes the tombstones of these collections that belong to the copy with this start time or to an earlier one. No
+   * later copy has begun when this is called. If the removal is delivered after one has begun, it does not match the
+   * tombstones of that copy: without them, a copy insert would bring back a document that was deleted on the source.
+   */
+  async remove(copies: readonly Pick<CatalogueEntry, 'uuid' | 'convergedFrom'>[]): Promise<void> {
+    const uuidsOf = new Map<ClusterTime | null, string[]>()
+    for (const { uuid, convergedFrom } of copies) {
+      uuidsOf.set(convergedFrom, [...(uuidsOf.get(convergedFrom) ?? []), uuid])
+    }
+    for (const [convergedFrom, uuids] of uuidsOf) {
+      for (let from = 0; from < uuids.length; from += collectionsMax) {
+        const collections = uuids.slice(from, from + collectionsMax).map(toUuid)
+        const q = { collection: { $in: collections }, convergedFrom: notAfter(convergedFrom) }
+        await this.#stored.delete('tombstones', [{ q, limit: 0 }])
+      }
+    }
   }
 
   async createIndexes(): Promise<void> {
     await this.#stored.createIndex('tombstones', { collection: 1, order: 1, _id: 1 }, 'collection_order_id')
   }
+}
+
+/** Tombstones of a collection's first copy, and those that an earlier release recorded, have no start time. */
+function notAfter(convergedFrom: ClusterTime | null): Document | null {
+  return convergedFrom === null ? null : notOfLater(toTimestamp(convergedFrom))
 }
 
 function tombstoneID(uuid: string, idElement: Buffer): Binary {

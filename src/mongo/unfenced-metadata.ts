@@ -1,6 +1,7 @@
 import type { Document } from 'mongodb'
 import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
+import { MetadataWriteError } from './stored-documents.ts'
 
 export interface StatementFailure {
   code: number
@@ -32,5 +33,10 @@ export class UnfencedMetadata {
   async write(command: Document): Promise<{ reply: Document; failed: StatementFailure[] }> {
     const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, ...this.#limits })
     return { reply, failed: (reply['writeErrors'] ?? []) as StatementFailure[] }
+  }
+
+  /** The error for a statement of the command that the server refused. */
+  refused({ code, errmsg }: StatementFailure, command: Document): unknown {
+    return this.#cluster.named(new MetadataWriteError(code, errmsg), metadataDatabase, command)
   }
 }

@@ -7,18 +7,20 @@ import { code, codeOf, isTransient, isTransientCode, TransientReplyError } from 
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
- * A write for which this process no longer waits may still reach the server: a proxy or a slow network may hold it. Every write
- * under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only increases within that session. Once
- * the server has received a higher number, it rejects the delayed write (TransactionTooOld). A session carries one write at
- * a time. When the outcome of a write is unknown, its session is closed with a higher number before anything is sent
- * again. An instance that takes a lease over closes all sessions of the former holders, whose ids are derived from the
- * lease.
+ * A write for which this process no longer waits may still reach the server: a proxy or a slow network may hold it.
+ * Every write under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only increases within
+ * that session. Once the server has received a higher number, it rejects the delayed write (TransactionTooOld). A
+ * session carries one write at a time. When the outcome of a write is unknown, its session is closed with a higher
+ * number before anything is sent again. An instance that takes a lease over closes all sessions of the former holders,
+ * whose ids are derived from the lease.
  * https://github.com/mongodb/specifications/blob/master/source/retryable-writes/retryable-writes.md
  */
 
 /** The part of a lease document from which the ids of its sessions are derived. */
 export interface LeaseSessions {
-  /** Random. A lease that was removed and created again has another one, since its numbers begin again. */
+  /**
+   * A random text. When a lease is removed and created again, it gets another base, because its numbers begin again.
+   */
   base: string
   /** An upper bound of the sessions that any holder has used. */
   count: number
@@ -55,8 +57,8 @@ export interface NumberedWrite {
   /** The next number of this session. Each attempt takes its own. */
   next(): Long
   /**
-   * Resolves to true when the server refuses this write from now on. False where that could not be achieved: the session
-   * then stays open, and the next write of any session closes it first.
+   * Resolves to true when the server refuses this write from now on. False where that could not be achieved: the
+   * session then stays open, and the next write of any session closes it first.
    */
   close(): Promise<boolean>
   /**
@@ -91,7 +93,7 @@ export class WriteSessions {
     this.#onRefused = onRefused
   }
 
-  /** A write may still reach the server, so a successor has to close the sessions. */
+  /** True while a write may still reach the server. A successor then has to close the sessions. */
   get areOpen(): boolean {
     return this.#all.some(({ isInUse, isOpen }) => isInUse || isOpen)
   }
@@ -117,7 +119,10 @@ export class WriteSessions {
     }
   }
 
-  /** Resolves when the server refuses every write that has ended with an unknown outcome. Rejects when it cannot be reached. */
+  /**
+   * Resolves when the server refuses every write that has ended with an unknown outcome. Rejects when it cannot be
+   * reached.
+   */
   async closeOpen(): Promise<void> {
     for (;;) {
       const open = this.#all.filter(({ isInUse, isOpen }) => isOpen && !isInUse)
@@ -210,11 +215,11 @@ export class WriteSessions {
     }
   }
 
-  /** A new term of the lease begins: all sessions are closed up to its first number. */
+  /** Called when a new lease term begins, after `closeSessions` has closed the sessions of the earlier terms. */
   renewed({ base, count }: LeaseSessions): void {
     if (base !== this.#base) {
       this.#base = base
-      this.#all = openSessions(this.#cluster, base, this.#incarnation, count).map((session, index) => {
+      this.#all = derivedSessions(this.#cluster, base, this.#incarnation, count).map((session, index) => {
         return { index, session, number: 0n, isInUse: false, isOpen: false, closing: null }
       })
       this.#free = this.#all.toReversed()
@@ -236,7 +241,7 @@ export async function closeSessions(
 ): Promise<void> {
   const number = Long.fromBigInt(numberBefore(epoch))
   for (const incarnation of incarnations) {
-    const sessions = openSessions(cluster, base, incarnation, count)
+    const sessions = derivedSessions(cluster, base, incarnation, count)
     await Promise.all(sessions.map((session, index) => sendClosing(cluster, session, index, number)))
   }
 }
@@ -250,8 +255,9 @@ function numberBefore(epoch: number): bigint {
 }
 
 /**
- * Any retryable write works, because it leaves a record of its number that survives a failover. Nobody reads the
- * document. The server waits for a command that is running in the session, and aborts a transaction that is open there.
+ * Closes a session by a retryable write with this number. Any retryable write works, because it leaves a record of its
+ * number that survives a failover; the written document is never read. The server waits for a command that is running
+ * in the session, and aborts a transaction that is open there.
  */
 async function sendClosing(cluster: Cluster, session: ClientSession, index: number, txnNumber: Long): Promise<void> {
   const updates = [{ q: { _id: index }, u: { $inc: { closed: 1 }, $set: { schemaVersion: 1 } }, upsert: true }]
@@ -278,7 +284,7 @@ const prototypes = new WeakMap<Cluster, ClientSession>()
  * Sessions whose ids derive from the lease and the incarnation. The driver's own sessions have random ids and are
  * shared.
  */
-function openSessions(cluster: Cluster, base: string, incarnation: string, count: number): ClientSession[] {
+function derivedSessions(cluster: Cluster, base: string, incarnation: string, count: number): ClientSession[] {
   const prototype = prototypes.get(cluster) ?? cluster.startSession()
   prototypes.set(cluster, prototype)
   return Array.from({ length: count }, (_, index) => {

@@ -43,11 +43,11 @@ export class RedisConnection {
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       autoResubscribe: false,
-      // The client would print to the console when the user lacks the privilege. A server that is loading rejects
-      // commands anyway.
+      // With these checks, the client would print to the console when the user lacks their privileges. They are not
+      // needed, because a server that is loading rejects commands anyway.
       enableReadyCheck: false,
       disableClientInfo: true,
-      // The primary has become a replica. Its host name may lead to the new primary.
+      // READONLY: the primary has become a replica. A new connection to the same host name may reach the new primary.
       reconnectOnError: (error) => error.message.startsWith('READONLY'),
     })
     this.#redis.on('ready', () => {
@@ -99,8 +99,8 @@ export class RedisConnection {
   }
 
   /**
-   * Replaces an established connection. Does nothing while it is being established, when the client would give up for
-   * good.
+   * Replaces an established connection. Does nothing while a connection is being established, because the client would
+   * then stop reconnecting.
    */
   renew(): void {
     if (!this.#closed && this.#redis.status === 'ready') this.#redis.disconnect(true)

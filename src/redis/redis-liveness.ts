@@ -25,9 +25,9 @@ return {now[1] .. string.format('%06d', now[2]), redis.call('HVALS', KEYS[1])}
 `
 
 /**
- * Failure detection through Redis (5.0 or later). It notices a failed instance sooner than the metadata database, and
- * notifies the others at once. All times are Redis's. After a flush or a restart of Redis, the next heartbeats restore
- * the rows.
+ * Failure detection through Redis (5.0 or later). It detects a failed instance sooner than the metadata database does,
+ * and notifies the others at once. All times are those of Redis's clock. After a flush or a restart of Redis, the next
+ * heartbeats restore the rows.
  *
  * Calls reject within about 2 s when Redis does not answer. The connections reconnect indefinitely.
  */
@@ -54,7 +54,7 @@ export class RedisLiveness implements Liveness {
     this.#members = `tandem:{${scope}}:members`
     this.#channel = `tandem:{${scope}}:notify`
     this.#notifications = new RedisConnection(endpoint, tls)
-    // The other connection sends no commands, so it does not notice by itself that Redis is gone.
+    // The notification connection sends no commands, so it cannot detect by itself that Redis no longer answers.
     this.#commands = new RedisConnection(endpoint, tls, () => this.#notifications.renew())
     this.#notifications.listen(this.#channel, (sender) => {
       if (sender !== this.#sender) this.onNotified?.()
@@ -97,6 +97,6 @@ function parsed(json: string): unknown {
   try {
     return JSON.parse(json)
   } catch {
-    return null // rejected by name, like a row of another version
+    return null // `observedInstance` rejects it like a row of another version
   }
 }

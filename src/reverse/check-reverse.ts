@@ -4,15 +4,16 @@ import { refuseUnsupported } from '../definitions/refuse-definitions.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { refuseIrreversible } from '../domain/start-rules.ts'
-import { readChangeStream, type StreamPosition } from '../mongo/change-stream.ts'
+import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readFacts } from '../mongo/identity.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
 
-/** A cluster that does not answer within this time is refused as unreachable. */
+/** A reversal is refused when a cluster does not answer within this time, ms. */
 const patienceMS = 20_000
+
 export interface ReversalToCheck {
   record: SyncRecord
   /** Source and destination before the reversal. */
@@ -21,14 +22,20 @@ export interface ReversalToCheck {
   context: RetryContext
 }
 
-/** Checks everything that can refuse a reversal. Writes only oplog no-ops. Throws RefusedError with the reason. */
+/**
+ * Checks every condition of a reversal. Writes only oplog no-ops. Throws RefusedError with the reason.
+ *
+ * The oplog of the former source must reach back to the commit, because only it shows whether documents were written
+ * there that exist on no other cluster. A convergence would delete these. The oplog of the new source need not reach
+ * back, because `prepareDestination` then has all collections converged.
+ */
 export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
   const { configuration } = record
   refuseUnlessReversible(configuration)
   const signal = AbortSignal.any([context.signal, AbortSignal.timeout(patienceMS)])
   const limited: RetryContext = { ...context, signal }
   const facts = { source: await readFacts(source), destination: await readFacts(destination) }
-  // A shard may have been added in the meantime, and the rules are checked for the opposite direction.
+  // A shard may have been added since the start, and the rules must also hold for the opposite direction.
   refuseIrreversible(configuration, facts.destination, facts.source)
   for (const database of await listDatabases(destination)) {
     refuseUnsupported(database, await listCollections(destination, database))
@@ -42,7 +49,6 @@ export async function checkReverse({ record, source, destination, context }: Rev
       'this sync was committed by a version of tandem that could not reverse, so it cannot be reversed; start a new sync from the current source to an emptied cluster',
     )
   }
-  await refusingLostOplog(configuration.destination, () => open(destination, reverse, limited))
   await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
 }
 
@@ -57,11 +63,6 @@ function refuseUnlessReversible({ reversible, enableUserWriteBlocking }: SyncRec
         '"sourceAndDestination" can be reversed, because the source may have been written since the commit',
     )
   }
-}
-
-/** Opens the stream, because the server then looks for the position in its oplog. */
-async function open(cluster: Cluster, position: StreamPosition, context: RetryContext): Promise<void> {
-  for await (const _ of readChangeStream(cluster, position, context)) return
 }
 
 /**
@@ -81,7 +82,8 @@ async function refuseChanged(
     )
   }
   for await (const events of eventsSince(cluster, position, context)) {
-    // Deletes may be documents that expired while writes were enabled; they are copied back from the new source.
+    // A delete may be that of a document that expired while writes were enabled. The document is copied back from the
+    // new source.
     const foreign = events.find((event) => event.kind !== 'delete')
     if (!foreign) continue
     throw new RefusedError(
@@ -97,8 +99,9 @@ async function refusingLostOplog(name: string, read: () => Promise<void>): Promi
     if (!(error instanceof FatalError) || error.failure !== 'OplogWindowLost') throw error
     throw new RefusedError(
       'OplogWindowLost',
-      `the oplog of ${name} no longer reaches back to the commit, so changes since then cannot be followed; this sync ` +
-        'cannot be reversed any more. Start a new one from the current source to an emptied cluster',
+      `the oplog of ${name} no longer reaches back to the commit, so it cannot be proved that nothing was written there since, and a reversal would delete such ` +
+        'writes; this sync cannot be reversed any more. Start a new one from the current source with "existingData": "converge", which makes ' +
+        `${name} equal to it`,
       { cause: error },
     )
   })

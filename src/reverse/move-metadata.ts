@@ -28,14 +28,14 @@ export interface MoveParts {
 
 /**
  * Moves the stored state to the new destination. The caller holds the leases on both clusters. Until the new sync
- * record is written, the old record is in force and the other writes have no effect; that single write swaps the direction.
- * The next step removes what is left on the old destination. Repeatable from any point.
+ * record is written, the old record is valid and the other writes have no effect; that single write swaps the
+ * direction. The next step removes the remaining metadata on the old destination. Repeatable after a stop at any point.
  */
 export async function moveMetadata(parts: MoveParts): Promise<void> {
   const { from, to, swapped, id, atStep } = parts
   const arrived = await to.loadSync()
   if (arrived && arrived.generation >= swapped.generation) {
-    // Either our own earlier attempt wrote it and the reply was lost, or another instance did.
+    // Either an earlier attempt of this instance wrote the record and the reply was lost, or another instance wrote it.
     const stored = (await to.loadInstances()).get(id) as InstanceContext | undefined
     if (arrived.generation === swapped.generation && stored?.reversing === 'adapting') return
     throw movedByAnother()
@@ -54,7 +54,8 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.collections.save(entries)
   await to.beginPartitions(swapped.partitions, reverse)
   if (swapped.configuration.verification.enabled) {
-    // The verdict before canWrite has proved all documents. From these positions on, the streams contain later changes.
+    // The verdict before canWrite found all documents equal. From these positions on, the streams contain later
+    // changes.
     const proved = { ordinal: 0, source: 0, destination: 0, bytes: 0 }
     await parts.verified.saveRanges(entries.map(({ uuid }) => ({ collection: uuid, ...proved })))
     await to.savePosition(streamPartition.source, firstEpoch, reverse)
@@ -64,7 +65,8 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   // Includes absent instances, so that they continue with the reversed sync when they return.
   const instances = new Set([id, ...(await from.loadInstances()).keys()])
   for (const instance of instances) await to.saveInstance(instance, storable(reversedContext(parts.context)))
-  await parts.sync.begin(reversedSync())
+  // The state was cleared above, so a sync that has had an event was moved by another instance.
+  if (!(await parts.sync.begin(reversedSync()))) throw movedByAnother()
   await to.createIndexes()
   // Moves audit entries of earlier processes and other instances. A failure here must not fail the reversal.
   await from.audit

@@ -3,11 +3,13 @@ import { setWriteBlocking } from '../commit/write-blocking.ts'
 import { type Identity, type IdentityKey, identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
-import { assert } from '../domain/errors.ts'
+import { assert, FatalError, UnfollowedError } from '../domain/errors.ts'
 import { stopBalancer } from '../mongo/balancer.ts'
 import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
+import { reachesStoredPositions } from '../mongo/reaches-back.ts'
 import { retry } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
+import { mayHaveMoved } from './moved-databases.ts'
 
 export interface PrepareParts {
   commit: CommitParts
@@ -21,6 +23,10 @@ export interface PrepareParts {
 /**
  * Prepares a former source as the destination: blocks writes, defers options, reconciles its definitions with the new
  * source, and reconciles every document that changed on it after it was last read. Repeatable.
+ *
+ * Changes that an oplog no longer contains cannot be followed. Then all collections are to be converged, and nothing is
+ * reconciled here, because the convergence reconciles definitions and compares every document.
+ * @returns true when all collections are to be converged
  */
 export async function prepareDestination({
   commit,
@@ -28,31 +34,44 @@ export async function prepareDestination({
   record,
   superseded,
   documents,
-}: PrepareParts): Promise<void> {
-  const { destination, definitions, context, atStep } = commit
+}: PrepareParts): Promise<boolean> {
+  const { source, destination, definitions, context, atStep } = commit
   atStep('reverseForget')
-  // Repeated here, because an earlier release, which does not announce the move, may have begun the reversal.
+  // The reversal announces that the stored state moves to this cluster before it moves it. Repeated here, because an
+  // earlier release, which announces nothing, may have begun the reversal.
   await superseded.announceMove(record)
   await superseded.clear()
   atStep('reverseHoldBack')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
-  await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
+  await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
   await deferAgain(commit)
+  if (!(await reachesStoredPositions(source, metadata, context))) return true
+  if (await mayHaveMoved(commit)) return true
   atStep('reverseDefinitions')
-  for (const database of await databasesOf(commit)) {
-    // New collections were created after writes were enabled, so all of their documents are in the stream.
-    await definitions.reconcile(database, 'all', 'copied')
+  try {
+    for (const database of await databasesOf(commit)) {
+      // 'copied': the new source got these collections after user writes were enabled there, so the change stream contains
+      // all of their documents.
+      await definitions.reconcile(database, 'all', 'copied')
+    }
+    atStep('reverseReconcile')
+    await reconcileOwnChanges(commit, metadata, documents)
+  } catch (error) {
+    // The server has cloned collections of the new source.
+    if (error instanceof UnfollowedError) return true
+    // `checkReverse` has read this oplog and found no change that exists only there. It has rolled over since.
+    if (error instanceof FatalError && error.failure === 'OplogWindowLost') return true
+    throw error
   }
-  atStep('reverseReconcile')
-  await reconcileOwnChanges(commit, metadata, documents)
   atStep('reverseEnd')
+  return false
 }
 
 /**
  * Reconciles documents that changed on the former source after the commit. There should be none: user writes are
- * blocked, and 6.0 expires no documents meanwhile. However, someone may have lifted the block for a while, so that
- * documents expired. Their identities are in the former source's change stream; the new source's documents count.
+ * blocked, and servers from 6.0 on expire no documents while they are. However, an operator may have lifted the block for a while, so that
+ * documents expired. The former source's change stream contains their identities; the new source's documents are valid.
  */
 async function reconcileOwnChanges(
   { source, destination, catalogue, context }: CommitParts,

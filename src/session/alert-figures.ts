@@ -6,8 +6,9 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { oplogBegin } from '../mongo/oplog-window.ts'
 
 /**
- * Figures that only alerts need. They are read once a minute and at each change of state, also while no events are
- * applied, because that is when an oplog runs out. They are estimates for people, and no work depends on them.
+ * Figures that only alerts need. They are read once a minute and at each change of state. They are also read while no
+ * events are applied, because that is when the oplog window may run out. They are estimates for operators, and no work
+ * depends on them.
  */
 
 const refreshMS = 60_000
@@ -22,8 +23,8 @@ export interface AlertFiguresParts {
 
 export class AlertFigures {
   /**
-   * Seconds for which event application could pause before the source's oplog overtakes it; infinite while no oplog was
-   * ever full, null while not known.
+   * Seconds for which event application could pause before the source's oplog overtakes it; infinite while no oplog has
+   * ever been full, null while unknown.
    */
   oplogSeconds: number | null = null
   /** Whether the source's oplog (of each shard) could be read; null before the first attempt. */
@@ -62,7 +63,7 @@ export class AlertFigures {
     this.#timer = null
   }
 
-  /** Runs one refresh at a time. A refresh that is requested during another one follows it. */
+  /** Runs one refresh at a time. A refresh that is requested while another one runs follows it. */
   #refresh(): void {
     this.#again = this.#refreshing !== null
     this.#refreshing ??= Promise.allSettled([this.#readOplog(), this.#readVerification()]).finally(() => {
@@ -72,7 +73,7 @@ export class AlertFigures {
   }
 
   async #readOplog(): Promise<void> {
-    // Positions are read first: positions older than the read of the oplog make the estimate smaller, not larger.
+    // Positions are read before the oplog. Older positions make the estimate smaller, not larger.
     await this.#readPositions().catch(() => {})
     try {
       this.oplogSeconds = Math.max(0, this.#appliedSeconds - (await oplogBegin(this.#parts.source)))

@@ -1,5 +1,7 @@
 import type { Liveness } from '../coordination/liveness.ts'
 import { RefusedError } from '../domain/errors.ts'
+import { sameFilters } from '../domain/filter-request.ts'
+import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -17,7 +19,7 @@ export interface BeginSyncParts {
   liveness: (destination: Cluster) => Liveness
   /** True when `liveness` is a Redis. */
   redis: boolean
-  /** Finds the sync between these two clusters that another instance or a predecessor has begun. */
+  /** Finds the sync between these two clusters that another instance or a predecessor of this process has begun. */
   findStored: () => Promise<SyncRecord | null>
 }
 
@@ -27,8 +29,8 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
 }
 
 /**
- * Stores the record of a new sync once all checks have passed. If another instance was faster, returns that instance's
- * record.
+ * Stores the record of a new sync once all checks have passed. If another instance has stored a record first, returns
+ * that record.
  */
 export async function beginSync(configuration: StartConfiguration, parts: BeginSyncParts): Promise<SyncRecord> {
   await reachLiveness(configuration, parts)
@@ -38,7 +40,7 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   try {
     facts = await checkStart(configuration, source, destination)
   } catch (error) {
-    // Another instance may have begun the sync and filled the destination between the search for a sync and this check.
+    // Another instance may have begun the sync and filled the destination after the search for a stored sync.
     const stored = await parts.findStored()
     if (!stored) throw error
     return stored
@@ -71,9 +73,24 @@ async function reachLiveness(configuration: StartConfiguration, parts: BeginSync
     })
 }
 
-/** Throws RefusedError ConfigurationMismatch when the stored sync is not the one that this start requests. */
-export function refuseOther(record: SyncRecord, configuration: StartConfiguration, redis: boolean): void {
-  if (!sameConfiguration(record.configuration, configuration)) {
+/**
+ * Throws RefusedError ConfigurationMismatch when the stored sync is not the one that this start requests.
+ * @param filters the filters that the sync has now
+ */
+export function refuseOther(
+  record: SyncRecord,
+  filters: NamespaceFilters,
+  configuration: StartConfiguration,
+  redis: boolean,
+): void {
+  if (!sameConfiguration({ ...record.configuration, ...filters }, configuration)) {
+    const isOnlyFilter = sameConfiguration({ ...configuration, ...filters }, { ...record.configuration, ...filters })
+    if (isOnlyFilter && !sameFilters(filters, record.configuration)) {
+      throw new RefusedError(
+        'ConfigurationMismatch',
+        `the filter of the sync was changed by POST /api/v1/filter; send start with the current one: ${JSON.stringify(written(filters))}`,
+      )
+    }
     throw new RefusedError(
       'ConfigurationMismatch',
       'another instance was started with a different body; send every instance the same start, or remove that sync first',
@@ -92,6 +109,11 @@ export function otherStore(record: SyncRecord, redis: boolean): string | null {
   return record.redis
     ? 'this sync was begun by an instance with --redis; start every instance with the same --redis'
     : 'this sync was begun by an instance without --redis; start every instance without it'
+}
+
+/** The fields as a request has them. */
+function written({ includeNamespaces, excludeNamespaces }: NamespaceFilters): object {
+  return { ...(includeNamespaces && { includeNamespaces }), ...(excludeNamespaces && { excludeNamespaces }) }
 }
 
 /** Compares two configurations. It makes no difference whether a default value was given explicitly. */

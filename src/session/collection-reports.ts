@@ -1,10 +1,10 @@
+import pLimit from 'p-limit'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { countIndexes } from '../domain/count-indexes.ts'
-import { InTurn } from '../domain/in-turn.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { CollectionFigures, StoredFigures } from '../mongo/collection-figures.ts'
 
-/** How long a report is reused for all requests, ms. */
+/** Minimum time for which a report is cached, ms. A report that is slow to read is cached longer (`shareOfTime`). */
 const keptMS = 1_000
 /** Reading takes at most this share of the time, however often reports are requested. */
 const shareOfTime = 1 / 20
@@ -13,7 +13,7 @@ const pagesMax = 8
 
 interface Kept {
   report: Promise<CollectionsReport>
-  /** Expiry by performance.now(); infinite while the report is being made. */
+  /** Expiry by performance.now(); infinite while the report is being read. */
   until: number
 }
 
@@ -23,7 +23,7 @@ export class CollectionReports {
   readonly #configuration: StartConfiguration
   readonly #kept = new Map<string, Kept>()
   /** Only one page is read at a time. */
-  readonly #reads = new InTurn()
+  readonly #reads = pLimit(1)
 
   constructor(figures: CollectionFigures, configuration: StartConfiguration) {
     this.#figures = figures
@@ -31,24 +31,24 @@ export class CollectionReports {
   }
 
   /**
-   * Returns the current report, or a cached one that is at most a moment old. Rejects when the destination does not
-   * answer.
-   * @param restored true when the commit has restored the deferred options
+   * Returns a new report, or the cached one until it expires. Rejects when the destination does not answer.
+   * @param restored true when the commit has restored the options of indexes that were deferred until then (such as
+   * unique and TTL)
    */
   async report(page: CollectionsPage, restored: boolean): Promise<CollectionsReport> {
     const key = `${page.limit} ${page.after} ${restored}`
     const known = this.#kept.get(key)
     if (known && performance.now() < known.until) return await known.report
     this.#kept.delete(key)
-    const report = this.#reads.run(() => this.#read(page, restored, made))
-    const made: Kept = { report, until: Number.POSITIVE_INFINITY }
-    this.#kept.set(key, made)
+    const report = this.#reads(() => this.#read(page, restored, entry))
+    const entry: Kept = { report, until: Number.POSITIVE_INFINITY }
+    this.#kept.set(key, entry)
     const [oldest = key] = this.#kept.keys()
     if (this.#kept.size > pagesMax) this.#kept.delete(oldest)
     return await report
   }
 
-  async #read(page: CollectionsPage, restored: boolean, made: Kept): Promise<CollectionsReport> {
+  async #read(page: CollectionsPage, restored: boolean, entry: Kept): Promise<CollectionsReport> {
     const began = performance.now()
     try {
       const [mismatches, total] = await Promise.all([this.#figures.mismatches(), this.#figures.count()])
@@ -58,13 +58,13 @@ export class CollectionReports {
     } finally {
       // Failures are cached too: a read that took too long must not be repeated at once.
       const now = performance.now()
-      made.until = now + Math.max(keptMS, (now - began) / shareOfTime)
+      entry.until = now + Math.max(keptMS, (now - began) / shareOfTime)
     }
   }
 
   #row(one: StoredFigures, mismatches: ReadonlyMap<string, number>, restored: boolean): CollectionRow {
     const { buildIndexes, verification } = this.#configuration
-    const built = one.created && buildIndexes !== 'never'
+    const buildsIndexes = one.created && buildIndexes !== 'never'
     return {
       namespace: one.namespace,
       copy: {
@@ -75,7 +75,7 @@ export class CollectionReports {
         estimatedDocumentCount: Math.max(one.estimatedDocuments, one.copiedDocuments),
         copiedDocumentCount: one.copiedDocuments,
       },
-      indexes: countIndexes(one.indexes, { built, refused: one.refusedIndexes, restored }),
+      indexes: countIndexes(one.indexes, { buildsIndexes, refused: one.refusedIndexes, restored }),
       verification: verification.enabled ? verificationOf(one) : null,
       mismatches: mismatches.get(one.namespace) ?? 0,
     }

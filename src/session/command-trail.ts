@@ -2,16 +2,18 @@ import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
 import { deferred } from '../domain/deferred.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 
-/** How often entries that could not be stored are retried and a reversal is noticed, ms. */
-const saveAgainMS = 5_000
+/** Interval at which a reversal and the beginning of a sync are noticed, ms. */
+const checkMS = 5_000
+/** Delay before entries that could not be stored are sent again, ms. Each failure doubles it, up to `checkMS`. */
+const firstDelayMS = 100
 /**
  * How long a command waits for its entry, ms. A destination that does not answer must not delay a pause or an abort.
  */
 const receiptPatienceMS = 1_000
 
 /**
- * The commands that this instance received. They are kept in memory until the sync exists, and are then stored with it
- * on the destination: first that a command was received, then its outcome.
+ * The commands that this instance received. They are kept in memory until the sync exists, and are then stored on the
+ * destination. An entry first records that a command was received, then the command's outcome.
  */
 export class CommandTrail {
   readonly #place: { readonly audit: AuditStore | null }
@@ -28,6 +30,9 @@ export class CommandTrail {
   /** True when `onTrouble` was called and nothing was stored since. */
   #troubled = false
   readonly #timer: NodeJS.Timeout
+  #retryTimer: NodeJS.Timeout | undefined
+  #delayMS = firstDelayMS
+  #isClosed = false
 
   /**
    * `place.audit` is the store of the current direction, null before the sync exists.
@@ -35,10 +40,10 @@ export class CommandTrail {
    * `onTrouble` is called once when entries cannot be stored, and again only if storing fails after it had succeeded in
    * between.
    */
-  constructor(place: { readonly audit: AuditStore | null }, onTrouble: (error: unknown) => void) {
+  constructor(place: { readonly audit: AuditStore | null }, onTrouble: (error: unknown) => void, everyMS = checkMS) {
     this.#place = place
     this.#onTrouble = onTrouble
-    this.#timer = setInterval(() => void this.#save(), saveAgainMS).unref()
+    this.#timer = setInterval(() => void this.#save(), everyMS).unref()
   }
 
   /**
@@ -50,6 +55,10 @@ export class CommandTrail {
     this.#kept = [...without(this.#kept), entry].slice(-auditEntriesMax)
     this.#unsaved = [...without(this.#unsaved), entry].slice(-auditEntriesMax)
     if (!this.#place.audit) return
+    await this.#saveInTime()
+  }
+
+  async #saveInTime(): Promise<void> {
     const late = deferred<void>()
     const timer = setTimeout(late.resolve, receiptPatienceMS)
     await Promise.race([this.#save(), late.promise])
@@ -57,8 +66,8 @@ export class CommandTrail {
   }
 
   /**
-   * The newest entries first: those of all instances once the sync exists. Rejects when its destination does not
-   * answer.
+   * Returns the newest entries first. Once the sync exists, they include the entries of all instances. Rejects when the
+   * destination does not answer.
    */
   async read(): Promise<AuditEntry[]> {
     const stored = (await this.#place.audit?.read()) ?? []
@@ -67,8 +76,12 @@ export class CommandTrail {
     return newestFirst.slice(0, auditEntriesMax)
   }
 
-  close(): void {
+  /** Sends entries that are not stored yet a last time, for no longer than a second. */
+  async close(): Promise<void> {
+    this.#isClosed = true
     clearInterval(this.#timer)
+    clearTimeout(this.#retryTimer)
+    if (this.#unsaved.length > 0 && this.#place.audit) await this.#saveInTime()
   }
 
   /**
@@ -94,12 +107,20 @@ export class CommandTrail {
         await store.add([...sent])
         this.#unsaved = this.#unsaved.filter((entry) => !sent.has(entry))
         this.#troubled = false
+        this.#delayMS = firstDelayMS
       }
     } catch (error) {
       if (!this.#troubled) this.#onTrouble(error)
       this.#troubled = true
+      if (!this.#isClosed) this.#saveAgain()
     } finally {
       this.#saving = null
     }
+  }
+
+  #saveAgain(): void {
+    clearTimeout(this.#retryTimer)
+    this.#retryTimer = setTimeout(() => void this.#save(), this.#delayMS).unref()
+    this.#delayMS = Math.min(2 * this.#delayMS, checkMS)
   }
 }

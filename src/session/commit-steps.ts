@@ -1,22 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
-import { deferExpiry, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
+import { type CommitParts, deferExpiry, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes } from '../commit/late-changes.ts'
 import { blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
+import { type BothCatalogs, readBothCatalogs } from '../definitions/both-catalogs.ts'
+import type { SilentChanges } from '../definitions/silent-definitions.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
-import { FatalError, StoppedError } from '../domain/errors.ts'
+import { FatalError, StoppedError, UnfollowedError } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { CommitTiming } from './commit-timing.ts'
+import { abortReason } from './converge-unfollowed.ts'
 import type { Replication } from './replication.ts'
 import type { SyncSession } from './sync-session.ts'
 
 const verifierPollMS = 50
+const none = Promise.resolve(null)
 /**
- * Applying this many expired documents takes a while, in which more expire. The search then repeats before the verifier
- * runs.
+ * Applying the deletes of this many expired documents takes so long that more documents expire meanwhile. The search is
+ * then repeated before the verifier runs.
  */
 const manyExpired = 10_000
 
@@ -26,15 +31,15 @@ const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', dec
 interface Begun {
   abortsBefore: number
   /**
-   * This process did not do the previous step in this term. Another coordinator may have died during this step or a
-   * later one.
+   * This process did not perform the previous step in this term. Another coordinator may have died during this step or
+   * a later one.
    */
   takenOver: boolean
 }
 
 /** What a commit waits for in each step. The keys are the step names of `lastRehearsal.steps`. */
 const stepNames: Record<string, string> = {
-  commitPoint: 'the commit point on the source',
+  commitPoint: 'the commit timestamp of the source',
   applyEvents: 'changes to be applied',
   prepare: 'definitions and indexes to be prepared on the destination',
   verify: 'the comparison of both clusters',
@@ -45,7 +50,7 @@ const stepNames: Record<string, string> = {
 export class CommitSteps {
   readonly #session: SyncSession
   readonly timing = new CommitTiming()
-  /** Between the commit timestamp and this time, the only changes on the source were documents that expired. */
+  /** Between the commit timestamp and this time, the only changes on the source were deletes of expired documents. */
   #quietUntil: ClusterTime = 0n
   #loadedFor = ''
   /** The step that this process completed last, with its attempt and term. */
@@ -57,11 +62,11 @@ export class CommitSteps {
 
   /** Waits until every instance has received the commit. */
   async gather(left: AbortSignal): Promise<CoordinatorReport> {
-    const { team, runs } = this.#session
-    // This instance's own workers must run first: until then they ask that the preparation of the last attempt is
+    const { peers, runs } = this.#session
+    // This instance's own workers must run first. Until then they request that the preparation of the last attempt is
     // undone.
     await unlessLeft(left, runs.whenOpen())
-    await team.gathered(AbortSignal.any([left, runs.signal]))
+    await peers.gathered(AbortSignal.any([left, runs.signal]))
     return { type: 'commit.gathered' }
   }
 
@@ -70,8 +75,8 @@ export class CommitSteps {
     const { runs } = this.#session
     await unlessLeft(left, runs.whenOpen())
     const run = this.#takePoint(AbortSignal.any([left, runs.signal]))
-    // An abort waits until this has ended before it unblocks the source for the last time.
-    runs.joined(run)
+    // An abort waits for this run to end before it unblocks the source for the last time.
+    runs.awaitBeforeNext(run)
     return { type: 'commit.pointTaken', commitPoint: await run }
   }
 
@@ -84,13 +89,13 @@ export class CommitSteps {
       await this.#blockSource(context)
     }
     this.#session.atStep('commitPoint')
-    await retry('taking the commit point', context, () => appendOplogNote(source, 'commit'))
-    const point = source.latest.toString()
+    await retry('taking the commit timestamp', context, () => appendOplogNote(source, 'commit'))
+    const timestamp = source.latest.toString()
     // Events are applied until the stream has passed the commit timestamp. On a quiet source, this no-op is the next
     // event.
-    await retry('taking the commit point', context, () => appendOplogNote(source, 'after commit'))
+    await retry('taking the commit timestamp', context, () => appendOplogNote(source, 'after commit'))
     this.timing.next('applyEvents')
-    return point
+    return timestamp
   }
 
   async #blockSource(context: RetryContext): Promise<void> {
@@ -106,16 +111,32 @@ export class CommitSteps {
   /** Restores the deferred options on the destination. */
   prepare(left: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { record, context, verification } = this.#session
-    return this.#finish('prepare', { left, dryRun }, async ({ takenOver }) => {
+    return this.#finish('prepare', { left, dryRun }, async ({ takenOver, abortsBefore }) => {
       this.timing.next('prepare')
-      const replication = await this.#loadForAttempt()
-      if (takenOver) await replication.holdBack()
-      await this.#refuseSilentChanges(replication)
+      // What a predecessor prepared, or a view that changed without an event, must be put right before the catalogs are
+      // read.
+      const changesFirst = takenOver || this.#session.source.before6
+      const [replication, early] = await both(this.#loadForAttempt(), changesFirst ? none : this.#readCatalogs())
+      if (takenOver) await replication.undoPreparation()
+      await this.#followSilentChanges(replication, abortsBefore)
       await retry('following views', context, () => replication.commit.definitions.followSilentViews())
-      await verification.checkDefinitions(record.configuration, 'deferred')
-      await prepareToWrite(replication.commit)
+      const catalogs = early ?? (await this.#readCatalogs())
+      await verification.checkDefinitions(record.configuration, catalogs)
+      try {
+        await prepareToWrite(replication.commit, catalogs)
+      } catch (error) {
+        if (!(error instanceof UnfollowedError)) throw error
+        // The coordinator finds these collections again while changes are applied, and requests that they are converged.
+        await this.#abortFor(error.collections, abortsBefore)
+      }
       return { type: 'commit.prepared' }
     })
+  }
+
+  #readCatalogs(): Promise<BothCatalogs> {
+    return retry('reading the definitions of both clusters', this.#session.context, () =>
+      readBothCatalogs(this.#session, this.#session.selection),
+    )
   }
 
   /** Verifies that both clusters are equal and the source is quiet. Fails with VerificationFailed or SourceWritten. */
@@ -133,22 +154,24 @@ export class CommitSteps {
     if (takenOver) await deferExpiry(commit)
     figures.applied(commitPoint)
     this.#session.atStep('verify')
-    // Taken before the verifier reads the last changes: later changes on the destination belong to a reversal.
+    // The position is taken before the verifier reads the last changes, so that a reversal includes all later changes
+    // on the destination.
     this.#session.atStep('reversePosition')
     await commit.reversePosition?.take()
     const applyLate = async (since: ClusterTime): Promise<number> => {
       const { until, expired } = await applyLateDeletes(commit, since)
       this.#quietUntil = until
-      // The verifier keeps expired documents until it may compare them, and stops reading when it keeps too many.
+      // The verifier compares an expired document only once its delete is applied. It stops reading while too many
+      // documents wait for this.
       figures.applied(until)
       return expired
     }
     let since = commitPoint
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
-    // A commit begins only when everything is copied. A copy that was stopped before it could say so, because this
-    // instance had just started again, must not keep the verifier waiting.
+    // A commit begins only when everything is copied. If this instance has just started again, its copy may have been
+    // stopped before it reported that, and the verifier must not wait for the report.
     verification.copied()
-    // An instance that was just elected starts its verifier in parallel to this step.
+    // An instance that was just elected starts its verifier in parallel with this step.
     while (configuration.verification.enabled && !verification.running) {
       if (runs.signal.aborted) throw new StoppedError()
       await sleep(verifierPollMS)
@@ -165,13 +188,13 @@ export class CommitSteps {
       await this.#loadForAttempt()
       const { commit } = runs.finishing
       const rehearsed = this.#isRehearsal(dryRun)
-      // The verifier ends here, because from the decision on users write on the destination. Both are awaited even
-      // when one fails: nothing of this step may be under way when the next attempt begins.
+      // The verifier ends here, because users write on the destination from the decision on. Both operations are
+      // awaited even when one fails, because no work of this step may be under way when the next attempt begins.
       if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
       if (left.aborted) throw new StoppedError()
       await this.#refuseSilentChanges(runs.finishing)
       this.#session.atStep('lastCheck')
-      // Block again: a delayed write of an earlier coordinator may have unblocked the source for an abort.
+      // Block again, because a delayed command of an earlier coordinator may have unblocked the source for an abort.
       if (blocksSource(record.configuration)) await this.#blockSource({ ...context, signal: runs.signal })
       const { until } = await applyLateDeletes(commit, laterOf(this.#commitPoint, this.#quietUntil))
       this.#quietUntil = until
@@ -182,11 +205,11 @@ export class CommitSteps {
   }
 
   /**
-   * True when this or any other instance was asked for a rehearsal: then none of them may enable writes on the
+   * True when this or any other instance was asked for a rehearsal. In that case no instance may enable writes on the
    * destination.
    */
   #isRehearsal(dryRun: boolean): boolean {
-    return dryRun || (this.#session.team.sync.context.request?.dryRun ?? false)
+    return dryRun || (this.#session.peers.sync.context.request?.dryRun ?? false)
   }
 
   #verified(): string {
@@ -194,11 +217,11 @@ export class CommitSteps {
   }
 
   get #commitPoint(): ClusterTime {
-    return BigInt(this.#session.team.sync.context.commitPoint ?? 0)
+    return BigInt(this.#session.peers.sync.context.commitPoint ?? 0)
   }
 
   /**
-   * Runs a step before the decision, after all earlier work has ended. When the step of a rehearsal fails, the
+   * Runs a step that precedes the decision, after all earlier work has ended. When a step of a rehearsal fails, the
    * rehearsal ends with the failure as its verdict, and changes are applied again.
    */
   async #finish(
@@ -206,16 +229,16 @@ export class CommitSteps {
     { left, dryRun }: { left: AbortSignal; dryRun: boolean },
     work: (begun: Begun) => Promise<CoordinatorReport>,
   ): Promise<CoordinatorReport> {
-    const { coordination, team, runs } = this.#session
-    const { aborts } = team.sync.context
+    const { coordination, peers, runs } = this.#session
+    const { aborts } = peers.sync.context
     let report: CoordinatorReport = { type: 'commit.renewed' }
     await runs.finish(left, async () => {
       await this.#session.lead()
-      // An instance that joined late has taken the partitions of a coordinator that died. It may not apply their events
-      // now and would never give them back, so a new attempt begins, in which that instance takes part.
+      // An instance that joined late has taken over the partitions of a coordinator that died. It may not apply their
+      // events now and would never give them back. A new attempt therefore begins, in which that instance takes part.
       if (step !== 'applyAll' && !coordination.hasEverything && coordination.otherOwners.length > 0) return
-      await team.alone(runs.signal)
-      const { term, attempt } = team.worked
+      await peers.alone(runs.signal)
+      const { term, attempt } = peers.worked
       const takenOver = this.#done !== `${stepBefore[step]} ${attempt} ${term}`
       this.#done = ''
       try {
@@ -230,36 +253,59 @@ export class CommitSteps {
   }
 
   async #endRehearsal(abortsBefore: number, verdict: string, failed: string | null = null): Promise<never> {
-    const { team } = this.#session
+    const { peers } = this.#session
     const rehearsal = this.timing.rehearsal(verdict)
     const reason = failed && `the rehearsal would have failed with ${verdict}: ${failed}`
-    await team.abort(abortsBefore, { reason, rehearsal })
+    await peers.abort(abortsBefore, { reason, rehearsal })
     throw new StoppedError()
   }
 
   /** Describes what the commit waits for now. */
   get waitingFor(): string {
-    const { waitingFor } = this.#session.team
-    if (waitingFor.length > 0) return `these instances to get the commit too: ${waitingFor.join(', ')}`
+    const { waitingFor } = this.#session.peers
+    if (waitingFor.length > 0) return `instances that have not received the commit yet: ${waitingFor.join(', ')}`
     return stepNames[this.timing.step ?? ''] ?? 'the coordinator'
   }
 
   /**
-   * A change stream of a source older than 6.0 does not emit every definition change; this fails when it missed one.
+   * Reconciles definitions that changed without an event. A source older than 6.0 does not emit every definition change.
+   * A collection whose documents may have no events must be converged, so it aborts the commit.
    */
+  async #followSilentChanges({ commit }: Replication, abortsBefore: number): Promise<void> {
+    const { unknown, changed } = await this.#silentChanges(commit)
+    if (unknown.size > 0) await this.#abortFor(unknown, abortsBefore)
+    for (const database of changed.keys()) await commit.definitions.reconcile(database, 'all', 'refused')
+  }
+
+  async #abortFor(collections: ReadonlyMap<string, string>, abortsBefore: number): Promise<never> {
+    await this.#session.peers.abort(abortsBefore, { reason: abortReason([...collections.values()].join(', ')) })
+    throw new StoppedError()
+  }
+
+  /** Throws FatalError UnsupportedChange when a definition changed without an event after it was compared. */
   async #refuseSilentChanges({ commit }: Replication): Promise<void> {
-    await retry('looking for changed definitions', this.#session.context, () =>
-      commit.definitions.refuseSilentChanges(true),
+    const { unknown, changed } = await this.#silentChanges(commit)
+    const [found = null] = [...[...unknown.values()].map((name) => `${name} was created`), ...changed.values()]
+    if (found === null) return
+    throw new FatalError(
+      'UnsupportedChange',
+      `${found} on the source after the commit timestamp. Stop all writes on the source, then send resume. ${notLost.progress}`,
+    )
+  }
+
+  #silentChanges(commit: CommitParts): Promise<SilentChanges> {
+    return retry('checking for changed definitions', this.#session.context, () =>
+      commit.definitions.silentChanges(true),
     )
   }
 
   /**
-   * Loads once for each commit attempt in each term, because another coordinator may have changed what this instance
-   * last read.
+   * Loads the stored state once for each commit attempt in each term, because another coordinator may have changed it
+   * since this instance last read it.
    */
   async #loadForAttempt(): Promise<Replication> {
-    const { team, runs } = this.#session
-    const { term, attempt } = team.worked
+    const { peers, runs } = this.#session
+    const { term, attempt } = peers.worked
     const wanted = `${attempt} ${term} ${runs.renewals}`
     if (!runs.latest || this.#loadedFor !== wanted) await this.#session.load()
     this.#loadedFor = wanted

@@ -12,7 +12,7 @@ export class CommitTiming {
     return this.#step
   }
 
-  /** An attempt begins with this step. From here on applications must not write. */
+  /** Begins an attempt with this step. From here on applications must not write. */
   begin(step: string): void {
     this.#began = performance.now()
     this.#steps = []
@@ -29,7 +29,7 @@ export class CommitTiming {
     this.#stepBegan = performance.now()
   }
 
-  /** The attempt has ended. */
+  /** Called when the attempt has ended. */
   over(): void {
     this.#end()
     this.#step = null

@@ -11,7 +11,7 @@ export interface MoveToConfirm {
   record: SyncRecord
   /** The record on the other cluster, if there is one. */
   older: SyncRecord | null
-  /** The other cluster: the one that the sync was moved from, if it was moved. */
+  /** The other cluster, from which the sync was moved if it was moved. */
   from: ClusterName
   cluster: Cluster
   context: RetryContext
@@ -22,9 +22,9 @@ export interface MoveToConfirm {
  * Until the move that cluster was the destination, which only tandem writes to, so its metadata is trusted.
  *
  * A release that announces moves stores an identical copy of the record there (`Metadata.announceMove`) before it
- * writes anything on the other cluster. Earlier releases announced nothing. A move by an earlier release is confirmed
- * by the state of the older record while the move is under way. Once that record is removed, the leases there confirm
- * it, because only a cluster that was a destination has leases.
+ * writes anything on the other cluster. Earlier releases announced nothing. While a move by an earlier release is under
+ * way, the state of the older record confirms it. Once that record is removed, the leases there confirm the move,
+ * because only a cluster that was a destination has leases.
  */
 export async function confirmMove(move: MoveToConfirm): Promise<void> {
   const { name, record, older, from, cluster, context } = move
@@ -39,8 +39,8 @@ export async function confirmMove(move: MoveToConfirm): Promise<void> {
     'StoredStateConflict',
     `${name} holds a record of this sync (reversed ${times(record.generation)}), and ${from} ` +
       `${older ? `one of its own (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved from there to ` +
-      `${name}. One of them was not written by tandem. Find out which cluster applications write to: that is the source. Remove ` +
-      'the document of tandem_internal.sync there, find out who wrote it, and start again',
+      `${name}. One of them was not written by tandem. Nothing was changed. Find out which cluster applications write to: that is the ` +
+      'source. Remove the document of tandem_internal.sync there, find out who wrote it, and start again',
   )
 }
 
@@ -49,7 +49,7 @@ async function isMoving({ generation }: SyncRecord, { cluster, context }: MoveTo
   const store = new SyncStore(cluster, context, generation)
   const sync = await store.load()
   if (sync.matches({ reversing: 'moving' })) return true
-  // Before the sync's state was a machine of its own, only the stored instances showed a reversal.
+  // Releases that did not store a sync machine showed a reversal only in the stored instances.
   if (!sync.matches('committed') || store.view.revision > 0) return false
   const instances = [...(await new Metadata(cluster, context).loadInstances()).values()]
   return instances.some((one) => (one as Partial<InstanceContext>).reversing === 'moving')

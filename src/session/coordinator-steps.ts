@@ -3,10 +3,12 @@ import type { CoordinatorReport } from '../../machines/sync-context.ts'
 import { type CommitParts, finishIndexes } from '../commit/finish-commit.ts'
 import { findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
-import { StoppedError, toFailure } from '../domain/errors.ts'
+import { assert, StoppedError, toFailure } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
 import { retry } from '../mongo/retry.ts'
+import { uuidOfHex } from '../mongo/uuid.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
@@ -16,7 +18,7 @@ import type { SyncSession } from './sync-session.ts'
 export type StepWork = (left: AbortSignal, dryRun: boolean) => Promise<CoordinatorReport>
 
 /**
- * Time limit of the search for late writes on the source, ms. Applications already write on the destination during it.
+ * Time limit of the search for late writes on the source, ms. Applications already write on the destination meanwhile.
  */
 const lateWritesLimitMS = 30_000
 
@@ -25,6 +27,7 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
   const { commit } = session
   return {
     initialise: (left) => initialise(session, left),
+    replan: (left) => replan(session, left),
     gather: (left) => commit.gather(left),
     takePoint: (left) => commit.takePoint(left),
     applyAll: (left, dryRun) => commit.applyAll(left, dryRun),
@@ -34,7 +37,7 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
     open: (left) => open(session, left),
     convert: (left) => convert(session, left),
     undo: (left) => undo(session, left),
-    adapt: (left) => adapt(session, left),
+    adapt: (left) => prepareDestination(session, left),
   }
 }
 
@@ -53,6 +56,27 @@ async function initialise(session: SyncSession, left: AbortSignal): Promise<Coor
     await replication.initialise()
   })
   return { type: 'initialised' }
+}
+
+/** Prepares collections to be converged again, when all instances have stopped what they did before. */
+async function replan(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  const { runs, verification, peers } = session
+  let startTime: ClusterTime | null = null
+  await alone(session, left, async () => {
+    // One state for the whole plan. If the filters are replaced meanwhile, the report of this plan has no effect.
+    const { sync } = peers
+    const { convergences, scope, filterChange } = sync.context
+    await verification.ended
+    await peers.stoppedFor(convergences, runs.signal)
+    await peers.alone(runs.signal)
+    const replication = await session.load(true, sync)
+    await session.insistOnRecord()
+    const uuids = scope === 'all' || scope === null ? 'all' : new Set(scope.map(uuidOfHex))
+    startTime = await replication.replan(uuids, filterChange, (which) => verification.forgetResults(which))
+    if (filterChange) await verification.beginAtTime()
+  })
+  assert(startTime !== null, 'a convergence was planned without a start time')
+  return { type: 'convergence.planned', startTime: String(startTime) }
 }
 
 /** Enables user writes on the destination. The decision is already stored. */
@@ -79,11 +103,11 @@ async function convert(session: SyncSession, left: AbortSignal): Promise<Coordin
 }
 
 /**
- * Searches for late writes. The source may be shut down by now: a failed check is reported and does not stop the
+ * Searches for late writes. The source may be shut down by now, so a failed check is reported and does not stop the
  * commit.
  */
-async function reportLateWrites({ team, runs }: SyncSession, commit: CommitParts): Promise<void> {
-  const { quietUntil, lateWrites } = (await team.load()).context
+async function reportLateWrites({ peers, runs }: SyncSession, commit: CommitParts): Promise<void> {
+  const { quietUntil, lateWrites } = (await peers.load()).context
   if (quietUntil === null || lateWrites !== null) return
   const signal = AbortSignal.any([runs.signal, AbortSignal.timeout(lateWritesLimitMS)])
   const parts = { ...commit, context: { ...commit.context, signal } }
@@ -91,18 +115,19 @@ async function reportLateWrites({ team, runs }: SyncSession, commit: CommitParts
     if (runs.signal.aborted) throw error
     return { total: 0, first: [], unchecked: toFailure(error).error }
   })
-  await team.report({ type: 'lateWrites.found', lateWrites: found })
+  await peers.report({ type: 'lateWrites.found', lateWrites: found })
 }
 
 /**
- * Undoes what a commit changed. After an abort it unblocks the source first, because users wait for it. The rest of the
- * commit may take a while to end and may block the source again, so the source is unblocked once more afterwards.
+ * Undoes the changes of a commit. After an abort it unblocks the source first, because users wait for it. The remaining
+ * work of the commit may take a while to end and may block the source again, so the source is unblocked once more
+ * afterwards.
  */
 async function undo(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
-  const { runs, team } = session
+  const { runs, peers } = session
   const { ended } = runs
-  const isAborted = team.sync.matches('undoing')
-  const { aborts } = team.sync.context
+  const isAborted = peers.sync.matches('undoing')
+  const { aborts } = peers.sync.context
   const run = (async () => {
     await session.hold()
     if (isAborted) await session.unblockSource(left)
@@ -111,20 +136,22 @@ async function undo(session: SyncSession, left: AbortSignal): Promise<Coordinato
     // Unblock before any other step that may fail.
     if (isAborted) await session.unblockSource(left)
     const current = await session.read(left)
-    await current.holdBack()
+    await current.undoPreparation()
   })()
-  runs.joined(run)
+  runs.awaitBeforeNext(run)
   await run
   return { type: 'commit.undone', aborts }
 }
 
 /** Prepares the new destination, which is the second half of a reversal. */
-async function adapt(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+async function prepareDestination(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+  let converges = false
   await alone(session, left, async () => {
     // From here on, writes on both clusters are fenced by the lease of this direction.
     session.source.fence = () => session.lease.fence()
     session.source.sessions = null
-    await (await session.load()).adapt()
+    converges = await (await session.load()).prepareDestination()
   })
-  return { type: 'reversal.adapted' }
+  if (converges) session.context.journal?.('convergence requested', { all: true })
+  return { type: 'reversal.adapted', converges }
 }

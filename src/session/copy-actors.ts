@@ -5,23 +5,23 @@ import { assert } from '../domain/errors.ts'
 import { failureToReport } from './supervise-work.ts'
 import type { SyncSession } from './sync-session.ts'
 
-/** The machine of the collection copy with the actors that do its work, which is in src/copy. */
-export function withCopyActors(work: () => SyncSession): typeof collectionCopyMachine {
+/** The collection copy machine with the actors that do its work. src/copy contains that work. */
+export function withCopyActors(current: () => SyncSession): typeof collectionCopyMachine {
   const copy = (): CollectionCopy => {
-    const { present } = work().runs
+    const { present } = current().runs
     assert(present?.copy, 'a copy is under way without a replication')
     return present.copy
   }
   return collectionCopyMachine.provide({
     actors: {
       replication: fromCallback(({ sendBack }) => {
-        const session = work()
+        const session = current()
         const { runs, throttle } = session
         const reportLimits = (): void => sendBack({ type: 'limits.changed', atOnce: throttle.readConcurrency })
         const unsubscribe = throttle.onChanged(reportLimits)
         const opened = session.open('copy')
-        // Awaited before the next replication begins: leaving the machine stops this copy, but does not await it.
-        runs.joined(opened.then((current) => current.copy?.over))
+        // Leaving the machine stops this copy but does not wait for its end. The next replication must wait for it.
+        runs.awaitBeforeNext(opened.then((replication) => replication.copy?.over))
         opened.then(
           () => {
             reportLimits()
@@ -31,8 +31,8 @@ export function withCopyActors(work: () => SyncSession): typeof collectionCopyMa
         )
         return () => {
           unsubscribe()
-          opened.then((current) => current.copy?.close()).catch(() => {})
-          session.left(opened)
+          opened.then((replication) => replication.copy?.close()).catch(() => {})
+          session.leaveReplication(opened)
         }
       }),
       begin: fromPromise(() => copy().begin()),
@@ -49,18 +49,18 @@ export function withCopyActors(work: () => SyncSession): typeof collectionCopyMa
       endCopies: fromPromise(() => copy().endCopies()),
       finish: fromPromise(async () => {
         await copy().finish()
-        work().verification.copied()
+        current().verification.copied()
       }),
       close: fromPromise(async ({ input }) => {
-        const closing = work().runs.present?.copy?.close(input.error)
+        const closing = current().runs.present?.copy?.close(input.error)
         const failure = closing ? await closing : input.error
-        return failure ? await failureToReport(work(), failure) : null
+        return failure ? await failureToReport(current(), failure) : null
       }),
     },
     actions: {
       recordProgress: ({ event }) => {
         if (event.type !== 'segment.progressed') return
-        const entry = work().runs.present?.catalogue.get(event.collection)
+        const entry = current().runs.present?.catalogue.get(event.collection)
         if (entry) entry.copiedBytes += event.bytes
       },
     },

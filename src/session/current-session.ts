@@ -1,23 +1,24 @@
-import { InTurn } from '../domain/in-turn.ts'
+import pLimit from 'p-limit'
 import type { SyncSession } from './sync-session.ts'
 
 /**
- * The session in which this instance takes part in a sync. A reversal replaces it by the session of the other direction.
+ * The session in which this instance takes part in a sync. A reversal replaces it with the session of the other
+ * direction.
  */
 export class CurrentSession {
   /** Null before the sync exists. */
   session: SyncSession | null = null
-  /** One swap at a time: the next one takes the lease that an abandoned one gives back. */
-  readonly #swaps = new InTurn()
+  /** Runs one swap at a time, because the next swap takes the lease that an abandoned swap gives back. */
+  readonly #swaps = pLimit(1)
 
-  /** Resolves when everything that was left has ended. */
+  /** Resolves when all swaps and all runs that the machine has left have ended. */
   get ended(): Promise<unknown> {
-    return Promise.all([this.#swaps.idle, this.session?.ended])
+    return Promise.all([this.#swaps(() => {}), this.session?.ended])
   }
 
-  /** Replaces the session by the one that `swap` resolves with. */
+  /** Replaces the session with the one that `swap` resolves with. */
   replace(swap: () => Promise<SyncSession>): Promise<void> {
-    return this.#swaps.run(async () => {
+    return this.#swaps(async () => {
       this.session = await swap()
     })
   }

@@ -6,10 +6,10 @@ import type { Replication } from './replication.ts'
 import { failureToReport } from './supervise-work.ts'
 import type { SyncSession } from './sync-session.ts'
 
-/** The machine of event application with the actors that do its work, which is in src/apply. */
-export function withEventActors(work: () => SyncSession): typeof eventApplicationMachine {
+/** The event application machine with the actors that do its work. src/apply contains that work. */
+export function withEventActors(current: () => SyncSession): typeof eventApplicationMachine {
   const replication = (): Replication => {
-    const { present } = work().runs
+    const { present } = current().runs
     assert(present, 'events are applied without a replication')
     return present
   }
@@ -21,17 +21,17 @@ export function withEventActors(work: () => SyncSession): typeof eventApplicatio
   return eventApplicationMachine.provide({
     actors: {
       replication: fromCallback(({ sendBack }) => {
-        const session = work()
+        const session = current()
         const opened = session.open('events')
-        // Awaited before the next replication begins: leaving the machine drains, but does not await it.
-        session.runs.joined(opened.then((current) => current.eventsEnded))
+        // Leaving the machine starts the drain but does not wait for its end. The next replication must wait for it.
+        session.runs.awaitBeforeNext(opened.then((replication) => replication.eventsEnded))
         opened.then(
           () => sendBack({ type: 'replication.opened' }),
           (error) => sendBack({ type: 'replication.failed', error }),
         )
         return () => {
-          opened.then((current) => current.closeEvents()).catch(() => {})
-          session.left(opened)
+          opened.then((replication) => replication.closeEvents()).catch(() => {})
+          session.leaveReplication(opened)
         }
       }),
       barriers: fromPromise(() => replication().leadBarriers()),
@@ -45,9 +45,9 @@ export function withEventActors(work: () => SyncSession): typeof eventApplicatio
       pass: fromPromise(() => events().pass()),
       change: fromPromise(() => events().change()),
       close: fromPromise(async ({ input }) => {
-        const closing = work().runs.present?.closeEvents()
+        const closing = current().runs.present?.closeEvents()
         const failure = (await closing) ?? input.error
-        return failure ? await failureToReport(work(), failure) : null
+        return failure ? await failureToReport(current(), failure) : null
       }),
     },
     actions: {

@@ -9,18 +9,18 @@ import { confirmMove } from './confirm-move.ts'
 export const clusterNames = ['cluster0', 'cluster1'] as const
 
 interface Found {
-  /** The cluster on which it was found, which is the destination. */
+  /** The cluster on which the record was found, which is the destination of the sync. */
   name: ClusterName
   record: SyncRecord
 }
 
 /**
  * Finds the sync that is stored on either cluster and bound to exactly these two; null when there is none. While a
- * reversal moves it, it may exist on both: the later generation is valid, and the other is removed when the reversal
- * continues. Anybody with write access to `tandem_internal` on a source can leave a record there, so a reversed sync is
- * trusted only if the cluster that it was moved from confirms the move. Throws FatalError `ClusterIdentityChanged` when
- * the sync was begun between other clusters, and `StoredStateConflict` when the records on both clusters contradict
- * each other.
+ * reversal moves the sync, both clusters may have a record. The record with the later generation is valid, and the
+ * reversal removes the other when it continues. Any user with write access to `tandem_internal` on a source can leave a
+ * record there, so a reversed sync is trusted only if the cluster that it was moved from confirms the move. Throws
+ * FatalError `ClusterIdentityChanged` when the sync was begun between other clusters, and `StoredStateConflict` when
+ * the records on both clusters contradict each other.
  */
 export async function findStoredSync(
   clusters: Record<ClusterName, Cluster>,
@@ -32,7 +32,7 @@ export async function findStoredSync(
     const record = await loadRecord(clusters[name], context)
     if (!record) continue
     refuseOtherClusters(name, record, facts)
-    // Checked before the generations are compared.
+    // An invalid generation must be refused before the generations are compared.
     if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name)
     found.push({ name, record })
   }
@@ -62,8 +62,8 @@ function refuseOtherClusters(name: ClusterName, record: SyncRecord, facts: Recor
   if (isBound) return
   throw new FatalError(
     'ClusterIdentityChanged',
-    `${name} holds the state of a sync between other clusters than the ones given. Start with the clusters it was ` +
-      'begun with, or drop the database tandem_internal there to begin again.',
+    `${name} holds the state of a sync between other clusters than the ones given. Nothing was changed. Start with the ` +
+      'clusters of that sync, or drop the database tandem_internal there to begin again.',
   )
 }
 
@@ -71,7 +71,7 @@ function notOurs(name: ClusterName): FatalError {
   return new FatalError(
     'StoredStateConflict',
     `the document of tandem_internal.sync on ${name} was not written by tandem: its generation is not a valid number. ` +
-      'Remove it, find out who wrote it, and start again',
+      'Nothing was changed. Remove that document, find out who wrote it, and start again',
   )
 }
 

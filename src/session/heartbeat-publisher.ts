@@ -1,7 +1,7 @@
+import pLimit from 'p-limit'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import type { ObservedInstance } from '../coordination/liveness.ts'
 import type { PeerCommands } from '../coordination/peer-commands.ts'
-import { InTurn } from '../domain/in-turn.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import { hostClocks } from '../mongo/host-clocks.ts'
@@ -26,20 +26,20 @@ const heartbeatMS = 1_000
 const lostForSeconds = 24 * 60 * 60
 /** States in which an instance may coordinate. */
 const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
-/** States in which lag is reported. Only in these is the source asked for its cluster time. */
+/** States in which lag is reported. The source is asked for its cluster time only in these states. */
 const withLag: PublicState[] = ['RUNNING', 'COMMITTING']
 
 /**
- * Publishes this instance's heartbeat and reads those of the others, for what `progress` and `instances` show of all
- * instances.
+ * Publishes this instance's heartbeat. Reads the heartbeats of the other instances, from which `progress` and
+ * `instances` report on all instances.
  */
 export class HeartbeatPublisher {
   readonly #parts: HeartbeatPublisherParts
   #timer: NodeJS.Timeout | null = null
   #state: PublicState = 'IDLE'
   /** The rows of all instances as of the last read. */
-  #seen: ObservedInstance[] = []
-  readonly #heartbeats = new InTurn()
+  #observed: ObservedInstance[] = []
+  readonly #heartbeats = pLimit(1)
   #again = false
   #aside: Promise<void> | null = null
   readonly #key = Symbol('heartbeat')
@@ -60,7 +60,7 @@ export class HeartbeatPublisher {
     }, heartbeatMS)
     this.#timer.unref()
     this.#publishSoon()
-    await this.#heartbeats.idle
+    await this.#heartbeats(() => {})
   }
 
   stop(): void {
@@ -69,68 +69,71 @@ export class HeartbeatPublisher {
     this.#parts.context.monitor.end(this.#key)
   }
 
-  /** The machine has changed its state: publishes it now. */
+  /** Called when the machine has changed its state. Publishes the state now. */
   transition(state: PublicState, context: InstanceContext): void {
     if (state === this.#state) return
     this.#state = state
-    const work = this.#parts.current.session
-    if (!work) return
-    if (state === 'RUNNING') work.figures.forgetTime()
-    work.alerts.entered(state)
-    if (state === 'PAUSED' || state === 'FAILED') this.#rest(work, state, context)
-    else work.coordination.engage(atWork.includes(state))
+    const session = this.#parts.current.session
+    if (!session) return
+    if (state === 'RUNNING') session.figures.forgetTime()
+    session.alerts.entered(state)
+    if (state === 'PAUSED' || state === 'FAILED') this.#rest(session, state, context)
+    else session.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#publishSoon()
-    this.#heartbeats.idle.then(() => work.coordination.notify()).catch(() => {})
+    this.#heartbeats(() => {})
+      .then(() => session.coordination.notify())
+      .catch(() => {})
   }
 
   /**
-   * This instance rests, and another one may lead. The coordinator role is given up only after this instance's work
-   * (such as a plan of the copy or a change of definitions) has ended and the failure of a commit is stored for all. A
-   * coordinator whose commit has failed keeps the role: a successor would retry the commit, which nobody requested.
+   * Called when this instance is paused or has failed, so that another instance may lead. This one gives the
+   * coordinator role up only after its work (such as a plan of the copy or a change of definitions) has ended and the
+   * failure of a commit is stored for all instances. A coordinator whose commit has failed keeps the role, because a
+   * successor would retry the commit without a request.
    */
-  #rest(work: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+  #rest(session: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
     const reported =
       state === 'FAILED' && commitRequested && failure
-        ? work.team.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
+        ? session.peers.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
         : null
-    // The verifier must end too: its last writes must not come after the first ones of the next coordinator's verifier.
-    // A pause or the end of a commit has stopped it already. Another stop here could end the verifier of a resume that
-    // came since.
+    // The verifier must end too, because its last writes must precede the first writes of the next coordinator's
+    // verifier. A pause or the end of a commit has already stopped it. Another stop here could end the verifier of a
+    // sync that was resumed since.
     const isStopped = state === 'PAUSED' || commitRequested || reversing !== null
-    const verified = isStopped ? work.verification.ended : work.verification.stop()
-    void Promise.allSettled([reported, work.ended, verified]).then(() => {
-      const keepsCoordinatorRole = state === 'FAILED' && commitRequested && work.coordination.leading
-      if (this.#state === state && !keepsCoordinatorRole) work.coordination.engage(false)
+    const verified = isStopped ? session.verification.ended : session.verification.stop()
+    void Promise.allSettled([reported, session.ended, verified]).then(() => {
+      const keepsCoordinatorRole = state === 'FAILED' && commitRequested && session.coordination.leading
+      if (this.#state === state && !keepsCoordinatorRole) session.coordination.engage(false)
     })
   }
 
   /**
-   * The progress of the coordinator when it is another instance: it verifies, and it knows what a commit waits for.
-   * Else null.
+   * The progress of the coordinator if it is another instance, otherwise null. The coordinator verifies, and it knows
+   * what a commit waits for.
    */
   get coordinator(): Progress | null {
     const coordinator = this.#parts.current.session?.coordination
     if (!coordinator || coordinator.leading) return null
-    return this.#seen.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
+    return this.#observed.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
   }
 
   /**
-   * How many instances of the sync are alive, this one included, and how many were lost within the last day. Older ones
-   * are not counted.
+   * How many instances of the sync are alive, this one included, and how many were lost within the last day. Instances
+   * that were lost earlier are not counted.
    */
   get instances(): { alive: number; lost: number } {
-    const others = this.#seen.filter(({ id }) => id !== this.#parts.id)
+    const others = this.#observed.filter(({ id }) => id !== this.#parts.id)
     const lost = others.filter(({ alive, lastSeenSeconds }) => !alive && lastSeenSeconds < lostForSeconds)
     return { alive: 1 + others.filter(({ alive }) => alive).length, lost: lost.length }
   }
 
   get warnings(): string[] {
-    const work = this.#parts.current.session
-    if (!work) return []
-    const others = this.#seen.filter(({ id, alive }) => alive && id !== this.#parts.id)
+    const session = this.#parts.current.session
+    if (!session) return []
+    const others = this.#observed.filter(({ id, alive }) => alive && id !== this.#parts.id)
     const warnings: string[] = []
-    const waiting = new Set(work.figures.barrierWaitsFor)
+    const waiting = new Set(session.figures.barrierWaitsFor)
     for (const one of others) {
       const holdsUp = one.partitions.some((partition) => waiting.has(partition))
       if (holdsUp && one.progress.state === 'PAUSED') {
@@ -142,41 +145,45 @@ export class HeartbeatPublisher {
       }
     }
     if (this.#state === 'PAUSED' && others.some(({ progress }) => progress.state === 'RUNNING')) {
-      warnings.push('this instance is paused while others run: it holds up every change of definitions, and the commit')
+      warnings.push(
+        'this instance is paused while other instances run: every change of definitions and the commit wait for it',
+      )
     }
     const command = { COMMITTING: 'commit', REVERSING: 'reversal' }[this.#state as string]
-    if (command && work.team.waitingFor.length > 0) {
-      warnings.push(`the ${command} waits until these instances have got it too: ${work.team.waitingFor.join(', ')}`)
+    if (command && session.peers.waitingFor.length > 0) {
+      warnings.push(
+        `the ${command} waits for instances that have not received it yet: ${session.peers.waitingFor.join(', ')}`,
+      )
     }
-    return [...warnings, ...commitWarnings(work.team.sync)]
+    return [...warnings, ...commitWarnings(session.peers.sync)]
   }
 
   /** The other instances as of their last heartbeats, and this one as it is now. */
   async report(): Promise<InstancesReport> {
-    await this.#readInstances().catch(() => {}) // otherwise the rows that were read last are reported
-    const rows = this.#seen.filter(({ id }) => id !== this.#parts.id).map(rowOf)
-    const work = this.#parts.current.session
-    if (work) rows.push(this.#own(work))
+    await this.#readInstances().catch(() => {}) // on failure, reports the rows of the last read
+    const rows = this.#observed.filter(({ id }) => id !== this.#parts.id).map(rowOf)
+    const session = this.#parts.current.session
+    if (session) rows.push(this.#own(session))
     rows.sort((one, other) => (one.mongosyncID < other.mongosyncID ? -1 : 1))
     return { instances: rows, totals: totalsOf(rows) }
   }
 
-  #own(work: SyncSession): InstanceRow {
+  #own(session: SyncSession): InstanceRow {
     return {
       mongosyncID: this.#parts.id,
-      coordinator: work.coordination.leading || work.coordination.coordinatorID === this.#parts.id,
+      coordinator: session.coordination.leading || session.coordination.coordinatorID === this.#parts.id,
       status: 'alive',
       lastSeenSeconds: 0,
-      partitions: [...work.coordination.held.keys()].sort((one, other) => one - other),
+      partitions: [...session.coordination.held.keys()].sort((one, other) => one - other),
       progress: this.#parts.reporter.progress(),
     }
   }
 
-  /** Publishes one heartbeat at a time. The next one reports what changes in the meantime. */
+  /** Publishes one heartbeat at a time. The next heartbeat includes changes that happen meanwhile. */
   #publishSoon(): void {
     if (this.#again) return
     this.#again = true
-    void this.#heartbeats.run(async () => {
+    void this.#heartbeats(async () => {
       this.#again = false
       const { monitor, onRetry } = this.#parts.context
       try {
@@ -191,42 +198,42 @@ export class HeartbeatPublisher {
   }
 
   async #publish(): Promise<void> {
-    const work = this.#parts.current.session
-    if (!work || this.#parts.context.signal.aborted) return
-    const { coordinator, partitions, progress } = this.#own(work)
+    const session = this.#parts.current.session
+    if (!session || this.#parts.context.signal.aborted) return
+    const { coordinator, partitions, progress } = this.#own(session)
     const { id, incarnation } = this.#parts
     const sentAt = hostClocks.now()
-    await work.liveness.publish({ id, incarnation, coordinator, partitions, progress })
-    work.failureDetector?.heard(sentAt)
+    await session.liveness.publish({ id, incarnation, coordinator, partitions, progress })
+    session.failureDetector?.acknowledged(sentAt)
     await this.#readInstances()
-    // Not awaited: these reads wait while the destination is unreachable, and heartbeats must continue.
-    this.#aside ??= this.#reportOthers(work)
+    // Not awaited, because these reads wait while the destination is unreachable, and heartbeats must continue.
+    this.#aside ??= this.#reportOthers(session)
       .catch((error) => this.#parts.context.onRetry?.('reading the progress of the other instances', error))
       .finally(() => {
         this.#aside = null
       })
   }
 
-  async #reportOthers(work: SyncSession): Promise<void> {
-    await work.figures.readOthers()
+  async #reportOthers(session: SyncSession): Promise<void> {
+    await session.figures.readOthers()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
-    if (rests && this.#seen.length > 1) await work.figures.countCopied()
-    await this.#countOrphaned(work)
+    if (rests && this.#observed.length > 1) await session.figures.countCopied()
+    await this.#countOrphaned(session)
   }
 
   async #readInstances(): Promise<void> {
-    const work = this.#parts.current.session
-    if (work) this.#seen = await work.liveness.instances()
+    const session = this.#parts.current.session
+    if (session) this.#observed = await session.liveness.instances()
   }
 
-  async #countOrphaned(work: SyncSession): Promise<void> {
-    const alive = new Set(this.#seen.filter((one) => one.alive).map(({ id }) => id))
-    if (!work.coordination.leading || this.#seen.length === alive.size) {
+  async #countOrphaned(session: SyncSession): Promise<void> {
+    const alive = new Set(this.#observed.filter((one) => one.alive).map(({ id }) => id))
+    if (!session.coordination.leading || this.#observed.length === alive.size) {
       this.orphanedBytes = 0
       return
     }
     let orphaned = 0
-    for (const [id, bytes] of await work.figures.bytesByInstance()) if (!alive.has(id)) orphaned += bytes
+    for (const [id, bytes] of await session.figures.bytesByInstance()) if (!alive.has(id)) orphaned += bytes
     this.orphanedBytes = orphaned
   }
 }

@@ -10,12 +10,12 @@ import type { SyncSession } from './sync-session.ts'
 import { withVerificationActors } from './verification-actors.ts'
 
 export interface InstanceActorsParts {
-  work: () => SyncSession
+  current: () => SyncSession
   /** How far this instance is in a commit. */
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }
-  /** Resolves when all runs that were left have ended. */
+  /** Resolves when all runs that the machine has left have ended. */
   ended: () => Promise<unknown>
   /** Resolves when the machine's context is stored. */
   storing: () => Promise<unknown>
@@ -25,38 +25,40 @@ export interface InstanceActorsParts {
 
 /** The instance machine with the actors that it invokes, which do the work of its states. */
 export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
-  const { work, ended, storing, swapDirection, report } = parts
+  const { current, ended, storing, swapDirection, report } = parts
   /** Resolves when the machine has completed its transition, after which its context is being stored. */
   const transitioned = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
-  /** Runs a step after the context that announces it is stored, so that a restart knows what may already be done. */
+  /** Runs a step once the context that announces it is stored, so that a restart knows which step may have begun. */
   const onceStored = async (left: AbortSignal, step: () => Promise<void>): Promise<void> => {
     await transitioned()
-    // An evicted instance stores nothing before it has a lease again, and it takes one only after the work of its last
+    // An evicted instance stores nothing before it has a lease again. It takes a lease only after the work of its last
     // lease term has ended.
     await ended()
     if (left.aborted) throw new StoppedError()
-    await work().lead()
+    await current().lead()
     await storing()
     await step()
   }
   return instanceMachine.provide({
     actors: {
-      collectionCopy: withCopyActors(work),
-      eventApplication: withEventActors(work),
-      verification: withVerificationActors(work),
-      syncFollower: fromCallback(({ input }) => superviseSync({ ...parts, work: work(), report }, input.watching)),
-      undo: fromCallback(() => superviseRest({ ...parts, work: work(), report })),
-      commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(work(), input, sendBack)),
+      collectionCopy: withCopyActors(current),
+      eventApplication: withEventActors(current),
+      verification: withVerificationActors(current),
+      syncFollower: fromCallback(({ input }) =>
+        superviseSync({ ...parts, session: current(), report }, input.watching),
+      ),
+      undo: fromCallback(() => superviseRest({ ...parts, session: current(), report })),
+      commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(current(), input, sendBack)),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => swapDirection(signal))),
       hold: fromPromise(async () => {
         await transitioned()
         await ended()
-        await work().hold()
+        await current().hold()
       }),
       leave: fromPromise(async () => {
         await transitioned()
         await storing()
-        await work().resign()
+        await current().resign()
       }),
     },
   })

@@ -1,35 +1,38 @@
+import pLimit from 'p-limit'
 import { waitFor } from 'xstate'
 import { asRefusal } from '../checks/check.ts'
 import type { AuditEntry, CommandCall, ReceivedCommand } from '../domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { type CommitRequest, plainCommit } from '../domain/commit-request.ts'
-import { errorText } from '../domain/error-text.ts'
 import { RefusedError, toFailure } from '../domain/errors.ts'
-import type { Finding } from '../domain/finding.ts'
-import { InTurn } from '../domain/in-turn.ts'
+import type { FilterRequest } from '../domain/filter-request.ts'
+import type { CheckOptions, Finding } from '../domain/finding.ts'
 import type { Instance } from '../domain/instance.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import type { Journal } from '../domain/journal.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
-import type { PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
-import type { Progress, PublicState } from '../domain/progress.ts'
+import type { NamespaceName } from '../domain/namespace.ts'
+import type { GivenCommand, PeerAnswers } from '../domain/peer-command.ts'
+import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
-import type { GivenCommand } from '../mongo/command-store.ts'
-import { isTransient } from '../mongo/errors.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
+import { leased, storedForAll, UnderWay, wrongState } from './admit-command.ts'
 import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
-import { CommandTrail } from './command-trail.ts'
+import { changeFilter, refuseFilter } from './change-filter.ts'
+import { CommandRecords } from './command-records.ts'
 import { untilReadyToCommit } from './commit-readiness.ts'
+import { convergeIfLost } from './converge-if-lost.ts'
 import { LeasePatience } from './lease-patience.ts'
 import { repair } from './repair.ts'
 import { idleProgress, publicState } from './report-progress.ts'
+import { resync } from './resync.ts'
 import { findEverything } from './start-checks.ts'
 import type { SyncInstance } from './sync-instance.ts'
 
 /** Added to a refusal when the command has already taken effect in this instance. */
-const storedLater = 'it has begun here, and is stored with the next lease'
+const storedLater = 'it has taken effect in this instance, and is stored in the next lease term'
 
 /** The connection to both clusters. The instance exists once they have answered. */
 export interface Connection {
@@ -43,21 +46,17 @@ export interface Connection {
   whenConnected(): Promise<SyncInstance>
 }
 
-/** The instance behind the API. It defines in which state each command is accepted, and why it is refused otherwise. */
+/** The instance behind the API. It defines in which state each command is accepted, and why a command is refused. */
 export class InstanceCommands implements Instance {
   readonly #connection: Connection
-  readonly #journal: Journal
-  /** mongosyncID. */
-  readonly #id: string
-  readonly #trail: CommandTrail
+  readonly #records: CommandRecords
   readonly #underWay = new UnderWay()
-  readonly #limitChanges = new InTurn()
+  readonly #limitChanges = pLimit(1)
 
+  /** @param id mongosyncID */
   constructor(connection: Connection, id: string, journal: Journal) {
     this.#connection = connection
-    this.#journal = journal
-    this.#id = id
-    this.#trail = new CommandTrail(connection, (error) => journal('audit not stored', { error: errorText(error) }))
+    this.#records = new CommandRecords(connection, id, journal)
   }
 
   progress(): Progress {
@@ -90,12 +89,12 @@ export class InstanceCommands implements Instance {
   async limit(limits: Partial<Limits>): Promise<LimitsReport> {
     const sync = await this.#connection.whenConnected()
     const patience = await leased(sync, 'limits', 'COMMITTED')
-    await this.#limitChanges.run(async () => {
+    await this.#limitChanges(async () => {
       const { actor, throttle } = sync
       const before = throttle.limits
       actor.send({ type: 'sync.limit', limits: { ...before, ...limits } })
       try {
-        await patience.bounded(sync.storing, 'the limits are as they were')
+        await patience.bounded(sync.storing, 'the limits are unchanged')
         sync.refuseTakenOver()
       } catch (error) {
         actor.send({ type: 'sync.limit', limits: before })
@@ -122,11 +121,11 @@ export class InstanceCommands implements Instance {
     })
   }
 
-  async check(configuration: StartConfiguration): Promise<Finding[]> {
+  async check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]> {
     const { clusters, transportRisks } = (await this.#connection.whenConnected()).parts
     try {
       const [source, destination] = [clusters[configuration.source], clusters[configuration.destination]]
-      const found = await findEverything(configuration, source, destination)
+      const found = await findEverything(configuration, source, destination, options)
       return [...found, ...transportRisks()]
     } catch (error) {
       throw asRefusal(error, 'check')
@@ -145,7 +144,7 @@ export class InstanceCommands implements Instance {
     insist()
     actor.send(paused)
     await waitFor(actor, (now) => publicState(now) !== 'RUNNING', { timeout: Number.POSITIVE_INFINITY })
-    await new LeasePatience('pause').bounded(sync.storing, storedLater)
+    await new LeasePatience('pause', sync).bounded(sync.storing, storedLater)
     if (publicState(actor.getSnapshot()) !== 'PAUSED') throw wrongState(sync, 'pause', 'RUNNING')
   }
 
@@ -160,6 +159,14 @@ export class InstanceCommands implements Instance {
     insist()
     const patience = await leased(sync, 'resume')
     insist()
+    const { session } = sync
+    const { failure, reversing } = actor.getSnapshot().context
+    const isKnownLost = failure?.error === 'OplogWindowLost'
+    // The oplog may have rolled over since the failure, or while the sync was paused.
+    if ((isKnownLost || sync.state === 'PAUSED') && !reversing && session) {
+      await storedForAll(sync, 'resume', patience, (until) => convergeIfLost(session, isKnownLost, until))
+      insist()
+    }
     actor.send(resumed)
     await patience.bounded(sync.storing, storedLater)
   }
@@ -175,7 +182,7 @@ export class InstanceCommands implements Instance {
         'the initial copy and its first verification have not ended; wait until progress shows canCommit true',
       )
     }
-    const patience = new LeasePatience('commit')
+    const patience = new LeasePatience('commit', sync)
     const isJoined = await this.#underWay.during('commit', async () => {
       try {
         await untilReadyToCommit(sync)
@@ -183,9 +190,11 @@ export class InstanceCommands implements Instance {
         session.runs.latest?.events?.expedite(true)
         // The request is stored for all instances before any of them acts on it.
         const { signal } = sync.parts.context
-        const abortsBefore = await patience.withLease(sync, signal, (until) => session.team.request(request, until))
+        const { convergences } = actor.getSnapshot().context
+        const ask = (until: AbortSignal) => session.peers.request(request, convergences, until)
+        const abortsBefore = await patience.withLease(sync, signal, ask)
         if (!actor.getSnapshot().can(committed)) {
-          // While it waited for its lease, this instance joined the commit of the others, which is the requested one.
+          // While this instance waited for its lease, it joined the commit of the others, which is the requested one.
           if (sync.state === 'COMMITTING' || sync.state === 'COMMITTED') return true
           throw wrongState(sync, 'commit', 'RUNNING')
         }
@@ -210,21 +219,17 @@ export class InstanceCommands implements Instance {
       throw wrongState(sync, 'abort', 'COMMITTING before canWrite, and in FAILED after a commit has failed before that')
     }
     this.#refuseDuringRepair('abort')
-    const patience = new LeasePatience('abort')
-    const { signal } = sync.parts.context
-    let isAborted: boolean
-    try {
-      isAborted = await patience.withLease(sync, signal, (until) => session.team.abort(abortsBefore, { until }))
-    } catch (error) {
-      throw asRefusal(error, 'abort')
-    }
+    const patience = new LeasePatience('abort', sync)
+    const isAborted = await storedForAll(sync, 'abort', patience, (until) =>
+      session.peers.abort(abortsBefore, { until }),
+    )
     if (!isAborted) {
       throw new RefusedError(
         'WrongState',
         'the commit is decided and can only be completed; wait until progress shows canWrite',
       )
     }
-    actor.send({ type: 'sync.seen', sync: session.team.view })
+    actor.send({ type: 'sync.seen', sync: session.peers.view })
     await patience.bounded(sync.storing, storedLater)
   }
 
@@ -245,19 +250,19 @@ export class InstanceCommands implements Instance {
         throw asRefusal(error, 'reverse')
       }
     })
-    await new LeasePatience('reverse').bounded(sync.storing, storedLater)
+    await new LeasePatience('reverse', sync).bounded(sync.storing, storedLater)
   }
 
-  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
+  async sendToAll(given: GivenCommand): Promise<PeerAnswers> {
     const { commands } = await this.#connection.whenConnected()
     try {
-      return await commands.give({ command, ...(request && { request }) })
+      return await commands.give(given)
     } catch (error) {
       throw asRefusal(error)
     }
   }
 
-  /** What the last verdict found different; empty before the first and after one without differences. */
+  /** The differences of the last verdict; empty before the first verdict and after a verdict without differences. */
   async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     const { session } = await this.#connection.whenConnected()
     if (!session) return { mismatches: [], total: 0 }
@@ -266,9 +271,9 @@ export class InstanceCommands implements Instance {
   }
 
   /**
-   * Reconciles from the source what the last verdict named. A following `resume` commits again. Throws RefusedError
-   * WrongState when another instance coordinates, because only the coordinator's writes of definitions are fenced by
-   * its term.
+   * Reconciles the differences that the last verdict named with the source. A following `resume` commits again. Throws
+   * RefusedError WrongState when another instance coordinates, because only the coordinator's writes of definitions are
+   * fenced by its term.
    */
   async repair(): Promise<number> {
     const sync = await this.#connection.whenConnected()
@@ -283,7 +288,7 @@ export class InstanceCommands implements Instance {
     return await this.#underWay.during('repair', async () => {
       try {
         const patience = await leased(sync, 'repair')
-        // After the lease was taken again, the coordinator must be read first.
+        // After the lease was taken again, this instance must first read which instance coordinates.
         await patience.withLease(sync, sync.parts.context.signal, () => session.coordination.start())
         return await repair(session)
       } catch (error) {
@@ -292,14 +297,54 @@ export class InstanceCommands implements Instance {
     })
   }
 
+  /** Any instance accepts the request, which is stored for all instances. */
+  async resync(namespaces: readonly NamespaceName[]): Promise<void> {
+    const sync = await this.#connection.whenConnected()
+    const { state, session } = sync
+    if (state !== 'RUNNING' || !session) throw wrongState(sync, 'resync', 'RUNNING')
+    await storedForAll(sync, 'resync', new LeasePatience('resync', sync), (until) => resync(session, namespaces, until))
+  }
+
+  /**
+   * Any instance accepts the request, which is stored for all instances. If a selected namespace has made the sync FAILED,
+   * a filter that excludes it is a remedy.
+   */
+  async filter(request: FilterRequest): Promise<void> {
+    const sync = await this.#connection.whenConnected()
+    const { state, session } = sync
+    const isAccepted = state === 'RUNNING' || state === 'PAUSED' || state === 'FAILED'
+    if (!isAccepted || !session) throw wrongState(sync, 'filter', 'RUNNING, PAUSED or FAILED')
+    this.#refuseDuringRepair('filter')
+    try {
+      // Large catalogs take longer to check than a command may wait for the lease.
+      await refuseFilter(session, request)
+    } catch (error) {
+      throw asRefusal(error, 'filter')
+    }
+    await storedForAll(sync, 'filter', new LeasePatience('filter', sync), (until) =>
+      changeFilter(session, request, until),
+    )
+  }
+
   #refuseDuringRepair(command: string): void {
     if (!this.#underWay.has('repair')) return
     throw new RefusedError('WrongState', `a repair is under way; send ${command} when it has ended`)
   }
 
-  /** Performs a command from another instance as if it had arrived through this instance's own API. */
-  async perform({ command, request }: GivenCommand): Promise<void> {
+  /**
+   * Performs a command from another instance as if it had arrived through this instance's own API.
+   * @param sender the instance that passed it on, as its record names it; null if it names none
+   */
+  async perform(given: GivenCommand, sender: string | null): Promise<void> {
+    await this.#records.passedOn(given, sender, () => this.#perform(given))
+  }
+
+  async #perform({ command, request, filter }: GivenCommand): Promise<void> {
     if (command === 'commit') return await this.commit(request ?? plainCommit)
+    if (command === 'filter') {
+      if (!filter) throw new RefusedError('InvalidRequest', 'filter: was sent without a filter')
+      return await this.filter(filter)
+    }
     if (command !== 'abort') return await this[command]()
     const { state, actor } = await this.#connection.whenConnected()
     // An abort is stored for all instances, so this one may have followed it already.
@@ -307,75 +352,19 @@ export class InstanceCommands implements Instance {
   }
 
   async audit(): Promise<AuditEntry[]> {
-    try {
-      return await this.#trail.read()
-    } catch (error) {
-      if (!isTransient(error)) throw error
-      throw new RefusedError(
-        'ClusterUnreachable',
-        'the destination, which stores the audit trail, does not answer; try again',
-      )
-    }
+    return await this.#records.read()
   }
 
   async commandReceived(call: ReceivedCommand): Promise<void> {
-    await this.#record({ ...call, outcome: 'received', error: null, mongosyncID: this.#id }, true)
+    await this.#records.received(call)
   }
 
   commandAnswered(call: CommandCall, admitted: boolean): void {
-    void this.#record({ ...call, mongosyncID: this.#id }, admitted)
+    this.#records.answered(call, admitted)
   }
 
-  async #record(entry: AuditEntry, admitted: boolean): Promise<void> {
-    const { time, mongosyncID: _id, ...rest } = entry
-    // A log line has its own time.
-    this.#journal('audit', { received: time, ...rest })
-    if (admitted) await this.#trail.add(entry)
+  /** Ends the audit trail, within a second. The connection closes the instance itself. */
+  async close(): Promise<void> {
+    await this.#records.close()
   }
-
-  /** Ends the audit trail. The instance itself is closed with its connection. */
-  close(): void {
-    this.#trail.close()
-  }
-}
-
-/** The commands that this instance is carrying out. Each of them is carried out once at a time. */
-class UnderWay {
-  readonly #commands = new Set<string>()
-
-  has(command: string): boolean {
-    return this.#commands.has(command)
-  }
-
-  async during<T>(command: string, work: () => Promise<T>): Promise<T> {
-    this.#commands.add(command)
-    try {
-      return await work()
-    } finally {
-      this.#commands.delete(command)
-    }
-  }
-}
-
-/**
- * Makes sure that this instance holds its lease before a command changes its stored context; takes the lease if it has
- * none.
- * @param except a state in which an instance holds no lease
- * @returns the rest of the time for which the command waits
- */
-async function leased(sync: SyncInstance, command: string, except?: PublicState): Promise<LeasePatience> {
-  const patience = new LeasePatience(command)
-  sync.refuseTakenOver()
-  if (sync.state === 'IDLE' || sync.state === except) return patience
-  try {
-    await patience.held(sync)
-  } catch (error) {
-    throw asRefusal(error, command)
-  }
-  sync.refuseTakenOver()
-  return patience
-}
-
-function wrongState({ state }: SyncInstance, command: string, expected: string): RefusedError {
-  return new RefusedError('WrongState', `${command} is accepted in ${expected}; the state is ${state}`)
 }

@@ -1,42 +1,55 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { unreachableText } from '../domain/error-text.ts'
 import { RefusedError, StoppedError } from '../domain/errors.ts'
 import { leaseMS } from '../mongo/lease-watch.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
- * How long a command waits for the lease, ms: twice the duration of a lease. An unrenewed lease takes that duration to
- * expire, and the work under it may take as long to end. The sum is less than the 30 s for which a command to all
- * instances is waited for, so that the refusal is answered there.
+ * How long a command waits for the lease, ms: twice the duration of a lease. An unrenewed lease expires after that
+ * duration, and the work under it may take as long to end. The sum is less than the 30 s for which the sender of a
+ * command to all instances waits, so that the sender receives the refusal.
  */
 const leasePatienceMS = 2 * leaseMS
-const askAgainMS = 200
+const retryMS = 200
 
-export interface LeasedSync {
+export interface LeasedSync extends LeaseInUse {
   /**
    * The session of the current direction. A reversal replaces it, and gives the former one's lease back for good. Null
    * when the sync no longer exists.
    */
   readonly session: SyncSession | null
-  /** Resolves when all runs that were left have ended. The lease is not taken before. */
+  /** Resolves when all runs that the machine has left have ended. The lease is not taken before. */
   readonly ended: Promise<unknown>
-  /** Throws when another process has taken the lease over: it is not taken back. */
+  /** Throws when another process has taken over the lease, because this process must not take it back. */
   refuseTakenOver(): void
 }
 
-/** Limits how long one command waits for work that requires its instance's lease. After that the command is refused. */
+/** What a refusal reads from the sync. */
+export interface LeaseInUse {
+  readonly session: { readonly lease: { readonly trouble: unknown } } | null
+}
+
+/** Limits how long one command waits for work that requires its instance's lease. Afterwards the command is refused. */
 export class LeasePatience {
   readonly #command: string
-  /** Aborted when the time is over. */
-  readonly signal = AbortSignal.timeout(leasePatienceMS)
+  readonly #sync: LeaseInUse
+  /** Aborted when the time limit has passed. */
+  readonly signal: AbortSignal
 
-  /** @param command the command's name in the API */
-  constructor(command: string) {
+  /**
+   * @param command the command's name in the API
+   * @param sync the sync whose lease the command needs
+   * @param patienceMS the time limit
+   */
+  constructor(command: string, sync: LeaseInUse, patienceMS = leasePatienceMS) {
     this.#command = command
+    this.#sync = sync
+    this.signal = AbortSignal.timeout(patienceMS)
   }
 
   /**
    * Resolves when this process may write under its lease; takes the lease if it has none. Throws RefusedError
-   * ClusterUnreachable when the time is over first: nothing was changed then.
+   * ClusterUnreachable when the time limit passes first. Nothing was changed in that case.
    */
   async held(sync: LeasedSync): Promise<void> {
     const take = async (): Promise<void> => {
@@ -50,20 +63,20 @@ export class LeasePatience {
       sync.refuseTakenOver()
       const lease = sync.session?.lease
       await this.bounded(lease?.held ? lease.verify() : take(), 'nothing was changed')
-      if (!isDone()) await sleep(askAgainMS)
+      if (!isDone()) await sleep(retryMS)
     }
   }
 
   /**
-   * Runs the action under the lease. If the lease is lost in the meantime, as when Redis was away, the next lease term
-   * repeats it.
+   * Runs the action under the lease. If the lease is lost in the meantime, for example because Redis did not answer,
+   * the action is repeated in the next lease term.
    * @param stopped aborted when this process stops
    */
   async withLease<T>(sync: LeasedSync, stopped: AbortSignal, action: (until: AbortSignal) => Promise<T>): Promise<T> {
     for (;;) {
       await this.held(sync)
       try {
-        return await this.bounded(action(this.signal), 'whether it was stored shows in progress')
+        return await this.bounded(action(this.signal), 'progress shows whether it was stored')
       } catch (error) {
         if (!(error instanceof StoppedError) || stopped.aborted) throw error
       }
@@ -71,7 +84,7 @@ export class LeasePatience {
   }
 
   /**
-   * Waits for the promise until the time is over. Throws RefusedError ClusterUnreachable then.
+   * Waits for the promise. Throws RefusedError ClusterUnreachable when the time limit passes first.
    * @param effect what the command has changed by then, as text for the refusal
    */
   async bounded<T>(waited: Promise<T>, effect: string): Promise<T> {
@@ -91,10 +104,13 @@ export class LeasePatience {
   }
 
   #refusal(effect: string): RefusedError {
+    const trouble = this.#sync.session?.lease.trouble ?? null
+    const reason = trouble === null ? '' : ` ${unreachableText(trouble)}.`
     return new RefusedError(
       'ClusterUnreachable',
       `this instance's lease on the destination could neither be renewed nor taken within ${leasePatienceMS / 1_000} seconds, and ` +
-        `${this.#command} cannot be stored without it; ${effect}. Check the destination and the way to it, then send ${this.#command} again`,
+        `${this.#command} cannot be stored without it; ${effect}.${reason} Check the destination and the network path to it, then send ${this.#command} again`,
+      { cause: trouble },
     )
   }
 }

@@ -1,13 +1,13 @@
 import type { RetryContext } from '../mongo/retry.ts'
 
 /**
- * The lease term in which a session works. Terms follow each other: when the lease is lost, everything that was begun
- * under it ends, and only then does the next term begin.
+ * The lease term in which a session works. Terms do not overlap: when the lease is lost, all work that was begun under
+ * it ends before the next term begins.
  */
 export class LeaseTerm {
   /**
-   * Context of writes under the lease. They are not retried once the lease is lost: the next lease term waits until the
-   * writes of the last one have ended, and only then may this process write again.
+   * Context of writes under the lease. They are not retried once the lease is lost, because the next lease term begins
+   * only after the writes of the last term have ended.
    */
   readonly context: RetryContext
   readonly #stopped: AbortSignal

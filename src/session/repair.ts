@@ -3,26 +3,28 @@ import { RefusedError } from '../domain/errors.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
- * Reconciles from the source what the last verdict named, between two attempts of a commit. Returns how many documents
- * were reconciled. Throws RefusedError WrongState when another instance coordinates or the commit is decided.
+ * Reconciles the differences that the last verdict named with the source, between two attempts of a commit. Returns how
+ * many documents were reconciled. Throws RefusedError WrongState when another instance coordinates or the commit is
+ * decided.
  */
 export async function repair(session: SyncSession): Promise<number> {
-  const { coordination, team, verification, runs } = session
+  const { coordination, peers, verification, runs } = session
   let repaired = 0
   // The command that follows (a resume or an abort) waits until the repair has ended.
   await runs.finish(new AbortController().signal, async () => {
     await session.hold()
     if (!coordination.leading) throw coordinatedElsewhere(coordination)
-    if ((await team.load()).hasTag('decided')) throw decidedElsewhere()
+    if ((await peers.load()).hasTag('decided')) throw decidedElsewhere()
     const replication = await session.load()
-    await replication.holdBack()
+    await replication.undoPreparation()
     repaired = await replication.repair(verification.store)
   })
   return repaired
 }
 
 /**
- * The repair is refused, because after a success the operator would expect the difference to be gone and send resume.
+ * Refuses the repair. If the command succeeded without a repair, the operator would assume that the differences are
+ * gone, and would send resume.
  */
 function coordinatedElsewhere({ id, coordinatorID }: Coordination): RefusedError {
   const there = coordinatorID === null || coordinatorID === id ? 'the coordinator' : `the coordinator, ${coordinatorID}`
@@ -35,6 +37,6 @@ function coordinatedElsewhere({ id, coordinatorID }: Coordination): RefusedError
 function decidedElsewhere(): RefusedError {
   return new RefusedError(
     'WrongState',
-    'the commit was decided by another instance since: send resume, which ends it here too',
+    'another instance has decided the commit in the meantime; send resume, which completes the commit in this instance too',
   )
 }

@@ -10,25 +10,30 @@ import type { Coordination } from '../coordination/coordination.ts'
 import type { Peers } from '../coordination/peers.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import { CollectionCopy } from '../copy/collection-copy.ts'
+import { planConvergence } from '../copy/plan-convergence.ts'
 import { DeferredOptions } from '../definitions/deferred-options.ts'
 import { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { DestinationSharding } from '../definitions/destination-sharding.ts'
-import { listCollections, readCommitted } from '../definitions/listing.ts'
+import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalogue } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
+import { StoppedError } from '../domain/errors.ts'
+import type { FilterChange } from '../domain/filter-request.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import type { Selection } from '../mongo/selection.ts'
+import { Selection } from '../mongo/selection.ts'
 import type { SharedStream } from '../mongo/shared-stream.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { convergeUnfollowed } from './converge-unfollowed.ts'
 
 export interface ReplicationParts {
   source: Cluster
@@ -40,7 +45,9 @@ export interface ReplicationParts {
   sharedStream: SharedStream
   coordination: Coordination
   store: SyncStore
-  team: Peers
+  peers: Peers
+  /** Collections are read from the source at this time or later. */
+  startTime: () => ClusterTime
   /** Resolves when no commit prevents changes from being applied. */
   untilApplicable: () => Promise<void>
   barriers: Barriers
@@ -91,6 +98,7 @@ export class Replication {
       partitionCount: record.partitions,
       context,
       events: () => this.events,
+      converge: this.#converge,
       atStep,
     })
     this.#writer = new DocumentWriter(destination, (entry) => this.#definitions.dropVanishedIndexes(entry))
@@ -108,7 +116,7 @@ export class Replication {
         ? new ReversePosition({
             destination,
             metadata,
-            peers: parts.team,
+            peers: parts.peers,
             context,
             coordination,
           })
@@ -139,8 +147,11 @@ export class Replication {
     await metadata.createIndexes()
     // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
     await this.#shared.correctNames()
-    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata))
-    if (record.configuration.existingData === 'converge') await takeOverExisting({ ...this.commit, metadata })
+    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
+    if (record.configuration.existingData === 'converge') {
+      const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
+      await takeOverExisting({ ...this.commit, metadata, shardingEntries })
+    }
     for (const database of await databasesOf(this.commit)) {
       await this.#definitions.reconcile(database, 'all', 'copying')
     }
@@ -148,10 +159,39 @@ export class Replication {
   }
 
   /**
-   * Undoes what an ended commit restored, and blocks the destination again: the coordinator may have died after it made
-   * the destination writable and before it stored that.
+   * Prepares collections to be converged again. The caller owns all partitions. Returns the time at or after which they
+   * are read from the source.
+   * @param scope UUIDs on the source, or 'all'
+   * @param change the change of the filters that is planned too; null when there is none
    */
-  async holdBack(): Promise<void> {
+  async replan(
+    scope: ReadonlySet<string> | 'all',
+    change: FilterChange | null,
+    forgetVerified: (uuids: readonly string[] | 'all') => Promise<void>,
+  ): Promise<ClusterTime> {
+    const { source, record, coordination, barriers, metadata } = this.#parts
+    const epochs = new Map(coordination.held)
+    if (epochs.size < record.partitions) throw new StoppedError()
+    await this.#blockDestination()
+    await barriers.takeOver()
+    // A coordinator that died may have renamed collections since they were stored.
+    await this.#shared.correctNames()
+    const databases = (): Promise<ReadonlySet<string>> => databasesOf(this.commit)
+    const replaced = change && {
+      before: change.before.map((filters) => new Selection(source, filters)),
+      dropExcluded: change.dropExcluded,
+    }
+    const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
+    const stored = { metadata, barriers, databases, epochs, shardingEntries }
+    const parts = { ...this.commit, ...stored, replaced, forgetVerified }
+    return await planConvergence(parts, scope)
+  }
+
+  /**
+   * Defers the options that an ended commit attempt restored, and blocks writes on the destination again: the
+   * coordinator may have died after it enabled these writes and before it stored that.
+   */
+  async undoPreparation(): Promise<void> {
     await this.#blockDestination()
     await deferAgain(this.commit)
   }
@@ -163,7 +203,7 @@ export class Replication {
   }
 
   /**
-   * Reconciles from the source what a verdict found different: documents by identity, definitions by database. Returns
+   * Reconciles the differences of a verdict with the source: documents by identity, definitions by database. Returns
    * how many documents were reconciled.
    */
   async repair(store: VerificationStore): Promise<number> {
@@ -172,11 +212,11 @@ export class Replication {
     return await repairDifferences({ ...this.commit, store, documents })
   }
 
-  /** Prepares the former source as the destination after a reversal. */
-  async adapt(): Promise<void> {
+  /** Prepares the former source as the destination after a reversal. Returns true when all collections are to be converged. */
+  async prepareDestination(): Promise<boolean> {
     const { source, metadata, record, context } = this.#parts
     await this.#shared.correctNames()
-    await prepareDestination({
+    return await prepareDestination({
       commit: this.commit,
       metadata,
       record,
@@ -185,17 +225,25 @@ export class Replication {
     })
   }
 
+  readonly #converge = (collections: ReadonlyMap<string, string>, stopped: AbortSignal): Promise<never> => {
+    const { peers, context } = this.#parts
+    return convergeUnfollowed({ peers, context }, collections, stopped)
+  }
+
   readonly #nextOrder = (count: number): number => {
     const first = this.#highestOrder + 1
     this.#highestOrder += count
     return first
   }
 
-  /** Builds both workers without starting them. */
+  /** Creates both workers without starting them. */
   prepare(): void {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
+    const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
+    const parts = { source, catalogue: this.catalogue, selection, shardingEntries, context }
+    const incomplete = new IncompleteCollections(parts)
     const events = new OwnedPartitions({
       source,
       metadata,
@@ -214,13 +262,9 @@ export class Replication {
       sharedStream: this.#parts.sharedStream,
       reload: () => this.#reloadClaimed(),
       follow: (...reached) => this.#follower.follow(...reached),
-      refuse: (event) => this.#definitions.refuseEvent(event),
-      isOnSource: async (database, uuid) => {
-        const listed = await retry(`listing ${database}`, context, () =>
-          readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
-        )
-        return listed.some((one) => one.uuid === uuid)
-      },
+      incompleteAfter: (event) => incomplete.after(event),
+      converge: this.#converge,
+      isOnSource: (database, uuid) => incomplete.isOnSource(database, uuid),
     })
     this.events = events
     this.copy = new CollectionCopy({
@@ -232,7 +276,7 @@ export class Replication {
       partitionCount: record.partitions,
       throttle: this.#parts.throttle,
       context,
-      startTime: record.startTime,
+      startTime: this.#parts.startTime(),
       nextOrder,
       reload,
       copyEnded: (entry) => events.copyEnded(entry),
@@ -241,12 +285,12 @@ export class Replication {
   }
 
   /**
-   * Called before events of newly claimed partitions are applied: new tombstones must have higher orders than the
-   * former owner's.
+   * Called before events of newly claimed partitions are applied, because new tombstones must have higher orders than
+   * those of the former owner.
    */
   async #reloadClaimed(): Promise<void> {
     // A coordinator that enables writes owns all partitions until the decision is stored. If changes may be applied
-    // after the claim, they therefore stay applicable while this instance owns these partitions.
+    // after this claim, they may therefore be applied as long as this instance owns these partitions.
     await this.#parts.untilApplicable()
     await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
@@ -282,6 +326,11 @@ export class Replication {
   /** Reads from the stored segments how much this instance has copied. */
   countCopied(): Promise<void> {
     return this.#shared.countCopied()
+  }
+
+  /** The namespaces of collections that are being resharded on the source, as of the last poll. */
+  get resharding(): readonly string[] {
+    return this.#follower.resharding
   }
 
   /** Partitions for which a change of definitions waits. */

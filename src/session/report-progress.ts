@@ -1,6 +1,7 @@
 import type { SnapshotFrom } from 'xstate'
 import type { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
+import { estimateCatchUp } from '../domain/catch-up.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { secondsOf } from '../domain/cluster-time.ts'
 import { estimateCommit } from '../domain/commit-estimate.ts'
@@ -38,9 +39,9 @@ export const idleProgress: Progress = {
 
 export interface ProgressSources {
   snapshot: InstanceSnapshot
-  /** The stored context: `canWrite` is shown only once it is stored, so that a crash cannot undo it. */
+  /** The stored context. `canWrite` is shown only once it is stored, so that a crash cannot undo it. */
   stored: Pick<InstanceContext, 'canWrite'> | null
-  work: SyncSession
+  session: SyncSession
   record: SyncRecord
   sourceLatest: ClusterTime
   addresses: Record<'cluster0' | 'cluster1', string>
@@ -49,7 +50,7 @@ export interface ProgressSources {
   warnings: string[]
   /** Number of live and of lost instances of the sync. */
   instances: { alive: number; lost: number }
-  /** Bytes copied by lost instances, if this instance is the one that reports them; else 0. */
+  /** Bytes copied by lost instances, if this instance reports them; otherwise 0. */
   orphanedBytes: number
   throttle: Pick<Throttle, 'isActive' | 'report'>
   /** The coordinator's progress, when this instance does not coordinate. */
@@ -58,30 +59,37 @@ export interface ProgressSources {
 
 /** Builds the contract's progress object from the given figures. */
 export function reportProgress(sources: ProgressSources): Progress {
-  const { snapshot, stored, work, record, addresses } = sources
+  const { snapshot, stored, session, record, addresses } = sources
   const state = publicState(snapshot)
   const { context } = snapshot
   const { source, destination } = record.configuration
   const lagTimeSeconds = lagOf(state, sources)
   return {
     state,
-    canCommit: snapshot.hasTag('canCommit') && refusalOfCommit({ ...sources, lagTimeSeconds }) === null,
+    canCommit:
+      snapshot.hasTag('canCommit') &&
+      context.convergences === session.peers.sync.context.convergences &&
+      refusalOfCommit({ ...sources, lagTimeSeconds }) === null,
     // A reversal changes the context at once and the stored context a moment later, so both must show it.
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
     lagTimeSeconds,
-    totalEventsApplied: work.figures.totalEventsApplied,
+    totalEventsApplied: session.figures.totalEventsApplied,
     collectionCopy: copyOf(context, sources),
+    ...convergingOf(session.figures.convergingCollections),
+    ...indexBuildingOf(sources),
+    ...pingsOf(state, session),
     directionMapping: {
       Source: `${source}: ${addresses[source]}`,
       Destination: `${destination}: ${addresses[destination]}`,
     },
     mongosyncID: sources.mongosyncID,
-    coordinatorID: work.coordination.coordinatorID,
+    coordinatorID: session.coordination.coordinatorID,
     verification: record.configuration.verification.enabled
-      ? (sources.coordinator?.verification ?? work.verification.report(record.configuration))
+      ? (sources.coordinator?.verification ?? session.verification.report(record.configuration))
       : null,
     ...(context.failure ? { failure: context.failure } : {}),
+    ...catchUpOf(state, context, sources),
     ...oplogOf(state, sources),
     ...alertsOf(state, sources),
     ...(sources.throttle.isActive ? { limits: sources.throttle.report } : {}),
@@ -96,55 +104,94 @@ function infoOf(state: PublicState, context: InstanceContext): ProgressInfo {
   return context.copyCompleted ? 'change event application' : 'collection copy'
 }
 
-function lagOf(state: PublicState, { work, sourceLatest }: ProgressSources): number | null {
+function lagOf(state: PublicState, { session, sourceLatest }: ProgressSources): number | null {
   if (state === 'PAUSED' || state === 'FAILED' || state === 'REVERSING') return null
   if (state === 'COMMITTED') return 0
-  return Math.max(0, secondsOf(sourceLatest) - secondsOf(work.figures.appliedTime))
+  return Math.max(0, secondsOf(sourceLatest) - secondsOf(session.figures.appliedTime))
 }
 
 /** Estimates how long a commit would take or will still take, and reports the last rehearsal. */
 function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 'commit' | 'lastRehearsal'> {
-  const { snapshot, work, coordinator } = sources
-  const { lastRehearsal } = work.team.sync.context
+  const { snapshot, session, coordinator } = sources
+  const { lastRehearsal } = session.peers.sync.context
   const isAhead = snapshot.hasTag('canCommit') || (state === 'COMMITTING' && !snapshot.context.decided)
   // An instance that does not coordinate knows only its own share.
-  const commit = coordinator ? coordinator.commit : estimateCommit(commitFigures(work, lagOf(state, sources)))
+  const commit = coordinator ? coordinator.commit : estimateCommit(commitFigures(session, lagOf(state, sources)))
   return { ...(isAhead && commit ? { commit } : {}), ...(lastRehearsal ? { lastRehearsal } : {}) }
 }
 
 /**
- * How long event application could pause before the oplog overtakes it (known once the oplog was full), and a warning
- * when short.
+ * How long event application could pause before the oplog overtakes it (known once the oplog has been full), and a
+ * warning when this time is short.
  */
 function oplogOf(
   state: PublicState,
   sources: ProgressSources,
 ): Pick<Progress, 'estimatedOplogTimeRemaining' | 'oplogSecondsRemaining' | 'warnings'> {
-  const { oplogSeconds } = sources.work.alerts
+  const { oplogSeconds } = sources.session.alerts
   const matters = oplogMatters(state, sources)
   const left = matters && oplogSeconds !== null && Number.isFinite(oplogSeconds) ? oplogSeconds : null
   const short =
     left === null || left >= oplogWindowMinSeconds
       ? []
       : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(left)}; enlarge the oplog`]
-  const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short]
+  const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short, ...stoppingOf(sources)]
   return {
     ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
     ...(warnings.length > 0 ? { warnings } : {}),
   }
 }
 
+/** Names the instances that have to stop their work before collections are converged again. */
+function stoppingOf({ session: { peers } }: ProgressSources): string[] {
+  if (!peers.sync.matches('replanning') || peers.waitingFor.length === 0) return []
+  return [
+    `before collections are converged again, these instances must stop their work: ${peers.waitingFor.join(', ')}`,
+  ]
+}
+
 /**
- * Until users may write on the destination, the sync must be able to continue from its position, also while it is
- * stopped.
+ * True until users may write on the destination. Until then the oplog must still contain the sync's position, so that
+ * the sync can continue from it. This also applies while the sync is stopped.
  */
 function oplogMatters(state: PublicState, { snapshot }: ProgressSources): boolean {
   return ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED'].includes(state) && !snapshot.context.canWrite
 }
 
+function convergingOf(convergingCollections: number): Pick<Progress, 'convergingCollections'> {
+  return convergingCollections > 0 ? { convergingCollections } : {}
+}
+
+/** The coordinator builds the indexes, so the other instances report what it reports. */
+function indexBuildingOf({ snapshot, record, session, coordinator }: ProgressSources): Pick<Progress, 'indexBuilding'> {
+  if (record.configuration.buildIndexes === 'never') return {}
+  const indexBuilding = coordinator?.indexBuilding ?? session.figures.indexBuilding(snapshot.context.canWrite)
+  return indexBuilding ? { indexBuilding } : {}
+}
+
+/** The clusters are pinged only in these states. */
+function pingsOf(state: PublicState, { figures }: SyncSession): Pick<Progress, 'source' | 'destination'> {
+  if (state !== 'RUNNING' && state !== 'COMMITTING') return {}
+  const [source, destination] = [figures.roundTrips.latencyMS('source'), figures.roundTrips.latencyMS('destination')]
+  return {
+    ...(source === null ? {} : { source: { pingLatencyMs: source } }),
+    ...(destination === null ? {} : { destination: { pingLatencyMs: destination } }),
+  }
+}
+
+function catchUpOf(
+  state: PublicState,
+  { copyCompleted }: InstanceContext,
+  sources: ProgressSources,
+): Pick<Progress, 'estimatedSecondsToCatchUp'> {
+  if (state !== 'RUNNING' || !copyCompleted) return {}
+  const seconds = estimateCatchUp(lagOf(state, sources), sources.session.figures.appliedPerSecondLately)
+  return seconds === null ? {} : { estimatedSecondsToCatchUp: seconds }
+}
+
 /** Figures for the metrics. */
 function alertsOf(state: PublicState, sources: ProgressSources): Partial<Progress> {
-  const { oplogVisible, mismatches, differingDocuments } = sources.work.alerts
+  const { oplogVisible, mismatches, differingDocuments } = sources.session.alerts
   return {
     instances: sources.instances,
     ...(oplogVisible !== null && oplogMatters(state, sources) ? { oplogVisible } : {}),
@@ -166,11 +213,11 @@ function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration)
  */
 function copyOf(
   context: InstanceContext,
-  { work, orphanedBytes }: ProgressSources,
+  { session, orphanedBytes }: ProgressSources,
 ): NonNullable<Progress['collectionCopy']> {
-  const { total, copied, begun } = work.figures.copyBytes
+  const { total, copied, begun } = session.figures.copyBytes
   const own = copied + orphanedBytes
-  if (context.copyCompleted && work.coordination.isAlone) {
+  if (context.copyCompleted && session.coordination.isAlone) {
     const bytes = Math.max(1, total)
     return { estimatedTotalBytes: bytes, estimatedCopiedBytes: bytes }
   }

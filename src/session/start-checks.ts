@@ -3,7 +3,7 @@ import { checkClocks } from '../checks/clocks.ts'
 import { checkCollections } from '../checks/collections.ts'
 import { checkDisk } from '../checks/disk.ts'
 import { checkDuplicateIds } from '../checks/duplicate-ids.ts'
-import { checkConvergence, checkExistingData } from '../checks/existing-data.ts'
+import { checkExistingData } from '../checks/existing-data.ts'
 import { checkIndexLimit } from '../checks/index-limit.ts'
 import { checkOplogWindow } from '../checks/oplog-window.ts'
 import { checkOptions, checkReversible } from '../checks/options.ts'
@@ -13,10 +13,10 @@ import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkShards } from '../checks/shards.ts'
 import { checkTopology } from '../checks/topology.ts'
 import { checkVerification } from '../checks/verification.ts'
-import { checkPatch, checkVersions } from '../checks/versions.ts'
+import { checkPatchRelease, checkVersions } from '../checks/versions.ts'
 import { listCollections, listDatabases } from '../definitions/listing.ts'
 import { RefusedError } from '../domain/errors.ts'
-import type { Finding } from '../domain/finding.ts'
+import type { CheckOptions, Finding } from '../domain/finding.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -32,13 +32,12 @@ const refusing: Check[] = [
   checkTopology,
   checkVersions,
   checkReversible,
-  checkConvergence,
   checkCompatibility,
   async ({ selection }) => {
     await selection.refuseBadPatterns()
     return []
   },
-  checkPatch,
+  checkPatchRelease,
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,
@@ -47,6 +46,18 @@ const refusing: Check[] = [
     if (configuration.existingData === 'refuse') await refuseNonEmpty(destination, selection)
     return []
   },
+]
+
+/** Checks of a filter that replaces the filter of a running sync. */
+const ofFilter: Check[] = [
+  async ({ selection }) => {
+    await selection.refuseBadPatterns()
+    return []
+  },
+  checkCollections,
+  checkShardingEntries,
+  checkIndexLimit,
+  checkVerification,
 ]
 
 /** Checks that only inform the operator before a start. They refuse nothing. */
@@ -67,11 +78,27 @@ export async function checkStart(
   destination: Cluster,
 ): Promise<CheckedStart> {
   const clusters = await readClusters(configuration, source, destination)
-  for (const check of refusing) {
+  await refuseErrors(refusing, clusters)
+  return clusters.facts
+}
+
+/**
+ * Throws RefusedError when a sync with this configuration cannot change to its filters. It only reads.
+ * @param configuration the configuration of the sync, with the new filters
+ */
+export async function checkFilter(
+  configuration: StartConfiguration,
+  source: Cluster,
+  destination: Cluster,
+): Promise<void> {
+  await refuseErrors(ofFilter, await readClusters(configuration, source, destination))
+}
+
+async function refuseErrors(checks: Check[], clusters: CheckedClusters): Promise<void> {
+  for (const check of checks) {
     const error = (await findingsOf(() => check(clusters))).find(({ severity }) => severity === 'error')
     if (error) throw toRefusal(error)
   }
-  return clusters.facts
 }
 
 /** Returns the findings of all checks. It only reads; throws RefusedError ClusterUnreachable. */
@@ -79,17 +106,19 @@ export async function findEverything(
   configuration: StartConfiguration,
   source: Cluster,
   destination: Cluster,
+  { skipDiskSpaceCheck }: CheckOptions,
 ): Promise<Finding[]> {
   const clusters = await readClusters(configuration, source, destination)
   const findings: Finding[] = []
-  for (const check of [...refusing, ...advising]) findings.push(...(await findingsOf(() => check(clusters))))
-  // Other checks may fail because of missing privileges. Their findings are dropped, since the check of privileges
-  // names them all.
-  const [lacking] = findings.filter(({ name }) => name === 'MissingPrivileges')
-  const known = await findingsOf(() => checkPrivileges(clusters))
-  return known.length === 0 || !lacking
+  const advice = skipDiskSpaceCheck ? advising.filter((check) => check !== checkDisk) : advising
+  for (const check of [...refusing, ...advice]) findings.push(...(await findingsOf(() => check(clusters))))
+  // Other checks report MissingPrivileges when the server refuses one of their commands. The findings of the check of
+  // privileges replace all of these, because it names every missing privilege.
+  const [missing] = findings.filter(({ name }) => name === 'MissingPrivileges')
+  const ofPrivilegeCheck = await findingsOf(() => checkPrivileges(clusters))
+  return ofPrivilegeCheck.length === 0 || !missing
     ? findings
-    : [...known, ...findings.filter(({ name }) => name !== 'MissingPrivileges')]
+    : [...ofPrivilegeCheck, ...findings.filter(({ name }) => name !== 'MissingPrivileges')]
 }
 
 async function readClusters(
@@ -109,6 +138,7 @@ async function refuseNonEmpty(destination: Cluster, selection: Selection): Promi
     if (found) {
       throw new RefusedError(
         'DestinationNotEmpty',
+        // Null: everything is synced, so any user database must be dropped.
         selection.events === null
           ? `the destination holds ${namespace(database, found.name)}; drop its user databases first`
           : `the destination holds ${namespace(database, found.name)}, which is to be synced; drop it first`,

@@ -24,7 +24,7 @@ export class StateLog {
   }
 
   /** Logs what has changed. Returns the public state if it differs from the previous one, else null. */
-  told(snapshot: InstanceSnapshot): PublicState | null {
+  logged(snapshot: InstanceSnapshot): PublicState | null {
     const during = this.#path
     const state = publicState(snapshot)
     const sync = this.#sync
@@ -65,10 +65,11 @@ export class StateLog {
 /** Figures and short texts, under the names that `progress` uses. */
 function summaryOf(progress: Progress): Record<string, unknown> {
   const { state, info, canCommit, lagTimeSeconds, totalEventsApplied, collectionCopy, verification } = progress
-  const { coordinatorID, retrying, oplogSecondsRemaining, warnings = [] } = progress
+  const { coordinatorID, retrying, oplogSecondsRemaining, convergingCollections, warnings = [] } = progress
   return {
     ...{ state, info, canCommit, coordinatorID, lagTimeSeconds, totalEventsApplied },
     ...(collectionCopy ?? {}),
+    ...(convergingCollections && { convergingCollections }),
     ...(verification && {
       hashedDocuments: verification.destination.hashedDocumentCount,
       documents: verification.destination.estimatedDocumentCount,

@@ -1,7 +1,7 @@
+import pLimit from 'p-limit'
 import { completed, type InstanceContext, storable } from '../../machines/instance-context.ts'
 import { deferred } from '../domain/deferred.ts'
 import { type Failure, StoppedError, toFailure } from '../domain/errors.ts'
-import { InTurn } from '../domain/in-turn.ts'
 import type { CurrentSession } from './current-session.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -10,7 +10,9 @@ type StorableContext = Omit<InstanceContext, 'sync'>
 export interface StoredContextParts {
   /** mongosyncID. */
   id: string
-  /** The context is stored with the current direction's metadata, under its lease; not before the sync exists. */
+  /**
+   * The context is stored with the metadata of this session, under its lease; it is not stored before the sync exists.
+   */
   current: CurrentSession
   /** Aborted when the process stops. */
   stopped: AbortSignal
@@ -25,7 +27,7 @@ export interface StoredContextParts {
 export class StoredContext {
   readonly #parts: StoredContextParts
   #latest: StorableContext | null = null
-  readonly #stores = new InTurn()
+  readonly #stores = pLimit(1)
   /** Another process holds the lease and stores its own context, so this one stores nothing more. */
   #isOver = false
   #woken = deferred<void>()
@@ -40,9 +42,9 @@ export class StoredContext {
     return this.#latest
   }
 
-  /** Resolves when every context given to `store` so far is stored, or never will be. */
+  /** Resolves when every context that was given to `store` is stored, or is no longer to be stored. */
   get storing(): Promise<unknown> {
-    return this.#stores.idle
+    return this.#stores(() => {})
   }
 
   /** Called when a lease term begins. */
@@ -57,7 +59,7 @@ export class StoredContext {
     this.#woken = deferred()
   }
 
-  /** Called when another process took the lease: nothing more is stored until this process takes the lease again. */
+  /** Called when another process took the lease. Nothing more is stored until this process takes the lease again. */
   end(): void {
     this.#isOver = true
     this.wake()
@@ -70,8 +72,8 @@ export class StoredContext {
 
   /** Sets the context that a predecessor stored and from which this instance continues. */
   restored(context: InstanceContext | null): void {
-    // Completed as the machine completes it, so that a context of an earlier release compares equal: a committed
-    // instance holds no lease to store the fields that were added since.
+    // The missing fields are added here as the machine adds them, so that a context of an earlier release compares
+    // equal. A committed instance holds no lease under which it could store the added fields.
     this.#latest = context && storable(completed(context))
   }
 
@@ -80,10 +82,10 @@ export class StoredContext {
     const context = storable(newest)
     const { session } = this.#parts.current
     if (!session) return
-    void this.#stores.run(async () => {
-      // Compared by value: the machine copies its context, and a committed instance holds no lease to write under.
+    void this.#stores(async () => {
+      // Compared by value, because the machine copies its context and a committed instance holds no lease for a write.
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return
-      // Without a lease, changed limits alone are not waited for. They are stored with the next other change.
+      // Without a lease, a change of the limits alone does not wait. The next other change stores the limits too.
       const asStored = { ...context, limits: this.#latest?.limits }
       const isLeased = this.#parts.current.session?.lease.termSignal
       if (!isLeased && JSON.stringify(asStored) === JSON.stringify(this.#latest)) return
@@ -109,7 +111,7 @@ export class StoredContext {
         }
         await woken
       } catch (error) {
-        // That lease term is over. The next one repeats the write, even if it was applied.
+        // That lease term is over. The write is repeated in the next term, even if it was applied.
         if (!(error instanceof StoppedError)) throw error
       }
     }

@@ -5,35 +5,35 @@ import { type Failure, FatalError, StoppedError, toFailure } from '../domain/err
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 
-/** The workers that the machine invokes as long as a state lasts: they run, follow orders and report. */
+/** The workers that the machine invokes as long as a state lasts. They run, follow orders and report. */
 
 const watchAgainMS = 500
 
 type Report = (report: WorkerReport) => void
 
-/** Aborts a commit that can still be aborted, for all instances, when its time is over. */
-export function superviseDeadline(work: SyncSession, input: DeadlineInput, sendBack: Report): () => void {
+/** Aborts a commit that can still be aborted, for all instances, when its time limit has passed. */
+export function superviseDeadline(session: SyncSession, input: DeadlineInput, sendBack: Report): () => void {
   const { abortsBefore, commitUntil, failure } = input
   if (commitUntil === null) return () => {}
   const expire = (): void => {
     const why = failure
       ? `it had failed with ${failure.error}: ${failure.errorDescription}`
-      : `it waited for ${work.commit.waitingFor}`
+      : `it waited for ${session.commit.waitingFor}`
     const reason = `the commit was aborted by its maxSeconds: ${why}`
-    work.team.abort(abortsBefore, { reason }).catch((error) => reportFailure(work, error, sendBack))
+    session.peers.abort(abortsBefore, { reason }).catch((error) => reportFailure(session, error, sendBack))
   }
   const timer = setTimeout(expire, Math.max(0, commitUntil - Date.now()))
   return () => clearTimeout(timer)
 }
 
-/** Follows the sync as a whole, and does the coordinator's work in it. */
+/** Follows the state of the sync as a whole. Does the coordinator's work while this instance coordinates. */
 export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watching: boolean): () => void {
-  const { work } = parts
+  const { session } = parts
   const left = new AbortController()
   const report: Report = (what) => {
     if (!left.signal.aborted) parts.report(what)
   }
-  const onFault = (error: unknown): void => void reportFailure(work, error, report)
+  const onFault = (error: unknown): void => void reportFailure(session, error, report)
   const follower = new SyncFollower({ ...parts, report, onFault }, left.signal)
   const run = watching ? again(() => follower.watch(), left.signal) : follower.run()
   run.catch((error) => {
@@ -42,9 +42,9 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
   return () => left.abort()
 }
 
-/** Undoes an aborted commit while this instance rests, if no other instance would. */
+/** Undoes an aborted commit while this instance is paused or has failed, if no other instance does. */
 export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
-  const { context } = parts.work
+  const { context } = parts.session
   const left = new AbortController()
   const [what, key] = ['undoing an aborted commit', Symbol('undo')]
   const idle = (): void => context.monitor.end(key)
@@ -61,8 +61,8 @@ export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
 }
 
 /**
- * Repeats the work when the lease was lost; the machine takes the lease again. Other errors go to `onFault`, or are
- * thrown.
+ * Repeats the work after the lease was lost; the machine takes the lease again. Other errors are passed to `onFault`,
+ * or thrown when it is not given.
  */
 async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (error: unknown) => void): Promise<void> {
   while (!left.aborted) {
@@ -78,21 +78,21 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
   }
 }
 
-async function reportFailure(work: SyncSession, error: unknown, sendBack: Report): Promise<void> {
-  const failure = await failureToReport(work, error)
+async function reportFailure(session: SyncSession, error: unknown, sendBack: Report): Promise<void> {
+  const failure = await failureToReport(session, error)
   if (failure) sendBack({ type: 'worker.failed', failure })
 }
 
 /**
- * Resolves with the failure to report; null when the work was only told to stop. Null also for a failure that only
- * shows that this instance was replaced, because the loss of the lease, which requires another reaction, is reported
- * separately.
+ * Resolves with the failure to report, or with null when the work was only told to stop. It also resolves with null for
+ * a failure that only shows that this instance was replaced: the loss of the lease requires another reaction and is
+ * reported separately.
  */
-export async function failureToReport(work: SyncSession, error: unknown): Promise<Failure | null> {
+export async function failureToReport(session: SyncSession, error: unknown): Promise<Failure | null> {
   if (error instanceof StoppedError) return null
   if (error instanceof FatalError && error.failure === 'LeaseLost') {
-    await work.lease.verify()
-    if (!work.lease.held) return null
+    await session.lease.verify()
+    if (!session.lease.held) return null
   }
   return toFailure(error)
 }

@@ -22,31 +22,31 @@ export async function swapDirection(
 ): Promise<SyncSession> {
   const { metadata: from, atStep } = former
   const { id } = former.coordination
-  const turned = swappedRecord(former.record, await from.loadPosition('reverse'))
-  const session = prepare(turned)
+  const swapped = swappedRecord(former.record, await from.loadPosition('reverse'))
+  const session = prepare(swapped)
   const { source, destination, metadata } = session
-  // The instance that moves the metadata coordinates the former direction. If it loses that lease, another instance may
-  // have moved the metadata and may already be at work.
+  // The instance that moves the metadata coordinates the former direction. If it loses its lease there, another
+  // instance may have moved the metadata and may already work in the new direction.
   destination.fence = () => {
     former.lease.fence()
     session.lease.fence()
   }
-  const whileHere = { ...former.context, signal: AbortSignal.any([former.context.signal, left]) }
-  const to = new Metadata(destination, whileHere)
-  const verified = new VerificationStore(destination, whileHere)
-  const sync = new SyncStore(destination, whileHere, turned.generation)
+  const untilLeft = { ...former.context, signal: AbortSignal.any([former.context.signal, left]) }
+  const to = new Metadata(destination, untilLeft)
+  const verified = new VerificationStore(destination, untilLeft)
+  const sync = new SyncStore(destination, untilLeft, swapped.generation)
   try {
     await former.lead()
     await session.lease.acquire()
     // The coordinator moves the metadata when all instances are REVERSING; the others wait for the new record.
-    while ((await metadata.loadSync())?.generation !== turned.generation) {
-      const mayMove = (await former.team.allAre('REVERSING')) && former.coordination.leading
+    while ((await metadata.loadSync())?.generation !== swapped.generation) {
+      const mayMove = (await former.peers.allAre('REVERSING')) && former.coordination.leading
       if (mayMove) {
-        await from.announceMove(turned)
-        await former.team.report({ type: 'reversal.begun' })
-        await moveMetadata({ from, to, sync, verified, swapped: turned, id, context: instance, atStep })
+        await from.announceMove(swapped)
+        await former.peers.report({ type: 'reversal.begun' })
+        await moveMetadata({ from, to, sync, verified, swapped, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
-      if (whileHere.signal.aborted) throw new StoppedError()
+      if (untilLeft.signal.aborted) throw new StoppedError()
     }
     destination.fence = () => session.lease.fence()
     await session.loadFigures()

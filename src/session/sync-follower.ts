@@ -13,11 +13,11 @@ import type { SyncSession } from './sync-session.ts'
 export type CommitPart = 'committing' | 'arrived' | null
 
 export interface SyncFollowerParts {
-  work: SyncSession
+  session: SyncSession
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }
-  /** Resolves when all runs that were left have ended. */
+  /** Resolves when all runs that the machine has left have ended. */
   ended: () => Promise<unknown>
   /** Resolves when the instance's context is stored. */
   storing: () => Promise<unknown>
@@ -26,12 +26,12 @@ export interface SyncFollowerParts {
   onFault: (error: unknown) => void
 }
 
-/** How often a coordinator that rests checks whether a commit has to be undone, ms. */
+/** How often a paused or failed coordinator checks whether a commit has to be undone, ms. */
 const restMS = 500
 /** The interval doubles after each failed step, up to this, ms. */
 const restMaxMS = 30_000
 
-/** How far the coordinator's own instance must be in the commit before a step begins. */
+/** How far the coordinator's own instance must have come in the commit before a step begins. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
   gather: 'committing',
   takePoint: 'committing',
@@ -44,9 +44,9 @@ const needs: Partial<Record<SyncStep, CommitPart>> = {
 }
 
 /**
- * Follows the sync machine's stored state for one instance. It reports the state to the instance machine. While this
- * instance coordinates, it also does the steps that the state names, one at a time. A step is stopped when the state
- * has left it.
+ * Follows the sync machine's stored state for one instance and reports the state to the instance machine. While this
+ * instance coordinates, it also performs the steps that the state names, one at a time. It stops a step when the sync
+ * machine has left that state.
  */
 export class SyncFollower {
   readonly #parts: SyncFollowerParts
@@ -66,44 +66,50 @@ export class SyncFollower {
 
   /** Runs until left. Rejects with StoppedError when the lease is lost. */
   async run(): Promise<void> {
-    const { work, ended } = this.#parts
+    const { session, ended } = this.#parts
     await new Promise((resolve) => setImmediate(resolve))
-    // A lost lease is not taken again before all work that could write under its last term has ended.
-    if (!work.lease.held) await ended()
+    // A lost lease is not taken again before all work that could write under the last term has ended.
+    if (!session.lease.held) await ended()
     if (this.#left.aborted) return
-    await work.lead()
+    await session.lead()
     while (!this.#left.aborted) {
       this.#wake = deferred()
-      const sync = await work.team.load()
+      const sync = await session.peers.load()
       if (this.#left.aborted) return
       this.#reportState()
       await this.#coordinate(sync)
-      await Promise.race([work.team.wait(this.#left), this.#wake.promise])
+      await Promise.race([session.peers.wait(this.#left), this.#wake.promise])
     }
   }
 
-  /** Only reports the state; used by an instance that has failed. */
+  /** Only reports the state, for an instance that has failed. */
   async watch(): Promise<void> {
-    const { team } = this.#parts.work
+    const { peers } = this.#parts.session
     while (!this.#left.aborted) {
-      await team.load()
+      await peers.load()
       if (this.#left.aborted) return
       this.#reportState()
-      await team.wait(this.#left)
+      await peers.wait(this.#left)
     }
   }
 
   /**
    * Undoes an aborted commit while this instance is paused or has failed, because users wait for the source. Such an
-   * instance coordinates only when no other is at work. A step that failed is repeated. `idle` is called while there is
-   * nothing to undo.
+   * instance coordinates only when no other instance is at work. A failed step is repeated. Calls `idle` while there is
+   * nothing to undo. When collections are to be converged again, the other instances wait until this one has stopped, so
+   * it gives everything back.
    */
   async rest(idle: () => void): Promise<void> {
-    const { coordination, team } = this.#parts.work
+    const { session } = this.#parts
+    const { coordination, peers, lease } = session
+    // XState enters the state of this actor before it stops the actors of the state that was left.
+    await new Promise((resolve) => setImmediate(resolve))
     while (!this.#left.aborted) {
-      const sync = coordination.leading ? await team.load() : null
-      if (sync?.matches('undoing')) await this.#coordinate(sync)
-      else {
+      const sync = coordination.leading ? await peers.load() : lease.held ? await peers.load().catch(() => null) : null
+      if (sync?.matches('undoing') && coordination.leading) await this.#coordinate(sync)
+      else if (sync?.matches('replanning') && !coordination.leading) {
+        await session.stopFor(sync.context.convergences, this.#left)
+      } else {
         this.#step?.left.abort()
         idle()
       }
@@ -112,8 +118,9 @@ export class SyncFollower {
   }
 
   #reportState(): void {
-    const { work, report, part } = this.#parts
-    const { view } = work.team
+    const { session, report, part } = this.#parts
+    const { view } = session.peers
+    session.verification.observed(view.convergences)
     report({ type: 'sync.seen', sync: view })
     const { failures, failure } = view
     const isOurs = part() !== null && this.#failures !== null && failures > this.#failures
@@ -122,26 +129,27 @@ export class SyncFollower {
   }
 
   async #coordinate(sync: SyncSnapshot): Promise<void> {
-    const { work, part, asked } = this.#parts
-    const { coordination, team } = work
+    const { session, part, asked } = this.#parts
+    const { coordination, peers } = session
     if (this.#left.aborted) return
     if (!coordination.leading) {
       this.#step?.left.abort()
-      // This instance no longer applies events, and the coordinator needs all partitions to finish the commit.
-      if (part() === 'arrived' && coordination.held.size > 0) await work.yieldAll()
-      if (part() === 'committing' && sync.matches({ committing: 'gathering' })) await team.allAre('COMMITTING')
+      if (sync.matches('replanning')) return await session.stopFor(sync.context.convergences, this.#left)
+      // This instance no longer applies events, and the coordinator needs all partitions in order to finish the commit.
+      if (part() === 'arrived' && coordination.held.size > 0) await session.yieldAll()
+      if (part() === 'committing' && sync.matches({ committing: 'gathering' })) await peers.allAre('COMMITTING')
       return
     }
-    const current = await team.elected()
-    const { term, attempt, aborts } = current.context
+    const current = await peers.elected()
+    const { term, attempt, aborts, convergences } = current.context
     // Another instance was elected in the meantime.
-    if (this.#left.aborted || term !== team.worked.term) return
+    if (this.#left.aborted || term !== peers.worked.term) return
     const { abortsBefore, dryRun } = asked()
     if (part() === 'committing' && current.matches('replicating') && aborts === abortsBefore) {
-      return await team.requestAgain(abortsBefore, dryRun)
+      return await peers.requestAgain(abortsBefore, dryRun)
     }
     const name = stepOf(current)
-    const key = `${name} ${attempt} ${term} ${aborts}`
+    const key = `${name} ${attempt} ${term} ${aborts} ${convergences}`
     if (this.#step && this.#step.key !== key) this.#step.left.abort()
     const need = name && (needs[name] ?? null)
     if (this.#step || !name || (need && part() !== need)) return
@@ -149,24 +157,24 @@ export class SyncFollower {
   }
 
   #begin(name: SyncStep, key: string): void {
-    const { work, asked, storing, onFault } = this.#parts
-    const { team } = work
-    const { worked } = team
+    const { session, asked, storing, onFault } = this.#parts
+    const { peers } = session
+    const { worked } = peers
     const left = new AbortController()
     this.#step = { key, left }
     const run = async (): Promise<void> => {
       // The context is stored first, so that a restart knows what may already be done.
       await storing()
       if (left.signal.aborted) return
-      const report = await work.steps[name](left.signal, asked().dryRun)
-      // Reported even if the step was stopped in the meantime: the stored state decides whether the report takes
-      // effect.
-      await team.report(report, worked)
+      const report = await session.steps[name](left.signal, asked().dryRun)
+      // Reported even if the step was stopped in the meantime, because the stored state decides whether the report
+      // takes effect.
+      await peers.report(report, worked)
       this.#faults = 0
     }
     run()
       .catch((error) => {
-        // An error of a step that was left is of no interest.
+        // The error of a step that was left is ignored.
         if (left.signal.aborted || error instanceof StoppedError) return
         this.#faults += 1
         onFault(error)

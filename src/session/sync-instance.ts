@@ -2,15 +2,16 @@ import { type Actor, createActor, waitFor } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import { asRefusal } from '../checks/check.ts'
-import { PeerCommands } from '../coordination/peer-commands.ts'
+import { PeerCommands, type PeerCommandsParts } from '../coordination/peer-commands.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
+import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { ClusterName } from '../mongo/cluster.ts'
-import type { GivenCommand } from '../mongo/command-store.ts'
 import type { LeaseLoss } from '../mongo/lease.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { Throttle } from '../throttle/throttle.ts'
@@ -32,15 +33,15 @@ export interface SyncInstanceParts extends BeginSyncParts {
   loadLevel: LoadLevel
   atStep: (step: string) => void
   onTransition: (snapshot: InstanceSnapshot) => void
-  /** Findings about connections that others on the network could read or change, as far as is known now. */
+  /** Findings about connections that other hosts on the network could read or modify, as far as is known now. */
   transportRisks: () => Finding[]
   /** Performs a command from another instance as if it had arrived through this instance's own API. */
-  perform: (given: GivenCommand) => Promise<void>
+  perform: PeerCommandsParts['perform']
 }
 
 /**
- * One instance that is connected to both clusters. Its machine decides when work begins and ends, the session does the
- * work, and what must survive a restart is stored.
+ * One instance that is connected to both clusters. Its machine decides when work begins and ends, and the session does
+ * the work. The machine's context is stored, so that it survives a restart.
  */
 export class SyncInstance {
   readonly parts: SyncInstanceParts
@@ -91,22 +92,24 @@ export class SyncInstance {
     return this.#current.session
   }
 
-  /** Resolves when everything that was left has ended. */
+  /** Resolves when all swaps and all runs that the machine has left have ended. */
   get ended(): Promise<unknown> {
     return this.#current.ended
   }
 
-  /** Resolves when the machine's current context is stored, or never will be. */
+  /** Resolves when the machine's current context is stored, or is no longer to be stored. */
   get storing(): Promise<unknown> {
     return this.#stored.storing
   }
 
   /**
-   * The configuration of a sync that a predecessor of this process began. An identical start succeeds, because scripts
+   * The configuration, with its current filters, of a sync that a predecessor of this process began. An identical start succeeds, because scripts
    * that restart an instance may send it again. Null once the state of this instance has changed.
    */
   get inherited(): StartConfiguration | null {
-    return this.#inherited
+    const { session } = this.#current
+    if (!this.#inherited || !session) return this.#inherited
+    return { ...this.#inherited, ...currentFilters(this.#inherited, session.peers.sync.context.filters) }
   }
 
   progress(): Progress {
@@ -120,7 +123,7 @@ export class SyncInstance {
     return reportProgress({
       snapshot,
       stored: this.#stored.latest,
-      work: session,
+      session,
       record,
       sourceLatest: session.source.latest,
       addresses: this.parts.addresses,
@@ -154,16 +157,18 @@ export class SyncInstance {
   }
 
   /**
-   * Continues the sync that a predecessor of this instance began. Its stored context is read again once this process
-   * holds the lease, because until then the predecessor may still be at work and store more. `start` joins a sync of
-   * other instances.
+   * Continues the sync that a predecessor of this process began. The stored context is read again once this process
+   * holds the lease, because until then the predecessor may still be at work and store a newer one. Does nothing for a
+   * sync of other instances, which `start` joins.
    */
   async restore(record: SyncRecord): Promise<void> {
     let existing: SyncRecord | null = record
     while (existing && !(await this.#restore(existing))) existing = await this.parts.findStored()
   }
 
-  /** False when others reversed the sync while this instance waited for its lease: then another record is valid. */
+  /**
+   * False when other instances reversed the sync while this one waited for its lease, so that another record is valid.
+   */
   async #restore(record: SyncRecord): Promise<boolean> {
     const metadata = new Metadata(this.parts.clusters[record.configuration.destination], this.parts.context)
     const stored = await metadata.loadInstances()
@@ -191,10 +196,13 @@ export class SyncInstance {
     return true
   }
 
-  /** Takes part in a sync that is on record, no matter which instance began it. */
+  /** Takes part in a stored sync, no matter which instance began it. */
   async join(record: SyncRecord, configuration: StartConfiguration): Promise<void> {
-    refuseOther(record, configuration, this.parts.redis)
-    const patience = new LeasePatience('start')
+    const destination = this.parts.clusters[record.configuration.destination]
+    const { context: stored } = await new SyncStore(destination, this.parts.context, record.generation).load()
+    const filters = currentFilters(record.configuration, stored.filters)
+    refuseOther(record, filters, configuration, this.parts.redis)
+    const patience = new LeasePatience('start', this)
     try {
       const session = this.#begin(record)
       await patience.bounded(session.leadAtLast(patience.signal), 'this instance takes no part in the sync')
@@ -218,7 +226,7 @@ export class SyncInstance {
    * has reversed the sync in the meantime.
    */
   async leadAgain(session: SyncSession): Promise<void> {
-    const patience = new LeasePatience('reverse')
+    const patience = new LeasePatience('reverse', this)
     const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
     await patience.bounded(hasLeft, 'nothing was changed')
     try {
@@ -239,7 +247,7 @@ export class SyncInstance {
     throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
   }
 
-  /** Ends the session of a sync that this instance does not take part in after all. */
+  /** Ends the session of a sync in which this instance does not take part after all. */
   async #abandon(): Promise<void> {
     const { session } = this.#current
     await session?.close()
@@ -288,7 +296,7 @@ export class SyncInstance {
     if (reason === 'taken') {
       this.#stored.end()
       const errorDescription =
-        'another process with the same id took the lease on the destination over; this one has stopped'
+        'another process with the same id has taken over the lease on the destination; this one has stopped'
       this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
     } else this.#actor.send({ type: 'lease.buried' })
   }
@@ -296,7 +304,7 @@ export class SyncInstance {
   async #swapDirection(left: AbortSignal): Promise<void> {
     await this.#current.replace(async () => {
       const former = this.#current.session
-      if (!former) throw new FatalError('InternalError', 'a reversal without a sync')
+      if (!former) throw new FatalError('InternalError', 'a reversal began, but this process has no sync')
       const { context } = this.#actor.getSnapshot()
       return await swapDirection(former, (record) => this.#prepare(record), context, left)
     })
@@ -305,7 +313,7 @@ export class SyncInstance {
 
   #createActor(context: InstanceContext | null): Actor<typeof instanceMachine> {
     const machine = withActors({
-      work: () => this.#current.session as SyncSession,
+      current: () => this.#current.session as SyncSession,
       part: () => partOf(this.#actor.getSnapshot()),
       asked: () => this.#actor.getSnapshot().context,
       ended: () => this.#current.ended,

@@ -1,4 +1,5 @@
 import type { SyncStep } from '../../machines/sync.ts'
+import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/write-blocking.ts'
 import { Barriers } from '../coordination/barriers.ts'
 import { Coordination } from '../coordination/coordination.ts'
@@ -7,7 +8,9 @@ import type { Liveness } from '../coordination/liveness.ts'
 import { OwnershipStore } from '../coordination/ownership-store.ts'
 import { Peers } from '../coordination/peers.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
+import { currentFilters, sameFilters } from '../domain/filter-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
 import { CommandStore } from '../mongo/command-store.ts'
@@ -36,7 +39,7 @@ export interface SessionParts {
   owner: LeaseOwner
   context: RetryContext
   liveness: Liveness
-  /** The liveness store is not the metadata database, and it decides which instances are alive. */
+  /** True when the liveness store is not the metadata database and decides which instances are alive. */
   storeDecides: boolean
   /** Limits the speed of bulk work. */
   throttle: Throttle
@@ -45,11 +48,11 @@ export interface SessionParts {
 }
 
 /**
- * One sync in this process, in one direction: from the time the instance takes part in it until it ends or is reversed.
- * The lease terms in which it works follow each other inside it, because its figures, the state of the sync as last
- * read and the lease's own history outlive a term. The instance machine's actors call it.
+ * One sync in this process, in one direction, from the time the instance takes part in it until it ends or is reversed.
+ * A session outlives its lease terms, because its figures, the last read state of the sync and the history of the lease
+ * must survive the end of a term. The instance machine's actors call it.
  *
- * The constructor builds everything in the order of its dependencies. `close` ends it as a whole.
+ * The constructor builds everything in the order of its dependencies. `close` ends the session as a whole.
  */
 export class SyncSession {
   readonly source: Cluster
@@ -61,12 +64,12 @@ export class SyncSession {
   /** Limits the speed of bulk work. */
   readonly throttle: Throttle
   readonly atStep: (step: string) => void
-  /** The stored state, for what may be read and written without the fence of a coordinator's term. */
+  /** The stored state, for reads and writes that the coordinator's term need not fence. */
   readonly metadata: Metadata
   readonly failureDetector: StoreFailureDetector | null
   readonly lease: Lease
   readonly coordination: Coordination
-  readonly team: Peers
+  readonly peers: Peers
   readonly runs: WorkRuns
   readonly figures: WorkFigures
   /** The embedded verifier. It also exists when verification is switched off, and then reports nothing. */
@@ -81,8 +84,9 @@ export class SyncSession {
   readonly commands: CommandStore
   readonly #term: LeaseTerm
   readonly #heartbeat: Heartbeat
-  /** What every replication of this session is built from, except for its context. */
+  /** The parts that all replications of this session share. Each replication has its own context. */
   readonly #replicationParts
+  #selection: Selection
 
   constructor(parts: SessionParts) {
     const { source, destination, owner, context, liveness, record, throttle, atStep } = parts
@@ -124,28 +128,42 @@ export class SyncSession {
     const metadata = new Metadata(destination, term.context, coordination)
     const store = new SyncStore(destination, term.context, record.generation)
     const barriers = new Barriers(new StoredDocuments(destination, term.context), coordination)
-    const selection = new Selection(source, record.configuration)
-    this.team = new Peers({ coordination, store, liveness, id: owner.id })
-    const { team } = this
+    this.#selection = new Selection(source, record.configuration)
+    this.peers = new Peers({ coordination, store, liveness, id: owner.id })
+    const { peers } = this
     const clusters = { source, destination }
     const sharedStream = new SharedStream()
-    const shared = { ...clusters, metadata, selection, sharedStream, throttle, atStep, coordination }
-    this.#replicationParts = { ...shared, record, store, barriers, team }
+    const shared = { ...clusters, metadata, sharedStream, throttle, atStep, coordination }
+    const startTime = (): ClusterTime => BigInt(peers.sync.context.startTime ?? record.startTime)
+    this.#replicationParts = { ...shared, record, store, barriers, peers, startTime }
     this.runs = new WorkRuns(context.signal)
     const { runs } = this
     this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: record.startTime, runs })
-    this.verification = new Verification({ ...shared, context: term.context, runs, figures: this.figures })
-    // Built last: the steps use everything above.
+    const selection = (): Selection => this.selection
+    this.verification = new Verification({ ...shared, selection, context: term.context, runs, figures: this.figures })
+    // These are created last, because the steps use everything above.
     this.commit = new CommitSteps(this)
     this.steps = coordinatorSteps(this)
   }
 
-  /** Resolves when everything that was left has ended. */
+  /** Which namespaces are synced, by the filters in the sync's state as this instance last loaded it. */
+  get selection(): Selection {
+    return this.#selectionOf(this.peers.sync)
+  }
+
+  /** The same object as long as the filters are the same, because it caches answers of the source. */
+  #selectionOf({ context }: SyncSnapshot): Selection {
+    const filters = currentFilters(this.record.configuration, context.filters)
+    if (!sameFilters(this.#selection.filters, filters)) this.#selection = new Selection(this.source, filters)
+    return this.#selection
+  }
+
+  /** Resolves when all runs that the machine has left have ended. */
   get ended(): Promise<unknown> {
     return this.runs.ended
   }
 
-  /** Resolves when this process holds its instance's lease and knows who coordinates. */
+  /** Resolves when this process holds its instance's lease and knows which instance coordinates. */
   async lead(): Promise<void> {
     await this.hold()
     this.coordination.engage(true)
@@ -153,9 +171,10 @@ export class SyncSession {
   }
 
   /**
-   * Like `lead`, for callers without a machine that would start again: it retries when the lease is lost in the
-   * meantime.
-   * @param until stops the retries, also once the lease is given back; it then rejects with StoppedError
+   * Like `lead`, but retries when the lease is lost in the meantime. For callers without a machine that would start
+   * again.
+   * @param until when it is aborted, the call makes no further attempt and rejects with StoppedError. It then cannot take
+   * the lease again after the caller has given it back
    */
   async leadAtLast(until?: AbortSignal): Promise<void> {
     for (;;) {
@@ -167,29 +186,29 @@ export class SyncSession {
     }
   }
 
-  /** Resolves when this process holds its instance's lease. It does not change whether the instance may coordinate. */
+  /** Resolves when this process holds its instance's lease. Does not change whether the instance may coordinate. */
   async hold(): Promise<void> {
-    // A new lease term shows that the last one is over, so none of its work may be under way, the verifier's last
-    // writes included.
+    // A new lease term may begin only when all work of the last term has ended, including the verifier's last writes.
     if (this.#term.isOver) await this.verification.ended
     await this.lease.acquire()
     this.#term.begin()
   }
 
   /**
-   * The replication both workers share; built when the first of them asks. A worker that opens again belongs to the next
-   * replication. It may open before it has left this one, because XState stops an actor that is processing an event only
-   * afterwards.
+   * Returns the replication that both workers share; the first worker that opens it creates it. A worker that opens
+   * again belongs to the next replication. It may do so before it has left this one, because XState stops an actor that
+   * is processing an event only after that event.
    */
   open(worker: Worker): Promise<Replication> {
-    if (this.runs.workers.has(worker)) this.left()
+    if (this.runs.workers.has(worker)) this.leaveReplication()
     return this.runs.replicate(worker, (signal) => this.#open(signal))
   }
 
   async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
-    await this.#untilApplicable(true, signal)
-    const replication = await this.load()
+    const sync = await this.#untilApplicable(true, signal)
+    // Use the filters of this state. If they were replaced since, the new filters must wait until they are planned.
+    const replication = await this.load(true, sync)
     await this.insistOnRecord()
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
@@ -199,26 +218,27 @@ export class SyncSession {
   }
 
   /**
-   * The machine has left the replicating state: stops all runs, which are awaited before new ones begin.
-   * @param opened what `open` returned: a replication that was left before is ignored; by default the current one
+   * Called when the machine has left the replicating state. Stops all runs, which are awaited before new ones begin.
+   * @param opened the result of `open`, by default of the last call; a replication that was left before is ignored
    */
-  left(opened = this.runs.opened): void {
+  leaveReplication(opened = this.runs.opened): void {
     if (!opened || opened !== this.runs.opened) return
     this.figures.leaving()
-    this.runs.left()
+    this.runs.leaveReplication()
     this.#heartbeat.stop()
     this.coordination.takeWork(false)
   }
 
   /**
    * Loads the stored state for the current run.
-   * @param current true: a commit works on the loaded replication; false: it only provides figures when none was loaded
-   * before
+   * @param current true: the loaded replication becomes the one on which a commit works; false: it only provides
+   * figures, and only if no other was loaded before
+   * @param sync the state whose filters apply
    */
-  async load(current = true): Promise<Replication> {
+  async load(current = true, sync = this.peers.sync): Promise<Replication> {
     const { context, runs } = this
     if (context.signal.aborted) throw new StoppedError()
-    const loaded = await this.#load(runs.signal)
+    const loaded = await this.#load(runs.signal, sync)
     if (current) runs.latest = loaded
     else runs.latest ??= loaded
     return loaded
@@ -226,39 +246,42 @@ export class SyncSession {
 
   /** Loads the stored state for work that belongs neither to the current replication nor to a commit. */
   read(signal: AbortSignal): Promise<Replication> {
-    return this.#load(AbortSignal.any([this.context.signal, signal]))
+    return this.#load(AbortSignal.any([this.context.signal, signal]), this.peers.sync)
   }
 
-  #load(signal: AbortSignal): Promise<Replication> {
+  #load(signal: AbortSignal, sync: SyncSnapshot): Promise<Replication> {
     const context = { ...this.context, signal }
-    const untilApplicable = (): Promise<void> => this.#untilApplicable(false, signal)
-    return new Replication({ ...this.#replicationParts, context, untilApplicable }).load()
+    const untilApplicable = async (): Promise<void> => void (await this.#untilApplicable(false, signal))
+    const selection = this.#selectionOf(sync)
+    return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load()
   }
 
   /**
-   * Resolves when changes may be applied. If this instance coordinates, it first has the commit's preparation undone.
-   * @param restarts true when this instance starts again: then a commit that has not yet applied all changes starts
+   * Resolves when changes may be applied. If this instance coordinates, it first requests that the commit's preparation
+   * is undone.
+   * @returns the state in which they may be applied
+   * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
    * again too, because the source may have been written since
    */
-  async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<void> {
-    const { team, coordination } = this
+  async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
+    const { peers, coordination } = this
     for (;;) {
-      const sync = await team.load()
-      if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return
+      const sync = await peers.load()
+      if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
         const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
-        const after = await team.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
-        if (after.hasTag('applicable')) return
+        const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
+        if (after.hasTag('applicable')) return after
       }
-      await team.wait(signal)
+      await peers.wait(signal)
     }
   }
 
   async #isDestinationOpened(): Promise<boolean> {
     const { destination, record, context } = this
     if (!blocksDestination(record.configuration)) return false
-    const blocked = await retry('asking whether the destination is blocked', context, () =>
+    const blocked = await retry('checking whether the destination is blocked', context, () =>
       areWritesBlocked(destination),
     )
     return blocked === false
@@ -273,7 +296,7 @@ export class SyncSession {
 
   /**
    * Throws FatalError LeaseLost when another instance has reversed the sync, so that the metadata here is no longer
-   * valid. The record is removed first, so an instance that read incomplete metadata notices it here.
+   * valid. A reversal removes the record first, so an instance that has read incomplete metadata finds no record here.
    */
   async insistOnRecord(): Promise<void> {
     const stored = await this.#replicationParts.metadata.loadSync()
@@ -286,17 +309,30 @@ export class SyncSession {
     return this.#term.isOver
   }
 
-  /** Gives all partitions back once the work that was under way has ended. The caller no longer applies events. */
+  /** Gives all partitions back once all runs that the machine has left have ended. The caller no longer applies events. */
   async yieldAll(): Promise<void> {
     await this.runs.ended
     await this.coordination.yieldAll()
   }
 
+  /**
+   * Ends everything that this instance began before a convergence, so that the coordinator may plan it. The caller does
+   * not replicate.
+   * @param left aborts when the caller may replicate again
+   */
+  async stopFor(convergence: number, left: AbortSignal): Promise<void> {
+    const { runs, verification, coordination, lease } = this
+    if (!lease.held || (coordination.stoppedFor === convergence && coordination.held.size === 0)) return
+    await Promise.all([runs.ended, verification.ended])
+    if (left.aborted || !lease.held) return
+    await coordination.stopFor(convergence)
+  }
+
   /** Loads the stored state, for the figures of an instance that is not running. */
   async loadFigures(): Promise<void> {
+    await this.peers.load()
     await this.load(false)
     await this.figures.restore()
-    await this.team.load()
     await this.coordination.readHolder()
     await this.verification.loadReport()
   }
@@ -308,10 +344,10 @@ export class SyncSession {
     await this.lease.release()
   }
 
-  /** Ends everything that the session has begun, in the order of its dependencies, and gives the lease back. */
+  /** Ends all work that the session has begun, in the order of its dependencies, and gives the lease back. */
   async close(): Promise<void> {
     this.alerts.stop()
-    this.left()
+    this.leaveReplication()
     this.runs.stop()
     await this.verification.stop()
     await this.runs.ended

@@ -4,33 +4,33 @@ import { failureToReport } from './supervise-work.ts'
 import type { SyncSession } from './sync-session.ts'
 import { watchRole } from './watch-role.ts'
 
-/** The machine of the verification with the actors that do its work. */
-export function withVerificationActors(work: () => SyncSession): typeof verificationMachine {
-  /** The next change reports it again. */
+/** The verification machine with the actors that do its work. */
+export function withVerificationActors(current: () => SyncSession): typeof verificationMachine {
+  /** A failed report is ignored, because the next change is reported again. */
   const publish = (type: 'verification.hashed' | 'verification.restarted'): void =>
-    void work()
-      .team.reportLeading({ type })
+    void current()
+      .peers.reportLeading({ type })
       .catch(() => {})
   /** A part of the latest run. */
   const step = (name: 'succeed' | 'awaitCopy' | 'verify' | 'forget') =>
     fromPromise(() => {
-      const { verification } = work()
+      const { verification } = current()
       return verification[name](verification.latest)
     })
   return verificationMachine.provide({
     actors: {
       role: fromCallback(({ sendBack }) => {
         const stopped = new AbortController()
-        const current = work()
-        const { coordination, team } = current
-        const seen = (hashed: boolean): void => sendBack({ type: 'role.seen', hashed })
-        watchRole({ coordination, team, isLeaseLost: () => current.isLeaseLost }, seen, stopped.signal)
+        const session = current()
+        const { coordination, peers } = session
+        const report = (hashed: boolean): void => sendBack({ type: 'role.seen', hashed })
+        watchRole({ coordination, peers, isLeaseLost: () => session.isLeaseLost }, report, stopped.signal)
           .then((isTaken) => sendBack({ type: isTaken ? 'role.taken' : 'role.over' }))
-          .catch(async (error) => sendBack({ type: 'role.failed', failure: await failureToReport(current, error) }))
+          .catch(async (error) => sendBack({ type: 'role.failed', failure: await failureToReport(session, error) }))
         return () => stopped.abort()
       }),
       run: fromCallback(({ sendBack }) => {
-        const { verification } = work()
+        const { verification } = current()
         const run = verification.begin({
           stopped: () => sendBack({ type: 'verification.stop' }),
           scanned: () => sendBack({ type: 'scan.completed' }),
@@ -43,11 +43,11 @@ export function withVerificationActors(work: () => SyncSession): typeof verifica
       verify: step('verify'),
       forget: step('forget'),
       close: fromPromise(async ({ input }) => {
-        const current = work()
-        const run = current.verification.latest
+        const session = current()
+        const run = session.verification.latest
         await run.close()
         const failure = run.failure ?? input.error
-        return failure ? await failureToReport(current, failure) : null
+        return failure ? await failureToReport(session, failure) : null
       }),
     },
     actions: {

@@ -1,9 +1,11 @@
 import type { Coordination } from '../coordination/coordination.ts'
+import type { BothCatalogs } from '../definitions/both-catalogs.ts'
 import type { DefinitionStage } from '../definitions/compare-definitions.ts'
 import { findDefinitionMismatches } from '../definitions/read-definitions.ts'
 import { aborted, deferred } from '../domain/deferred.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
 import { listedMax, type Mismatch, type RecheckResult, type Verdict } from '../domain/mismatch.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -25,7 +27,8 @@ export interface VerificationParts {
   destination: Cluster
   metadata: Metadata
   context: RetryContext
-  selection: Selection
+  /** What is synced now. It changes only while nothing is verified. */
+  selection: () => Selection
   sharedStream: SharedStream
   throttle: Throttle
   atStep: (step: string) => void
@@ -46,24 +49,27 @@ const side = {
 }
 const notStarted: Report = { source: side, destination: side }
 
-/** Learns what happens in a run. */
+/** Receives the events of a run. */
 export interface RunObserver {
-  /** The run is told to stop. */
+  /** The run was told to stop. */
   stopped: () => void
   /** Everything has been compared once. */
   scanned: () => void
-  /** A commit asks for a verdict, or its question is answered. */
+  /** A commit has asked for a verdict, or has received it. */
   verdict: (what: 'asked' | 'answered') => void
 }
 
-/** One run of the verification, from when this instance coordinates until it is told to stop. */
+/** One run of the verification. It begins when this instance coordinates, and ends when it is told to stop. */
 class VerificationRun {
   readonly observer: RunObserver
   readonly #stop = new AbortController()
   readonly #ended = deferred<void>()
   readonly work = new TrackedWork(this.#stop.signal)
   readonly earlier: Promise<void>
-  /** The verifier that runs, or the next one when its predecessor's position was lost. */
+  /**
+   * Resolves with the verifier that runs. A new promise replaces it when an oplog no longer holds that verifier's
+   * position, because another verifier then follows.
+   */
   ready = deferred<Verifier>()
   failure: unknown = null
   #closing: Promise<void> | null = null
@@ -77,7 +83,7 @@ class VerificationRun {
     return this.#stop.signal
   }
 
-  /** Resolves when no work is under way or will be. */
+  /** Resolves when all work has ended and no more can begin. */
   get ended(): Promise<void> {
     return this.#ended.promise
   }
@@ -92,16 +98,16 @@ class VerificationRun {
   }
 }
 
-/**
- * The embedded verification of one sync: the work of machines/verification.ts, and the verdict that a commit asks for.
- */
+/** The embedded verification of one sync: the work of machines/verification.ts, and the verdict for a commit. */
 export class Verification {
   readonly store: VerificationStore
   readonly #parts: VerificationParts
   #verifier: Verifier | null = null
-  /** Verifiers whose position was lost from an oplog; each was replaced by another one. */
+  /** Verifiers whose position an oplog no longer holds. Each was replaced by another verifier. */
   readonly #replaced = new WeakSet<Verifier>()
-  readonly #copied = deferred<void>()
+  #copied = deferred<void>()
+  /** The last convergence that this instance has observed; null before the first read of the sync's state. */
+  #convergences: number | null = null
   #latest: VerificationRun | null = null
   #runs = 0
   #report: Report = notStarted
@@ -117,13 +123,13 @@ export class Verification {
     return this.#verifier?.report ?? this.#report
   }
 
-  /** Null while nothing is verified here. */
+  /** Null while this instance verifies nothing. */
   get backlog(): { open: number; perSecond: number } | null {
     return this.#verifier?.backlog ?? null
   }
 
   /**
-   * True when both clusters have opened the change streams of the current run at the position where an earlier run
+   * True when both clusters have opened the change streams of the current run at the positions at which an earlier run
    * stopped.
    */
   get continues(): boolean {
@@ -139,6 +145,12 @@ export class Verification {
   /** Resolves when no run is under way any more, whether it succeeded, failed or was stopped. */
   get ended(): Promise<void> {
     return this.#latest?.ended ?? Promise.resolve()
+  }
+
+  /** Called with the number of convergences: when it has increased, documents have to be copied again. */
+  observed(convergences: number): void {
+    if (this.#convergences !== null && convergences > this.#convergences) this.#copied = deferred()
+    this.#convergences = convergences
   }
 
   /** Called when every document has been copied once. */
@@ -220,11 +232,12 @@ export class Verification {
   }
 
   #create(onInitiallyVerified: () => void): Verifier {
-    const { source, destination, coordination, runs, figures, ...shared } = this.#parts
+    const { source, destination, coordination, runs, figures, selection, ...shared } = this.#parts
     return new Verifier({
       clusters: { source, destination },
       store: this.store,
       ...shared,
+      selection: selection(),
       epoch: coordination.coordinatorEpoch,
       catalogue: () => runs.finishing.catalogue,
       appliedTime: () => figures.everywhereApplied,
@@ -232,8 +245,27 @@ export class Verification {
     })
   }
 
+  /** Removes what was found equal in these collections. The caller has stopped the verifiers of all instances. */
+  async forgetResults(uuids: readonly string[] | 'all'): Promise<void> {
+    if (uuids === 'all') await this.#forget()
+    else await this.store.removeRanges([...uuids])
+  }
+
+  /**
+   * Called when the filters have changed. The next verifier reads the source from the stored time, because the server
+   * does not find the event of a stored token that the new filters exclude.
+   */
+  async beginAtTime(): Promise<void> {
+    const { metadata, coordination } = this.#parts
+    const stored = await metadata.loadPosition(streamPartition.source)
+    if (stored?.kind !== 'token') return
+    const position = { kind: 'time', time: stored.time } as const
+    await metadata.savePosition(streamPartition.source, coordination.coordinatorEpoch, position)
+  }
+
   async #forget(): Promise<void> {
-    // Positions are removed last: without them the streams begin now, and no earlier comparison may be left then.
+    // Positions are removed last. Without them the streams begin at the current time, and then no results of earlier
+    // comparisons may exist.
     await this.store.forget()
     await this.#parts.metadata.removePositions(Object.values(streamPartition))
   }
@@ -248,25 +280,25 @@ export class Verification {
     await this.#latest?.close()
   }
 
-  /** Stops the verifier and throws its failure, if it has failed: then the commit must not be decided. */
+  /** Stops the verifier. Throws its failure if it has failed, because the commit must not be decided then. */
   async end(): Promise<void> {
     await this.stop()
     if (this.#latest?.failure) throw this.#latest.failure
   }
 
-  /** Throws FatalError VerificationFailed when definitions differ before any option is restored. */
-  async checkDefinitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<void> {
+  /** Throws FatalError VerificationFailed when the catalogs that were just read differ, before options are restored. */
+  async checkDefinitions(configuration: StartConfiguration, read: BothCatalogs): Promise<void> {
     if (!configuration.verification.enabled) return
     this.#verifier?.wake()
-    const mismatches = await this.#definitions(configuration, stage)
-    // When nothing differs, the verdict that follows replaces the last one.
+    const mismatches = await this.#definitions(configuration, 'deferred', read)
+    // Without mismatches the last verdict stays stored until the next verdict replaces it.
     if (mismatches.length > 0) await this.#conclude({ mismatches, total: mismatches.length })
   }
 
   /**
    * Issues the verdict on documents and definitions. Throws FatalError VerificationFailed when they differ. The
    * differences are stored, and `GET /api/v1/verification/mismatches` returns them.
-   * @param applyLate applies the documents that have expired on the source since, and returns how many; differences
+   * @param applyLate deletes the documents that have expired on the source since, and returns how many; differences
    * that remain when it returns 0 are real
    */
   async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
@@ -274,33 +306,43 @@ export class Verification {
     const observer = this.#latest?.observer
     observer?.verdict('asked')
     try {
-      await this.#settle(configuration, applyLate)
+      await this.#issueVerdict(configuration, applyLate)
     } finally {
       observer?.verdict('answered')
     }
   }
 
-  async #settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
-    let { total, explain, report } = await this.#settlement()
-    while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#settlement())
-    const verdict = await explain()
-    const definitions = await this.#definitions(configuration, 'prepared')
+  async #issueVerdict(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
+    // Applications cannot write during this step, so independent work runs in parallel to shorten it.
+    const [{ report, verdict }, definitions] = await both(
+      this.#documents(applyLate),
+      this.#definitions(configuration, 'prepared'),
+    )
     this.#parts.atStep('verdict')
-    await this.store.saveReport(report)
-    await this.#conclude({
-      mismatches: [...definitions, ...verdict.mismatches].slice(0, listedMax),
-      total: definitions.length + verdict.total,
-    })
+    await both(
+      this.store.saveReport(report),
+      this.#conclude({
+        mismatches: [...definitions, ...verdict.mismatches].slice(0, listedMax),
+        total: definitions.length + verdict.total,
+      }),
+    )
   }
 
-  /** Resolves with what the current verifier finds. If another one replaces it in the meantime, that one is asked. */
-  async #settlement(): Promise<RecheckResult & { report: Report }> {
+  /** Compares all documents that may differ until they are equal or proven different. */
+  async #documents(applyLate: () => Promise<number>): Promise<{ report: Report; verdict: Verdict }> {
+    let { total, explain, report } = await this.#resolveRechecks()
+    while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#resolveRechecks())
+    return { report, verdict: await explain() }
+  }
+
+  /** Resolves with the result of the current verifier, or of the verifier that replaces it in the meantime. */
+  async #resolveRechecks(): Promise<RecheckResult & { report: Report }> {
     for (;;) {
       const run = this.#latest
       const verifier = run && (await Promise.race([run.ready.promise, run.ended.then(() => null)]))
       if (!verifier) throw run?.failure ?? new StoppedError('the verifier has stopped')
       try {
-        return { ...(await verifier.settle()), report: verifier.report }
+        return { ...(await verifier.issueVerdict()), report: verifier.report }
       } catch (error) {
         await verifier.ended
         await new Promise((resolve) => setImmediate(resolve))
@@ -309,11 +351,16 @@ export class Verification {
     }
   }
 
-  async #definitions(configuration: StartConfiguration, stage: DefinitionStage): Promise<Mismatch[]> {
-    const { source, destination, runs, selection, context } = this.#parts
+  async #definitions(
+    configuration: StartConfiguration,
+    stage: DefinitionStage,
+    read?: BothCatalogs,
+  ): Promise<Mismatch[]> {
+    const { source, destination, runs, context } = this.#parts
+    const selection = this.#parts.selection()
     const buildsIndexes = configuration.buildIndexes !== 'never'
     const parts = { clusters: { source, destination }, selection, catalogue: runs.finishing.catalogue, context }
-    return await findDefinitionMismatches(parts, stage, buildsIndexes)
+    return await findDefinitionMismatches(parts, stage, buildsIndexes, read)
   }
 
   async #conclude({ mismatches, total }: Verdict): Promise<void> {
@@ -326,7 +373,8 @@ export class Verification {
     throw new FatalError(
       'VerificationFailed',
       `${total} ${total === 1 ? 'difference' : 'differences'} between source and destination; the first: ${first.namespace}${id} ` +
-        `(${first.kind}${field}). GET /api/v1/verification/mismatches names them. Run tandem repair, then send resume.`,
+        `(${first.kind}${field}). GET /api/v1/verification/mismatches names them. Run tandem repair, then send resume. ` +
+        'The commit is not decided, and no data is lost.',
     )
   }
 }

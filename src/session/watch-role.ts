@@ -5,28 +5,34 @@ import { LongWait } from '../domain/long-wait.ts'
 
 export interface WatchRoleParts {
   coordination: Coordination
-  team: Peers
+  peers: Peers
   /** True while the lease is lost and the next lease term has not begun. */
   isLeaseLost: () => boolean
 }
 
 /**
- * Waits until this instance coordinates. Meanwhile it reports the verification of the coordinator.
+ * Waits until this instance coordinates. Meanwhile it reports the progress of the coordinator's verification.
+ * @param report receives whether the coordinator's verifier has compared everything once
  * @returns true when this instance is to verify; false when the commit is decided, or when it was stopped
  */
 export async function watchRole(
-  { coordination, team, isLeaseLost }: WatchRoleParts,
-  seen: (hashed: boolean) => void,
+  { coordination, peers, isLeaseLost }: WatchRoleParts,
+  report: (hashed: boolean) => void,
   stopped: AbortSignal,
 ): Promise<boolean> {
   const working = new LongWait(aborted(stopped))
   while (!stopped.aborted) {
     const changed = coordination.changed()
-    // After the lease was lost, verification waits for the next lease term.
+    // While the lease is lost, verification waits for the next lease term.
     if (!isLeaseLost()) {
-      // From the decision on users write on the destination, so both clusters no longer have to be equal.
-      if (coordination.leading) return !(await team.load()).hasTag('decided') && !stopped.aborted
-      if (coordination.coordinatorID !== null) seen((await team.load()).context.hashed)
+      if (coordination.leading) {
+        const sync = await peers.load()
+        // What was verified is about to be removed, because collections are converged again.
+        if (!sync.matches('replanning')) {
+          // Users write on the destination from the decision on, so both clusters no longer have to be equal.
+          return !sync.hasTag('decided') && !stopped.aborted
+        }
+      } else if (coordination.coordinatorID !== null) report((await peers.load()).context.hashed)
     }
     await working.until(changed)
   }

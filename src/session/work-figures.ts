@@ -1,13 +1,17 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
+import { type IndexBuilding, indexBuildingOf } from '../domain/index-building.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
+import { AppliedPace } from './applied-pace.ts'
+import { RoundTrips } from './round-trips.ts'
 import type { WorkRuns } from './work-runs.ts'
 
-const pingsKept = 5
+/** One sample is taken each second. */
 const paceSamplesMax = 6
-/** Assumed round trip before the first ping is answered, ms. */
-const unknownMS = 1_000
+/** Lag has whole seconds, so an estimate from fewer samples would vary by more than its value. */
+const trendSamplesMax = 31
+const trendSpanMinMS = 9_000
 
 export interface WorkFiguresParts {
   source: Cluster
@@ -18,26 +22,28 @@ export interface WorkFiguresParts {
   runs: WorkRuns
 }
 
-/** The progress of the work on one sync, for the progress report and the verifier. */
+/** Figures about the work on one sync, for the progress report and the verifier. */
 export class WorkFigures {
   readonly #parts: WorkFiguresParts
   #appliedBefore = 0
   #appliedTime: ClusterTime = 0n
   /**
-   * Applied time of the partition that is furthest behind, whichever instance owns it. It is read from time to time.
+   * Applied time of the partition with the greatest lag, whichever instance owns it. It is read from time to time.
    */
   #others: ClusterTime = 0n
-  #asking: Promise<unknown> | null = null
-  readonly #pace = new AppliedPace()
+  readonly #pace = new AppliedPace(paceSamplesMax)
+  readonly #trend = new AppliedPace(trendSamplesMax, trendSpanMinMS)
+  /** The partitions that this instance owned at the last sample of `#trend`. */
+  #partitions = ''
   #knowsTime = false
-  /** Durations of the last pings of each cluster, ms. */
-  readonly #pings = { source: [] as number[], destination: [] as number[] }
+  readonly roundTrips: RoundTrips
 
   constructor(parts: WorkFiguresParts) {
     this.#parts = parts
+    this.roundTrips = new RoundTrips(parts)
   }
 
-  /** Called before the current replication is left: keeps its figures. */
+  /** Called before the current replication is left. Keeps its figures. */
   leaving(): void {
     this.#appliedTime = this.appliedTime
     this.#appliedBefore += this.#parts.runs.latest?.events?.totalEventsApplied ?? 0
@@ -49,51 +55,54 @@ export class WorkFigures {
   }
 
   /**
-   * Updates the cluster time of the source with a ping, since each reply carries it (`operationTime`). Otherwise lag
-   * would not grow while no events are read because those that were read cannot be written.
+   * Updates the cluster time of the source with a ping, because each reply carries it (`operationTime`). Without the
+   * ping the lag would not grow while writes to the destination fail, because no events are read then.
    */
   keepTime(): void {
     const { latest, isOpen } = this.#parts.runs
     if (isOpen && latest?.events?.appliedTime) this.#appliedTime = latest.events.appliedTime
-    this.#pace.add(performance.now(), secondsOf(this.appliedTime))
-    this.#asking ??= Promise.all([this.#ping('source'), this.#ping('destination')])
-      .catch(() => {}) // the work on the clusters reports an unreachable one
-      .finally(() => {
-        this.#asking = null
-      })
+    const [now, applied] = [performance.now(), secondsOf(this.appliedTime)]
+    // The applied time is that of other partitions from now on.
+    const partitions = [...this.#parts.coordination.held.keys()].join()
+    if (partitions !== this.#partitions) this.#trend.reset()
+    this.#partitions = partitions
+    this.#pace.add(now, applied)
+    this.#trend.add(now, applied)
+    this.roundTrips.measure(() => {
+      this.#knowsTime = true
+    })
   }
 
-  /** Called when the sync runs again: its lag is known only once the source has reported its cluster time. */
+  /** Called when the sync runs again, because its lag is known only once the source has reported its cluster time. */
   forgetTime(): void {
     this.#knowsTime = false
+    this.#trend.reset()
     this.keepTime()
   }
 
   /**
-   * True once the source has reported its cluster time since the sync began to run. Before that the lag is out of date.
+   * True once the source has reported its cluster time after the sync began to run. Before that the lag is out of date.
    */
   get knowsTime(): boolean {
     return this.#knowsTime
   }
 
-  async #ping(side: 'source' | 'destination'): Promise<void> {
-    const began = performance.now()
-    await this.#parts[side].read('admin', { ping: 1 })
-    if (side === 'source') this.#knowsTime = true
-    this.#pings[side] = [...this.#pings[side], performance.now() - began].slice(-pingsKept)
-  }
-
-  /**
-   * Round trip to the slower cluster, ms: the fastest of the last few pings, since a busy machine delays some of them.
-   */
-  get roundTripMS(): number {
-    const { source, destination } = this.#pings
-    return Math.max(Math.min(...source, unknownMS), Math.min(...destination, unknownMS))
+  /** Progress of the index builds, as this instance knows it; null when there is no index to build. */
+  indexBuilding(restored: boolean): IndexBuilding | null {
+    const { latest } = this.#parts.runs
+    if (!latest) return null
+    const { underWay } = latest.commit.destinationDefinitions.builds
+    return indexBuildingOf(latest.catalogue.entries(), underWay, restored)
   }
 
   /** Seconds of source time that were applied per second lately; null before it is known. */
   get appliedPerSecond(): number | null {
     return this.#pace.perSecond
+  }
+
+  /** The same over the last half minute, which varies less; null before ten seconds of it are known. */
+  get appliedPerSecondLately(): number | null {
+    return this.#trend.perSecond
   }
 
   /** Reads the positions of all partitions, for an instance that owns only some partitions or none. */
@@ -105,12 +114,14 @@ export class WorkFigures {
     if (positions.length > 0) this.#others = positions.map(({ time }) => time).reduce(earlierOf)
   }
 
-  /** Reads again what an instance that is not running has copied, because others may have taken over its segments. */
+  /**
+   * Counts again how much an instance that is not running has copied, because others may have taken over its segments.
+   */
   async countCopied(): Promise<void> {
     if (!this.#parts.runs.isOpen) await this.#parts.runs.latest?.countCopied()
   }
 
-  /** Reads how far the sync had applied changes, for an instance that is not running. */
+  /** Reads the time up to which the sync has applied changes, for an instance that is not running. */
   async restore(): Promise<void> {
     const positions = [...(await this.#parts.metadata.loadPartitions()).values()]
     if (positions.length > 0) this.#appliedTime = positions.map(({ time }) => time).reduce(earlierOf)
@@ -123,8 +134,8 @@ export class WorkFigures {
   }
 
   /**
-   * The time up to which this instance's partitions are applied. An instance without partitions is as far as the source
-   * if others own all partitions, and otherwise as far as the slowest partition.
+   * The time up to which the changes of this instance's partitions are applied. For an instance without partitions it
+   * is the source's time if other instances own all partitions, and otherwise the time of the slowest partition.
    */
   get appliedTime(): ClusterTime {
     const { coordination, runs, source, startTime } = this.#parts
@@ -151,6 +162,12 @@ export class WorkFigures {
     return this.#parts.runs.latest?.barrierWaitsFor ?? []
   }
 
+  /** Number of collections that this instance still compares with the source, and in which it writes only what differs. */
+  get convergingCollections(): number {
+    const entries = this.#parts.runs.latest?.catalogue.entries() ?? []
+    return entries.filter(({ state, converging }) => state === 'copying' && converging).length
+  }
+
   /**
    * Document bytes of the collections known now: the total, and those that this instance copied. `begun`: a copy is
    * planned.
@@ -165,26 +182,5 @@ export class WorkFigures {
       begun ||= entry.planned
     }
     return { total, copied, begun }
-  }
-}
-
-/** The speed of event application: seconds of source time per second, over the last few samples. */
-class AppliedPace {
-  readonly #samples: { at: number; applied: number }[] = []
-
-  /**
-   * @param at milliseconds of a monotonic clock
-   * @param applied cluster time, in seconds, up to which all changes are applied
-   */
-  add(at: number, applied: number): void {
-    this.#samples.push({ at, applied })
-    while (this.#samples.length > paceSamplesMax) this.#samples.shift()
-  }
-
-  /** Null before the second sample, and when the applied time went backwards, as after a takeover. */
-  get perSecond(): number | null {
-    const [first, last] = [this.#samples[0], this.#samples.at(-1)]
-    if (!first || !last || last.at <= first.at || last.applied < first.applied) return null
-    return ((last.applied - first.applied) * 1_000) / (last.at - first.at)
   }
 }

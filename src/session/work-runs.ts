@@ -1,7 +1,7 @@
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Replication } from './replication.ts'
 
-/** What shares a replication. */
+/** A worker that shares a replication. */
 export type Worker = 'copy' | 'events'
 
 /** A period in which the machine replicates. */
@@ -13,8 +13,8 @@ interface Replicating {
 }
 
 /**
- * What runs of one sync in this process: the replication that both workers share, and the steps of a commit. Runs that
- * the machine has left are stopped, and awaited before a new one begins.
+ * The runs of one sync in this process: the replication that both workers share, and the steps of a commit. Runs that
+ * the machine has left are stopped, and awaited before a new run begins.
  */
 export class WorkRuns {
   /** The replication that was loaded last, whether or not it is running. */
@@ -25,7 +25,7 @@ export class WorkRuns {
   /** Runs of the current replication. The next replication begins only when they have ended. */
   #running: Promise<unknown>[] = []
   #ended: Promise<unknown> = Promise.resolve()
-  /** Number of renewals. What was built before the last renewal is stopped for good. */
+  /** Number of times that `signal` was replaced. Work that was created before the last replacement stays stopped. */
   renewals = 0
 
   /** @param stopped aborted when this process stops all work */
@@ -38,7 +38,7 @@ export class WorkRuns {
     return AbortSignal.any([this.#stopped, this.#abort.signal])
   }
 
-  /** Resolves when all runs that were left have ended. */
+  /** Resolves when all runs that the machine has left have ended. */
   get ended(): Promise<unknown> {
     return this.#ended
   }
@@ -74,14 +74,17 @@ export class WorkRuns {
     await this.#replicating?.opened
   }
 
-  /** The replication both workers share; opened when the first of them asks and all earlier runs have ended. */
+  /** The replication that both workers share. The first worker's call opens it, after all earlier runs have ended. */
   replicate(worker: Worker, open: (signal: AbortSignal) => Promise<Replication>): Promise<Replication> {
     if (this.#replicating) {
       this.#replicating.workers.add(worker)
       return this.#replicating.opened
     }
-    // `#ended` is read now: once this replication is left, it also waits for its own workers, which wait for this.
-    const opened = this.#ended.then(() => open(this.#renewed()))
+    // `#ended` is read now: once this replication is left, `#ended` also waits for its workers, and they wait for this.
+    const opened = this.#ended.then(() => {
+      if (this.#replicating?.opened !== opened) throw new StoppedError() // it was left before its turn
+      return open(this.#renewed())
+    })
     const replicating: Replicating = { opened, workers: new Set([worker]), present: null }
     const begun = (replication: Replication): void => {
       replicating.present = replication
@@ -104,13 +107,13 @@ export class WorkRuns {
     this.#abort.abort()
   }
 
-  /** Adds a worker's run to the current replication. */
-  joined(run: Promise<unknown>): void {
+  /** The next replication, or step of a commit, begins only when this run has ended. */
+  awaitBeforeNext(run: Promise<unknown>): void {
     this.#running.push(run.catch(() => {}))
   }
 
-  /** The machine no longer replicates: stops all runs, which are awaited before new ones begin. */
-  left(): void {
+  /** Called when the machine no longer replicates. Stops all runs, which are awaited before new ones begin. */
+  leaveReplication(): void {
     this.#replicating = null
     this.stop()
     this.#ended = Promise.all(this.#running).then(() => {
@@ -121,8 +124,8 @@ export class WorkRuns {
 
   /**
    * Runs a step of a commit after all earlier runs have ended. When the machine leaves the step (the verifier may fail
-   * in parallel), the step is stopped, and awaited before a new run begins. If it is left before it begins, it does not
-   * begin.
+   * in parallel), the step is stopped, and awaited before a new run begins. A step that is left before it begins does
+   * not run, and the call rejects with StoppedError.
    */
   finish(left: AbortSignal, step: (signal: AbortSignal) => Promise<void>): Promise<void> {
     let over = false
@@ -133,7 +136,7 @@ export class WorkRuns {
     const run = this.#ended.then(begin).finally(() => {
       over = true
     })
-    // The machine also leaves a step that has ended, which must not stop the next one.
+    // The machine also leaves a step that has ended. That must not stop the next step.
     const leave = (): void => {
       if (!over) this.#abort.abort()
     }

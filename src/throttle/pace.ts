@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { duringAny } from '../domain/during-any.ts'
 import { StoppedError } from '../domain/errors.ts'
 
 /** Longer timers overflow. A longer wait continues with another timer. */
@@ -6,11 +7,12 @@ const sleepMaxMS = 3_600_000
 
 /**
  * A rate in bytes per second, shared by all callers. Bytes are charged after they were read, because the size of a
- * batch is not known before. The next caller waits until the rate has paid for them.
+ * batch is not known before. The next caller waits until so much time has passed that the charged bytes are within the
+ * rate.
  */
 export class Pace {
   #bytesPerSecond: number | null = null
-  /** The time, in ms of performance.now(), at which the rate has paid for everything charged so far. */
+  /** The time, in ms of performance.now(), at which everything charged so far is within the rate. */
   #earnedAt = 0
   #changed = new AbortController()
 
@@ -18,7 +20,7 @@ export class Pace {
     return this.#bytesPerSecond
   }
 
-  /** Takes effect at once. Callers that already wait pay the rest of the charged bytes at the new rate. */
+  /** Takes effect at once: callers that already wait continue at the new rate. */
   set(bytesPerSecond: number | null): void {
     if (bytesPerSecond === this.#bytesPerSecond) return
     const now = performance.now()
@@ -29,13 +31,14 @@ export class Pace {
     this.#changed = new AbortController()
   }
 
+  /** Charges bytes that were read. */
   spend(bytes: number): void {
     if (!this.#bytesPerSecond) return
     this.#earnedAt = Math.max(this.#earnedAt, performance.now()) + (bytes / this.#bytesPerSecond) * 1_000
   }
 
   /**
-   * Resolves when the rate has paid for all bytes charged so far. Rejects with StoppedError when `signal` is aborted
+   * Resolves when all bytes charged so far are within the rate. Rejects with StoppedError when `signal` is aborted
    * first.
    */
   async earned(signal: AbortSignal): Promise<void> {
@@ -43,8 +46,9 @@ export class Pace {
       if (signal.aborted) throw new StoppedError()
       const left = this.#earnedAt - performance.now()
       if (!this.#bytesPerSecond || left <= 0) return
-      const woken = AbortSignal.any([signal, this.#changed.signal])
-      await sleep(Math.min(left, sleepMaxMS), undefined, { signal: woken }).catch(() => {})
+      await duringAny([signal, this.#changed.signal], async (woken) => {
+        await sleep(Math.min(left, sleepMaxMS), undefined, { signal: woken }).catch(() => {})
+      })
     }
   }
 }

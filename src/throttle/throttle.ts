@@ -56,7 +56,7 @@ export class Throttle {
     return this.#limits.writeConcurrency ?? concurrencyOf(this.#loadLevel)
   }
 
-  /** Whether limits are in effect that `loadLevel` does not show to an operator. */
+  /** Whether an operator has set a limit, or an overloaded destination limits the writes. */
   get isActive(): boolean {
     return this.#backOff.active !== null || Object.values(this.#limits).some((value) => value != null)
   }
@@ -93,8 +93,8 @@ export class Throttle {
   }
 
   /**
-   * Runs one batch of a bulk read when a slot is free and the rate has paid for earlier reads. Throws StoppedError when
-   * `signal` is aborted.
+   * Runs one batch of a bulk read when a slot is free and the bytes of earlier reads are within the rate. Throws
+   * StoppedError when `signal` is aborted.
    */
   async read<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return await this.#reads.run(signal, async () => {
@@ -108,7 +108,7 @@ export class Throttle {
     this.#pace.spend(bytes)
   }
 
-  /** Resolves when the rate has paid for all earlier bulk reads. Throws StoppedError when `signal` is aborted. */
+  /** Resolves when all earlier bulk reads are within the rate. Throws StoppedError when `signal` is aborted. */
   earned(signal: AbortSignal): Promise<void> {
     return this.#pace.earned(signal)
   }
@@ -117,9 +117,9 @@ export class Throttle {
   async write<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return await this.#writes.run(signal, async () => {
       const began = performance.now()
-      // Reported once per write: the duration of an unanswered write does not show how much load the destination can
-      // take.
-      const reason = 'a batch of the copy takes the destination seconds to write'
+      // Recorded only once per write, however long the write takes: more records would lower the limit further, but the
+      // duration of one write does not show how much load the destination can take.
+      const reason = 'the destination takes several seconds to write a batch of the copy'
       const slow = setTimeout(() => this.#observe(reason), slowWriteMS)
       const written = await work().finally(() => clearTimeout(slow))
       await this.#rest(signal, performance.now() - began)
@@ -154,13 +154,13 @@ export class Throttle {
   unwatch(): void {
     if (this.#watching) clearInterval(this.#watching)
     this.#watching = null
-    // No limit by the destination's load applies from now on.
+    // From now on, the load of the destination limits no writes.
     this.#backOff.reset()
     this.#wake()
   }
 
   #observe(pressure: string | null): void {
-    // An answer may arrive after `unwatch`, when nothing is limited and no later poll would end the limit.
+    // A reply may arrive after `unwatch`. A limit that it caused would never end, because no later poll follows.
     if (!this.#watching) return
     const before = this.#backOff.allowed(this.writeConcurrency)
     this.#backOff.record(pressure)

@@ -25,7 +25,7 @@ export interface CheckpointParts {
  */
 export class Checkpoint {
   readonly #parts: CheckpointParts
-  /** Finished ranges that are not stored yet, each with a number that is at least that of its suspects. */
+  /** Finished ranges that are not stored yet. No suspect of a range has a higher number than the range. */
   #doneRanges: { number: number; range: VerifiedRange }[] = []
   #range = 1
   #savedAt: Record<Side, number> = { source: 0, destination: 0 }
@@ -34,15 +34,20 @@ export class Checkpoint {
     this.#parts = parts
   }
 
-  /** The number that suspects of the ranges being scanned now get. */
+  /** The range number for suspects that the scan finds now. */
   get range(): number {
     return this.#range
   }
 
-  /** Adds a finished range. It is stored once none of its suspects exists only in memory. */
+  /** Adds a finished range. It is stored once each of its suspects is stored or resolved. */
   done(range: VerifiedRange): void {
     // Suspects of this range have this number or a lower one.
     this.#doneRanges.push({ number: this.#range++, range })
+  }
+
+  /** True when all finished ranges whose number is lower than `before` are stored. */
+  isStoredBefore(before: number): boolean {
+    return this.#doneRanges.every(({ number }) => number >= before)
   }
 
   async loadPosition(side: Side): Promise<StreamPosition | null> {
@@ -60,15 +65,16 @@ export class Checkpoint {
   async save(followers: ReadonlyMap<Side, Follower>, gone: string[], isOver: () => boolean): Promise<void> {
     const { store, rechecks } = this.#parts
     await store.removeRechecks(rechecks.takeRemovable())
-    const due = rechecks.beginStoring('patient')
+    const due = rechecks.beginStoring('stillDifferent')
     await store.saveRechecks(due.map(toStored))
     rechecks.endStoring()
     const safe = rechecks.safeRange()
     this.#doneRanges = this.#doneRanges.filter(({ range }) => !gone.includes(range.collection))
-    const ranges = this.#doneRanges.filter(({ number }) => number <= safe).map(({ range }) => range)
-    await store.saveRanges(ranges)
-    this.#doneRanges = this.#doneRanges.filter(({ number }) => number > safe)
-    // Removed after the ranges are stored. The next checkpoint removes ranges that finish later than this.
+    // More ranges may finish while these are being stored.
+    const stored = new Set(this.#doneRanges.filter(({ number }) => number <= safe))
+    await store.saveRanges([...stored].map(({ range }) => range))
+    this.#doneRanges = this.#doneRanges.filter((one) => !stored.has(one))
+    // This must follow the storing of ranges. If a range of these collections finishes later, the next checkpoint removes it.
     await store.removeRanges(gone)
     if (isOver()) return
     for (const [side, follower] of followers) await this.#movePosition(side, follower)
@@ -76,12 +82,12 @@ export class Checkpoint {
 
   /** Stores an idle position rarely, because each store is itself a change that the destination's stream must read. */
   async #movePosition(side: Side, follower: Follower): Promise<void> {
-    const passed = follower.passed(
+    const position = follower.takePosition(
       this.#parts.rechecks.safeBatch(side, follower.newest),
       performance.now() - this.#savedAt[side] > idlePositionMS,
     )
-    if (!passed) return
+    if (!position) return
     this.#savedAt[side] = performance.now()
-    await this.savePosition(side, passed)
+    await this.savePosition(side, position)
   }
 }

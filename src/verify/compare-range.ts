@@ -1,5 +1,5 @@
 import { batchBytes, firstBatchDocuments, RangeReader, sizeForNext } from '../documents/range-reader.ts'
-import type { RawCursor } from '../mongo/cluster.ts'
+import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { DocumentPairing } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 

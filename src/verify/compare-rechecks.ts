@@ -18,7 +18,7 @@ export interface ComparisonParts {
   knownTime: () => ClusterTime
 }
 
-/** The maximum of documents that one `find` reads. */
+/** Maximum number of documents that one `find` reads. */
 export const comparedAtOnce = 1_000
 export const comparisonsAtOnce = 2
 
@@ -29,7 +29,7 @@ export class RecheckComparison {
     this.#parts = parts
   }
 
-  /** Compares these rechecks. Equal ones are resolved, the others wait again. */
+  /** Compares these rechecks. Equal ones are resolved, and the others wait again. */
   async compare(taken: Recheck[]): Promise<void> {
     const byCollection = new Map<string, Recheck[]>()
     for (const recheck of taken) {
@@ -77,7 +77,7 @@ export class RecheckComparison {
       if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
       else equal.push(recheck)
     }
-    // Under a collation, a document may be found with another spelling of the `_id`. It becomes a recheck of its own.
+    // Under a collation, a document may be found with another spelling of the `_id`. It gets its own recheck.
     for (const idElement of byIdentity.values()) this.#parts.rechecks.foundDifferent(entry.uuid, idElement)
     this.#parts.rechecks.different(unequal, now)
     this.#parts.rechecks.equal(equal)
@@ -96,7 +96,9 @@ export class RecheckComparison {
   }
 }
 
-/** Maps `_id` elements by identity key, which is equal for all spellings of an `_id`. */
+/**
+ * Maps `_id` elements by identity key. It is equal for all spellings of an `_id`, for instance for 1 and NumberLong(1).
+ */
 export function byIdentityKey(idElements: readonly Buffer[]): Map<string, Buffer> {
   return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
 }

@@ -7,17 +7,52 @@ import type { Side } from './rechecks.ts'
 
 const atOnce = 16
 
-/** Counts the documents of all collections in the catalogue by server statistics. Unreadable collections count as 0. */
-export async function countDocuments(clusters: BothClusters, catalogue: Catalogue): Promise<Record<Side, number>> {
-  const counts = { source: 0, destination: 0 }
-  await inParallel(atOnce, catalogue.entries(), async (entry) => {
-    if (!entry.destinationUUID) return
-    const [source, destination] = await Promise.all([
-      sizeOf(clusters.source, onSource(entry)).catch(() => null),
-      sizeOf(clusters.destination, onDestination(entry)).catch(() => null),
-    ])
-    counts.source += source?.documents ?? 0
-    counts.destination += destination?.documents ?? 0
-  })
-  return counts
+/** Counting reads the statistics of every collection, so the interval grows by `countCollectionMS` per collection. */
+const countMS = 5_000
+const countCollectionMS = 250
+/**
+ * With more collections than this, the verdict uses the last counts, because counting takes commands per collection.
+ */
+const countedAtVerdict = 100
+
+/** The numbers of documents in all collections of the catalogue, by server statistics. */
+export class DocumentCounts {
+  readonly #clusters: BothClusters
+  readonly #catalogue: () => Catalogue
+  #latest: Record<Side, number> = { source: 0, destination: 0 }
+
+  constructor(clusters: BothClusters, catalogue: () => Catalogue) {
+    this.#clusters = clusters
+    this.#catalogue = catalogue
+  }
+
+  /** The last counts. */
+  get latest(): Readonly<Record<Side, number>> {
+    return this.#latest
+  }
+
+  /** Pause between two counts, ms. */
+  get intervalMS(): number {
+    return countMS + countCollectionMS * this.#catalogue().entries().length
+  }
+
+  /** True while the collections are few enough to be counted for a verdict. */
+  get isQuick(): boolean {
+    return this.#catalogue().entries().length <= countedAtVerdict
+  }
+
+  /** Counts again. Collections that cannot be read count as 0. */
+  async count(): Promise<void> {
+    const counts = { source: 0, destination: 0 }
+    await inParallel(atOnce, this.#catalogue().entries(), async (entry) => {
+      if (!entry.destinationUUID) return
+      const [source, destination] = await Promise.all([
+        sizeOf(this.#clusters.source, onSource(entry)).catch(() => null),
+        sizeOf(this.#clusters.destination, onDestination(entry)).catch(() => null),
+      ])
+      counts.source += source?.documents ?? 0
+      counts.destination += destination?.documents ?? 0
+    })
+    this.#latest = counts
+  }
 }

@@ -41,13 +41,14 @@ const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'de
 /**
  * Follows one cluster's change stream and records which documents changed. It does not read the changes themselves.
  *
- *   own stream ──── batch taken, and what application reads next begins here or before ───▶ shared
- *       ▲                                                                                     │
- *       └── too many rechecks, a verdict is due, application ends, drains or owns less ◀──────┘
+ *   own stream ── the next batch of event application starts at the follower's position or earlier ─▶ shared stream
+ *       ▲                                                                                                  │
+ *       └── too many rechecks are open, a verdict is due, or event application ends, drains                │
+ *           or loses partitions ◀──────────────────────────────────────────────────────────────────────────┘
  *
  * On the source, the batches that event application reads are used instead of a second stream wherever possible. Both
- * ways continue from the same position and record in the same way, so it does not matter for what is stored how a batch
- * came here. The events are parsed here, from the server's bytes, before event application has done anything with them.
+ * ways continue from the same position and record changes in the same way, so what is stored does not depend on how a
+ * batch arrived. The events are parsed here, from the server's bytes, before event application has processed them.
  */
 export class Follower {
   readonly #parts: FollowerParts
@@ -59,7 +60,10 @@ export class Follower {
   #pollsFast = false
   #answered = false
   #share: Share | null = null
-  /** While a verdict is due, only a publication that began later is joined: it shows that the commit was given up. */
+  /**
+   * How many publications (runs of the shared stream) had begun at the last `wake`; -1 before it. The follower joins only
+   * a publication that begins later. Such a publication shows that the commit that requested the verdict was abandoned.
+   */
   #joinsAfter = -1
   #sourceUuids = new Map<string, string>()
   /** UUIDs in this batch that are not in the catalogue. */
@@ -80,12 +84,15 @@ export class Follower {
     return this.#position.time
   }
 
-  /** True once the cluster has returned a stream that begins at the start position or before. */
+  /** True once the cluster has answered with a change stream that starts at the start position or earlier. */
   get answered(): boolean {
     return this.#answered || (this.#share?.answered ?? false)
   }
 
-  /** Called when a caller begins to wait until `time` passes a certain time, which event application must not delay. */
+  /**
+   * Leaves the shared stream, whose pace event application sets, and polls an own stream at short intervals. Called
+   * before a caller waits for `time` to pass a cluster time.
+   */
   wake(): void {
     this.#pollsFast = true
     this.#joinsAfter = this.#parts.shared?.begun ?? 0
@@ -111,7 +118,7 @@ export class Follower {
     }
   }
 
-  /** Reads a stream of its own from the position reached, until the batches of event application continue it. */
+  /** Reads a separate stream from the current position. Returns when the follower joins the shared stream or stops. */
   async #readOwn(): Promise<void> {
     const { cluster, context, rechecks, selected } = this.#parts
     const awaitMS = (): number => (this.#pollsFast ? shortAwaitMS : idleAwaitMS)
@@ -121,8 +128,8 @@ export class Follower {
       this.#take(batch)
       if (this.#join()) return
       while (rechecks.full && !context.signal.aborted) await sleep(capacityPollMS)
-      const isFlowing = batch.events.length > 0 && batch.events.length < largeBatch
-      if (isFlowing && !this.#pollsFast) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
+      const isSmallBatch = batch.events.length > 0 && batch.events.length < largeBatch
+      if (isSmallBatch && !this.#pollsFast) await sleep(gatherMS, undefined, { signal: context.signal }).catch(() => {})
       if (context.signal.aborted) return
     }
   }
@@ -144,7 +151,7 @@ export class Follower {
     const isEmpty = events.length === 0
     const now = performance.now()
     const last = this.#positions.at(-1)
-    // Batches in quick succession count as one, so that a position that must wait does not gather thousands of them.
+    // Batches in quick succession count as one. Otherwise thousands would accumulate until their rechecks are stored.
     const continues = last?.isEmpty === isEmpty && (isEmpty || now - last.begunAt < gatherMS)
     const batch = continues ? this.#newest : this.#newest + 1
     this.#foreign.clear()
@@ -156,11 +163,12 @@ export class Follower {
   }
 
   /**
-   * The position right after batch `safe`, if it has advanced since the last call; otherwise null. Without `alsoIdle`,
-   * only an advance past a change counts.
+   * Returns the position right after batch `safeBatch`, up to which the position may be stored (`Rechecks.safeBatch`). The
+   * follower then forgets it and all earlier ones. Returns null if that position was taken before, and, without
+   * `alsoIdle`, also if the batches since the last position taken contain no changes.
    */
-  passed(safe: number, alsoIdle: boolean): StreamPosition | null {
-    const after = this.#positions.findIndex(({ batch }) => batch > safe)
+  takePosition(safeBatch: number, alsoIdle: boolean): StreamPosition | null {
+    const after = this.#positions.findIndex(({ batch }) => batch > safeBatch)
     const passed = after === -1 ? this.#positions : this.#positions.slice(0, after)
     const last = passed.at(-1)
     if (!last || (!alsoIdle && passed.every(({ isEmpty }) => isEmpty))) return null
@@ -175,7 +183,10 @@ export class Follower {
     if (uuid) rechecks.changed(uuid, event.idElement, side, batch, event.time)
   }
 
-  /** The source UUID of a destination collection. The comparison of definitions reports foreign collections. */
+  /**
+   * The source UUID of a destination collection. Undefined for a collection that is not in the catalogue: changes in it
+   * need no recheck, because the comparison of definitions reports the collection itself.
+   */
   #onSource(uuid: string): string | undefined {
     const known = this.#sourceUuids.get(uuid)
     if (known || this.#foreign.has(uuid)) return known

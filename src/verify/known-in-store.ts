@@ -1,6 +1,6 @@
 /** The part of a recheck that the store holds. */
 export interface Identified {
-  /** Equal for all spellings of one identity. */
+  /** Equal for all spellings of one identity, for instance for 1 and NumberLong(1). */
   readonly key: string
   readonly uuid: string
   readonly idElement: Buffer
@@ -15,7 +15,7 @@ export class KnownInStore {
   readonly #kept = new Map<string, Identified>()
   readonly #removable = new Map<string, Identified>()
 
-  has(entry: Identified): void {
+  add(entry: Identified): void {
     const { key, uuid, idElement } = entry
     this.#removable.delete(key)
     this.#kept.set(key, { key, uuid, idElement })
@@ -29,7 +29,7 @@ export class KnownInStore {
     this.#removable.set(key, entry)
   }
 
-  /** Keeps the recheck in the store only, without memory here until it is read from there again. */
+  /** Forgets a recheck that stays in the store. It needs no memory here until it is read from the store again. */
   forget(key: string): void {
     this.#kept.delete(key)
   }

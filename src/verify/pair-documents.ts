@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { idElementOf, identityKey } from '../documents/identity.ts'
 import type { Side } from './rechecks.ts'
 
-/** The maximum of documents found on one side only. Above it, all of them become suspects, which are compared again. */
+/** Maximum number of documents found on one side only. Above it, all of them become suspects and are compared again. */
 const unpairedMax = 4_000
 
 interface Unpaired {

@@ -21,7 +21,7 @@ export function followName(entry: CatalogueEntry, error: unknown): void {
 }
 
 export function onDestination(entry: CatalogueEntry): SourceCollection {
-  assert(entry.destinationUUID, 'a collection without counterpart')
+  assert(entry.destinationUUID, 'a collection has no destination UUID')
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
 
@@ -124,6 +124,6 @@ async function eachDocument(
   } catch (error) {
     if (renamedTo(error) === undefined) throw error
     if (side === 'source') followName(entry, error)
-    throw new MovedError('the collection moved while it was compared')
+    throw new MovedError('the collection was renamed or dropped while it was compared')
   }
 }

@@ -32,11 +32,11 @@ export interface Recheck {
 
 /** Above this many open rechecks, reading the streams and scanning pause until some are resolved. */
 const outstandingMax = 60_000
-/** Delay before a different document is compared again. It doubles each time. */
+/** Milliseconds before a different document is compared again. The delay doubles each time. */
 const backOffMS = 100
 const longestBackOffMS = 5_000
 /** After this many different results (about 6 s with the back-off), a recheck moves to the store until the verdict. */
-const patientAttempts = 5
+const attemptsInMemory = 5
 
 /** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
 const removedAtOnce = 1_000
@@ -44,19 +44,20 @@ const removedAtOnce = 1_000
 const sides = ['source', 'destination'] as const
 
 /**
- * All documents that must be compared (again), by identity. A document is here once, however often it changes. The
- * change streams are the durable queue. A recheck exists only in memory, and the stored position of each stream stays
- * before the newest batch that named its document. This is safe for a crash at any time: - Assume a document changed on
- * one side after it was last compared equal, and `newest` is the last batch of that side's
- *   stream that named it. The stored position is before `newest`, so a restart reads `newest` again and creates the
- *   recheck again. The events of earlier batches are not needed: a comparison reads the current document, not the event,
- *   and the changed side is the same.
+ * All documents that must be compared (again), by identity. There is one recheck per document, however often it
+ * changes. The change streams are the durable queue. A recheck exists only in memory, and the stored position of each
+ * stream stays before the newest batch that named its document. This is safe in a crash at any time:
+ *
+ * - Assume that a document changed on one side after it was last compared equal, and that `newest` is the last batch of
+ *   that side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and
+ *   creates the recheck again. The events of earlier batches are not needed: a comparison reads the current document,
+ *   not the event, and the changed side is the same.
  * - Therefore a frequently changed document does not hold the position back: each change lets the position advance to
- * it. - A document that a scan found different is in no stream. Its range is not stored as done until the document is
+ *   the batch before it.
+ * - A document that a scan found different is in no stream. Its range is not stored as done until the document is
  *   resolved, stored, or named by a stream, which covers it from then on.
  * - Only a document that stays different over several comparisons is stored on its own. The store then covers it until
- * it
- *   changes again.
+ *   it changes again.
  */
 export class Rechecks {
   readonly #waiting = new Map<string, Recheck>()
@@ -104,11 +105,11 @@ export class Rechecks {
   /** Adds a stored recheck to be compared again, because it may have become equal since it was stored. */
   revisit(uuid: string, idElement: Buffer): void {
     const key = uuid + identityKey(idElement)
-    this.#store.has({ key, uuid, idElement: Buffer.from(idElement) })
+    this.#store.add({ key, uuid, idElement: Buffer.from(idElement) })
     if (this.#waiting.has(key)) return
     const recheck = this.#known(uuid, idElement)
     recheck.stored = true
-    recheck.attempts = patientAttempts - 1 // if it is still different, it leaves memory at once
+    recheck.attempts = attemptsInMemory - 1 // if it is still different, it leaves memory at once
   }
 
   #known(uuid: string, idElement: Buffer): Recheck {
@@ -167,7 +168,7 @@ export class Rechecks {
       recheck.attempts += 1
       recheck.notBefore = now + Math.min(backOffMS * 2 ** recheck.attempts, longestBackOffMS)
       if (newer) {
-        recheck.stored &&= !this.#isInMemoryAlone(newer)
+        recheck.stored &&= !this.#isOnlyInMemory(newer)
         merge(recheck, newer)
       }
       this.#waiting.set(recheck.key, recheck)
@@ -179,7 +180,7 @@ export class Rechecks {
     let safe = newest
     for (const recheck of this.#open()) {
       const held = recheck.newestBatch[side]
-      if (held > 0 && held <= safe && this.#isInMemoryAlone(recheck)) safe = held - 1
+      if (held > 0 && held <= safe && this.#isOnlyInMemory(recheck)) safe = held - 1
     }
     return safe
   }
@@ -189,36 +190,37 @@ export class Rechecks {
     let safe = Number.POSITIVE_INFINITY
     for (const recheck of this.#open()) {
       const { range } = recheck
-      if (range > 0 && range <= safe && this.#isInMemoryAlone(recheck)) safe = range - 1
+      if (range > 0 && range <= safe && this.#isOnlyInMemory(recheck)) safe = range - 1
     }
     return safe
   }
 
   /**
    * Returns the rechecks to store now: those that stay different, or with `everything` all that are not being compared.
+   * Positions stay before them until `endStoring` is called.
    */
-  beginStoring(what: 'patient' | 'everything'): Recheck[] {
+  beginStoring(what: 'stillDifferent' | 'everything'): Recheck[] {
     // A failed attempt may have stored nothing.
     for (const recheck of this.#storing) recheck.stored = false
     this.#storing.clear()
     const due = this.waiting.filter(
       (recheck) =>
-        this.#isInMemoryAlone(recheck) &&
-        (what === 'everything' || recheck.mustStore || recheck.attempts >= patientAttempts),
+        this.#isOnlyInMemory(recheck) &&
+        (what === 'everything' || recheck.mustStore || recheck.attempts >= attemptsInMemory),
     )
     for (const recheck of due) {
       recheck.stored = true
       this.#storing.add(recheck)
-      this.#store.has(recheck)
+      this.#store.add(recheck)
     }
     return due
   }
 
-  /** Called when they are stored. Real differences leave memory, so that a million of them need none. */
+  /** Called when they are stored. Real differences leave memory, so that a million of them need no memory. */
   endStoring(): void {
     this.#storing.clear()
     for (const [key, recheck] of this.#waiting) {
-      if (!recheck.stored || recheck.attempts < patientAttempts) continue
+      if (!recheck.stored || recheck.attempts < attemptsInMemory) continue
       this.#waiting.delete(key)
       this.#store.forget(key)
     }
@@ -227,7 +229,7 @@ export class Rechecks {
   /** Called for a recheck that was read from the store and compared equal. */
   equalInStore(uuid: string, idElement: Buffer): void {
     const key = uuid + identityKey(idElement)
-    this.#store.has({ key, uuid, idElement })
+    this.#store.add({ key, uuid, idElement })
     this.#equalInStore(key)
   }
 
@@ -241,7 +243,7 @@ export class Rechecks {
     return this.#store.takeRemovable(removedAtOnce)
   }
 
-  #isInMemoryAlone(recheck: Recheck): boolean {
+  #isOnlyInMemory(recheck: Recheck): boolean {
     return !recheck.stored || this.#storing.has(recheck)
   }
 

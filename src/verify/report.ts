@@ -17,7 +17,7 @@ export interface VerifiedSoFar {
   scanned: boolean
 }
 
-/** One side of `progress.verification`. Once the scan is complete, every document counts as hashed. */
+/** One side of `progress.verification`. After the scan, `hashedDocumentCount` includes every document. */
 export function reportOf(progress: VerifiedSoFar): VerificationSide {
   const phase = progress.collections === null ? 'not started' : progress.scanned ? 'stream hashing' : 'initial hashing'
   return {

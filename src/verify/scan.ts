@@ -22,7 +22,7 @@ export interface ScanParts {
   metadata: Metadata
   context: RetryContext
   catalogue: () => Catalogue
-  /** Reads include at least these times. The streams contain everything later. */
+  /** Reads include all changes up to these times. The streams contain all later changes. */
   notBefore: { source: ClusterTime; destination: ClusterTime }
   suspect: (entry: CatalogueEntry, idElement: Buffer) => void
   /** Resolves when more may be read and more suspects may be reported. */
@@ -40,7 +40,7 @@ interface Range extends RangeBounds {
 const rangesAtOnceMax = 2
 /** Approximate number of segments that one read loads, estimated from the collections' sizes. */
 const segmentsAtOnce = 1_000
-/** Tolerated misses, tens of milliseconds apart. A drop that is being followed leaves the catalogue in the meantime. */
+/** Tolerated misses, tens of milliseconds apart. A collection whose drop is followed leaves the catalogue meanwhile. */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
@@ -162,7 +162,7 @@ export class Scan {
       listCollections(source, entry.database),
       listCollections(destination, entry.database),
     ])
-    // When it is gone from the source as well, its drop event will be followed, however late.
+    // When the source no longer has it either, its drop event will still be followed, possibly late.
     const isMissed =
       wanted.some((one) => one.uuid === uuid) && !existing.some((one) => one.uuid === entry.destinationUUID)
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
@@ -170,7 +170,7 @@ export class Scan {
     if (misses < missesMax) return
     throw new FatalError(
       'DestinationConflict',
-      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else, while it was verified. Start over with an emptied destination. ${notLost.source}`,
+      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else during the verification. Start over with "existingData": "converge", which copies it again and writes only what differs elsewhere. ${notLost.source}`,
     )
   }
 

@@ -22,7 +22,7 @@ export interface VerdictParts {
   knownTime: () => ClusterTime
 }
 
-/** The documents that differ: their number and the first of them. */
+/** The number of documents that differ, and the first of them. */
 export interface Open {
   total: number
   first: StoredRecheck[]
@@ -32,8 +32,8 @@ const maxTime: ClusterTime = (1n << 64n) - 1n
 
 /**
  * Compares all open rechecks: first those in memory, then the stored ones, page by page. The next page is read while
- * one is compared. Only rechecks that are still different are written. Because users are waiting, one command at most
- * removes entries that were compared equal; the remaining equal entries are harmless.
+ * one is compared. Only rechecks that are still different are written. Because users are waiting, at most one command
+ * removes entries that were compared equal. The remaining equal entries are harmless.
  */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
   const { store, rechecks, comparison } = parts
@@ -93,12 +93,12 @@ async function mismatchOf(
   try {
     const explained = await explain(clusters, entry, idElement)
     if (!explained) return null
-    const { kind, field, idElement: asSpelled } = explained
+    const { kind, field, idElement: shownElement } = explained
     return {
       namespace: where,
       kind,
       ...(field === undefined ? {} : { field }),
-      id: renderId(asSpelled),
+      id: renderId(shownElement),
       // The document changed on one cluster only: a foreign write on the destination, or a source change not applied.
       ...(onDestination && !onSource ? { by: 'foreignWrite' as const } : {}),
       ...(onSource && !onDestination ? { by: 'sync' as const } : {}),

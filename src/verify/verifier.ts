@@ -16,7 +16,7 @@ import type { StoredRecheck, VerificationStore } from '../mongo/verification-sto
 import type { Throttle } from '../throttle/throttle.ts'
 import { Checkpoint } from './checkpoint.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
-import { countDocuments } from './count-documents.ts'
+import { DocumentCounts } from './count-documents.ts'
 import { DestinationEcho } from './destination-echo.ts'
 import { Follower } from './follow-changes.ts'
 import { Rechecks, type Side } from './rechecks.ts'
@@ -45,8 +45,8 @@ const sides = ['source', 'destination'] as const
 
 /** Comparison rate, measured on two cores that also ran both servers. */
 const comparedPerSecond = 40_000
-/** Rechecks compared with one call. Other exclusive work runs between calls. */
-const generationMax = 4_000
+/** Maximum number of rechecks compared with one call. Other exclusive work runs between calls. */
+const comparedPerCallMax = 4_000
 /** Fewer rechecks than this are gathered for `gatherMS`, because comparing them one by one costs many times as much. */
 const backlogCount = 4_000
 const gatherMS = 400
@@ -54,18 +54,11 @@ const gatherMS = 400
 const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
-/** Counting reads the statistics of every collection, so the interval grows by `countCollectionMS` per collection. */
-const countMS = 5_000
-const countCollectionMS = 250
 /** Interval between pages of stored rechecks that are compared again. There may be a million real differences. */
 const revisitMS = 2_000
 /** Interval during the first pass: an earlier process may have left tens of thousands that are equal by now. */
 const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
-/**
- * With more collections than this, the verdict uses the last counts, because counting takes commands per collection.
- */
-const countedAtVerdict = 100
 /** When event application is further behind than this, it cannot have resolved the stored rechecks yet. */
 const behindSeconds = 5
 /**
@@ -87,7 +80,7 @@ const verdictPauseMS = 150
  *   destination stream ▶ changed ──┘
  *
  * A document is proven when it was compared equal after its last change on either side. A difference proves nothing
- * while changes are in flight: only `settle` issues a verdict, when the source is quiet and all changes are applied.
+ * while changes are in flight: only `issueVerdict` decides, when the source is quiet and all changes are applied.
  * Scanned ranges, open rechecks and stream positions are stored, so a restart continues. Memory is bounded by the
  * number of open rechecks.
  */
@@ -103,7 +96,7 @@ export class Verifier {
   readonly #followers = new Map<Side, Follower>()
   #scan: Scan | null = null
   #scanned = false
-  #counts: Record<Side, number> = { source: 0, destination: 0 }
+  readonly #counts: DocumentCounts
   readonly #ended = deferred<void>()
   #busy: Promise<unknown> = Promise.resolve()
   #failure: unknown = null
@@ -119,15 +112,16 @@ export class Verifier {
       rechecks: this.#rechecks,
       knownTime: () => this.#knownTime('source'),
     }
+    this.#counts = new DocumentCounts(parts.clusters, parts.catalogue)
     this.#comparison = new RecheckComparison(this.#comparisonParts)
     this.#checkpoint = new Checkpoint({ ...parts, rechecks: this.#rechecks })
   }
 
-  /** The figures of `progress.verification`. */
+  /** The content of `progress.verification`. */
   get report(): NonNullable<Progress['verification']> {
     const side = (name: Side): VerificationSide =>
       reportOf({
-        documents: this.#counts[name],
+        documents: this.#counts.latest[name],
         read: this.#scan?.documents[name] ?? 0,
         latest: this.#parts.clusters[name].latest,
         known: this.#knownTime(name),
@@ -158,7 +152,7 @@ export class Verifier {
     const loops: Promise<void>[] = []
     try {
       await this.#begin()
-      const works = [
+      const tasks = [
         ...[...this.#followers.values()].map((follower) => () => follower.run()),
         () => this.#scanAll(),
         () => this.#compareAll(),
@@ -166,9 +160,9 @@ export class Verifier {
         () => this.#everyCount(),
         () => this.#everyRevisit(),
       ]
-      for (const work of works) {
+      for (const task of tasks) {
         loops.push(
-          work().catch((error) => {
+          task().catch((error) => {
             if (!(error instanceof StoppedError) && !this.#stop.signal.aborted) this.#failure ??= error
             this.#stop.abort()
           }),
@@ -207,17 +201,20 @@ export class Verifier {
    * Issues a verdict. Call it when the source is quiet and all its changes are applied. Completes the scan, reads both
    * streams up to the current time, and compares all open rechecks until they are equal or proven different.
    */
-  async settle(): Promise<RecheckResult> {
-    // Includes collections catalogued after the first complete scan: their earlier writes may be in no stream.
+  async issueVerdict(): Promise<RecheckResult> {
+    // The scan must include collections that were catalogued after the first complete scan, because the streams may not
+    // contain their earlier writes.
     while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
     this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
+    // Nothing changes any more, so the documents can be counted meanwhile.
+    const counted = this.#counts.isQuick ? this.#counts.count().catch(() => {}) : null
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
       const open = await this.#exclusively(() => compareEverything(parts))
       this.#context.journal?.('verdict pass', { pass: pass + 1, differences: open.total })
       if (open.total === 0) {
-        if (this.#parts.catalogue().entries().length <= countedAtVerdict) await this.#count()
+        await counted
         return { total: 0, explain: async () => ({ mismatches: [], total: 0 }) }
       }
       if (pass >= verdictPasses) return { total: open.total, explain: () => explainAll(parts, open) }
@@ -277,10 +274,24 @@ export class Verifier {
     while (!this.#stop.signal.aborted) {
       const complete = await (this.#scan as Scan).run()
       if (complete && !this.#scanned) {
+        await this.#storeScan()
         this.#scanned = true
         this.#parts.onInitiallyVerified()
       }
       await this.#pause(complete ? idleScanMS : shortPauseMS)
+    }
+  }
+
+  /**
+   * Stores that everything has been compared once. The caller reports it only afterwards. Otherwise a process that
+   * restarts after the report would compare the last ranges again while `canCommit` is true.
+   */
+  async #storeScan(): Promise<void> {
+    const before = this.#checkpoint.range
+    for (;;) {
+      await this.#exclusively(() => this.#save(this.#context))
+      if (this.#checkpoint.isStoredBefore(before)) return
+      await this.#pause(shortPauseMS)
     }
   }
 
@@ -292,12 +303,12 @@ export class Verifier {
         continue
       }
       const compared = await this.#exclusively(async () => {
-        const due = this.#rechecks.take(generationMax, this.#comparableTime(), performance.now())
+        const due = this.#rechecks.take(comparedPerCallMax, this.#comparableTime(), performance.now())
         await this.#comparison.compare(due)
         return due.length
       })
       if (this.#rechecks.count < backlogCount) await this.#pause(gatherMS)
-      else if (compared < generationMax) await this.#pause(backlogMS)
+      else if (compared < comparedPerCallMax) await this.#pause(backlogMS)
     }
   }
 
@@ -340,13 +351,9 @@ export class Verifier {
 
   async #everyCount(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      await this.#count()
-      await this.#pause(countMS + countCollectionMS * this.#parts.catalogue().entries().length)
+      await this.#counts.count()
+      await this.#pause(this.#counts.intervalMS)
     }
-  }
-
-  async #count(): Promise<void> {
-    this.#counts = await countDocuments(this.#parts.clusters, this.#parts.catalogue())
   }
 
   /** Waits until both streams have passed the current time. */
@@ -361,7 +368,7 @@ export class Verifier {
       }),
     )
     for (const [side, target] of targets) {
-      // Must be later than the time and not equal, because many events may share one time.
+      // The stream must be past the target, because many events may share one time.
       while (this.#knownTime(side) <= target) await this.#pause(shortPauseMS)
     }
   }

@@ -4,7 +4,7 @@ import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
 const commands = ['start', 'pause', 'resume', 'commit', 'reverse']
 
-/** Values near to what start takes, so that the deeper checks are reached too. */
+/** Values that resemble a valid start, so that requests also reach the deeper checks. */
 const nearValue = fc.oneof(
   fc.jsonValue(),
   fc.constantFrom<unknown>(true, 'never', 'none', 'cluster0', [], {}, [{ database: 'a' }], { enabled: false }),
@@ -50,7 +50,7 @@ const field = fc.constantFrom(
 const nearStart = fc
   .array(fc.tuple(fc.oneof({ weight: 5, arbitrary: field }, { weight: 1, arbitrary: fc.string() }), nearValue))
   .map((pairs) =>
-    // Written as text: an object literal could not carry __proto__ as a field of its own.
+    // The body is built as text, because an object literal cannot have __proto__ as an own field.
     [...Object.entries(minimalStart), ...pairs]
       .map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)
       .join(','),
@@ -86,7 +86,7 @@ test('no body makes the API fail: it is accepted or refused in the documented sh
   expect(statuses).toContain(400)
 })
 
-test('a start that is accepted never says more than it was asked', async () => {
+test('an accepted start calls the instance once with a complete and consistent configuration', async () => {
   const { api, instance } = apiUnderTest()
   await fc.assert(
     fc.asyncProperty(nearStart, async (sent) => {
@@ -103,7 +103,7 @@ test('a start that is accepted never says more than it was asked', async () => {
   )
 })
 
-test('deep nesting and many fields are refused, not crashed on', async () => {
+test('deep nesting and many fields are refused without a crash', async () => {
   const { post } = apiUnderTest()
   const deep = `{"a":${'['.repeat(200_000)}${']'.repeat(200_000)}}`
   const wide = `{${Array.from({ length: 50_000 }, (_, index) => `"f${index}":1`).join(',')}}`

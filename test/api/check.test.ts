@@ -43,7 +43,25 @@ test('the answer has every finding, errors first, and status 200', async () => {
   expect(instance.calls.map(({ command }) => command)).toEqual(['check'])
 })
 
-test('one check runs at a time: another one is refused by name, and the next is taken when it has ended', async () => {
+test('skipDiskSpaceCheck reaches check, and start accepts it without an effect', async () => {
+  const { post, instance } = apiUnderTest()
+  const skipping = { ...minimalStart, skipDiskSpaceCheck: true }
+  for (const body of [minimalStart, skipping]) expect((await post('/api/v1/check', body)).status).toBe(200)
+  expect(instance.calls.map(({ options }) => options)).toEqual([
+    { skipDiskSpaceCheck: false },
+    { skipDiskSpaceCheck: true },
+  ])
+  for (const body of [minimalStart, skipping]) expect((await post('/api/v1/start', body)).status).toBe(200)
+  const [, , plain, started] = instance.calls
+  // Both are the same start, so that instances that were sent different ones share the sync.
+  expect(started?.configuration).toEqual(plain?.configuration)
+  expect(await post('/api/v1/start', { ...minimalStart, skipDiskSpaceCheck: 1 })).toMatchObject({
+    status: 400,
+    body: { errorDescription: expect.stringContaining('skipDiskSpaceCheck') },
+  })
+})
+
+test('one check runs at a time: a second one is refused with TooManyRequests, and another is accepted once the first has ended', async () => {
   const { post, instance } = apiUnderTest()
   const ended = deferred<void>()
   instance.answer = () => ended.promise
@@ -52,7 +70,7 @@ test('one check runs at a time: another one is refused by name, and the next is 
   const second = post('/api/v1/check', minimalStart)
   const refused = await Promise.race([second, vi.waitFor(() => expect(instance.calls).toHaveLength(2))])
   expect(refused).toMatchObject({ status: 429, body: { error: 'TooManyRequests' } })
-  // A start is not held up by it.
+  // The running check does not delay a start.
   instance.answer = async () => {}
   expect((await post('/api/v1/start', minimalStart)).status).toBe(200)
   ended.resolve()
@@ -63,7 +81,7 @@ test('one check runs at a time: another one is refused by name, and the next is 
   expect((await post('/api/v1/check', minimalStart)).status).toBe(200)
 })
 
-test('contradicting options are left for the findings, a body that is none is refused', async () => {
+test('check accepts contradicting options, which become findings, and refuses an invalid body', async () => {
   const { post, instance } = apiUnderTest()
   const contradiction = { ...minimalStart, buildIndexes: 'never', reversible: true }
   expect((await post('/api/v1/check', contradiction)).status).toBe(200)

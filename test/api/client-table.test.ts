@@ -62,7 +62,7 @@ const lost = row('shardC', {
 })
 
 describe('tandem instances', () => {
-  test('on a terminal is a table of all of them and their totals', async () => {
+  test('prints a table of all instances and their totals on a terminal', async () => {
     const { url } = await servedInstance([a, b, lost])
     expect(await run({ command: 'instances', urls: [url] }, 120)).toEqual({
       exitCode: 0,
@@ -76,7 +76,7 @@ describe('tandem instances', () => {
     })
   })
 
-  test('without a terminal is JSON as the API has it, unless a table is asked for', async () => {
+  test('prints the JSON of the API without a terminal, unless a table is requested', async () => {
     const { url } = await servedInstance([a])
     const { printed } = await run({ command: 'instances', urls: [url] }, null)
     expect(JSON.parse(printed.join('\n'))).toMatchObject({ success: true, instances: [{ mongosyncID: 'shardA' }] })
@@ -84,7 +84,7 @@ describe('tandem instances', () => {
     expect((await run({ command: 'instances', urls: [url], form: 'table' }, null)).printed[0]).toMatch(/^instance/)
   })
 
-  test('of several answers takes what each reports of itself, and names the instances that did not answer', async () => {
+  test('shows each instance as it reports itself, not as the others report it, and names the instances that did not answer', async () => {
     const stale = { ...b, lastSeenSeconds: 6, progress: { ...b.progress, totalEventsApplied: 1 } }
     const [one, two] = [await servedInstance([a, stale]), await servedInstance([{ ...a, lastSeenSeconds: 1 }, b])]
     const { exitCode, printed } = await run({ command: 'instances', urls: [one.url, two.url, unreachable] }, 120)
@@ -94,7 +94,7 @@ describe('tandem instances', () => {
     expect(printed[4]).toMatch(/^http:\/\/127\.0\.0\.1:1: InstanceUnreachable: no instance answers/)
   })
 
-  test('when no instance answers there is no table, only the reason', async () => {
+  test('prints only the reason, without a table, when no instance answers', async () => {
     const { exitCode, printed } = await run({ command: 'instances', urls: [unreachable] }, 120)
     expect(exitCode).toBe(1)
     expect(printed).toEqual([expect.stringMatching(/InstanceUnreachable/)])
@@ -140,7 +140,7 @@ describe('tandem collections', () => {
     return url
   }
 
-  test('on a terminal is a table, once also of several instances, which all tell of the whole sync', async () => {
+  test('prints one table on a terminal, also for several instances, each of which reports the whole sync', async () => {
     const { url: notStarted } = await servedInstance([])
     const urls = [notStarted, await servedCollections(), await servedCollections()]
     expect(await run({ command: 'collections', urls }, 120)).toEqual({
@@ -154,7 +154,15 @@ describe('tandem collections', () => {
     })
   })
 
-  test('shows the page that is asked for, and says that there is more', async () => {
+  test('says which collections converge', async () => {
+    const { instance, url } = await servedInstance([])
+    const [, copying] = rows as [CollectionRow, CollectionRow]
+    instance.collectionRows = [{ ...copying, copy: { ...copying.copy, converging: true } }]
+    const { printed } = await run({ command: 'collections', urls: [url] }, 120)
+    expect(printed[1]).toMatch(/^shop\.orders +converging, 0 B \/ 4\.0 kB /)
+  })
+
+  test('shows the requested page, and says that there are more collections', async () => {
     const urls = [await servedCollections()]
     const { printed } = await run({ command: 'collections', urls, query: { limit: '1', after: '2' } }, 120)
     expect(printed).toHaveLength(3)
@@ -164,7 +172,7 @@ describe('tandem collections', () => {
     expect(JSON.parse(json.printed.join('\n'))).toMatchObject({ total: 3, collections: [{ mismatches: 2 }] })
   })
 
-  test('of a page that is no number is the refusal of the API', async () => {
+  test('prints the refusal of the API for a page that is not a number', async () => {
     const { exitCode, printed } = await run(
       { command: 'collections', urls: [await servedCollections()], query: { limit: 'x' } },
       120,
@@ -175,7 +183,7 @@ describe('tandem collections', () => {
 })
 
 describe('tandem progress of several instances', () => {
-  test('is the same table, without partitions', async () => {
+  test('prints the table of instances without the column of partitions', async () => {
     const [one, two, idle] = [await servedInstance([a]), await servedInstance([b]), await servedInstance([])]
     const { exitCode, printed } = await run(
       { command: 'progress', urls: [one.url, two.url, idle.url, unreachable] },
@@ -185,13 +193,13 @@ describe('tandem progress of several instances', () => {
     expect(printed[0]).not.toContain('partitions')
     expect(printed[1]).toMatch(/^shardA +coordinator +alive +RUNNING +1\.0 MB \/ 4\.0 MB +25\.00 % +3 s +1,840$/)
     expect(printed[2]).toMatch(/^shardB +alive +RUNNING/)
-    // It has no mongosyncID yet, so its address stands for it.
+    // The idle instance has no mongosyncID yet, so the table shows its address.
     expect(printed[3]).toMatch(new RegExp(`^${idle.url.slice(7)} +alive +IDLE +- +- +-$`))
     expect(printed[4]).toMatch(/^127\.0\.0\.1:1 +InstanceUnreachable/)
     expect(printed[5]).toMatch(/^total +2\.0 MB \/ 4\.0 MB +50\.00 % +3 s +3,680$/)
   })
 
-  test('prints in full, and once, what does not fit into cells; a long name is shortened', async () => {
+  test('prints each message that does not fit into a cell once and in full below the table, and shortens a long name', async () => {
     const failure = { error: 'DuplicateKey' as const, errorDescription: 'zoo.animals: remove one of the two' }
     const long = 'x'.repeat(80)
     const failed = { ...b.progress, mongosyncID: long, state: 'FAILED' as const, failure, warnings: ['paused: shardD'] }
@@ -208,21 +216,21 @@ describe('tandem progress of several instances', () => {
     ])
   })
 
-  test('lets no escape sequence through to the terminal', async () => {
+  test('prints no escape sequence to the terminal', async () => {
     const evil = row('\u001b[2Jevil\n')
     const [one, two] = [await servedInstance([evil]), await servedInstance([b])]
     const { printed } = await run({ command: 'progress', urls: [one.url, two.url] }, 120)
     expect(printed[1]).toMatch(/^\\u001b\[2Jevil\\u000a/)
   })
 
-  test('one instance is indented JSON, also on a terminal', async () => {
+  test('prints indented JSON for one instance, also on a terminal', async () => {
     const { url } = await servedInstance([a])
     const { printed } = await run({ command: 'progress', urls: [url] }, 120)
     expect(JSON.parse(printed.join('\n'))).toMatchObject({ progress: { mongosyncID: 'shardA' } })
   })
 })
 
-test('a command to several instances shows which accepted it, and in full why one did not', async () => {
+test('a command to several instances shows which instances accepted it, and the full reason of a refusal', async () => {
   const [one, two] = [await servedInstance([]), await servedInstance([])]
   two.instance.answer = () =>
     Promise.reject(new RefusedError('ConfigurationMismatch', 'buildIndexes: is never elsewhere'))

@@ -61,7 +61,7 @@ test('prints a failure and exits with 1', async () => {
 
 test('sends to several instances in parallel and prints a line for each, in order', async () => {
   const [one, two] = [await servedInstance(), await servedInstance()]
-  // Each answers only after the other was called: a client that sent one after the other would wait for ever.
+  // Each instance answers only after both received the command: a client that sent sequentially would wait forever.
   let arrived = 0
   const both = () =>
     new Promise<void>((resolve) => {
@@ -90,7 +90,7 @@ test('one failure among several makes the exit code 1', async () => {
   expect(replies).toMatchObject([{ success: true }, { success: false, error: 'InstanceUnreachable' }])
 })
 
-test('says so when something else answers', async () => {
+test('reports NotTandem when another program answers', async () => {
   const other = createServer((_request, response) => response.end('<html>')).listen(0, '127.0.0.1')
   closers.push(() => other.close())
   await new Promise((resolve) => other.once('listening', resolve))
@@ -99,7 +99,7 @@ test('says so when something else answers', async () => {
   expect(replies).toMatchObject([{ success: false, error: 'NotTandem' }])
 })
 
-test('reads a body from a file, and names what is wrong with it', async () => {
+test('reads a body from a file, and reports an invalid or missing file', async () => {
   const { instance, url } = await servedInstance()
   const directory = mkdtempSync(join(tmpdir(), 'tandem-client-'))
   writeFileSync(join(directory, 'good.json'), JSON.stringify(minimalStart))

@@ -18,7 +18,7 @@ const row = (at: number): CollectionRow => ({
   mismatches: 0,
 })
 
-test('collections are answered a page at a time, with how many there are', async () => {
+test('GET /api/v1/collections answers one page of collections and their total number', async () => {
   const { get, instance } = apiUnderTest()
   instance.collectionRows = Array.from({ length: 120 }, (_, at) => row(at))
   const names = async (query: string): Promise<string[]> =>
@@ -27,7 +27,7 @@ test('collections are answered a page at a time, with how many there are', async
   expect(await names('?limit=2&after=118')).toEqual(['app.c118', 'app.c119'])
   const { status, body } = await get('/api/v1/collections?limit=2')
   expect(status).toBe(200)
-  // As documented: whole numbers.
+  // The documented figures are whole numbers.
   const copy = { ...row(0).copy, estimatedTotalBytes: 100 }
   expect(body).toEqual({
     success: true,
@@ -45,8 +45,8 @@ test.each([
   ['limit=', /^limit: must be a whole number$/],
   ['after=-1', /^after: must be a whole number$/],
   ['after=1e3', /^after: must be a whole number$/],
-  ['offset=3', /^offset: unknown field; the fields taken here are limit, after$/],
-])('a page of %s is refused by name', async (query, expected) => {
+  ['offset=3', /^offset: unknown field; the allowed fields are limit, after$/],
+])('a page of %s is refused with the name of the field', async (query, expected) => {
   const { status, body } = await apiUnderTest().get(`/api/v1/collections?${query}`)
   expect(status).toBe(400)
   expect(body).toMatchObject({
@@ -56,7 +56,7 @@ test.each([
   })
 })
 
-test('they are read by GET alone, and not available while the destination does not answer', async () => {
+test('collections accept only GET, and answer ClusterUnreachable while the destination does not answer', async () => {
   const { get, post, instance } = apiUnderTest()
   expect((await post('/api/v1/collections')).headers.get('allow')).toBe('GET, HEAD')
   instance.collections = () => Promise.reject(new RefusedError('ClusterUnreachable', 'a cluster does not answer'))

@@ -17,7 +17,7 @@ function refused(args: string[], env: Record<string, string> = {}): string {
 }
 
 describe('running an instance', () => {
-  test('has mongosync defaults', () => {
+  test('has the defaults of mongosync', () => {
     expect(serve()).toEqual({
       cluster0: 'mongodb://a.test',
       cluster1: 'mongodb://b.test',
@@ -108,7 +108,7 @@ describe('running an instance', () => {
     }
   })
 
-  test('names what is missing', () => {
+  test('names the missing connection strings', () => {
     expect(refused([])).toMatch(
       /cluster0: is required; give --cluster0 URI or set TANDEM_CLUSTER0\n.*cluster1: is required/,
     )
@@ -125,12 +125,16 @@ describe('running an instance', () => {
       '--metricsLoggingFilepath',
       '/m',
       '--disableMetricsLogging',
+      ...['--createIndexesBatchSize', '4'],
+      ...['--hotDocIDs', '{"db":"app"}', '--hotDocIDs', '{"db":"other"}'],
     ]
     expect(serve(...args).notices).toEqual([
       '--acceptDisclaimer is ignored: tandem has no disclaimer',
       '--disableTelemetry is ignored: tandem sends no telemetry',
       '--metricsLoggingFilepath is ignored: tandem writes no metrics file',
       '--disableMetricsLogging is ignored: tandem writes no metrics file',
+      '--createIndexesBatchSize is ignored: tandem builds all indexes of a collection with one command, before it copies the collection',
+      '--hotDocIDs is ignored: tandem writes the current version of a changed document once, however often the document has changed',
     ])
   })
 
@@ -145,8 +149,8 @@ describe('running an instance', () => {
     [['--verbosity', 'loud'], /TRACE, DEBUG, INFO, WARN, ERROR, FATAL, PANIC/],
     [['--id', ''], /not be empty/],
     [['--id', '$x'], /begin with a letter or digit/],
-    [['--id', 'a b'], /only letters, digits/],
-    [['--id', 'a\n'], /only letters, digits/],
+    [['--id', 'a b'], /letters and digits, only/],
+    [['--id', 'a\n'], /letters and digits, only/],
     [['--id', 'x'.repeat(257)], /at most 256 characters/],
     [['--unknown'], /unknown option '--unknown'/],
     [['unknown'], /too many arguments/],
@@ -222,7 +226,7 @@ describe('verify', () => {
     expect(refused(['verify', ...uris, ...args])).toMatch(message)
   })
 
-  test('names what is missing, and never repeats a connection string', () => {
+  test('names the missing connection string, and never repeats a connection string', () => {
     expect(refused(['verify', '--cluster0', 'mongodb://a'])).toMatch(/cluster1: is required/)
     const texts = [
       refused(['verify', '--cluster0', 'mongodb://root:hunter2@a/?w=1', '--cluster1', 'mongodb://b']),
@@ -268,19 +272,36 @@ describe('client commands', () => {
     },
   )
 
-  test('commit sends what was given, and only that', () => {
+  test('commit sends only the given options', () => {
     expect(request('commit', '--dry-run', '--max-seconds', '10').body).toEqual({
       inline: { dryRun: true, maxSeconds: 10 },
     })
-    // The instance says what is wrong with it.
+    // The instance reports the invalid value.
     expect(request('commit', '--max-seconds', 'soon').body).toEqual({ inline: { maxSeconds: 'soon' } })
+    expect(request('resync', '--namespace', 'app.a.b', 'app.c', '--namespace', 'x').body).toEqual({
+      inline: {
+        namespaces: [{ database: 'app', collection: 'a.b' }, { database: 'app', collection: 'c' }, { database: 'x' }],
+      },
+    })
   })
 
-  test('limit sends what was given, and only that', () => {
+  test('filter sends only the given options, and does not remove the filter by mistake', () => {
+    const excluded = [{ database: 'shop', collections: ['log'] }]
+    expect(request('filter', '--excludeNamespaces', JSON.stringify(excluded), '--dropExcluded').body).toEqual({
+      inline: { excludeNamespaces: excluded, dropExcluded: true },
+    })
+    expect(request('filter', '--body', '{}').body).toEqual({ inline: {} })
+    expect(request('filter', '--body', '@filter.json').body).toEqual({ file: 'filter.json' })
+    for (const wrong of [[], ['--dropExcluded'], ['--includeNamespaces', 'shop'], ['--body', '{}', '--dropExcluded']]) {
+      expect(parseCommandLine(['filter', ...wrong], {})).toMatchObject({ kind: 'print', stream: 'stderr', exitCode: 2 })
+    }
+  })
+
+  test('limit sends only the given options', () => {
     expect(request('limit', '--bytesPerSecond', '5000000', '--readConcurrency', 'none').body).toEqual({
       inline: { bytesPerSecond: 5_000_000, readConcurrency: null },
     })
-    // The instance says what is wrong with it.
+    // The instance reports the invalid value.
     expect(request('limit', '--writeConcurrency', 'many').body).toEqual({ inline: { writeConcurrency: 'many' } })
     expect(request('limit').body).toEqual({ inline: {} })
   })
@@ -292,14 +313,14 @@ describe('client commands', () => {
     ])
   })
 
-  test('answers are shown as asked for: as a table or as JSON, not both', () => {
+  test('answers are shown as a table or as JSON, as requested, but not both', () => {
     expect(request('progress', '--table').form).toBe('table')
     expect(request('start', '--source', 'cluster0', '--json').form).toBe('json')
     expect(refused(['instances', '--table', '--json'])).toMatch(/cannot be used with/)
     expect(refused(['mismatches', '--table'])).toMatch(/unknown option '--table'/)
   })
 
-  test('start makes its body from the options that are given', () => {
+  test('start builds its body from the given options', () => {
     expect(request('start', '--source', 'cluster0', '--destination', 'cluster1').body).toEqual({
       inline: { source: 'cluster0', destination: 'cluster1' },
     })
@@ -313,6 +334,7 @@ describe('client commands', () => {
       },
     })
     expect(request('start', '--existingData', 'converge').body).toEqual({ inline: { existingData: 'converge' } })
+    expect(request('check', '--skipDiskSpaceCheck').body).toEqual({ inline: { skipDiskSpaceCheck: true } })
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },
     })

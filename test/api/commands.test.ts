@@ -36,7 +36,7 @@ describe('commands', () => {
     expect(instance.calls).toEqual([])
   })
 
-  test.each(plainCommands)('%s refuses unknown fields by name', async (command) => {
+  test.each(plainCommands)('%s refuses unknown fields and names them', async (command) => {
     const { post, instance } = apiUnderTest()
     const reply = await post(`/api/v1/${command}`, { force: true })
     expect(reply.status).toBe(400)
@@ -45,8 +45,8 @@ describe('commands', () => {
       error: 'InvalidRequest',
       errorDescription:
         command === 'commit'
-          ? 'force: unknown field; the fields taken here are maxSeconds, dryRun'
-          : 'force: unknown field; no field is taken here',
+          ? 'force: unknown field; the allowed fields are maxSeconds, dryRun'
+          : 'force: unknown field; no field is allowed here',
     })
     expect(instance.calls).toEqual([])
   })
@@ -70,7 +70,7 @@ describe('commands', () => {
     [{ maxSeconds: '10' }, /^maxSeconds: must be a number$/],
     [{ maxSeconds: 100_000 }, /^maxSeconds: must be at most 86400$/],
     [{ dryRun: 1 }, /^dryRun: must be true or false$/],
-  ])('commit with %j is refused by field', async (body, description) => {
+  ])('commit with %j is refused with the name of the field', async (body, description) => {
     const { post, instance } = apiUnderTest()
     const reply = await post('/api/v1/commit', body)
     expect([reply.status, reply.body.error]).toEqual([400, 'InvalidRequest'])
@@ -92,7 +92,7 @@ describe('bodies', () => {
     expect((await post('/api/v1/pause', '{}', { 'Content-Type': contentType })).status).toBe(200)
   })
 
-  test.each(commands)('%s refuses what is not JSON or not an object', async (command) => {
+  test.each(commands)('%s refuses a body that is not a JSON object', async (command) => {
     const { post, instance } = apiUnderTest()
     for (const body of ['{', 'source=cluster0', '[]', '[{}]', 'null', '1', '"x"', 'true', '{}{}', "{'a':1}"]) {
       const reply = await post(`/api/v1/${command}`, body)
@@ -119,7 +119,7 @@ describe('bodies', () => {
     expect(instance.calls).toEqual([])
   })
 
-  test('of 1 MiB are read, and a declared length over it is refused unread', async () => {
+  test('of 1 MiB are read, and a larger declared length is refused without reading', async () => {
     const { post, api } = apiUnderTest()
     expect((await post('/api/v1/pause', padded(1024 * 1024))).status).toBe(200)
     const endless = new ReadableStream({ pull: () => new Promise(() => {}) })
@@ -132,7 +132,7 @@ describe('bodies', () => {
     expect(response.status).toBe(413)
   })
 
-  test('of undeclared length are refused when they pass 1 MiB', async () => {
+  test('of undeclared length are refused when they exceed 1 MiB', async () => {
     const { api } = apiUnderTest()
     const chunk = new Uint8Array(64 * 1024).fill(0x20)
     let sent = 0
@@ -147,7 +147,7 @@ describe('bodies', () => {
     expect(sent).toBeLessThan(2 * 1024 * 1024)
   })
 
-  test('that break off are refused as unreadable', async () => {
+  test('that end early are refused', async () => {
     const { api, internalErrors } = apiUnderTest()
     const body = new ReadableStream({ pull: (controller) => controller.error(new Error('socket hang up')) })
     const response = await api.request('/api/v1/pause', { method: 'POST', body, duplex: 'half' })
@@ -179,7 +179,7 @@ describe('failures', () => {
     expect(instance.calls[0]).toEqual(instance.calls[1])
   })
 
-  test('an unexpected error is InternalError, tells the client nothing and the log everything', async () => {
+  test('an unexpected error is answered with InternalError and no details, and reported in full to the log', async () => {
     const faults: unknown[] = [
       new Error('connect to mongodb://root:hunter2@db.test failed at /srv/secret.ts'),
       new FatalError('DuplicateKey', 'hunter2'),

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
 import { parseCommandLine } from '../../src/cli/options.ts'
 
-/** Completion as the shell does it: bash runs the script and is asked what it offers. */
+/** Completion in a real shell: bash runs the script, and the tests read what it offers. */
 
 const printed = (...args: string[]): string => {
   const parsed = parseCommandLine(args, {})
@@ -12,14 +12,14 @@ const printed = (...args: string[]): string => {
 const has = (shell: string): boolean => spawnSync(shell, ['-c', 'exit 0']).status === 0
 const script = printed('completion', 'bash')
 
-/** What each of these lines, complete up to the cursor, is offered. */
+/** The completions that the script offers for each line, whose words end at the cursor. */
 function offered(lines: readonly string[][]): string[][] {
-  const asked = lines.map(
+  const queries = lines.map(
     (words) =>
       `COMP_WORDS=(tandem ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}; _tandem; echo "\${COMPREPLY[*]}"`,
   )
   const { stdout, stderr, status } = spawnSync('bash', ['-u'], {
-    input: `${script}\n${asked.join('\n')}`,
+    input: `${script}\n${queries.join('\n')}`,
     encoding: 'utf8',
   })
   expect([stderr, status]).toEqual(['', 0])
@@ -33,7 +33,7 @@ const commandsIn = (help: string): string[] =>
 const optionsIn = (help: string): string[] =>
   [...help.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)/gm)].map(([, name]) => name as string)
 
-test.runIf(has('bash'))('every command and option that the help shows is offered, by its first letters too', () => {
+test.runIf(has('bash'))('every command and option of the help is offered, also by its first letters', () => {
   const help = printed('--help')
   const commands = commandsIn(help)
   expect(commands).toContain('completion')
@@ -72,20 +72,20 @@ test.runIf(has('bash')).each<[string[], string[]]>([
     ['1', '2', '3', '4'],
   ],
   [['completion', 'z'], ['zsh']],
-  // Files, which the shell offers where this offers nothing; and what only the user knows.
+  // The script offers nothing for files, which the shell completes itself, and for values that only the user knows.
   [['--config', ''], []],
   [['progress', '--tokenFile', ''], []],
   [['start', '--url', ''], []],
-  // After the value of an option comes the next option.
+  // The value of an option is followed by the next option.
   [['commit', '--url', 'http://a:1', '--tl'], ['--tlsCAFile']],
-  // The name of an instance is no command.
+  // The name of an instance is not a command.
   [['--id', 'start', '--sour'], []],
-])('after tandem %j come %j', (words, expected) => {
+])('after tandem %j the script offers %j', (words, expected) => {
   expect(offered([words])).toEqual([expected])
 })
 
 test.each(['zsh', 'fish'])(
-  'the script for %s names every command and option, and is one to that shell where it is there',
+  'the script for %s names every command and option, and that shell parses it where it is installed',
   (shell) => {
     const text = printed('completion', shell)
     const help = printed('--help')
@@ -100,6 +100,6 @@ test.each(['zsh', 'fish'])(
   },
 )
 
-test('another shell is refused by name', () => {
+test('an unknown shell is refused', () => {
   expect(parseCommandLine(['completion', 'tcsh'], {})).toMatchObject({ kind: 'print', stream: 'stderr', exitCode: 2 })
 })

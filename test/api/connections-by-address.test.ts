@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events'
 import { expect, test, vi } from 'vitest'
 import { ConnectionsByAddress } from '../../src/api/connections-by-address.ts'
 
-/** What is asked of a socket; `close` closes it. */
+/** The parts of a socket that are used; `close` closes it. */
 function socket(remoteAddress: string | undefined) {
   const emitter = new EventEmitter()
   const destroy = vi.fn()
@@ -12,13 +12,13 @@ function socket(remoteAddress: string | undefined) {
   >[0] & { destroy: typeof destroy; close: () => void }
 }
 
-test('an address has no more than its share, and has it again once connections are closed', () => {
+test('an address has at most its maximum of connections, and can open new ones once others are closed', () => {
   const connections = new ConnectionsByAddress(2)
   const [first, second, third, other] = ['10.0.0.1', '10.0.0.1', '::ffff:10.0.0.1', '10.0.0.2'].map(socket)
   if (!first || !second || !third || !other) throw new Error('unreachable')
   expect([first, second, third, other].map((one) => connections.admit(one))).toEqual([true, true, false, true])
   expect([first, second, third, other].map((one) => one.destroy.mock.calls.length)).toEqual([0, 0, 1, 0])
-  // One that was refused was not counted.
+  // A refused connection does not count.
   third.close()
   expect(connections.admit(socket('10.0.0.1'))).toBe(false)
   first.close()
@@ -39,7 +39,7 @@ test.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1', undefined])('%s 
   expect(connections.size).toBe(0)
 })
 
-test('nothing is kept of an address without connections', () => {
+test('the counter of an address without connections is removed', () => {
   const connections = new ConnectionsByAddress(3)
   const made = Array.from({ length: 300 }, (_, at) => socket(`10.0.${at % 100}.1`))
   for (const one of made) connections.admit(one)

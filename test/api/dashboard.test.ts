@@ -7,7 +7,7 @@ const files = readdirSync(directory)
 const pathOf = (file: string): string => (file === 'page.html' ? '/' : `/dashboard/${file}`)
 
 describe('the dashboard', () => {
-  test.each(files)('%s is served as it is, under a policy that lets nothing else in', async (file) => {
+  test.each(files)('%s is served unchanged, under a content security policy that allows nothing else', async (file) => {
     const response = await apiUnderTest().api.request(pathOf(file))
     expect(response.status).toBe(200)
     expect(await response.text()).toBe(readFileSync(new URL(file, directory), 'utf8'))
@@ -18,19 +18,19 @@ describe('the dashboard', () => {
     expect(policy).not.toMatch(/unsafe|https?:/)
   })
 
-  test('asks for nothing but these files, has nothing inline, and puts no markup together', () => {
+  test('requests only these files, has no inline scripts or styles, and builds no markup from text', () => {
     const served = new Set(files.map(pathOf))
     for (const file of files) {
       const text = readFileSync(new URL(file, directory), 'utf8')
-      const asked = [...text.matchAll(/(?:src|href)="(\/[^"]*)"/g)].map(([, path]) => path as string)
+      const linked = [...text.matchAll(/(?:src|href)="(\/[^"]*)"/g)].map(([, path]) => path as string)
       const imported = [...text.matchAll(/from '\.\/([^']*)'/g)].map(([, name]) => `/dashboard/${name}`)
-      for (const path of [...asked, ...imported]) expect(served).toContain(path)
+      for (const path of [...linked, ...imported]) expect(served).toContain(path)
       expect(text, file).not.toMatch(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|url\(|@import ['"(]/)
       if (file === 'page.html') expect(text).not.toMatch(/<style|style=|<script>|\son\w+=|https?:\/\/(?!www\.w3\.org)/)
     }
   })
 
-  test('is refused to foreign pages, and taken by GET alone', async () => {
+  test('is refused to foreign pages, and accepts only GET', async () => {
     const { get, post } = apiUnderTest()
     expect((await get('/', { host: 'rebound.test' })).status).toBe(403)
     expect((await post('/')).headers.get('allow')).toBe('GET, HEAD')

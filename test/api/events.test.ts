@@ -30,9 +30,9 @@ const row = (id: string, warnings: string[] = []): InstanceRow => ({
 })
 
 class CountedInstance extends RecordingInstance {
-  looks = 0
+  reads = 0
   override async instances() {
-    this.looks += 1
+    this.reads += 1
     return await super.instances()
   }
 }
@@ -41,10 +41,10 @@ class CountedSampler extends Sampler {
   listening = 0
   override listen(listener: Listener): () => void {
     this.listening += 1
-    const leave = super.listen(listener)
+    const stop = super.listen(listener)
     return () => {
       this.listening -= 1
-      leave()
+      stop()
     }
   }
 }
@@ -59,15 +59,15 @@ function sampled({ everyMS = 10, keptMS = 60_000 } = {}) {
 }
 
 function listening(sampler: Sampler) {
-  const heard: Uint8Array[] = []
+  const received: Uint8Array[] = []
   const state = { ended: false }
-  const leave = sampler.listen({
-    send: (event) => heard.push(event),
+  const stop = sampler.listen({
+    send: (event) => received.push(event),
     end: () => {
       state.ended = true
     },
   })
-  return { heard, state, leave, events: () => heard.map(parsed) }
+  return { received, state, stop, events: () => received.map(parsed) }
 }
 
 function parsed(event: Uint8Array) {
@@ -79,18 +79,18 @@ describe('the sampler', () => {
   test('samples once for two hundred listeners, which receive the same bytes', async () => {
     const { instance, sampler } = sampled()
     const all = Array.from({ length: 200 }, () => listening(sampler))
-    await vi.waitFor(() => expect(all[0]?.heard.length).toBeGreaterThan(5), patience)
+    await vi.waitFor(() => expect(all[0]?.received.length).toBeGreaterThan(5), patience)
     sampler.close()
-    const samples = all.map(({ heard }) => heard.slice(1))
+    const samples = all.map(({ received }) => received.slice(1))
     for (const one of samples) for (const [at, event] of one.entries()) expect(event).toBe(samples[0]?.[at])
-    expect(instance.looks - (samples[0]?.length ?? 0)).toBeLessThanOrEqual(1)
+    expect(instance.reads - (samples[0]?.length ?? 0)).toBeLessThanOrEqual(1)
     expect(all.every(({ state }) => state.ended)).toBe(true)
   })
 
   test('a sample is the answer of instances, with the progress and the id of the instance that sends it', async () => {
     const { sampler } = sampled()
-    const { heard, events } = listening(sampler)
-    await vi.waitFor(() => expect(heard.length).toBeGreaterThan(1), patience)
+    const { received, events } = listening(sampler)
+    await vi.waitFor(() => expect(received.length).toBeGreaterThan(1), patience)
     sampler.close()
     const [history, sample] = events()
     expect(history).toEqual({ name: 'history', data: { points: [] } })
@@ -102,21 +102,21 @@ describe('the sampler', () => {
   test('stops sampling when the last listener has left, and remembers the last sample', async () => {
     const { instance, sampler } = sampled()
     const first = listening(sampler)
-    await vi.waitFor(() => expect(first.heard.length).toBeGreaterThan(3), patience)
-    first.leave()
-    const looks = instance.looks
+    await vi.waitFor(() => expect(first.received.length).toBeGreaterThan(3), patience)
+    first.stop()
+    const reads = instance.reads
     await sleep(100)
-    expect(instance.looks - looks).toBeLessThanOrEqual(1)
+    expect(instance.reads - reads).toBeLessThanOrEqual(1)
     const { points } = listening(sampler).events()[0]?.data ?? {}
     sampler.close()
     expect(points.length).toBeGreaterThanOrEqual(3)
     expect(points[0].slice(1)).toEqual([40, 100, 7, 2])
   })
 
-  test('forgets what is older than it is to keep', async () => {
+  test('removes samples that are older than the retention time', async () => {
     const { sampler } = sampled({ everyMS: 5, keptMS: 40 })
-    const { heard } = listening(sampler)
-    await vi.waitFor(() => expect(heard.length).toBeGreaterThan(30), patience)
+    const { received } = listening(sampler)
+    await vi.waitFor(() => expect(received.length).toBeGreaterThan(30), patience)
     const now = Date.now()
     const { points } = listening(sampler).events()[0]?.data ?? {}
     sampler.close()
@@ -124,14 +124,14 @@ describe('the sampler', () => {
     for (const [at] of points) expect(at).toBeGreaterThanOrEqual(now - 40)
   })
 
-  test('reports the obstacle while there is nothing to sample, and continues when there is', async () => {
+  test('reports the problem while sampling fails, and continues once it succeeds', async () => {
     const { instance, sampler, errors } = sampled()
     const { progress } = instance
     instance.progress = () => {
       throw new RefusedError('ClusterUnreachable', 'connecting to mongodb://root:hunter2@db.test/')
     }
-    const { heard, events } = listening(sampler)
-    await vi.waitFor(() => expect(heard.length).toBeGreaterThan(1), patience)
+    const { received, events } = listening(sampler)
+    await vi.waitFor(() => expect(received.length).toBeGreaterThan(1), patience)
     expect(events()[1]?.data).toMatchObject({
       progress: null,
       instances: [],
@@ -154,15 +154,15 @@ describe('GET /api/v1/events', () => {
     await Promise.all(open.splice(0).map((server) => server.close()))
   })
 
-  async function served(things = sampled(), options: Partial<ServeOptions> = {}) {
-    const { instance, sampler } = things
+  async function served(parts = sampled(), options: Partial<ServeOptions> = {}) {
+    const { instance, sampler } = parts
     const api = createApi({ instance, sampler, version: '1.2.3' })
     const server = await serveApi({ api, port: 0, onClosing: () => sampler.close(), ...options })
     open.push(server)
-    return { ...things, server, url: `http://127.0.0.1:${server.port}/api/v1/events` }
+    return { ...parts, server, url: `http://127.0.0.1:${server.port}/api/v1/events` }
   }
 
-  test('is a stream of events that goes on, also beyond the time that requests have', async () => {
+  test('is a stream of events that continues beyond the time limit of requests', async () => {
     const { url, sampler } = await served(sampled({ everyMS: 200 }), {
       headersTimeoutSeconds: 0.2,
       requestTimeoutSeconds: 0.2,
@@ -178,7 +178,7 @@ describe('GET /api/v1/events', () => {
     await vi.waitFor(() => expect(sampler.listening).toBe(0), patience)
   })
 
-  test('ends when the server closes, which does not wait for it', async () => {
+  test('ends when the server closes, and does not delay the close', async () => {
     const { url, server } = await served()
     const response = await fetch(url)
     const read = response.text()
@@ -189,9 +189,9 @@ describe('GET /api/v1/events', () => {
   })
 
   test('a client that does not read is disconnected', async () => {
-    const things = sampled({ everyMS: 1 })
-    things.instance.rows = Array.from({ length: 100 }, (_, at) => row(`i${at}`, ['x'.repeat(2_000)]))
-    const { server, sampler } = await served(things)
+    const parts = sampled({ everyMS: 1 })
+    parts.instance.rows = Array.from({ length: 100 }, (_, at) => row(`i${at}`, ['x'.repeat(2_000)]))
+    const { server, sampler } = await served(parts)
     const socket = createConnection(server.port, '127.0.0.1')
     socket.on('error', () => {})
     socket.pause()
@@ -203,7 +203,7 @@ describe('GET /api/v1/events', () => {
     await closed
   })
 
-  test('is refused to foreign pages, has no body for HEAD, and takes GET alone', async () => {
+  test('is refused to foreign pages, has no body for HEAD, and accepts only GET', async () => {
     const { get, post, api } = apiUnderTest()
     for (const headers of [{ host: 'rebound.test' }, { origin: 'http://evil.test' }]) {
       expect((await get('/api/v1/events', headers as Record<string, string>)).status).toBe(403)

@@ -6,17 +6,17 @@ const token = 'a1'.repeat(20)
 
 function limiter() {
   const clock = { now: 0 }
-  const told: RefusedTokens[] = []
+  const reported: RefusedTokens[] = []
   const failed = new FailedTokens(
-    (refused) => told.push(refused),
+    (refused) => reported.push(refused),
     () => clock.now,
   )
   const fail = (address: string | null, times: number): (number | null)[] =>
     Array.from({ length: times }, () => failed.add(address))
-  return { clock, told, failed, fail }
+  return { clock, reported, failed, fail }
 }
 
-describe('failures to show a token', () => {
+describe('requests without a valid token', () => {
   test('are counted for each address, and forgotten a minute after the first', () => {
     const { clock, fail } = limiter()
     expect(fail('10.0.0.1', failuresPerMinuteMax)).toEqual(Array(failuresPerMinuteMax).fill(null))
@@ -28,24 +28,24 @@ describe('failures to show a token', () => {
   })
 
   test('are reported once a minute, with their number', () => {
-    const { clock, told, fail } = limiter()
+    const { clock, reported, fail } = limiter()
     fail('10.0.0.1', failuresPerMinuteMax + 100)
-    expect(told).toEqual([{ remoteAddress: '10.0.0.1', attempts: 1, failuresPerMinuteMax }])
+    expect(reported).toEqual([{ remoteAddress: '10.0.0.1', attempts: 1, failuresPerMinuteMax }])
     clock.now = 59_999
     fail('10.0.0.1', 1)
-    expect(told).toHaveLength(1)
+    expect(reported).toHaveLength(1)
     clock.now = 61_000
     fail('10.0.0.1', failuresPerMinuteMax + 1)
-    expect(told.slice(1)).toEqual([{ remoteAddress: '10.0.0.1', attempts: 101, failuresPerMinuteMax }])
+    expect(reported.slice(1)).toEqual([{ remoteAddress: '10.0.0.1', attempts: 101, failuresPerMinuteMax }])
   })
 
-  test('take a bounded amount of memory, whatever number of addresses they come from', () => {
+  test('use a bounded amount of memory for any number of addresses', () => {
     const { clock, failed, fail } = limiter()
     for (let address = 0; address < 50_000; address += 1) {
       failed.add(`10.${address >> 16}.${(address >> 8) & 255}.${address & 255}`)
     }
     expect(failed.size).toBe(10_001)
-    // Those that came too late are counted together.
+    // Addresses beyond the maximum share one counter.
     expect(fail('192.0.2.1', 1)).toEqual([60])
     clock.now = 60_000
     expect(fail('192.0.2.1', 1)).toEqual([null])
@@ -61,7 +61,7 @@ describe('failures to show a token', () => {
     ['fe80::1%eth0', 'fe80:0:0:0'],
     ['::1', '0:0:0:0'],
     [null, ''],
-  ])('of %s count for %s', (address, network) => {
+  ])('from %s count for %s', (address, network) => {
     expect(networkOf(address)).toBe(network)
   })
 })
@@ -76,7 +76,7 @@ describe('the API', () => {
       statuses.push((await post('/api/v1/commit', {}, wrong)).status, (await get('/metrics')).status)
     }
     expect(new Set(statuses)).toEqual(new Set([401]))
-    const written = instance.recorded.length
+    const recordedBefore = instance.recorded.length
     for (const reply of [
       await get('/api/v1/progress', wrong),
       await post('/api/v1/commit', {}, wrong),
@@ -86,8 +86,8 @@ describe('the API', () => {
       expect(Number(reply.headers.get('Retry-After'))).toBeGreaterThan(50)
       expect(reply.body).toMatchObject({ success: false, error: 'TooManyRequests' })
     }
-    // A line for each attempt would fill the log.
-    expect(instance.recorded).toHaveLength(written)
+    // A log line for each attempt would fill the log.
+    expect(instance.recorded).toHaveLength(recordedBefore)
     expect(tokensRefused).toEqual([{ remoteAddress: null, attempts: 1, failuresPerMinuteMax }])
     const right = { Authorization: `Bearer ${token}` }
     expect((await post('/api/v1/commit', {}, right)).status).toBe(200)

@@ -56,7 +56,7 @@ describe('Host', () => {
     expect(instance.calls).toEqual([])
   })
 
-  test('where other machines may ask any name is accepted, but only a name', async () => {
+  test('any valid host name is accepted when other machines may connect', async () => {
     const { get } = apiUnderTest({ anyHost: true })
     for (const host of ['10.0.0.5:27182', 'sync.internal', '[fe80::5]:1', 'localhost']) {
       expect((await get(progress, { Host: host })).status, host).toBe(200)
@@ -96,7 +96,7 @@ describe('Origin', () => {
     ['http://localhost', 'localhost'],
     ['http://localhost', 'localhost:80'],
     ['http://[::1]:27182', '[::1]:27182'],
-  ])('%s calling %s is the same and accepted', async (origin, host) => {
+  ])('%s calling %s is the same origin and accepted', async (origin, host) => {
     const { post } = apiUnderTest()
     expect((await post('/api/v1/pause', {}, { Host: host, Origin: origin })).status).toBe(200)
   })
@@ -133,7 +133,7 @@ describe('Sec-Fetch-Site', () => {
     expect(instance.calls).toEqual([])
   })
 
-  test('cross-site: a frame and a command are refused, a link that somebody follows to the dashboard is not', async () => {
+  test('cross-site: a frame and a command are refused, and a link to the dashboard is accepted', async () => {
     const { api, get, post } = apiUnderTest()
     const navigation = { ...crossSite, 'Sec-Fetch-Mode': 'navigate' }
     expect((await get('/', { ...navigation, 'Sec-Fetch-Dest': 'iframe' })).status).toBe(403)

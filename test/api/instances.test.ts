@@ -5,7 +5,7 @@ import type { InstanceRow } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-const leader: InstanceRow = {
+const coordinator: InstanceRow = {
   mongosyncID: 'shardA',
   coordinator: true,
   status: 'alive',
@@ -22,14 +22,14 @@ const leader: InstanceRow = {
   },
 }
 const lost: InstanceRow = {
-  ...leader,
+  ...coordinator,
   mongosyncID: 'shardB',
   coordinator: false,
   status: 'lost',
   lastSeenSeconds: 11.8,
   partitions: [],
   progress: {
-    ...leader.progress,
+    ...coordinator.progress,
     lagTimeSeconds: 90,
     collectionCopy: { estimatedTotalBytes: 3_000, estimatedCopiedBytes: 0 },
   },
@@ -45,11 +45,11 @@ async function shown(rows: InstanceRow[]) {
 
 describe('GET /api/v1/instances', () => {
   test('answers every instance with its progress, and the totals', async () => {
-    const reply = await shown([leader, lost])
+    const reply = await shown([coordinator, lost])
     expect(reply.status).toBe(200)
     expect(reply.body).toEqual({
       success: true,
-      instances: [leader, { ...lost, lastSeenSeconds: 11 }],
+      instances: [coordinator, { ...lost, lastSeenSeconds: 11 }],
       totals: {
         estimatedCopiedBytes: 1_000,
         estimatedTotalBytes: 3_000,
@@ -61,7 +61,7 @@ describe('GET /api/v1/instances', () => {
   })
 
   test('answers for an instance that is IDLE', async () => {
-    const { body } = await shown([{ ...leader, coordinator: false, partitions: [], progress: idleProgress }])
+    const { body } = await shown([{ ...coordinator, coordinator: false, partitions: [], progress: idleProgress }])
     expect(body.instances[0].progress).toEqual(idleProgress)
     expect(body.totals).toMatchObject({ percent: 0, lagTimeSeconds: null })
   })
@@ -69,11 +69,11 @@ describe('GET /api/v1/instances', () => {
   test('exposes no credentials and no field that is not public', async () => {
     const uri = 'mongodb://root:hunter2@db.test/'
     const failure = { error: 'InternalError' as const, errorDescription: `connecting to ${uri} failed` }
-    const leaky = { ...leader, incarnation: uri, progress: { ...leader.progress, failure } }
+    const leaky = { ...coordinator, incarnation: uri, progress: { ...coordinator.progress, failure } }
     expect(JSON.stringify((await shown([leaky])).body)).not.toMatch(/root|hunter2|incarnation/)
   })
 
-  test('takes GET only, and answers in the failure shape when it cannot tell', async () => {
+  test('accepts only GET, and answers an internal error in the failure shape', async () => {
     const { get, post, instance } = apiUnderTest()
     const wrong = await post('/api/v1/instances')
     expect(wrong.status).toBe(405)

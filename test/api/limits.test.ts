@@ -19,7 +19,7 @@ function limitsUnderTest() {
 }
 
 describe('limits', () => {
-  test('GET answers what is in force', async () => {
+  test('GET answers the limits in force', async () => {
     const { get } = limitsUnderTest()
     const { status, body } = await get(path)
     expect(status).toBe(200)
@@ -27,7 +27,7 @@ describe('limits', () => {
     expect(v.safeParse(limitsAnswerSchema, body).issues).toBeUndefined()
   })
 
-  test('PATCH changes only what it names, answers what is in force then, and null takes one away', async () => {
+  test('PATCH changes only the fields that it names, answers the new limits, and removes a limit that is null', async () => {
     const { patch, get } = limitsUnderTest()
     expect(await patch({ bytesPerSecond: 2_000_000 })).toEqual({
       status: 200,
@@ -63,13 +63,13 @@ describe('limits', () => {
     expect((await get(path)).body.limits).toEqual(usual)
   })
 
-  test('other methods are answered with those that exist', async () => {
+  test('a request with another method is answered 405, and its header Allow names the allowed methods', async () => {
     const response = await limitsUnderTest().api.request(path, { method: 'POST', body: '{}' })
     expect(response.status).toBe(405)
     expect(response.headers.get('Allow')).toBe('GET, HEAD, PATCH')
   })
 
-  test('progress shows them, and why the destination is spared', async () => {
+  test('progress shows limits and the reason of a back-off', async () => {
     const { get, instance } = limitsUnderTest()
     const limits: LimitsReport = {
       ...usual,

@@ -19,7 +19,7 @@ const tokenFile = file('token', `${token}\n`)
 const certificate = file('server.pem', tlsPem.server)
 const uris = ['--cluster0', 'mongodb://a', '--cluster1', 'mongodb://b']
 
-/** Between two clusters that nobody reaches. */
+/** Parses the options of an instance with the connection strings of two clusters that no test contacts. */
 const served = (argv: string[], env: Record<string, string> = {}) => parsed.served([...uris, ...argv], env)
 const { refused } = parsed
 
@@ -40,12 +40,12 @@ describe('an instance', () => {
     [[], /--bind: 10.0.0.5 .*add --tlsCert FILE .* and --tokenFile FILE/],
     [['--tokenFile', tokenFile], /--bind: .*add --tlsCert FILE .*or bind 127/],
     [['--tlsCert', certificate], /--bind: .*add --tokenFile FILE, or bind 127/],
-  ])('without both it does not: %j', (given, message) => {
+  ])('does not listen beyond loopback without both: %j', (given, message) => {
     expect(refused([...uris, '--bind', '10.0.0.5', ...given])).toMatch(message)
     expect(refused([...uris, ...given], { TANDEM_BIND: '10.0.0.5' })).toMatch(message)
   })
 
-  test.each(['127.0.0.1', '127.0.0.2', '::1'])('on %s takes a token, or a certificate, or neither', (bind) => {
+  test.each(['127.0.0.1', '127.0.0.2', '::1'])('on %s accepts a token, or a certificate, or neither', (bind) => {
     expect(served(['--bind', bind])).toMatchObject({ bind, tls: null, tokens: null })
     expect(served(['--bind', bind, '--tokenFile', tokenFile])).toMatchObject({ tls: null, tokens: { control: token } })
     expect(served(['--bind', bind, '--tlsCert', certificate])).toMatchObject({ tokens: null })
@@ -79,13 +79,13 @@ describe('an instance', () => {
       ),
       /its private key, not encrypted/,
     ],
-  ])('refuses --%s %s by name', (option, given, message) => {
+  ])('refuses --%s %s and names the option', (option, given, message) => {
     const text = refused([...uris, `--${option}`, given])
     expect(text).toMatch(message)
     expect(text).not.toContain(token.slice(0, 20))
   })
 
-  test('takes certificate and key from a file each', () => {
+  test('reads certificate and key from separate files', () => {
     const at = tlsPem.server.indexOf('-----BEGIN PRIVATE')
     const [cert, key] = [tlsPem.server.slice(0, at), tlsPem.server.slice(at)]
     const tls = ['--tlsCert', file('cert.pem', cert, 0o644), '--tlsKey', file('key.pem', key)]
@@ -94,7 +94,7 @@ describe('an instance', () => {
     expect(refused([...uris, ...tls.slice(0, 2), '--tlsKey', folder])).toMatch(/--tlsKey: cannot read .*EISDIR/)
   })
 
-  test('takes the token itself as well, and never shows it', () => {
+  test('also accepts the token itself, and never shows it', () => {
     expect(served(['--token', token])).toMatchObject({ tokens: { control: token } })
     expect(served([], { TANDEM_TOKEN: token })).toMatchObject({ tokens: { control: token } })
     expect(refused([...uris, '--token', token, '--tokenFile', tokenFile])).toMatch(/either --token or --tokenFile/)
@@ -102,10 +102,10 @@ describe('an instance', () => {
     expect(short).toMatch(/--token: it must hold 32 or more/)
     const shown = parseCommandLine(['config', '--json', ...uris, '--token', token], {})
     expect(shown).toMatchObject({ kind: 'print', text: expect.stringContaining('***') })
-    for (const said of [short, JSON.stringify(shown)]) expect(said).not.toContain(token.slice(0, 20))
+    for (const output of [short, JSON.stringify(shown)]) expect(output).not.toContain(token.slice(0, 20))
   })
 
-  test('takes a second token that only reads, with a first one and unlike it', () => {
+  test('accepts a second token that only reads, if there is a first one and it differs', () => {
     const other = token.toUpperCase()
     const readTokenFile = file('read-token', `${other}\n`)
     const both = { tokens: { control: token, read: other } }
@@ -131,17 +131,17 @@ describe('an instance', () => {
     ['--readTokenFile', file('open-read', token.toUpperCase(), 0o644), ['--tokenFile', tokenFile]],
     ['--tlsCert', file('open.pem', tlsPem.server, 0o644), []],
     ['--tlsKey', file('open-key.pem', tlsPem.server, 0o444), ['--tlsCert', certificate]],
-  ])('refuses %s with a file that other users can read, by name and with the remedy', (option, path, besides) => {
+  ])('refuses %s with a file that other users can read, and names the file and the remedy', (option, path, besides) => {
     const text = refused([...uris, ...besides, option, path])
     expect(text).toContain(
       `error: ${option}: ${path} holds a secret, and every user of this machine can read it (mode 0`,
     )
-    expect(text).toContain(`"chmod o-r ${path}" takes that away`)
+    expect(text).toContain(`"chmod o-r ${path}" removes that permission`)
     expect(text).not.toContain(token.slice(0, 20))
   })
 
-  // Kubernetes gives a Secret's files to the group of the pod: https://kubernetes.io/docs/concepts/configuration/secret/
-  test.each(['0600', '0400', '0440', '0640'])('takes files of mode %s', (octal) => {
+  // Kubernetes gives the group of the pod access to a Secret's files: https://kubernetes.io/docs/concepts/configuration/secret/
+  test.each(['0600', '0400', '0440', '0640'])('accepts files of mode %s', (octal) => {
     const mode = Number.parseInt(octal, 8)
     const [own, key] = [file(`token-${mode}`, token, mode), file(`key-${mode}.pem`, tlsPem.server, mode)]
     const given = ['--tokenFile', own, '--tlsCert', certificate, '--tlsKey', key]
@@ -155,7 +155,7 @@ describe('an instance', () => {
   })
 })
 
-test.each(['serve', 'verify'])('%s refuses a key of a connection string that other users can read', (command) => {
+test.each(['serve', 'verify'])('%s refuses a connection string whose key file other users can read', (command) => {
   const key = file('client key.pem', tlsPem.client, 0o644)
   const uri = `mongodb://a/?tls=true&tlsCertificateKeyFile=${encodeURIComponent(key)}`
   const argv = [...(command === 'verify' ? ['verify'] : []), '--cluster0', 'mongodb://b', '--cluster1', uri]
@@ -182,7 +182,7 @@ describe('a client', () => {
     ['wait', '--until', 'paused'],
   ]
 
-  test.each(commands)('%s takes token and authority, as options or from the environment', (...argv) => {
+  test.each(commands)('%s accepts token and authority, as options or from the environment', (...argv) => {
     const options = ['--tokenFile', tokenFile, '--tlsCAFile', tlsFiles.authority]
     expect(request([...argv, ...urls, ...options]).access).toEqual(access)
     const env = { TANDEM_TOKEN_FILE: tokenFile, TANDEM_TLS_CA_FILE: tlsFiles.authority }
@@ -192,7 +192,7 @@ describe('a client', () => {
     expect(request([...argv, ...urls])).not.toHaveProperty('access')
   })
 
-  test('shows its token over https or within this machine only', () => {
+  test('sends its token only over https or within this machine', () => {
     const text = refused([
       'progress',
       '--url',
@@ -209,7 +209,7 @@ describe('a client', () => {
     )
   })
 
-  test('refuses files it cannot read by name', () => {
+  test('refuses files that it cannot read, and names them', () => {
     expect(refused(['progress', '--tokenFile', join(folder, 'none')])).toMatch(/--tokenFile: cannot read/)
     const open = file('open-client', token, 0o644)
     expect(refused(['progress', '--tokenFile', open])).toMatch(/--tokenFile: .*open-client .*chmod o-r/)

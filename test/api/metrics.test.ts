@@ -32,6 +32,7 @@ const running: Progress = {
   mismatches: 3,
   differingDocuments: 4,
   warnings: ['the oplog is short: mongodb://user:canary@host/'],
+  convergingCollections: 5,
   retrying: { what: 'reading mongodb://user:canary@host/', since: '2026-11-21T00:00:00Z' },
   limits: {
     bytesPerSecond: null,
@@ -59,7 +60,7 @@ async function metrics(progress: () => Progress) {
 }
 
 describe('GET /metrics', () => {
-  test('has what progress has, in base units, each with HELP and TYPE', async () => {
+  test('has the figures of progress in base units, each with HELP and TYPE', async () => {
     const { response, text, samples } = await metrics(() => running)
     expect(response.status).toBe(200)
     expect(response.headers.get('Content-Type')).toBe('text/plain; version=0.0.4; charset=utf-8')
@@ -79,6 +80,7 @@ describe('GET /metrics', () => {
       tandem_oplog_remaining_seconds: 600,
       tandem_oplog_visible: 1,
       tandem_copying: 0,
+      tandem_converging_collections: 5,
       'tandem_instances{status="alive"}': 2,
       'tandem_instances{status="lost"}': 1,
       tandem_mismatches: 3,
@@ -94,13 +96,15 @@ describe('GET /metrics', () => {
     expect(text).not.toContain('canary')
   })
 
-  test('leaves out what is not known', async () => {
+  test('omits unknown figures', async () => {
     const { samples } = await metrics(() => idleProgress)
     expect(samples.get('tandem_state{state="IDLE"}')).toBe(1)
-    expect([...samples.keys()].filter((key) => /lag|copy|oplog|verification|events|can_write/.test(key))).toEqual([])
+    expect(
+      [...samples.keys()].filter((key) => /lag|copy|converging|oplog|verification|events|can_write/.test(key)),
+    ).toEqual([])
   })
 
-  test('answers while the instance is still connecting, and says so', async () => {
+  test('answers tandem_connected 0 while the instance is still connecting', async () => {
     const { response, samples } = await metrics(() => {
       throw new RefusedError('ClusterUnreachable', 'connecting')
     })
@@ -108,14 +112,14 @@ describe('GET /metrics', () => {
     expect(Object.fromEntries(samples)).toEqual({ 'tandem_info{version="1.2.3"}': 1, tandem_connected: 0 })
   })
 
-  test('every metric is documented, and alerts ask for none that there is not', async () => {
+  test('every metric is documented, and the alerts use only existing metrics', async () => {
     const { samples } = await metrics(() => running)
     const names = new Set([...samples.keys()].map((key) => key.replace(/\{.*/, '')))
     const read = (file: string): string => readFileSync(new URL(`../../docs/${file}`, import.meta.url), 'utf8')
     const documented = new Set([...read('metrics.md').matchAll(/^\| `(tandem_\w+)/gm)].map(([, name]) => name))
     expect(documented).toEqual(names)
-    const asked = new Set([...read('alerts.yml').matchAll(/tandem_\w+/g)].map(([name]) => name))
-    expect(asked.size).toBeGreaterThan(4)
-    for (const name of asked) expect(names).toContain(name)
+    const used = new Set([...read('alerts.yml').matchAll(/tandem_\w+/g)].map(([name]) => name))
+    expect(used.size).toBeGreaterThan(4)
+    for (const name of used) expect(names).toContain(name)
   })
 })

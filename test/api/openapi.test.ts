@@ -7,10 +7,20 @@ beforeAll(async () => {
   document = (await apiUnderTest().get('/openapi.json')).body
 })
 
-const toAll = ['all/pause', 'all/resume', 'all/commit', 'all/abort', 'all/reverse']
-const postPaths = ['start', 'check', 'pause', 'resume', 'commit', 'abort', 'reverse', 'repair', ...toAll].map(
-  (command) => `/api/v1/${command}`,
-)
+const commandsToAll = ['all/pause', 'all/resume', 'all/commit', 'all/abort', 'all/reverse', 'all/filter']
+const postPaths = [
+  'start',
+  'check',
+  'pause',
+  'resume',
+  'commit',
+  'abort',
+  'reverse',
+  'repair',
+  'resync',
+  'filter',
+  ...commandsToAll,
+].map((command) => `/api/v1/${command}`)
 const queries = ['progress', 'instances', 'collections', 'events', 'audit', 'verification/mismatches']
 const getPaths = queries.map((query) => `/api/v1/${query}`)
 
@@ -94,6 +104,7 @@ describe('the body of start', () => {
       sharding: { type: 'object', required: ['shardingEntries'] },
       verification: { type: 'object', properties: { enabled: { type: 'boolean', default: true } } },
       existingData: { type: 'string', enum: ['refuse', 'converge'], default: 'refuse' },
+      skipDiskSpaceCheck: { type: 'boolean', default: false },
     }
     expect(Object.keys(properties).sort()).toEqual(Object.keys(table).sort())
     for (const [name, expected] of Object.entries(table)) {
@@ -118,7 +129,7 @@ describe('the body of start', () => {
   })
 })
 
-test('the answer of progress has every documented field, integers as integers', () => {
+test('the answer of progress has every documented field, with integer types for integers', () => {
   const { properties, required } = schemaOf(document.paths['/api/v1/progress'].get.responses['200'])
   expect(required).toEqual(['progress', 'success'])
   const { progress } = properties
@@ -149,7 +160,7 @@ test('the answer of progress has every documented field, integers as integers', 
   })
 })
 
-test('the answer of instances has each one with its whole progress, and the totals', () => {
+test('the answer of instances has each instance with its complete progress, and the totals', () => {
   const { properties, required } = schemaOf(document.paths['/api/v1/instances'].get.responses['200'])
   expect(required).toEqual(['success', 'instances', 'totals'])
   const row = properties.instances.items

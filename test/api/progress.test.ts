@@ -71,7 +71,10 @@ describe('GET /api/v1/progress', () => {
         collectionCopy: { estimatedTotalBytes: 2 ** 52 + 0.5, estimatedCopiedBytes: 10.7 },
         verification: { source: fractions, destination: side },
         estimatedSecondsToCatchUp: 7.5,
-        indexBuilding: { indexesBuilt: 1.1, totalIndexesToBuild: 2.9 },
+        convergingCollections: 2.5,
+        indexBuilding: { indexesBuilt: 1.1, totalIndexesToBuild: 2.9, collectionsFinished: 0.5, collectionsTotal: 1.5 },
+        source: { pingLatencyMs: 2.5 },
+        destination: { pingLatencyMs: -1 },
       })
     ).body
     expect(progress).toMatchObject({
@@ -80,22 +83,30 @@ describe('GET /api/v1/progress', () => {
       collectionCopy: { estimatedTotalBytes: 2 ** 52, estimatedCopiedBytes: 10 },
       verification: { source: { hashedDocumentCount: 1, lagTimeSeconds: 0, estimatedDocumentCount: 0 } },
       estimatedSecondsToCatchUp: 7,
-      indexBuilding: { indexesBuilt: 1, totalIndexesToBuild: 2 },
+      estimatedSecondsToCEACatchup: 7,
+      convergingCollections: 2,
+      indexBuilding: { indexesBuilt: 1, totalIndexesToBuild: 2, collectionsFinished: 0, collectionsTotal: 1 },
+      source: { pingLatencyMs: 2 },
+      destination: { pingLatencyMs: -1 },
     })
   })
 
-  test('shows the additions when they are there', async () => {
+  test('shows the additional fields when they are present', async () => {
     const additions = {
       failure: { error: 'DuplicateKey' as const, errorDescription: 'zoo.animals: remove one of the two' },
       warnings: ['one', 'two'],
       estimatedSecondsToCatchUp: 12,
       estimatedOplogTimeRemaining: '12 hours',
-      indexBuilding: { indexesBuilt: 1, totalIndexesToBuild: 2 },
+      convergingCollections: 3,
+      indexBuilding: { indexesBuilt: 1, totalIndexesToBuild: 2, collectionsFinished: 0, collectionsTotal: 1 },
+      source: { pingLatencyMs: 1 },
+      destination: { pingLatencyMs: 2 },
       retrying: { what: 'write to cluster1', since: '2026-01-01T00:00:00.000Z' },
     }
     const reply = await shown({ ...running, state: 'FAILED', ...additions })
     expect(reply.status).toBe(200)
-    expect(reply.body).toEqual({ progress: { ...running, state: 'FAILED', ...additions }, success: true })
+    const rendered = { ...running, state: 'FAILED', ...additions, estimatedSecondsToCEACatchup: 12 }
+    expect(reply.body).toEqual({ progress: rendered, success: true })
   })
 
   test('exposes no credentials and no field that is not public', async () => {
@@ -112,7 +123,7 @@ describe('GET /api/v1/progress', () => {
     expect(text).not.toMatch(/root|hunter2|"uri"|stack/)
   })
 
-  test('asks the instance again each time', async () => {
+  test('reads the progress of the instance for each request', async () => {
     const { get, instance } = apiUnderTest()
     expect((await get('/api/v1/progress')).body.progress.state).toBe('IDLE')
     instance.shown = running

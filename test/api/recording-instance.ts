@@ -5,19 +5,21 @@ import { Tokens } from '../../src/api/tokens.ts'
 import type { AuditEntry, CommandCall, ReceivedCommand } from '../../src/domain/audit-entry.ts'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../src/domain/collection-figures.ts'
 import type { CommitRequest } from '../../src/domain/commit-request.ts'
-import type { Finding } from '../../src/domain/finding.ts'
+import type { FilterRequest } from '../../src/domain/filter-request.ts'
+import type { CheckOptions, Finding } from '../../src/domain/finding.ts'
 import type { Instance } from '../../src/domain/instance.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Mismatch } from '../../src/domain/mismatch.ts'
-import type { PeerAnswer, PeerAnswers, PeerCommand } from '../../src/domain/peer-command.ts'
+import type { NamespaceName } from '../../src/domain/namespace.ts'
+import type { GivenCommand, PeerAnswer, PeerAnswers } from '../../src/domain/peer-command.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** Observes what the HTTP layer passes on, and lets a test choose what it is answered. It imitates no sync. */
+/** Records the calls of the HTTP layer and answers them as the test chooses. It does not imitate a sync. */
 export class RecordingInstance implements Instance {
-  calls: { command: string; configuration?: StartConfiguration; request?: CommitRequest }[] = []
+  calls: { command: string; configuration?: StartConfiguration; options?: CheckOptions; request?: CommitRequest }[] = []
   answer: () => Promise<void> = async () => {}
   shown: Progress = idleProgress
 
@@ -37,8 +39,8 @@ export class RecordingInstance implements Instance {
     return this.answer()
   }
   findings: Finding[] = []
-  async check(configuration: StartConfiguration): Promise<Finding[]> {
-    this.calls.push({ command: 'check', configuration })
+  async check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]> {
+    this.calls.push({ command: 'check', configuration, options })
     await this.answer()
     return this.findings
   }
@@ -73,10 +75,10 @@ export class RecordingInstance implements Instance {
   reverse(): Promise<void> {
     return this.#record('reverse')
   }
-  teamAnswers: [id: string, answer: PeerAnswer][] = []
-  async sendToAll(command: PeerCommand, request?: CommitRequest): Promise<PeerAnswers> {
+  peerAnswers: [id: string, answer: PeerAnswer][] = []
+  async sendToAll({ command, request }: GivenCommand): Promise<PeerAnswers> {
     await this.#record(`all ${command}`, request)
-    return new Map(this.teamAnswers)
+    return new Map(this.peerAnswers)
   }
   found: Awaited<ReturnType<Instance['mismatches']>> = { mismatches: [], total: 0 }
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
@@ -97,6 +99,16 @@ export class RecordingInstance implements Instance {
     await this.#record('repair')
     return 0
   }
+  resynced: readonly NamespaceName[] = []
+  resync(namespaces: readonly NamespaceName[]): Promise<void> {
+    this.resynced = namespaces
+    return this.#record('resync')
+  }
+  filtered: FilterRequest | null = null
+  filter(request: FilterRequest): Promise<void> {
+    this.filtered = request
+    return this.#record('filter')
+  }
   #record(command: string, request?: CommitRequest): Promise<void> {
     this.calls.push({ command, ...(request && { request }) })
     return this.answer()
@@ -109,7 +121,7 @@ export interface ApiUnderTest {
   instance: RecordingInstance
   internalErrors: unknown[]
   tokensRefused: RefusedTokens[]
-  /** Sends a POST with this body: text as it is, anything else as JSON. */
+  /** Sends a POST with this body: text unchanged, anything else as JSON. */
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply>
   get(path: string, headers?: Record<string, string>): Promise<Reply>
 }
@@ -117,7 +129,7 @@ export interface ApiUnderTest {
 export interface Reply {
   status: number
   headers: Headers
-  // biome-ignore lint/suspicious/noExplicitAny: tests look into answers of every shape
+  // biome-ignore lint/suspicious/noExplicitAny: tests read answers of every shape
   body: any
 }
 

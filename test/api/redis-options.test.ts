@@ -16,7 +16,7 @@ const uris = ['--cluster0', 'mongodb://a', '--cluster1', 'mongodb://b']
 const redis = ['--redis', 'rediss://cache.test']
 const client = file('client.pem', tlsPem.client)
 
-test('a Redis with TLS takes authorities and a certificate, from options or from the environment', () => {
+test('a Redis with TLS accepts authorities and a certificate, from options or from the environment', () => {
   const tls = { ca: tlsPem.authority, cert: tlsPem.client, key: tlsPem.client }
   const given = ['--redisTlsCAFile', tlsFiles.authority, '--redisTlsCert', client]
   expect(parsed.served([...uris, ...redis, ...given])).toMatchObject({ redisTls: tls, notices: [] })
@@ -46,7 +46,7 @@ test.each([
     /--redisTlsCert: .* must hold a certificate, and .* its private key/,
   ],
   [[...redis, '--redisTlsCert', client, '--redisTlsKey', tlsFiles.server], /--redisTlsCert: .*MISMATCH/],
-])('%j is refused by name', (given, message) => {
+])('%j is refused with the name of the option', (given, message) => {
   expect(parsed.refused([...uris, ...given])).toMatch(message)
 })
 

@@ -6,9 +6,9 @@ import { apiUnderTest } from './recording-instance.ts'
 describe.each(peerCommands)('POST /api/v1/all/%s', (command) => {
   const path = `/api/v1/all/${command}`
 
-  test('passes the command on, and answers success when all have taken it', async () => {
+  test('passes the command on, and answers success when all instances have accepted it', async () => {
     const { post, instance } = apiUnderTest()
-    instance.teamAnswers = [
+    instance.peerAnswers = [
       ['a', { success: true }],
       ['b', { success: true }],
     ]
@@ -19,7 +19,7 @@ describe.each(peerCommands)('POST /api/v1/all/%s', (command) => {
     expect(reply.body).toEqual({ success: true, answers: { a: { success: true }, b: { success: true } } })
   })
 
-  test('takes no unknown fields, and POST alone', async () => {
+  test('refuses unknown fields, and accepts only POST', async () => {
     const { post, get, instance } = apiUnderTest()
     expect((await post(path, { force: true })).body).toMatchObject({ success: false, error: 'InvalidRequest' })
     expect(await get(path)).toMatchObject({ status: 405 })
@@ -27,11 +27,11 @@ describe.each(peerCommands)('POST /api/v1/all/%s', (command) => {
   })
 })
 
-test('one refusal makes it a failure, which names the instance and still has every answer', async () => {
+test('one refusal makes the answer a failure, which names the instance and still has every answer', async () => {
   const { post, instance } = apiUnderTest()
   const refused = { success: false, error: 'WrongState', errorDescription: 'pause is accepted in RUNNING' } as const
   const silent = { success: false, error: 'NoAnswer', errorDescription: 'has not taken the command' } as const
-  instance.teamAnswers = [
+  instance.peerAnswers = [
     ['a', { success: true }],
     ['b', refused],
     ['c', silent],

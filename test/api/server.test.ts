@@ -6,7 +6,7 @@ import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/serve
 import { apiUnderTest } from './recording-instance.ts'
 
 const open: ServedApi[] = []
-/** An address of this machine that is not loopback: from there it is a client like any other. */
+/** An address of this machine that is not loopback: the server treats its clients like remote ones. */
 const ownAddress = Object.values(networkInterfaces())
   .flat()
   .find((one) => one && !one.internal && one.family === 'IPv4')?.address
@@ -23,8 +23,8 @@ afterEach(async () => {
 })
 
 /**
- * Sends raw bytes, what is to be sent `later` after the first answer, and resolves with all that comes back until the server
- * closes the connection.
+ * Sends `text` as raw bytes, and `later` after the first answer. Resolves with all bytes that the server sends until it closes
+ * the connection.
  */
 function exchange(port: number, text: string, later = ''): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -62,23 +62,26 @@ describe('the server', () => {
     expect(instance.calls.map(({ command }) => command)).toEqual(['pause', 'resume'])
   })
 
-  test('closes connections beyond its limit at once, reports it, and serves others when it is below the limit again', async () => {
-    const told: unknown[] = []
-    const { server, url } = await served({ connectionsMax: 2, onConnectionsRefused: (refused) => told.push(refused) })
+  test('closes connections beyond its limit at once, reports it, and serves new ones once it is below the limit again', async () => {
+    const reported: unknown[] = []
+    const { server, url } = await served({
+      connectionsMax: 2,
+      onConnectionsRefused: (refused) => reported.push(refused),
+    })
     const connected = async () => {
       const socket = createConnection({ port: server.port, host: '127.0.0.1' })
       await once(socket, 'connect')
       return socket
     }
     const held = [await connected(), await connected()]
-    // Whoever is refused sees the connection closed, or reset.
+    // A refused client sees its connection closed or reset.
     for (let sent = 0; sent < 3; sent += 1) await expect(fetch(`${url}/healthz`)).rejects.toThrow()
-    expect(told).toEqual([{ connections: 1, connectionsMax: 2, remoteAddress: null }])
+    expect(reported).toEqual([{ connections: 1, connectionsMax: 2, remoteAddress: null }])
     for (const socket of held) socket.destroy()
     await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
   })
 
-  test('takes 256 connections by default', async () => {
+  test('accepts 256 connections by default', async () => {
     const { server, url } = await served()
     const sockets = Array.from({ length: 256 }, () => createConnection({ port: server.port, host: '127.0.0.1' }))
     await Promise.all(sockets.map((socket) => once(socket, 'connect')))
@@ -87,23 +90,23 @@ describe('the server', () => {
     await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
   })
 
-  test.skipIf(!ownAddress)('of one address takes 64, and others are still served', async () => {
+  test.skipIf(!ownAddress)('accepts 64 connections of one address, and still serves others', async () => {
     const host = ownAddress as string
-    const told: unknown[] = []
+    const reported: unknown[] = []
     const { server, url } = await served({
       hostname: '0.0.0.0',
-      onConnectionsRefused: (refused) => told.push(refused),
+      onConnectionsRefused: (refused) => reported.push(refused),
     })
     const connect = (): Socket => createConnection({ port: server.port, host }).on('error', () => {})
     const sockets = Array.from({ length: 64 }, connect)
     await Promise.all(sockets.map((socket) => once(socket, 'connect')))
     const late = Array.from({ length: 200 }, connect)
     await Promise.all(late.map((socket) => once(socket, 'close')))
-    expect(told).toEqual([{ connections: 1, connectionsMax: 64, remoteAddress: host }])
-    for (let asked = 0; asked < 100; asked += 1) expect((await fetch(`${url}/healthz`)).status).toBe(200)
+    expect(reported).toEqual([{ connections: 1, connectionsMax: 64, remoteAddress: host }])
+    for (let count = 0; count < 100; count += 1) expect((await fetch(`${url}/healthz`)).status).toBe(200)
     expect(sockets.filter(({ destroyed }) => destroyed)).toEqual([])
     sockets[0]?.destroy()
-    // It is connected again: 403 is the answer to a Host that is not loopback.
+    // The address can connect again: 403 is the answer to a Host that is not loopback.
     await vi.waitFor(async () => expect((await fetch(`http://${host}:${server.port}/healthz`)).status).toBe(403))
     for (const socket of sockets) socket.destroy()
   })
@@ -124,7 +127,7 @@ describe('the server', () => {
     expect(jsonOf(answer)).toMatchObject({ success: false, error: 'InvalidRequest' })
   })
 
-  test('says so clearly when the port is taken', async () => {
+  test('names the port and the remedy when the port is in use', async () => {
     const { server } = await served()
     const { api } = apiUnderTest()
     await expect(serveApi({ api, port: server.port })).rejects.toThrow(
@@ -132,7 +135,7 @@ describe('the server', () => {
     )
   })
 
-  test('lets a large body arrive and answers 413 in the failure shape', async () => {
+  test('reads a large body to its end and answers 413 in the failure shape', async () => {
     const { url } = await served()
     for (const bytes of [1024 * 1024 + 1, 8 * 1024 * 1024]) {
       const reply = await fetch(`${url}/api/v1/start`, { method: 'POST', body: ' '.repeat(bytes) })
@@ -176,7 +179,7 @@ describe('the server', () => {
     ['HTTP/1.1 without Host', 'GET /healthz HTTP/1.1\r\n\r\n', 400],
     ['an impossible Host', 'GET /healthz HTTP/1.1\r\nHost: a b\r\nConnection: close\r\n\r\n', 400],
     ['oversized headers', `GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
-  ])('answers %s without failing', async (_name, text, status) => {
+  ])('answers %s and continues to serve', async (_name, text, status) => {
     const { server, url } = await served()
     const answer = await exchange(server.port, text)
     expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
@@ -187,11 +190,19 @@ describe('the server', () => {
   test.each([
     ['malformed', `${health}Host: localhost\r\nno header\r\n\r\n`, 400],
     ['oversized', `${health}Host: localhost\r\nX: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
-    ['malformed beside another', `${health}Host: localhost\r\n\r\n${health}no header\r\n\r\n`, 400],
-    ['impossible in its Host', `${health}Host: a b\r\nConnection: close\r\n\r\n`, 400],
+    [
+      'malformed after a valid one in the same packet',
+      `${health}Host: localhost\r\n\r\n${health}no header\r\n\r\n`,
+      400,
+    ],
+    ['sent with an invalid Host', `${health}Host: a b\r\nConnection: close\r\n\r\n`, 400],
     ['never sent', '', 408],
-    ['late with a body that nobody waits for', `${health}Host: localhost\r\nContent-Length: 9\r\n\r\n{`, 200],
-  ])('answers a HEAD that is %s by a header alone', async (_what, text, status) => {
+    [
+      'sent with an incomplete body, which the server does not await',
+      `${health}Host: localhost\r\nContent-Length: 9\r\n\r\n{`,
+      200,
+    ],
+  ])('answers a HEAD that is %s with a header only', async (_what, text, status) => {
     const { server } = await served({ headersTimeoutSeconds: 0.2, requestTimeoutSeconds: 0.3 })
     const answer = await exchange(server.port, text)
     expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
@@ -201,12 +212,15 @@ describe('the server', () => {
   test.each([
     ['HEAD', `${health}no header\r\n\r\n`, false],
     ['POST', 'POST /api/v1/start HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n', true],
-  ])('a %s that is malformed after an answer is answered as what it is', async (_method, text, hasBody) => {
-    const { server } = await served()
-    const answer = await exchange(server.port, `${health}Host: localhost\r\n\r\n`, text)
-    expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 400'])
-    expect(answer.includes('{')).toBe(hasBody)
-  })
+  ])(
+    'a malformed %s after an answered request is answered according to its own method',
+    async (_method, text, hasBody) => {
+      const { server } = await served()
+      const answer = await exchange(server.port, `${health}Host: localhost\r\n\r\n`, text)
+      expect(answer.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 400'])
+      expect(answer.includes('{')).toBe(hasBody)
+    },
+  )
 
   test('close lets a running command answer, and ends connections that stay idle', async () => {
     const { server, url, instance } = await served()

@@ -3,14 +3,14 @@ import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
 const start = '/api/v1/start'
 
-/** What the instance is given for a body, or the failure. */
+/** Sends a start. Returns the reply and the configuration that the instance receives. */
 async function send(body: unknown) {
   const { post, instance } = apiUnderTest()
   const reply = await post(start, body)
   return { ...reply, calls: instance.calls, configuration: instance.calls[0]?.configuration }
 }
 
-/** Expects a 400 that names the field, and that the instance heard nothing. */
+/** Expects a 400 that names the field, and no call of the instance. */
 async function expectRefused(body: unknown, field: string, remedy: RegExp | string) {
   const reply = await send(body)
   expect(reply.status).toBe(400)
@@ -61,7 +61,7 @@ describe('fields and defaults', () => {
     await expectRefused({ source: 'cluster0', destination: 'cluster0' }, 'destination', /must differ from source/)
   })
 
-  test('verification may be turned off; an empty object leaves it on', async () => {
+  test('verification can be disabled; an empty object leaves it enabled', async () => {
     expect((await send({ ...minimalStart, verification: { enabled: false } })).configuration?.verification).toEqual({
       enabled: false,
     })
@@ -110,11 +110,11 @@ describe('fields and defaults', () => {
         sharding: { shardingEntries: [{ ...shardingEntry(), shardCollection: { key: [{ a: 1 }], unique: true } }] },
       },
     ],
-  ])('the unknown field %s is refused by name', async (field, body) => {
-    await expectRefused(body, field, /unknown field; the fields taken here are /)
+  ])('the unknown field %s is refused with its name', async (field, body) => {
+    await expectRefused(body, field, /unknown field; the allowed fields are /)
   })
 
-  test('several faults are named at once', async () => {
+  test('several errors are named at once', async () => {
     const { body } = await send({ source: 'x', reversible: 1, more: true })
     for (const field of ['source', 'destination', 'reversible', 'more']) {
       expect(body.errorDescription).toContain(`${field}: `)
@@ -169,7 +169,7 @@ describe('enableUserWriteBlocking', () => {
     expect(configuration?.writeBlockingGiven).toBe(true)
   })
 
-  test('another value is refused with the allowed ones', async () => {
+  test('another value is refused, and the refusal names the allowed ones', async () => {
     for (const given of ['true', 'both', 1, null, []]) {
       await expectRefused(
         { ...minimalStart, enableUserWriteBlocking: given },
@@ -193,7 +193,7 @@ describe('includeNamespaces and excludeNamespaces', () => {
     expect(configuration).toMatchObject({ includeNamespaces, excludeNamespaces })
   })
 
-  test('database is required, and only one of it and databaseRegex', async () => {
+  test('exactly one of database and databaseRegex is required', async () => {
     for (const element of [{}, { collections: ['a'] }, { database: 'a', databaseRegex: { pattern: 'b' } }]) {
       await expectRefused(
         { ...minimalStart, includeNamespaces: [{ database: 'x' }, element] },
@@ -233,7 +233,7 @@ describe('includeNamespaces and excludeNamespaces', () => {
     )
   })
 
-  test('what is never synced cannot be named', async () => {
+  test('a filter cannot name a namespace that is never synced', async () => {
     for (const database of ['admin', 'local', 'config', 'tandem_internal']) {
       const body = { ...minimalStart, excludeNamespaces: [{ database: 'a' }, { database }] }
       await expectRefused(body, 'excludeNamespaces[1].database', /never synced/)
@@ -245,7 +245,7 @@ describe('includeNamespaces and excludeNamespaces', () => {
     )
   })
 
-  test('an empty include list is refused as ambiguous; an empty exclude list leaves nothing out', async () => {
+  test('an empty include list is refused as ambiguous; an empty exclude list excludes nothing', async () => {
     await expectRefused(
       { ...minimalStart, includeNamespaces: [] },
       'includeNamespaces',

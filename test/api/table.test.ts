@@ -6,7 +6,7 @@ const name = { title: 'name', align: 'left', cellsMin: 4 } as const
 const value = { title: 'value', align: 'right' } as const
 
 describe('renderTable', () => {
-  test('lines columns up, numbers by their last digits', () => {
+  test('aligns columns, numbers to the right', () => {
     expect(
       renderTable(
         [name, value],
@@ -23,7 +23,7 @@ describe('renderTable', () => {
     const other = { title: 'other', align: 'left', cellsMin: 4 } as const
     const rows = [['abcdefghijklmnop', '123456', 'abcdef']]
     expect(renderTable([name, value, other], rows, 24)).toEqual(['name       value  other', 'abcdefg…  123456  abcdef'])
-    // Too narrow for its minima: it keeps those and runs over.
+    // A width below the minimum widths is exceeded: each column keeps its minimum.
     expect(renderTable([name, value, other], rows, 3)[1]).toBe('abc…  123456  abc…')
   })
 
@@ -42,7 +42,7 @@ describe('renderTable', () => {
     expect(truncate('分片分片', 4)).toBe('分…')
   })
 
-  test('property: no line is wider than asked for, nor than its minima and what may not be shortened', () => {
+  test('property: no line is wider than the requested width, unless the fixed columns and the minimum widths require it', () => {
     const cell = fc.string({ unit: 'grapheme', maxLength: 40 })
     fc.assert(
       fc.property(fc.array(fc.tuple(cell, fc.nat().map(String))), fc.integer({ min: 0, max: 120 }), (rows, width) => {

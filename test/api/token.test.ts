@@ -35,11 +35,11 @@ describe('with a token', () => {
     ['none', {}],
     ['another', { Authorization: `Bearer ${token.slice(1)}1` }],
     ['its beginning', { Authorization: `Bearer ${token.slice(0, -1)}` }],
-    ['more than it', { Authorization: `Bearer ${token}a` }],
+    ['the token and one more character', { Authorization: `Bearer ${token}a` }],
     ['an empty one', { Authorization: 'Bearer ' }],
     ['another scheme', { Authorization: `Basic ${token}` }],
-    ['the token alone', { Authorization: token }],
-  ])('%s is refused everywhere, by name and without a hint of the right one', async (_what, headers) => {
+    ['the token without a scheme', { Authorization: token }],
+  ])('%s is refused everywhere with Unauthorized and without a part of the token', async (_what, headers) => {
     const { get, post, instance } = apiUnderTest({ token })
     for (const reply of [
       ...(await Promise.all(paths.map((path) => get(path, headers)))),
@@ -58,7 +58,7 @@ describe('with a token', () => {
     expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
   })
 
-  test('the right one is accepted, and health needs none', async () => {
+  test('the right token is accepted, and /healthz needs none', async () => {
     const { get, post, instance } = apiUnderTest({ token })
     expect((await get('/api/v1/progress', bearer)).status).toBe(200)
     expect((await post('/api/v1/commit', {}, { authorization: `bearer ${token}` })).status).toBe(200)
@@ -67,7 +67,7 @@ describe('with a token', () => {
     expect((await get('/openapi.json', bearer)).body.security).toEqual([{ token: [] }])
   })
 
-  test('the dashboard is shown to anybody, without anything of a sync, and takes no command', async () => {
+  test('the dashboard is served without a token, contains no data of a sync, and accepts no command', async () => {
     const { api, get, post } = apiUnderTest({ token })
     for (const path of dashboardPaths) expect((await api.request(path)).status).toBe(200)
     expect((await api.request('/', { method: 'HEAD' })).status).toBe(200)
@@ -86,7 +86,7 @@ describe('with a token that only reads as well', () => {
   const readToken = 'b2'.repeat(20)
   const reading = { Authorization: `Bearer ${readToken}` }
 
-  test('it is let in to everything that GET answers, and the other one to everything', async () => {
+  test('the token that only reads is accepted for every GET, and the other token for everything', async () => {
     const { api, get, post } = apiUnderTest({ token, readToken })
     for (const path of ['/api/v1/progress', '/api/v1/audit', '/metrics', '/openapi.json', '/api/v1/limits']) {
       for (const headers of [reading, bearer]) expect((await api.request(path, { headers })).status).toBe(200)
@@ -98,7 +98,7 @@ describe('with a token that only reads as well', () => {
   })
 
   test.each(['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE2'])(
-    '%s with it is forbidden, on any path',
+    '%s with the token that only reads is forbidden on any path',
     async (method) => {
       const { api, instance } = apiUnderTest({ token, readToken })
       for (const path of ['/api/v1/commit', '/api/v1/limits', '/api/v1/check', '/api/v1/all/abort', '/', '/nowhere']) {
@@ -115,7 +115,7 @@ describe('with a token that only reads as well', () => {
     },
   )
 
-  test('the trail says which token was shown', async () => {
+  test('the audit trail records which token a command had', async () => {
     const { post, instance } = apiUnderTest({ token, readToken })
     await post('/api/v1/pause', {}, bearer)
     await post('/api/v1/pause', {}, reading)
@@ -152,7 +152,7 @@ describe('over TLS', () => {
     return { exitCode, reply: JSON.parse(printed.join('')) as Record<string, unknown> }
   }
 
-  test('commands are let in by the token, and wait and watch ask alike', async () => {
+  test('a command and wait are accepted with the token', async () => {
     const { instance, url } = await served()
     expect(await run('commit', url, trusted)).toEqual({ exitCode: 0, reply: { success: true } })
     expect(instance.recorded).toMatchObject([{ command: 'commit', outcome: 'accepted', admitted: true }])
@@ -166,7 +166,7 @@ describe('over TLS', () => {
     })
   })
 
-  test('an authority that is not trusted is named as the trouble, and nothing is sent to it', async () => {
+  test('a certificate of an untrusted authority is refused with --tlsCAFile as the remedy, and the command is not sent', async () => {
     const { instance, url } = await served()
     const { exitCode, reply } = await run('commit', url, { token, ca: null })
     expect(exitCode).toBe(1)
@@ -177,7 +177,7 @@ describe('over TLS', () => {
     expect(instance.recorded).toEqual([])
   })
 
-  test('plain HTTP, TLS 1.1 and silence are ended, and others are still answered', async () => {
+  test('connections with plain HTTP and TLS 1.1 are closed, and others are still answered', async () => {
     const { port, url } = await served()
     await expect(ask(`http://localhost:${port}/healthz`, { method: 'GET', body: null })).rejects.toThrow()
     const old = { port, host: 'localhost', ca: tlsPem.authority, maxVersion: 'TLSv1.1', minVersion: 'TLSv1' } as const

@@ -1,6 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { checkUri, redactUri, redactUris } from '../../src/domain/uri-rules.ts'
+import {
+  certificateKeyFileOf,
+  checkUri,
+  redactUri,
+  redactUris,
+  unverifiedOptionsOf,
+} from '../../src/domain/uri-rules.ts'
 
 describe('checkUri', () => {
   test.each([
@@ -16,7 +22,7 @@ describe('checkUri', () => {
     'mongodb://a%2Cb%3D%3Dc:x,,==@a.test/',
     'mongodb://root:x@a.test/?authMechanism=SCRAM-SHA-1',
     'mongodb://CN%3Da%2COU%3Db%2CO%3Dc@a.test/?authMechanism=MONGODB-X509',
-  ])('%s may be used', (uri) => {
+  ])('%s is accepted', (uri) => {
     expect(checkUri('cluster0', uri)).toEqual([])
   })
 
@@ -25,7 +31,7 @@ describe('checkUri', () => {
     ['=root=3D', '?authMechanism=SCRAM-SHA-256', /several equals signs/],
     ['root%2C', '?authMechanism=SCRAM-SHA-1', /^cluster0: a user name with a comma or an equals sign.*SCRAM-SHA-1/],
     ['root=', '?authMechanism=scram-sha-1', /SCRAM-SHA-256$/],
-  ])('the user %s%s, whom the driver would name wrongly, is refused', (user, options, expected) => {
+  ])('the user %s%s, which the driver would encode incorrectly, is refused', (user, options, expected) => {
     const problems = checkUri('cluster0', `mongodb://${user}:hunter2@db.test/${options}`)
     expect(problems).toEqual([expect.stringMatching(expected)])
     expect(problems[0]).not.toMatch(/root|hunter2|db\.test/)
@@ -59,6 +65,10 @@ describe('checkUri', () => {
     'mongodb:/a',
     'mongodb://root:hunter2@',
     'mongodb://root:hun@ter2@a',
+    'mongodb://ro[ot:hunter2@a',
+    'mongodb+srv://root:hunter2@a:27017/',
+    'mongodb+srv://root:hunter2@a,b/',
+    'mongodb://root:hunter2%@a',
   ])('%j is not a connection string, and is not repeated', (uri) => {
     const problems = checkUri('cluster0', uri)
     expect(problems).toHaveLength(1)
@@ -71,11 +81,21 @@ describe('checkUri', () => {
   })
 })
 
+test('the options of a connection string have the values that the driver reads', () => {
+  const uri = 'mongodb://a/?TLSInsecure=True&tlsCertificateKeyFile=/a+b%2B.pem#&tlsAllowInvalidHostnames=true'
+  expect(certificateKeyFileOf(uri)).toBe('/a b+.pem')
+  expect(unverifiedOptionsOf(uri)).toEqual(['tlsInsecure'])
+  expect(certificateKeyFileOf('mongodb://a')).toBeNull()
+})
+
 describe('redactUri and redactUris', () => {
   test.each([
     ['mongodb://root:hunter2@a.test:1,b.test/admin?replicaSet=rs', 'mongodb://***@a.test:1,b.test/admin?replicaSet=rs'],
     ['mongodb+srv://root:hun@ter2@a.test/', 'mongodb+srv://***@a.test/'],
     ['mongodb://root:hun ter2@a.test/', 'mongodb://***@a.test/'],
+    ['mongodb://a.test/?proxyPassword=hun ter2&w=majority', 'mongodb://a.test/?proxyPassword=***&w=majority'],
+    ['rediss://root:hun ter2@a.test/0', 'rediss://***@a.test/0'],
+    ['"mongodb://root:hunter2@a.test/"', '"mongodb://***@a.test/"'],
     [
       'mongodb://a.test/?tlsCertificateKeyFilePassword=hunter2&tls=true',
       'mongodb://a.test/?tlsCertificateKeyFilePassword=***&tls=true',
@@ -102,7 +122,7 @@ describe('redactUri and redactUris', () => {
     )
   })
 
-  test('no password survives, whatever it is made of', async () => {
+  test('property: every password is redacted', async () => {
     const password = fc.string({ minLength: 1 }).map((text) => `S3CR3T${encodeURIComponent(text)}T3RC3S`)
     await fc.assert(
       fc.property(password, fc.constantFrom('', '?w=majority', '?authSource=a@b'), (secret, options) => {
@@ -113,7 +133,7 @@ describe('redactUri and redactUris', () => {
     )
   })
 
-  /** What is to be found, said as regular expressions: which took cubic time on hostile text. */
+  /** The specification as regular expressions, which take cubic time on hostile text. */
   const reference = (text: string): string =>
     text.includes('://')
       ? text
@@ -142,7 +162,7 @@ describe('redactUri and redactUris', () => {
     'authMechanismProperties',
   ]
 
-  test('property: redacts what regular expressions would find', () => {
+  test('property: redacts the same text as the regular expressions', () => {
     const text = fc
       .array(fc.constantFrom(...pieces, 'mongodb://', 'u:p'), { maxLength: 14 })
       .map((parts) => parts.join(''))

@@ -34,12 +34,12 @@ const copying = (at: number, copied: number, lagTimeSeconds = 2): Sample =>
   ])
 
 describe('rates', () => {
-  test('are of the last half minute', () => {
+  test('cover the last half minute', () => {
     const history = [copying(0, 0), copying(40_000, 2_000_000), copying(60_000, 4_000_000)]
     expect(ratesOf(history)).toEqual({ bytes: 100_000, events: 100, copyEnds: 60 })
   })
 
-  test('are not known from one sample, nor across a restart, which counts from zero', () => {
+  test('are unknown after one sample, and across a restart, which counts from zero', () => {
     const nothing = { bytes: null, events: null, copyEnds: null }
     expect(ratesOf([copying(0, 5)])).toEqual(nothing)
     expect(ratesOf([copying(0, 5_000_000), copying(1_000, 1_000_000)])).toEqual(nothing)
@@ -47,7 +47,7 @@ describe('rates', () => {
 })
 
 describe('bar', () => {
-  test('property: as wide as asked for, and full only for all of it', () => {
+  test('property: has the requested width, and is full only at 100 %', () => {
     fc.assert(
       fc.property(fc.double({ min: -1, max: 2, noNaN: true }), fc.integer({ min: 1, max: 60 }), (share, cells) => {
         const drawn = bar(share, cells)
@@ -58,7 +58,7 @@ describe('bar', () => {
   })
 })
 
-test('sparkline: the course of the last values, the highest as the highest bar', () => {
+test('sparkline: shows the last values, the highest as the highest bar', () => {
   expect(sparkline([0, 0, 0])).toBe('▁▁▁')
   expect(sparkline([0, 7, 14])).toBe('▁▅█')
   expect(sparkline([1, 2, 3, 4], 2)).toBe('▆█')
@@ -80,7 +80,7 @@ test.each([
 describe('view', () => {
   const half = [copying(0, 0, 4), copying(10_000, 5_000_000, 2)]
 
-  test('of one instance: state, copy with rate and time left, lag with its course, events', () => {
+  test('shows for one instance the state, the copy with rate and time left, the lag with its history, and events', () => {
     const lines = view(half, 120)
     expect(lines[0]).toBe('00:00:10  RUNNING (collection copy), copied 50.00 %, lag 2 s')
     expect(lines[1]).toBe('copy    ████████████░░░░░░░░░░░░  50.00 %  5.0 MB of 10.0 MB  500.0 kB/s  10 s left')
@@ -89,7 +89,15 @@ describe('view', () => {
     expect(lines).toHaveLength(4)
   })
 
-  test('of several: a table of them, and what they have to say in full', () => {
+  test('shows with the copy how many collections converge', () => {
+    const collectionCopy = { estimatedCopiedBytes: 5_000_000, estimatedTotalBytes: 10_000_000 }
+    const one = (convergingCollections: number): InstanceRow =>
+      row('a', { state: 'RUNNING', info: 'collection copy', collectionCopy, convergingCollections })
+    expect(view([sample(0, [one(1)])], 120)[1]).toMatch(/5\.0 MB of 10\.0 MB {2}1 collection converging$/)
+    expect(view([sample(0, [one(1_200)])], 120)[1]).toMatch(/ {2}1,200 collections converging$/)
+  })
+
+  test('shows for several instances a table, and their messages in full', () => {
     const failure = { error: 'DuplicateKey' as const, errorDescription: `why, ${'x'.repeat(200)}` }
     const lines = view([sample(0, [row('a', { state: 'RUNNING' }), row('b', { state: 'FAILED', failure })])], 80)
     const table = lines.findIndex((line) => line.startsWith('instance'))
@@ -97,7 +105,7 @@ describe('view', () => {
     expect(lines.at(-1)).toBe(`b: DuplicateKey: ${failure.errorDescription}`)
   })
 
-  test('names the instances that do not answer, and shows what is known of the verifier', () => {
+  test('names the instances that do not answer, and shows the progress of the verifier', () => {
     const side = (hashedDocumentCount: number) => ({
       estimatedDocumentCount: 4_000,
       hashedDocumentCount,
@@ -114,7 +122,7 @@ describe('view', () => {
     expect(lines[0]).toMatch(/1 not answering/)
   })
 
-  test('property: what is drawn is no wider than the terminal, but for sentences', () => {
+  test('property: no drawn line is wider than the terminal', () => {
     fc.assert(
       fc.property(fc.integer({ min: 20, max: 200 }), (width) => {
         for (const line of view(half, width)) expect(widthOf(line)).toBeLessThanOrEqual(width)
@@ -122,7 +130,7 @@ describe('view', () => {
     )
   })
 
-  test('before a sync: its state alone', () => {
+  test('shows only the state before a sync', () => {
     const idle: Sample = { at: 0, answered: [idleProgress], unanswered: [], rows: [], totals: totalsOf([]) }
     expect(headline(idle)).toBe('IDLE')
     expect(view([idle], 80)).toEqual(['00:00:00  IDLE'])

@@ -7,7 +7,7 @@ import { neverExpires } from '../../src/domain/definition.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from './two-clusters.ts'
 
-/** An index that becomes TTL on the source, or stops being one, within one read of the catalog. */
+/** An index becomes a TTL index on the source, or stops being one, between two reads of the catalog. */
 
 let two: TwoClusters
 emptiedClusters((clusters) => {
@@ -39,25 +39,28 @@ it.each([
     () => replace({}),
     undefined,
   ],
-])('%s: the destination has it in its deferred form', async (_, options, change, expected) => {
-  await things().createIndex({ at: 1 }, { name: 'at', ...options })
-  const catalogue = new Catalogue()
-  const selection = new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null })
-  const { source, destination, metadata, context } = two
-  const definitions = new DefinitionReconciler({
-    ...{ source, catalogue, metadata, selection, context },
-    destination: new DestinationDefinitions(destination, 'beforeDataCopy'),
-  })
-  await definitions.reconcile('app', 'all', 'copied')
-  await change()
-  await definitions.reconcile('app', 'all', 'copied')
+])(
+  '%s: the index on the destination changes too, and expires nothing before the commit',
+  async (_, options, change, expected) => {
+    await things().createIndex({ at: 1 }, { name: 'at', ...options })
+    const catalogue = new Catalogue()
+    const selection = new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null })
+    const { source, destination, metadata, context } = two
+    const definitions = new DefinitionReconciler({
+      ...{ source, catalogue, metadata, selection, context },
+      destination: new DestinationDefinitions(destination, 'beforeDataCopy'),
+    })
+    await definitions.reconcile('app', 'all', 'copied')
+    await change()
+    await definitions.reconcile('app', 'all', 'copied')
 
-  expect(await expiryOnDestination()).toBe(expected)
-  const parts = { clusters: { source, destination }, selection, catalogue, context }
-  for (const stage of ['deferred', 'prepared'] as const) {
-    expect(await findDefinitionMismatches(parts, stage, true)).toEqual([])
-  }
-})
+    expect(await expiryOnDestination()).toBe(expected)
+    const parts = { clusters: { source, destination }, selection, catalogue, context }
+    for (const stage of ['deferred', 'prepared'] as const) {
+      expect(await findDefinitionMismatches(parts, stage, true)).toEqual([])
+    }
+  },
+)
 
 async function replace(options: { expireAfterSeconds?: number }): Promise<void> {
   await things().dropIndex('at')

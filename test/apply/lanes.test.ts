@@ -25,13 +25,14 @@ const entry = (name: string): CatalogueEntry => ({
   planned: true,
   hasTombstones: false,
   converging: false,
+  convergedFrom: null,
   shardKey: null,
 })
 
 const idElement = (id: number) => Buffer.from([0x10, 0x5f, 0x69, 0x64, 0, id, 0, 0, 0])
 const idIn = (identity: Identity) => identity.idElement[5] as number
 
-/** An event that says at what time it happened, also in its document. */
+/** An event whose document, if it has one, contains the time of the event. */
 function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
   const document = kind === 'insert' || kind === 'replace' ? Buffer.from([time & 0xff, time >> 8]) : null
   return {
@@ -42,6 +43,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     collection: 'c',
     to: null,
     uuid: 'c',
+    reshardedUuid: '',
     idElement: null,
     idType: 0x10,
     idStart: 0,
@@ -59,7 +61,7 @@ interface Sent {
   reject: (error: unknown) => void
 }
 
-/** Lanes whose sends end when the test says so. */
+/** Lanes whose sends the test acknowledges or rejects. */
 class Bench {
   readonly watermark: Watermark<number>
   readonly lanes: Lanes<number>
@@ -101,7 +103,7 @@ class Bench {
     )
   }
 
-  /** Resolves everything that is sent, in an order of its own, until `work` is done. */
+  /** Acknowledges sends, in the order that `pick` chooses, until `work` is done. */
   async flow(work: Promise<unknown>, pick: () => number = () => 0): Promise<void> {
     let done = false
     const finished = work.finally(() => {
@@ -124,7 +126,7 @@ const put = fc.record({
 })
 
 describe('lanes', () => {
-  it('send every change once, of one document in order, and call safe only what is acknowledged', async () => {
+  it('send every change once, send the changes of one document in order, and report only acknowledged changes as safe', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
     onTestFinished(() => {
       vi.useRealTimers()
@@ -133,20 +135,20 @@ describe('lanes', () => {
       { weight: 6, arbitrary: put.map((put) => ({ do: 'put' as const, put })) },
       { weight: 3, arbitrary: fc.constant({ do: 'routed' as const }) },
       { weight: 3, arbitrary: fc.nat({ max: 3 }).map((which) => ({ do: 'acknowledge' as const, which })) },
-      { weight: 1, arbitrary: fc.constant({ do: 'room' as const }) },
+      { weight: 1, arbitrary: fc.constant({ do: 'wait for capacity' as const }) },
       { weight: 2, arbitrary: fc.constant({ do: 'time passes' as const }) },
     )
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 60 }), fc.infiniteStream(fc.nat()), async (steps, picks) => {
         const bench = new Bench(3)
-        /** The newest event of each document, and the batch of each that is not acknowledged. */
+        /** The times of each document's newest event and newest send. */
         const newest = new Map<string, number>()
-        const seen = new Map<string, number>()
+        const sentUpTo = new Map<string, number>()
         let routed = 0
         let time = 0
         let events = 0
         const acknowledgedAt: number[] = []
-        /** Every event, the batch it came in, and what carried it. */
+        /** Every event, with its batch and the send that carried it. */
         const puts: { key: string; batch: number; carriedBy: Sent | null }[] = []
         let known = 0
         const check = (): void => {
@@ -163,15 +165,15 @@ describe('lanes', () => {
             for (const identity of identities.values()) {
               const key = `${entry.name} ${idIn(identity)}`
               const at = identity.document ? identity.document.readUInt16LE() : Number(notBefore)
-              expect(at).toBeGreaterThanOrEqual(seen.get(key) ?? 0)
-              seen.set(key, at)
+              expect(at).toBeGreaterThanOrEqual(sentUpTo.get(key) ?? 0)
+              sentUpTo.set(key, at)
             }
           }
           const keys = bench.underWay.flatMap(({ entry, identities }) =>
             [...identities.values()].map((identity) => `${entry.name} ${idIn(identity)}`),
           )
-          expect(new Set(keys).size, 'a document is on its way twice').toBe(keys.length)
-          // One batch per lane, which is one send per collection.
+          expect(new Set(keys).size, 'a document is in flight twice').toBe(keys.length)
+          // Each lane has one batch in flight, with one send per collection.
           expect(bench.underWay.length).toBeLessThanOrEqual(3 * collections.length)
         }
         for (const step of steps) {
@@ -188,7 +190,7 @@ describe('lanes', () => {
             bench.watermark.routed(routed)
             bench.lanes.sendDue()
           } else if (step.do === 'time passes') vi.advanceTimersByTime(15)
-          else if (step.do === 'room') await bench.lanes.waitForCapacity()
+          else if (step.do === 'wait for capacity') await bench.lanes.waitForCapacity()
           else bench.underWay[step.which % Math.max(1, bench.underWay.length)]?.resolve()
           await new Promise((resolve) => setImmediate(resolve))
           check()
@@ -212,7 +214,7 @@ describe('lanes', () => {
     )
   })
 
-  it('hold a trickle together for a moment, then send it unasked', async () => {
+  it('hold slowly arriving events for a moment, then send them without another call of sendDue', async () => {
     const bench = new Bench(1)
     for (let id = 0; id < 5; id++) {
       bench.lanes.put(0, entry('c'), event('insert', id + 1), idElement(id), false)
@@ -227,7 +229,7 @@ describe('lanes', () => {
     expect(bench.watermark.safe).toBe(1)
   })
 
-  it('read the source no earlier than the newest event they hold', async () => {
+  it('require a source read that includes the newest event of the batch', async () => {
     const bench = new Bench(1)
     for (const time of [7, 9, 8])
       bench.lanes.put(0, collections[0] as CatalogueEntry, event('update', time), idElement(time), false)
@@ -243,19 +245,19 @@ describe('lanes', () => {
     expect(bench.lanes.full).toBe(false)
     bench.lanes.put(0, collections[0] as CatalogueEntry, large, idElement(5), false)
     expect(bench.lanes.full).toBe(true)
-    let room = false
+    let hasCapacity = false
     const waiting = bench.lanes.waitForCapacity().then(() => {
-      room = true
+      hasCapacity = true
     })
     await delay(1)
-    expect(room).toBe(false)
+    expect(hasCapacity).toBe(false)
     bench.underWay[0]?.resolve()
     await waiting
     expect(bench.lanes.full).toBe(false)
     await bench.flow(bench.lanes.drain())
   })
 
-  it('after a failure send no more, and are drained when nothing is under way any more', async () => {
+  it('send nothing after a failure, and are drained when no send is in flight', async () => {
     const bench = new Bench(2)
     const of = collections[0] as CatalogueEntry
     for (const id of [0, 1]) bench.lanes.put(id, of, event('insert', 1), idElement(id), false)
@@ -271,11 +273,11 @@ describe('lanes', () => {
       drained = true
     })
     await delay(20)
-    expect(drained, 'a write is still on its way').toBe(false)
+    expect(drained, 'a write is still in flight').toBe(false)
     bench.underWay[0]?.resolve()
     await draining
     bench.watermark.routed(1)
-    expect(bench.watermark.safe, 'what failed is not safe').toBeNull()
+    expect(bench.watermark.safe, 'a failed batch is not safe').toBeNull()
 
     bench.lanes.put(1, of, event('insert', 2), idElement(3), false)
     bench.lanes.sendDue()
@@ -299,11 +301,11 @@ describe('folding events of one document', () => {
     [['replace', 'update'], { deleted: false, document: null }],
     [['update', 'delete'], { deleted: true, document: null }],
     [['delete', 'insert', 'delete'], { deleted: true, document: null }],
-  ])('%j keeps what the newest says', (kinds, expected) => {
+  ])('%j yields the state after the newest event', (kinds, expected) => {
     expect(folded(...kinds)).toMatchObject(expected)
   })
 
-  it('moves what was inserted again to the end, where order counts', async () => {
+  it('moves a document that was inserted again to the end when the order matters', async () => {
     const order = async (reorder: boolean) => {
       const bench = new Bench(1)
       for (const [id, kind] of [
@@ -322,7 +324,7 @@ describe('folding events of one document', () => {
     expect(await order(false)).toEqual([1, 2])
   })
 
-  it('knows a document by the value of its _id, however it is spelled', () => {
+  it('identifies a document by the value of its _id, in any numeric type', () => {
     const double = Buffer.from([0x01, 0x5f, 0x69, 0x64, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f])
     expect(identityKey(double)).toBe(identityKey(idElement(1)))
     expect(identityKey(double)).not.toBe(identityKey(idElement(2)))

@@ -8,48 +8,48 @@ const known = (): boolean => true
 const gone = (): boolean => false
 const touching = (...uuids: string[]): Map<string, Set<string>> => new Map([['app', new Set(uuids)]])
 
-describe('definitions that were read ahead of their events', () => {
-  it('are those of a database up to the time of the read, and of no other', () => {
-    const seen = new ObservedDefinitions()
-    expect(seen.hasAll(touching(), 1n, known)).toBe(false)
-    seen.add({ database: 'app', time: 10n, indexesOf: new Set() })
-    expect(seen.hasAll(touching(), 10n, known)).toBe(true)
-    expect(seen.hasAll(touching(), 11n, known)).toBe(false)
-    expect(seen.hasAll(new Map([['other', new Set<string>()]]), 10n, known)).toBe(false)
-    expect(seen.hasAll(new Map([...touching(), ['other', new Set<string>()]]), 10n, known)).toBe(false)
+describe('definitions that were observed ahead of their events', () => {
+  it('cover a database up to the time of its read, and no other database', () => {
+    const observed = new ObservedDefinitions()
+    expect(observed.hasAll(touching(), 1n, known)).toBe(false)
+    observed.add({ database: 'app', time: 10n, indexesOf: new Set() })
+    expect(observed.hasAll(touching(), 10n, known)).toBe(true)
+    expect(observed.hasAll(touching(), 11n, known)).toBe(false)
+    expect(observed.hasAll(new Map([['other', new Set<string>()]]), 10n, known)).toBe(false)
+    expect(observed.hasAll(new Map([...touching(), ['other', new Set<string>()]]), 10n, known)).toBe(false)
   })
 
-  it('hold for the indexes of a collection only as of when those were read', () => {
-    const seen = new ObservedDefinitions()
-    seen.add({ database: 'app', time: 10n, indexesOf: new Set([one]) })
-    seen.add({ database: 'app', time: 20n, indexesOf: new Set([two]) })
-    expect(seen.hasAll(touching(one), 10n, known)).toBe(true)
-    expect(seen.hasAll(touching(one), 11n, known)).toBe(false)
-    expect(seen.hasAll(touching(two), 20n, known)).toBe(true)
-    expect(seen.hasAll(touching(one, two), 20n, known)).toBe(false)
+  it('cover the indexes of a collection only up to the time at which they were read', () => {
+    const observed = new ObservedDefinitions()
+    observed.add({ database: 'app', time: 10n, indexesOf: new Set([one]) })
+    observed.add({ database: 'app', time: 20n, indexesOf: new Set([two]) })
+    expect(observed.hasAll(touching(one), 10n, known)).toBe(true)
+    expect(observed.hasAll(touching(one), 11n, known)).toBe(false)
+    expect(observed.hasAll(touching(two), 20n, known)).toBe(true)
+    expect(observed.hasAll(touching(one, two), 20n, known)).toBe(false)
   })
 
-  it('hold for a collection that no longer existed at the read', () => {
-    const seen = new ObservedDefinitions()
-    seen.add({ database: 'app', time: 10n, indexesOf: new Set() })
-    expect(seen.hasAll(touching(one), 10n, gone)).toBe(true)
-    expect(seen.hasAll(touching(one), 11n, gone)).toBe(false)
+  it('cover a collection that no longer existed at the read', () => {
+    const observed = new ObservedDefinitions()
+    observed.add({ database: 'app', time: 10n, indexesOf: new Set() })
+    expect(observed.hasAll(touching(one), 10n, gone)).toBe(true)
+    expect(observed.hasAll(touching(one), 11n, gone)).toBe(false)
   })
 
-  it('are never more than the reads have shown, in whatever order these come', () => {
-    const look = fc.record({
+  it('never cover more than the reads have shown, in any order of the reads', () => {
+    const read = fc.record({
       database: fc.constantFrom('app', 'other'),
       time: fc.bigInt({ min: 1n, max: 20n }),
       indexesOf: fc.uniqueArray(fc.constantFrom(one, two)).map((uuids) => new Set(uuids)),
     })
     fc.assert(
-      fc.property(fc.array(look), fc.bigInt({ min: 1n, max: 20n }), fc.constantFrom(one, two), (looks, time, uuid) => {
-        const seen = new ObservedDefinitions()
-        for (const each of looks) seen.add(each)
-        const ofApp = looks.filter((each) => each.database === 'app' && each.time >= time)
-        expect(seen.hasAll(touching(), time, known)).toBe(ofApp.length > 0)
-        const indexed = looks.some((each) => each.time >= time && each.indexesOf.has(uuid))
-        expect(seen.hasAll(touching(uuid), time, known)).toBe(ofApp.length > 0 && indexed)
+      fc.property(fc.array(read), fc.bigInt({ min: 1n, max: 20n }), fc.constantFrom(one, two), (reads, time, uuid) => {
+        const observed = new ObservedDefinitions()
+        for (const each of reads) observed.add(each)
+        const ofApp = reads.filter((each) => each.database === 'app' && each.time >= time)
+        expect(observed.hasAll(touching(), time, known)).toBe(ofApp.length > 0)
+        const indexed = reads.some((each) => each.time >= time && each.indexesOf.has(uuid))
+        expect(observed.hasAll(touching(uuid), time, known)).toBe(ofApp.length > 0 && indexed)
       }),
     )
   })

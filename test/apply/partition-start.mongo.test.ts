@@ -10,12 +10,12 @@ import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
-/** Where an instance begins that owns partitions which are not equally far. */
+/** The position at which an instance starts when its partitions have different positions. */
 
 const one = oneSet()
 
-describe('partitions that are not equally far', () => {
-  it('begin together at the earliest, and are stored so before anything of them is applied again', async () => {
+describe('partitions with different positions', () => {
+  it('start together at the earliest position, which is stored before any of their events is applied again', async () => {
     const context = testContext()
     const metadata = new Metadata(one.cluster, context)
     const now = async (): Promise<StreamPosition> => {
@@ -39,11 +39,12 @@ describe('partitions that are not equally far', () => {
       selection: new Selection(one.cluster, { includeNamespaces: null, excludeNamespaces: null }),
       sharedStream: new SharedStream(),
       follow: async () => {},
-      refuse: async () => {},
+      incompleteAfter: async () => [],
+      converge: () => Promise.reject(new Error('a convergence is requested')),
       shared: true,
       isOnSource: async () => false,
     })
-    // Ended before it has read a batch, as a crash would end it.
+    // The application ends before it has read a batch, as in a crash.
     application.drain()
     await application.run()
     expect(await metadata.loadPartitions()).toEqual(
@@ -52,7 +53,7 @@ describe('partitions that are not equally far', () => {
         [1, early],
       ]),
     )
-    // What the former owner of partition 1 says late moves nothing.
+    // A delayed write of the former owner of partition 1 is rejected.
     await expect(metadata.savePosition(1, 4, late)).rejects.toMatchObject({ failure: 'LeaseLost' })
   })
 })

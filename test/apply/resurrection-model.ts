@@ -1,36 +1,36 @@
 /**
- * A small model of one document while its collection is copied and its changes are applied beside the copy, with every
- * interleaving and every crash tried. It mirrors src/copy/copy-segment.ts, src/copy/converge-segment.ts,
- * src/documents/reconcile-documents.ts and src/apply/copy-ends.ts, and can leave out each of their rules to show what
- * it is for. The copy, or the convergence, is another instance than the one that applies and ends it.
+ * A small model of one document whose collection is copied while its changes are applied. It tries every interleaving
+ * and every crash. It mirrors src/copy/copy-segment.ts, src/copy/converge-segment.ts,
+ * src/documents/reconcile-documents.ts and src/apply/copy-ends.ts. Each of their rules can be disabled to show why it is
+ * needed. One instance runs the copy or the convergence, and another instance applies events and ends the copy.
  *
  *   source   ── insert, update, delete ──▶ events
- *   copy     read ─▶ insert what was read, unless something stands there ─▶ store "done"
- *   converge read ─▶ read the destination ─▶ missing: insert, or record where something stands by now
+ *   copy     read ─▶ insert what was read, unless a document exists there ─▶ store "done"
+ *   converge read ─▶ read the destination ─▶ missing: insert, or record if a document exists by now
  *                                           different, extra: record ─▶ store "done"
  *   apply    event ─▶ (absent: record it, then) write or delete ─▶ acknowledged ─▶ position stored now and then
- *   end      once done: reconcile what is recorded ─▶ store "copied" ─▶ forget the records
+ *   end      once done: reconcile the records, with events in between ─▶ store "copied" ─▶ forget the records
  *   crash    everything not stored is forgotten, at any point
  */
 export interface Rules {
-  /** When an identity applied as absent is recorded while its collection is copied. */
+  /** When the identity of a document that the source does not have is recorded while its collection is copied. */
   record: 'before the delete' | 'after the delete' | 'never'
-  /** After a crash nobody remembers having recorded anything. */
+  /** After a crash, the process assumes that identities may be recorded, because it does not remember. */
   assumesRecordsAfterCrash: boolean
-  /** "copied" is stored only when what was recorded is reconciled. */
+  /** "copied" is stored only when the records are reconciled. */
   reconcilesBeforeCopied: boolean
   /** "done" is stored only when the insert is acknowledged. */
   doneAfterInsert: boolean
   /** A position is stored only when everything up to it is acknowledged. */
   positionAfterWrite: boolean
-  /** What becomes of a document that the convergence finds different, or extra. */
+  /** What the convergence does with a differing or extra document. */
   differing: 'recorded' | 'replaced'
-  /** What happens to a missing document whose insert is refused because a document exists there. */
+  /** What the convergence does with a missing document whose insert is refused because a document exists by now. */
   refused: 'recorded' | 'ignored'
-  /** The owner that ends the copy asks the store whether others have recorded anything. */
+  /** The owner that ends the copy asks the store whether other instances have recorded identities. */
   asksStore: boolean
-  /** A successor begins only when the destination has finished what the dead process sent. */
-  waitsForTheDead: boolean
+  /** A successor begins only when the destination has finished the writes of the crashed process. */
+  waitsForDelayedWrites: boolean
 }
 
 export const rules: Rules = {
@@ -42,7 +42,7 @@ export const rules: Rules = {
   differing: 'recorded',
   refused: 'recorded',
   asksStore: true,
-  waitsForTheDead: true,
+  waitsForDelayedWrites: true,
 }
 
 type Version = number
@@ -50,42 +50,42 @@ export type SourceStep = 'insert' | 'update' | 'delete'
 type SourceEvent = { kind: 'insert'; version: Version } | { kind: 'update' } | { kind: 'delete' }
 
 interface State {
-  /** Steps the source has yet to take, its document, and the events of the steps it took. */
+  /** The remaining steps of the source, its document, and the events of its past steps. */
   todo: readonly SourceStep[]
   source: Version | null
   events: readonly SourceEvent[]
   destination: Version | null
 
-  /** The collection existed on the destination. */
+  /** Whether the collection existed on the destination at the start. */
   converges: boolean
   copy: 'begin' | 'read' | 'compared' | 'inserted' | 'done'
-  /** What the copy read and has not inserted yet. */
+  /** The version that the copy has read and not inserted yet. */
   held: Version | null
-  /** What the convergence read on the destination. */
-  seen: Version | null
-  /** Insert of a dead process that the destination has not carried out yet. */
-  late: Version | null
+  /** The version that the convergence has read on the destination. */
+  found: Version | null
+  /** The insert of a crashed process that the destination has not executed yet. */
+  delayed: Version | null
 
-  /** Events acknowledged, and how far the next one is. */
+  /** Number of acknowledged events, and the state of the next one. */
   applied: number
   within: 'begin' | 'recorded' | 'remembered' | 'deleted'
   /** The end of the copy. */
   ending: 'no' | 'reconciled' | 'marked' | 'ended'
 
-  /** What the process remembers of having recorded anything, which it does a moment after the record is stored. */
+  /** Whether the process remembers that it has recorded an identity. It does so a step after the record is stored. */
   hasRecords: boolean
   stored: { done: boolean; copied: boolean; record: boolean; position: number }
   crashesLeft: number
 }
 
-/** What a step changes. */
+/** A step and the state after it. */
 type Step = { name: string; to: State }
 
 function sourceStep(state: State): State | null {
   const [step, ...todo] = state.todo
   if (!step) return null
   const next = { ...state, todo }
-  // One of its own for each step; the document that stands at the start has 1.
+  // Each step has its own version. The document that exists at the start has version 1.
   const version = 10 + todo.length
   if (step === 'insert') return { ...next, source: version, events: [...state.events, { kind: 'insert', version }] }
   if (step === 'update') return { ...next, source: version, events: [...state.events, { kind: 'update' }] }
@@ -102,19 +102,22 @@ function copySteps(state: State, rules: Rules): Step[] {
     case 'read': {
       if (state.converges) {
         return [
-          { name: 'convergence reads the destination', to: { ...state, copy: 'compared', seen: state.destination } },
+          { name: 'convergence reads the destination', to: { ...state, copy: 'compared', found: state.destination } },
         ]
       }
       const destination = state.destination ?? state.held
       const steps = [{ name: 'copy inserts', to: { ...state, copy: 'inserted' as const, destination, held: null } }]
       if (rules.doneAfterInsert || state.stored.done) return steps
-      return [...steps, { name: 'copy is called done', to: { ...state, stored: { ...state.stored, done: true } } }]
+      return [
+        ...steps,
+        { name: 'copy is stored as done too early', to: { ...state, stored: { ...state.stored, done: true } } },
+      ]
     }
     case 'compared': {
       const early: Step[] =
         rules.doneAfterInsert || state.stored.done
           ? []
-          : [{ name: 'copy is called done', to: { ...state, stored: { ...state.stored, done: true } } }]
+          : [{ name: 'copy is stored as done too early', to: { ...state, stored: { ...state.stored, done: true } } }]
       return [converged(state, rules), ...early]
     }
     case 'inserted':
@@ -125,14 +128,14 @@ function copySteps(state: State, rules: Rules): Step[] {
 }
 
 function converged(state: State, rules: Rules): Step {
-  const { held, seen } = state
-  const decided: State = { ...state, copy: 'inserted', held: null, seen: null }
+  const { held, found } = state
+  const decided: State = { ...state, copy: 'inserted', held: null, found: null }
   const recorded: State = { ...decided, stored: { ...state.stored, record: true } }
-  if (held === seen) return { name: 'convergence finds nothing', to: decided }
-  if (seen === null && state.destination === null) {
+  if (held === found) return { name: 'convergence finds nothing', to: decided }
+  if (found === null && state.destination === null) {
     return { name: 'convergence inserts', to: { ...decided, destination: held } }
   }
-  if (seen === null) {
+  if (found === null) {
     if (rules.refused === 'ignored') return { name: 'convergence is refused', to: decided }
     return { name: 'convergence records what is refused', to: recorded }
   }
@@ -142,7 +145,8 @@ function converged(state: State, rules: Rules): Step {
 
 function applySteps(state: State, rules: Rules): Step[] {
   const event = state.events[state.applied]
-  if (!event || state.ending === 'reconciled' || state.ending === 'marked') return []
+  // The records are reconciled in turns. Events are applied between two turns, and their records need no further turn.
+  if (!event || state.ending === 'marked') return []
   const acknowledged = (to: State): State => ({ ...to, applied: to.applied + 1, within: 'begin' })
   const present = event.kind === 'insert' ? event.version : event.kind === 'update' ? state.source : null
   if (present !== null && state.within === 'begin') {
@@ -172,10 +176,10 @@ function endSteps(state: State, rules: Rules): Step[] {
   const copied = { ...state.stored, copied: true }
   const isRecorded = state.hasRecords || (rules.asksStore && state.stored.record)
   if (state.ending === 'no' && !isRecorded) {
-    // Nothing to reconcile, so nobody waits for what is being applied.
+    // There is nothing to reconcile, so the end does not wait for the event that is being applied.
     return [{ name: 'copy ends', to: { ...state, ending: 'ended', stored: copied } }]
   }
-  // The rest runs between two batches of events: nothing is being applied meanwhile.
+  // The rest runs between two batches of events, so no event is being applied meanwhile.
   if (state.within !== 'begin') return []
   switch (state.ending) {
     case 'no': {
@@ -207,14 +211,14 @@ function storePosition(state: State, rules: Rules): Step[] {
 function crash(state: State, rules: Rules): Step[] {
   if (state.crashesLeft === 0) return []
   const { stored } = state
-  const isInserting = state.converges ? state.copy === 'compared' && state.seen === null : state.copy === 'read'
-  const underWay = !rules.waitsForTheDead && isInserting ? state.held : null
+  const isInserting = state.converges ? state.copy === 'compared' && state.found === null : state.copy === 'read'
+  const underWay = !rules.waitsForDelayedWrites && isInserting ? state.held : null
   const to: State = {
     ...state,
     copy: stored.done ? 'done' : 'begin',
     held: null,
-    seen: null,
-    late: state.late ?? underWay,
+    found: null,
+    delayed: state.delayed ?? underWay,
     applied: stored.position,
     within: 'begin',
     ending: stored.copied ? 'ended' : 'no',
@@ -226,59 +230,60 @@ function crash(state: State, rules: Rules): Step[] {
 
 function stepsOf(state: State, rules: Rules): Step[] {
   const source = sourceStep(state)
-  const lands: State = { ...state, destination: state.destination ?? state.late, late: null }
+  const lands: State = { ...state, destination: state.destination ?? state.delayed, delayed: null }
   return [
     ...(source ? [{ name: `source: ${state.todo[0]}`, to: source }] : []),
     ...copySteps(state, rules),
     ...applySteps(state, rules),
     ...endSteps(state, rules),
     ...storePosition(state, rules),
-    ...(state.late === null ? [] : [{ name: 'an insert of the dead lands', to: lands }]),
+    ...(state.delayed === null ? [] : [{ name: 'a delayed insert is executed', to: lands }]),
     ...crash(state, rules),
   ]
 }
 
-/** Nothing is left to do: from here on both sides stay as they are. */
+/** Returns true when all work is done, so both sides stay as they are. */
 function isQuiet(state: State): boolean {
   return (
     state.todo.length === 0 &&
     state.copy === 'done' &&
     state.ending === 'ended' &&
     state.applied === state.events.length &&
-    state.late === null
+    state.delayed === null
   )
 }
 
 export interface Outcome {
   states: number
   quiet: number
-  /** The steps that lead to a destination that stays different from the source, or null. */
+  /** The steps after which the destination stays different from the source, or null. */
   violation: string[] | null
-  /** Quiet states are the only ones without a next step. */
+  /** The steps that lead to a state without a next step that is not quiet, or null. */
   stuck: string[] | null
 }
 
-/** Tries everything that can happen, shortest first, up to the first violation. */
+/** Explores all reachable states breadth-first, up to the first violation. */
 export function explore(
   rules: Rules,
   scenario: {
-    standing: boolean
+    /** Whether the document exists on the source at the start. */
+    exists: boolean
     steps: readonly SourceStep[]
     crashes: number
-    /** What stands on the destination, which then converges: the same document, or another one. */
+    /** The document on the destination when the collection converges; undefined for a copy. */
     existing?: 'same' | 'other' | 'nothing'
   },
 ): Outcome {
   const start: State = {
     todo: scenario.steps,
-    source: scenario.standing ? 1 : null,
+    source: scenario.exists ? 1 : null,
     events: [],
     destination: scenario.existing === 'same' ? 1 : scenario.existing === 'other' ? 0 : null,
     converges: scenario.existing !== undefined,
     copy: 'begin',
     held: null,
-    seen: null,
-    late: null,
+    found: null,
+    delayed: null,
     applied: 0,
     within: 'begin',
     ending: 'no',
@@ -309,7 +314,7 @@ export function explore(
   return outcome
 }
 
-/** Within one scenario the events follow from what is left to do. */
+/** `events` is left out, because `todo` determines it within one scenario. */
 function keyOf({ todo, events: _, stored, ...rest }: State): string {
   return [todo.length, ...Object.values(stored), ...Object.values(rest)].join()
 }

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
 import { explore, type Outcome, type Rules, rules, type SourceStep } from './resurrection-model.ts'
 
-/** Everything a source can do to one document in up to so many steps. */
-function histories(standing: boolean, length: number): SourceStep[][] {
+/** Every sequence of up to `length` changes that a source can make to one document. */
+function histories(exists: boolean, length: number): SourceStep[][] {
   if (length === 0) return [[]]
-  const first: SourceStep[] = standing ? ['update', 'delete'] : ['insert']
+  const first: SourceStep[] = exists ? ['update', 'delete'] : ['insert']
   return [[], ...first.flatMap((step) => histories(step !== 'delete', length - 1).map((rest) => [step, ...rest]))]
 }
 
-const scenarios = [true, false].flatMap((standing) => histories(standing, 3).map((steps) => ({ standing, steps })))
+const scenarios = [true, false].flatMap((exists) => histories(exists, 3).map((steps) => ({ exists, steps })))
 
 type Scenario = Omit<Parameters<typeof explore>[1], 'crashes'>
 
@@ -27,7 +27,7 @@ function tryAll(broken: Partial<Rules>, crashes: number, tried: readonly Scenari
 }
 
 describe('a document deleted while its collection is copied', () => {
-  it('is never resurrected, nor is any document lost or left outdated, whatever happens in which order', () => {
+  it('is never resurrected, lost or left outdated in any interleaving', () => {
     const outcome = tryAll({}, 2)
     expect(outcome.violation).toBeNull()
     expect(outcome.stuck).toBeNull()
@@ -35,7 +35,7 @@ describe('a document deleted while its collection is copied', () => {
     expect(outcome.quiet).toBeGreaterThan(200)
   })
 
-  it('would be, were its identity not recorded', () => {
+  it('would be resurrected if its identity were not recorded', () => {
     expect(tryAll({ record: 'never' }, 0).violation).toEqual([
       'copy reads',
       'source: delete',
@@ -47,33 +47,33 @@ describe('a document deleted while its collection is copied', () => {
   })
 
   it.each<[string, Partial<Rules>, number]>([
-    ['recorded only after the delete', { record: 'after the delete' }, 0],
-    ['its record forgotten in a crash', { assumesRecordsAfterCrash: false, asksStore: false }, 1],
-    ['its collection called copied before the record is reconciled', { reconcilesBeforeCopied: false }, 1],
-    ['the copy called done before its insert is acknowledged', { doneAfterInsert: false }, 0],
-    ['the position stored before the write', { positionAfterWrite: false }, 1],
-    ['the insert of a dead process not waited for', { waitsForTheDead: false }, 1],
-  ])('would be, or lost, were %s', (_, broken, crashes) => {
+    ['its identity were recorded only after the delete', { record: 'after the delete' }, 0],
+    ['its record were forgotten in a crash', { assumesRecordsAfterCrash: false, asksStore: false }, 1],
+    ['its collection were stored as copied before the record is reconciled', { reconcilesBeforeCopied: false }, 1],
+    ['the copy were stored as done before its insert is acknowledged', { doneAfterInsert: false }, 0],
+    ['the position were stored before the write', { positionAfterWrite: false }, 1],
+    ['a successor did not wait for the insert of a crashed process', { waitsForDelayedWrites: false }, 1],
+  ])('would be resurrected or lost if %s', (_, broken, crashes) => {
     const { violation } = tryAll(broken, crashes)
     expect(violation).not.toBeNull()
     expect(violation?.includes('crash')).toBe(crashes > 0)
   })
 
   it.each<[string, Partial<Rules>]>([
-    ['its record forgotten in a crash', { assumesRecordsAfterCrash: false, asksStore: false }],
-    ['the position stored before the write', { positionAfterWrite: false }],
-    ['the insert of a dead process not waited for', { waitsForTheDead: false }],
-  ])('needs a crash for that when %s', (_, broken) => {
+    ['its record were forgotten in a crash', { assumesRecordsAfterCrash: false, asksStore: false }],
+    ['the position were stored before the write', { positionAfterWrite: false }],
+    ['a successor did not wait for the insert of a crashed process', { waitsForDelayedWrites: false }],
+  ])('would be neither resurrected nor lost without a crash if %s', (_, broken) => {
     expect(tryAll(broken, 0).violation).toBeNull()
   })
 })
 
-describe('a document of a collection that converges', () => {
+describe('a document of a converging collection', () => {
   const existing = (['same', 'other', 'nothing'] as const).flatMap((one) =>
     scenarios.map((scenario) => ({ ...scenario, existing: one })),
   )
 
-  it('ends as on the source, whatever stands on the destination and whatever happens in which order', () => {
+  it('ends equal to the source for any document on the destination and in any interleaving', () => {
     const outcome = tryAll({}, 2, existing)
     expect(outcome.violation).toBeNull()
     expect(outcome.stuck).toBeNull()
@@ -81,18 +81,18 @@ describe('a document of a collection that converges', () => {
     expect(outcome.quiet).toBeGreaterThan(600)
   })
 
-  it('would go back to an old version, were the bytes that were read written', () => {
+  it('would return to an old version if the convergence wrote the bytes that it read', () => {
     const { violation } = tryAll({ differing: 'replaced' }, 0, existing)
     expect(violation).toContain('convergence replaces')
     expect(violation).toContain('apply writes update')
   })
 
   it.each<[string, Partial<Rules>, number]>([
-    ['its range called done before it is recorded', { doneAfterInsert: false }, 0],
-    ['the copy ended by an owner who does not know of records of others', { asksStore: false }, 0],
-    ['the copy called ended before the record is reconciled', { reconcilesBeforeCopied: false }, 1],
-    ['a delete recorded only after it', { record: 'after the delete' }, 0],
-  ])('would stay different, were %s', (_, broken, crashes) => {
+    ['its range were stored as done before the document is recorded', { doneAfterInsert: false }, 0],
+    ['the owner that ends the copy did not ask for the records of others', { asksStore: false }, 0],
+    ['the collection were stored as copied before the record is reconciled', { reconcilesBeforeCopied: false }, 1],
+    ['a delete were recorded only after it was applied', { record: 'after the delete' }, 0],
+  ])('would stay different if %s', (_, broken, crashes) => {
     expect(tryAll(broken, crashes, existing).violation).not.toBeNull()
   })
 })

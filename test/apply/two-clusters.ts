@@ -22,7 +22,7 @@ import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 export const sourceName = 'source-under-test'
 export const destinationName = 'destination-under-test'
 
-/** A source, a destination, and what reconciling needs of both. */
+/** A source, a destination, and the dependencies of reconciling them. */
 export class TwoClusters {
   readonly source: Cluster
   readonly destination: Cluster
@@ -32,7 +32,7 @@ export class TwoClusters {
   readonly context: TestContext = testContext()
   dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean> = async () => false
   readonly #sets: [ReplicaSet, ReplicaSet]
-  /** The time that was last reconciled as of. */
+  /** The source time of the last reconciliation. */
   asOf: ClusterTime = 0n
   #order = 0
 
@@ -68,14 +68,14 @@ export class TwoClusters {
     }
   }
 
-  /** The catalogue's entry of a collection that stands on both. */
+  /** The catalogue entry of a collection that exists on both clusters. */
   async entryOf(database: string, name: string, state: CatalogueEntry['state'] = 'copied'): Promise<CatalogueEntry> {
     const [source, destination] = await Promise.all(
       [this.source, this.destination].map(async (cluster) =>
         (await listCollections(cluster, database)).find((one) => one.name === name),
       ),
     )
-    if (!source || !destination) throw new Error(`${database}.${name} does not stand on both`)
+    if (!source || !destination) throw new Error(`${database}.${name} does not exist on both clusters`)
     return {
       uuid: source.uuid,
       database,
@@ -93,11 +93,12 @@ export class TwoClusters {
       planned: true,
       hasTombstones: false,
       converging: false,
+      convergedFrom: null,
       shardKey: null,
     }
   }
 
-  /** Reconciles as of now. */
+  /** Reconciles as of the current source time. */
   async reconcile(entry: CatalogueEntry, identities: Identities): Promise<void> {
     await appendOplogNote(this.source, 'test')
     this.asOf = this.source.latest
@@ -121,7 +122,7 @@ export class TwoClusters {
   }
 }
 
-/** For a test file: both are there before its first test, and empty before each. */
+/** Starts both clusters before the first test of a file, and empties them before each test. */
 export function emptiedClusters(take: (two: TwoClusters) => void): void {
   let two: TwoClusters | undefined
   beforeAll(async () => {
@@ -130,11 +131,11 @@ export function emptiedClusters(take: (two: TwoClusters) => void): void {
   })
   afterAll(() => two?.stop())
   beforeEach(async () => {
-    for (const client of two ? [two.sourceClient, two.destinationClient] : []) await emptyCluster(client)
+    if (two) await Promise.all([emptyCluster(two.sourceClient), emptyCluster(two.destinationClient)])
   })
 }
 
-/** One batch of events as a lane holds it. */
+/** Folds events into one batch, as a lane does. */
 export function folded(events: ChangeEvent[]): Identities {
   const identities: Identities = new Map()
   for (const event of events) {
@@ -145,7 +146,7 @@ export function folded(events: ChangeEvent[]): Identities {
   return identities
 }
 
-/** Identities that are known by their `_id` alone. */
+/** Identities of documents whose `_id` is known and whose content has not been read. */
 export function identitiesOf(idElements: Buffer[]): Identities {
   return new Map(idElements.map((idElement): [string, Identity] => [identityKey(idElement), unread(idElement)]))
 }

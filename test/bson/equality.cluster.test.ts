@@ -6,19 +6,19 @@ import { elementMap } from '../support/compare-raw.ts'
 import { holdCopy } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { type ChangeScenario, documentOf, ids, large, values } from './change-scenarios.ts'
 import { nearValues } from './every-value.ts'
-import { documentOf, type Fates, ids, large, values } from './fates.ts'
 
 /**
- * Every BSON value arrives byte for byte: copied, and inserted, updated, replaced and deleted while a sync runs. The embedded
- * verifier and `tandem verify` find it equal, and find every value that is only nearly so.
+ * Every BSON value arrives byte for byte, whether it is copied or inserted, updated, replaced or deleted during a sync. The embedded
+ * verifier and `tandem verify` report it as equal, and report every value that is only nearly equal.
  */
 
 const pair = pairedSets({ source: { oplogSizeMB: 2048 }, destination: { oplogSizeMB: 2048 } })
 
 const caseless = { locale: 'en', strength: 1, numericOrdering: true } as const
-const small: Fates[] = [values, ids('ids', { collated: false, create: {} })]
-const all: Fates[] = [
+const small: ChangeScenario[] = [values, ids('ids', { collated: false, create: {} })]
+const all: ChangeScenario[] = [
   ...small,
   ids('clustered ids', { collated: false, create: { clusteredIndex: { key: { _id: 1 }, unique: true } } }),
   ids('collated ids', { collated: true, create: { collation: caseless } }),
@@ -45,7 +45,7 @@ async function expectEqual(): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-/** Documents as bytes, by their `_id`. */
+/** Returns documents as bytes by `_id`. */
 async function stored(db: Db): Promise<Map<string, Buffer>> {
   const found = await db.collection('values').find({}, { raw: true }).toArray()
   return new Map(
@@ -58,27 +58,27 @@ async function stored(db: Db): Promise<Map<string, Buffer>> {
 }
 
 describe('README: every BSON value', () => {
-  test('is equal to the byte, copied and changed during the copy and after it, up to 16 MiB', async () => {
+  test('is equal byte for byte, whether it is copied or changed during or after the copy, in documents of up to 16 MiB', async () => {
     const [early, late] = [pair.sourceClient.db('early'), pair.sourceClient.db('late')]
-    for (const fates of all) await fates.prepare(late)
-    for (const fates of small) await fates.prepare(early)
+    for (const scenario of all) await scenario.prepare(late)
+    for (const scenario of small) await scenario.prepare(early)
     await early.collection('held').insertOne({})
     await using copy = await holdCopy(pair.destinationClient, 'early.held')
     await using tandem = await running()
     await copy.reached()
-    for (const fates of small) await fates.change(early)
+    for (const scenario of small) await scenario.change(early)
     const arrived = pair.destinationClient.db('early').collection<{ _id: string }>('values')
-    const come = () => arrived.countDocuments({ _id: /^comes/ })
-    await expect.poll(come, { timeout: 30_000 }).toBe(2 * nearValues.length)
+    const countArrived = () => arrived.countDocuments({ _id: /^comes/ })
+    await expect.poll(countArrived, { timeout: 30_000 }).toBe(2 * nearValues.length)
     expect(await tandem.progress()).toMatchObject({ info: 'collection copy', canCommit: false })
     await copy.release()
 
     await canCommit(tandem)
-    for (const fates of all) await fates.change(late)
+    for (const scenario of all) await scenario.change(late)
     await commit(tandem)
     await expectEqual()
 
-    // Not only as the source has it: as it was written.
+    // The documents are compared with the bytes that were written, not only with the source.
     const documents = await stored(pair.destinationClient.db('late'))
     const types = new Set<number | undefined>()
     for (const [what, value] of nearValues) {
@@ -90,7 +90,7 @@ describe('README: every BSON value', () => {
     expect([...types].sort((a = 0, b = 0) => a - b)).toEqual(everyType)
   })
 
-  test('is told from what is nearly the same: each is named, by the verifier and by verify, and repaired', async () => {
+  test('is distinguished from nearly equal values: the verifier and verify name each difference, and repair removes it', async () => {
     const db = pair.sourceClient.db('app')
     await values.prepare(db)
     await using tandem = await running({ enableUserWriteBlocking: 'none' })

@@ -24,7 +24,7 @@ import {
   undefinedValue,
 } from '../support/bson-values.ts'
 
-/** A value, and one that is easily taken for it: equal to the server's own comparison, to a decoder, or to a careless eye. */
+/** A value and another one that is easily mistaken for it: equal in the server's comparison, in a decoder, or at first sight. */
 export type Near = readonly [what: string, value: unknown, other: unknown]
 
 const oid = Buffer.from('0123456789abcdef01234567', 'hex')
@@ -32,7 +32,7 @@ const sixteen = Buffer.from('00112233445566778899aabbccddeeff', 'hex')
 const binary = (subtype: number, bytes = sixteen) => new Binary(bytes, subtype)
 const cString = (text: string) => Buffer.from(`${text}\0`)
 
-/** By the bits of both halves: payloads of NaN and coefficients beyond 34 digits have no spelling. */
+/** Creates a decimal from the bits of both halves: payloads of NaN and coefficients beyond 34 digits have no text form. */
 function decimalBits(high: bigint, low: bigint): RawValue {
   const payload = Buffer.alloc(16)
   payload.writeBigUInt64LE(low, 0)
@@ -40,11 +40,11 @@ function decimalBits(high: bigint, low: bigint): RawValue {
   return new RawValue(19, payload)
 }
 
-/** The driver sorts them. */
+/** Creates a regular expression with its flags in the given order. The driver would sort them. */
 const regularExpression = (pattern: string, flags: string) =>
   new RawValue(11, Buffer.concat([cString(pattern), cString(flags)]))
 
-/** Code with a scope that holds a name twice, which no object can. */
+/** Creates code with a scope that may contain a name twice, which no object can. */
 function codeWithScope(code: string, scope: readonly (readonly [string, unknown])[]): RawValue {
   const length = Buffer.alloc(4)
   const body = Buffer.concat([stringValue(code).payload, rawDocument(scope)])
@@ -52,7 +52,7 @@ function codeWithScope(code: string, scope: readonly (readonly [string, unknown]
   return new RawValue(15, Buffer.concat([length, body]))
 }
 
-/** So many documents or arrays around a value. */
+/** Nests a value in `count` documents or arrays. */
 export function levels(count: number, kind: 'documents' | 'arrays' | 'both', bottom: unknown): unknown {
   let value = bottom
   for (let at = 0; at < count; at++) {
@@ -62,7 +62,7 @@ export function levels(count: number, kind: 'documents' | 'arrays' | 'both', bot
   return value
 }
 
-/** Every BSON type there is, deprecated ones too. */
+/** Values of every BSON type, including deprecated ones. */
 export const nearValues: readonly Near[] = [
   ['double 0.0 and -0.0', doubleBits(0n), doubleBits(1n << 63n)],
   ['double NaN and one with a payload', doubleBits(0x7ff8_0000_0000_0000n), doubleBits(0x7ff8_dead_beef_0001n)],
@@ -73,14 +73,14 @@ export const nearValues: readonly Near[] = [
   ['string composed and decomposed', 'é', 'e\u0301'],
   ['string NUL and shorter', stringValue('a\0b'), stringValue('a\0')],
   ['string beyond UTF-16, and empty', '😀𝄞', ''],
-  ['string that is no UTF-8', stringValue(Buffer.from([0xff, 0xfe, 0x41])), stringValue('\ufffd\ufffdA')],
+  ['string that is not UTF-8', stringValue(Buffer.from([0xff, 0xfe, 0x41])), stringValue('\ufffd\ufffdA')],
   ['document and array, both empty', nested([]), array([])],
   ['document with a name twice', twice(1, 2), twice(2, 1)],
   ['document with a name twice, and once', twice(1, 1), nested([['a', 1]])],
   ['document with numeric names in another order', named('10', '2'), named('2', '10')],
   ['document with dots and dollars in names', named('a.b', '$x'), named('a', '$x')],
   ['document with an empty name and __proto__', named('', '__proto__'), named('', 'proto')],
-  ['array whose indexes are none', new RawValue(4, rawDocument([['7', 1]])), array([1])],
+  ['array with an index other than 0', new RawValue(4, rawDocument([['7', 1]])), array([1])],
   ['array of null, and of undefined', array([nullValue]), array([undefinedValue])],
   ['binary of subtypes 0 and 128', binary(0), binary(128)],
   ['binary of subtype 2, and of 0', binary(2), binary(0)],
@@ -136,8 +136,8 @@ export const nearValues: readonly Near[] = [
   ['decimal NaN and one with a payload', decimalBits(0x7c00n << 48n, 0n), decimalBits(0x7c00n << 48n, 7n)],
   ['decimal signalling NaN and a negative one', decimalBits(0x7e00n << 48n, 0n), decimalBits(0xfe00n << 48n, 0n)],
   ['decimal that is not canonical, and zero', decimalBits(0x6c10n << 48n, 0n), decimalBits(0x3040n << 48n, 0n)],
-  ['least key and greatest', new MinKey(), new MaxKey()],
-  ['greatest key and least', new MaxKey(), new MinKey()],
+  ['min key and max key', new MinKey(), new MaxKey()],
+  ['max key and min key', new MaxKey(), new MinKey()],
   ['a hundred documents', levels(100, 'documents', 1), levels(100, 'documents', Long.fromInt(1))],
   ['a hundred arrays', levels(100, 'arrays', undefinedValue), levels(100, 'arrays', nullValue)],
   ['a hundred of both', levels(100, 'both', twice(1, 2)), levels(100, 'both', twice(2, 1))],

@@ -1,4 +1,6 @@
+import type { Document } from 'mongodb'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { parseStartBody } from '../../src/api/start-body.ts'
 import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkClocks } from '../../src/checks/clocks.ts'
 import { checkDisk } from '../../src/checks/disk.ts'
@@ -7,25 +9,37 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Selection } from '../../src/mongo/selection.ts'
+import { findEverything } from '../../src/session/start-checks.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
 const one = oneSet()
 
-/** The server's own answers, but for what a test changes in one of them. */
-const answering = (command: string, change: (reply: Record<string, unknown>) => Record<string, unknown>): Cluster =>
-  ({
-    read: async (database: string, sent: Record<string, unknown>) => {
-      const reply = await one.cluster.read(database, sent)
-      return command in sent ? change(reply) : reply
+type Changes = Record<string, (reply: Document) => Document>
+
+/** A cluster with the server's own replies. The test changes the replies to the named commands. */
+function withReplies(changes: Changes): Cluster {
+  const read: Cluster['read'] = async (database, sent, ...options) => {
+    const reply = await one.cluster.read(database, sent, ...options)
+    const changed = Object.keys(changes).find((command) => command in sent)
+    return changed ? (changes[changed] as Changes[string])(reply) : reply
+  }
+  return new Proxy(one.cluster, {
+    get: (target, name) => {
+      if (name === 'read') return read
+      const value: unknown = Reflect.get(target, name, target)
+      return typeof value === 'function' ? value.bind(target) : value
     },
-  }) as unknown as Cluster
+  })
+}
+
+const isFull = (reply: Document): Document => ({ ...reply, fsUsedSize: reply['fsTotalSize'] })
 
 async function clusters(
   changed: Partial<Pick<CheckedClusters, 'source' | 'destination'>>,
-  sharding: StartConfiguration['sharding'] = null,
+  start: Partial<StartConfiguration> = {},
 ): Promise<CheckedClusters> {
   const facts = await readFacts(one.cluster)
-  const configuration = { sharding } as StartConfiguration
+  const configuration = { sharding: null, ...start } as StartConfiguration
   return {
     configuration,
     source: one.cluster,
@@ -36,39 +50,67 @@ async function clusters(
   }
 }
 
-describe('checks that advise', () => {
+describe('checks of disk space, clocks and index limit', () => {
   beforeAll(async () => {
     await one.client.db('app').collection('things').insertOne({})
   })
 
-  it('warn of little space on the disk, and of none when the destination does not tell', async () => {
-    const full = answering('dbStats', (reply) => ({ ...reply, fsUsedSize: reply['fsTotalSize'] }))
+  it('warn of little disk space, unless the destination does not report its disk space', async () => {
+    const full = withReplies({ dbStats: isFull })
     expect(await checkDisk(await clusters({}))).toEqual([])
     expect(await checkDisk(await clusters({ destination: full }))).toMatchObject([
       { severity: 'warning', name: 'LittleDiskSpace', message: expect.stringMatching(/0\.0 GB left/) },
     ])
-    const mute = answering('dbStats', ({ fsTotalSize: _, ...reply }) => reply)
-    expect(await checkDisk(await clusters({ destination: mute }))).toEqual([])
+    const silent = withReplies({ dbStats: ({ fsTotalSize: _, ...reply }) => reply })
+    expect(await checkDisk(await clusters({ destination: silent }))).toEqual([])
+  })
+
+  it('do not warn of little disk space when the request skips this check', async () => {
+    const full = withReplies({ dbStats: isFull })
+    const configuration = parseStartBody({ source: 'cluster0', destination: 'cluster1' })
+    const namesOf = async (skipDiskSpaceCheck: boolean): Promise<string[]> =>
+      (await findEverything(configuration, one.cluster, full, { skipDiskSpaceCheck })).map(({ name }) => name)
+    const all = await namesOf(false)
+    expect(all).toContain('LittleDiskSpace')
+    expect(await namesOf(true)).toEqual(all.filter((name) => name !== 'LittleDiskSpace'))
+  })
+
+  it('count only what is added, if the destination has data that is made equal in place', async () => {
+    const converge = { existingData: 'converge' } as const
+    const full = withReplies({ dbStats: isFull })
+    expect(await checkDisk(await clusters({ destination: full }, converge))).toEqual([])
+    // The destination has the collection and nothing in it.
+    const aggregate = (reply: Document): Document => ({ ...reply, cursor: { ...reply['cursor'], firstBatch: [] } })
+    const empty = withReplies({ dbStats: isFull, aggregate })
+    expect(await checkDisk(await clusters({ destination: empty }, converge))).toMatchObject([
+      { severity: 'warning', name: 'LittleDiskSpace', message: expect.stringMatching(/more on disk than what/) },
+    ])
+    // A capped collection is dropped and copied.
+    await one.client.db('app').createCollection('capped', { capped: true, size: 100_000 })
+    // Sizes of files change at a checkpoint.
+    await one.client.db('admin').command({ fsync: 1 })
+    expect(await checkDisk(await clusters({ destination: full }, converge))).toHaveLength(1)
+    await one.client.db('app').dropCollection('capped')
   })
 
   it('warn of clocks that differ by more than two seconds', async () => {
-    const late = answering('hello', (reply) => ({ ...reply, localTime: new Date(Date.now() - 60_000) }))
+    const late = withReplies({ hello: (reply) => ({ ...reply, localTime: new Date(Date.now() - 60_000) }) })
     expect(await checkClocks(await clusters({}))).toEqual([])
     expect(await checkClocks(await clusters({ source: late }))).toMatchObject([
       { severity: 'warning', name: 'ClockSkew', message: expect.stringMatching(/differ by (59\.9|60\.\d) seconds/) },
     ])
   })
 
-  it('name a collection that cannot take another index, for its shard key', async () => {
+  it('report a collection that has no room for the index that its shard key needs', async () => {
     const things = one.client.db('app').collection('things')
     const sharding = {
       createSupportingIndexes: true,
       shardingEntries: [{ database: 'app', collection: 'things', shardCollection: { key: [{ k: 1 }] } }],
     }
     await things.createIndexes(Array.from({ length: 62 }, (_, at) => ({ key: { [`f${at}`]: 1 } })))
-    expect(await checkIndexLimit(await clusters({}, sharding))).toEqual([])
+    expect(await checkIndexLimit(await clusters({}, { sharding }))).toEqual([])
     await things.createIndex({ last: 1 })
-    expect(await checkIndexLimit(await clusters({}, sharding))).toMatchObject([
+    expect(await checkIndexLimit(await clusters({}, { sharding }))).toMatchObject([
       {
         severity: 'error',
         name: 'UnsupportedCollection',
@@ -78,6 +120,6 @@ describe('checks that advise', () => {
     ])
     await things.dropIndex('last_1')
     await things.createIndex({ k: 1 })
-    expect(await checkIndexLimit(await clusters({}, sharding))).toEqual([])
+    expect(await checkIndexLimit(await clusters({}, { sharding }))).toEqual([])
   })
 })

@@ -4,7 +4,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { footprint } from '../support/refusals.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** `POST /api/v1/check`: everything at once, and nothing changed. */
+/** `POST /api/v1/check` reports all findings at once and changes nothing. */
 
 const pair = pairedSets()
 const body = { source: 'cluster0', destination: 'cluster1' }
@@ -15,7 +15,7 @@ async function check(tandem: Tandem, overrides: Record<string, unknown> = {}): P
   return answer.body['findings'] as Finding[]
 }
 
-const briefly = (findings: Finding[]) => findings.map(({ severity, name, namespace }) => [severity, name, namespace])
+const summaryOf = (findings: Finding[]) => findings.map(({ severity, name, namespace }) => [severity, name, namespace])
 const footprints = () => Promise.all([footprint(pair.sourceClient), footprint(pair.destinationClient)])
 
 describe('check', () => {
@@ -30,7 +30,7 @@ describe('check', () => {
     expect(await tandem.post('start', body)).toMatchObject({ status: 200 })
   })
 
-  it('tells all there is at once, changes nothing, and start is refused with the first', async () => {
+  it('reports all findings at once and changes nothing, and start is refused with the first of them', async () => {
     const source = pair.sourceClient.db('app')
     await source.createCollection('weather', { timeseries: { timeField: 'at' } })
     await source.createCollection('rain', { timeseries: { timeField: 'at' } })
@@ -41,7 +41,7 @@ describe('check', () => {
     const before = await footprints()
     const findings = await check(tandem, wrong)
     expect(await footprints()).toEqual(before)
-    expect(briefly(findings)).toEqual([
+    expect(summaryOf(findings)).toEqual([
       ['error', 'ReversibleNotSupported', undefined],
       ['error', 'ShardingNotAllowed', undefined],
       ['error', 'UnsupportedCollection', 'app.rain'],
@@ -58,7 +58,7 @@ describe('check', () => {
     expect(refused.body.errorDescription).toContain(first?.message)
   })
 
-  it('refuses a body that is none, and says when a cluster does not answer', async () => {
+  it('refuses a body with an unknown field', async () => {
     await using tandem = await pair.startInstance()
     expect(await tandem.post('check', { ...body, nonsense: 1 })).toMatchObject({
       status: 400,
@@ -66,14 +66,14 @@ describe('check', () => {
     })
   })
 
-  it('tells that both are the same cluster, whatever it is called', async () => {
+  it('reports that both are the same cluster, even under different addresses', async () => {
     const byName = `mongodb://${pair.source.hosts[0]?.replace('127.0.0.1', 'localhost')}/?directConnection=true`
     await using tandem = await startTandem({ cluster0: pair.source.uri, cluster1: byName })
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
-    expect(briefly(await check(tandem))).toEqual([['error', 'UnsupportedTopology', undefined]])
+    expect(summaryOf(await check(tandem))).toEqual([['error', 'UnsupportedTopology', undefined]])
   })
 
-  it('warns of a short oplog, and of clocks that differ no more than clocks do not at all', async () => {
+  it('warns of a short oplog, and progress warns of it after the start', async () => {
     const big = 'x'.repeat(200_000)
     const filler = pair.sourceClient.db('fill').collection<{ _id: number; big: string }>('fill')
     for (let at = 0; at < 2_000; at++)
@@ -91,7 +91,7 @@ describe('check', () => {
     await startSync(tandem)
     const { warnings } = await tandem.waitFor((progress) => progress.estimatedOplogTimeRemaining !== undefined, {
       timeoutSeconds: 30,
-      what: 'looked at',
+      what: 'an estimate of the oplog time',
     })
     expect(warnings).toEqual([expect.stringMatching(/oplog of the source.*(minutes)/)])
   })

@@ -3,7 +3,7 @@ import { availableMemory, refuseLittleMemory } from '../../src/checks/memory.ts'
 
 const mebibyte = 1024 * 1024
 
-it('2.4: too little memory for the verifier is refused by name, with how much there is and the remedy', () => {
+it('2.4: start is refused with InsufficientMemory, the available amount and the remedy if the verifier has too little memory', () => {
   expect(() => refuseLittleMemory(255 * mebibyte)).toThrow(
     expect.objectContaining({
       refusal: 'InsufficientMemory',
@@ -14,7 +14,7 @@ it('2.4: too little memory for the verifier is refused by name, with how much th
   expect(() => refuseLittleMemory(256 * mebibyte)).not.toThrow()
 })
 
-it('what is available is what the machine has, or the container', () => {
+it('the available memory is a plausible number of bytes', () => {
   expect(availableMemory()).toBeGreaterThan(0)
   expect(availableMemory()).toBeLessThan(2 ** 50)
 })

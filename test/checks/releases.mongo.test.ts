@@ -1,6 +1,6 @@
 import { describe, expect, it, test } from 'vitest'
 import type { CheckedClusters } from '../../src/checks/check.ts'
-import { checkCompatibility, checkReleases, tellsDefinitionsRight } from '../../src/checks/releases.ts'
+import { checkCompatibility, checkReleases, reportsDefinitionsCorrectly } from '../../src/checks/releases.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
@@ -18,7 +18,7 @@ async function clusters(): Promise<CheckedClusters> {
 const setCompatibility = (version: string) =>
   one.client.db('admin').command({ setFeatureCompatibilityVersion: version })
 
-describe('releases whose change streams are known to be wrong', () => {
+describe('releases with a known bug in change streams', () => {
   test.each([
     ['6.0.0', false],
     ['6.0.12', false],
@@ -29,9 +29,11 @@ describe('releases whose change streams are known to be wrong', () => {
     ['7.0.4', true],
     ['5.0.3', true],
     ['8.0.0', true],
-  ])('%s: %j', (version, right) => expect(tellsDefinitionsRight(version)).toBe(right))
+  ])('%s reports definitions correctly: %j', (version, correct) =>
+    expect(reportsDefinitionsCorrectly(version)).toBe(correct),
+  )
 
-  it('are warned of as the source only', async () => {
+  it('cause a warning as the source, but not as the destination', async () => {
     const present = await clusters()
     expect(await checkReleases(present)).toEqual([])
     const old = { ...present.facts.source, version: '6.0.11' }
@@ -42,8 +44,8 @@ describe('releases whose change streams are known to be wrong', () => {
   })
 })
 
-describe('a cluster that is not all of its release', () => {
-  it('is refused, as source and as destination, with the command that mends it', async () => {
+describe('a cluster whose featureCompatibilityVersion differs from its release', () => {
+  it('is refused as source and as destination, and the remedy names the command to run', async () => {
     expect(await checkCompatibility(await clusters())).toEqual([])
     await setCompatibility('5.0')
     try {

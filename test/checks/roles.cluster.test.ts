@@ -9,7 +9,7 @@ import type { CustomRole } from '../support/replica-set-members.ts'
 import { commit, connected, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** The roles of docs/privileges.md: enough for a whole sync, and without any one action `check` names exactly that one. */
+/** The roles of docs/privileges.md are enough for a sync. If one action is missing, `check` reports exactly that one. */
 
 const page = readFileSync(path.join(repositoryRoot, 'docs/privileges.md'), 'utf8')
 
@@ -28,7 +28,7 @@ const plain = {
   reversible: false,
   verification: { enabled: true },
 }
-const wholly = {
+const strictest = {
   enableUserWriteBlocking: 'sourceAndDestination' as const,
   reversible: true,
   verification: { enabled: true },
@@ -57,7 +57,7 @@ async function seed(client: MongoClient): Promise<void> {
   await things(client).insertMany(Array.from({ length: 300 }, (_, _id) => ({ _id, u: _id })))
 }
 
-/** Everything that is followed while a sync runs. */
+/** Every kind of change that a sync applies while it runs. */
 async function change(client: MongoClient, round: number): Promise<void> {
   const db = client.db('app')
   await things(client).insertOne({ _id: `round ${round}`, u: 1_000 + round })
@@ -76,11 +76,11 @@ async function change(client: MongoClient, round: number): Promise<void> {
 }
 
 describe('the roles of docs/privileges.md', () => {
-  it('are the lists that check goes by', () => {
+  it('contain the actions that check requires', () => {
     expect(actionsOf(roleOf('tandemSource'))).toEqual(expected(neededOn('source', plain, topology)))
     expect(actionsOf(roleOf('tandemDestination'))).toEqual(expected(neededOn('destination', plain, topology)))
     for (const role of ['source', 'destination'] as const) {
-      expect(actionsOf(roleOf('tandemReversible'))).toEqual(expected(neededOn(role, wholly, topology)))
+      expect(actionsOf(roleOf('tandemReversible'))).toEqual(expected(neededOn(role, strictest, topology)))
     }
   })
 
@@ -100,7 +100,7 @@ describe('the roles of docs/privileges.md', () => {
     await pair.expectEqual()
   })
 
-  it('are enough to reverse, and reverse again', async () => {
+  it('are enough to reverse a sync twice', async () => {
     await seed(pair.leftClient)
     const role = roleOf('tandemReversible')
     await using tandem = await ready(
@@ -122,9 +122,9 @@ describe('the roles of docs/privileges.md', () => {
   })
 })
 
-describe('with any one action missing check names exactly that one', () => {
+describe('if one action is missing, check reports exactly that one', () => {
   let tandem: Tandem
-  const narrow = (role: CustomRole, missing: string): CustomRole => ({
+  const without = (role: CustomRole, missing: string): CustomRole => ({
     ...role,
     privileges: role.privileges.map((one) => ({
       ...one,
@@ -134,8 +134,8 @@ describe('with any one action missing check names exactly that one', () => {
   const cases = [
     ['source', plain, 'tandemSource'],
     ['destination', plain, 'tandemDestination'],
-    ['source', wholly, 'tandemReversible'],
-    ['destination', wholly, 'tandemReversible'],
+    ['source', strictest, 'tandemReversible'],
+    ['destination', strictest, 'tandemReversible'],
   ] as const
 
   beforeAll(async () => {
@@ -157,7 +157,7 @@ describe('with any one action missing check names exactly that one', () => {
     const role = roleOf(name)
     await grant(other, roleOf(options.reversible ? name : side === 'source' ? 'tandemDestination' : 'tandemSource'))
     for (const missing of actionsOf(role).flat()) {
-      await grant(own, narrow(role, missing))
+      await grant(own, without(role, missing))
       const { status, body } = await tandem.post('check', { source: 'cluster0', destination: 'cluster1', ...options })
       expect([missing, status, body['findings']]).toMatchObject([missing, 200, expect.any(Array)])
       const errors = (body['findings'] as Finding[]).filter(({ severity }) => severity === 'error')

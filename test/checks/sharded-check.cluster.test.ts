@@ -12,8 +12,8 @@ async function check(tandem: Tandem): Promise<Finding[]> {
   return body['findings'] as Finding[]
 }
 
-it('of sharded clusters finds nothing, then names an index that one shard has alone and an _id that two have', async () => {
-  // So that both shards hold some of it.
+it('check of sharded clusters reports an index that only one shard has, and an _id that two shards have', async () => {
+  // Both shards must hold documents of the collection.
   const primaryShard = pair.source.shards[0]?.name
   await pair.sourceClient.db('admin').command({ enableSharding: 'app', primaryShard })
   const things = await shardedCollection(pair.source, pair.sourceClient, 'things', { k: 1 }, [20])

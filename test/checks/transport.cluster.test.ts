@@ -4,14 +4,17 @@ import { startRedis } from '../support/redis-server.ts'
 import { patience } from '../support/reversible-pair.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** README: what is sent to other machines without TLS is warned of by `check`, in the log and in progress. */
+/** README: `check`, the log and progress warn of connections to other machines without TLS. */
 
 const pair = pairedSets()
 
-/** 0.0.0.0 leads to this machine's loopback interface, but is no address of it: tandem takes it for another machine. */
+/**
+ * 0.0.0.0 leads to this machine's loopback interface but is not one of its addresses, so tandem treats it as another
+ * machine.
+ */
 const elsewhere = (uri: string): string => uri.replace(/127\.0\.0\.1:(\d+)/, '0.0.0.0:$1')
 
-it('connections within this machine are not', async () => {
+it('connections within this machine cause no warning', async () => {
   const { source, destination } = pair
   await using tandem = await startTandem({ cluster0: source.uri, cluster1: destination.uri })
   await vi.waitFor(async () => expect((await tandem.progress()).state).toBeTruthy(), patience)
@@ -19,7 +22,7 @@ it('connections within this machine are not', async () => {
   expect(tandem.output()).not.toContain('insecure connection')
 })
 
-it('connections without TLS are named by check, the log and progress, before a start and after', async () => {
+it('check, the log and progress report connections without TLS, before and after a start', async () => {
   await using redis = await startRedis()
   const { source, destination } = pair
   const options = { cluster0: elsewhere(source.uri), cluster1: destination.uri }

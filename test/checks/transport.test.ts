@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { clusterRisks, isThisMachine, redisRisks } from '../../src/checks/transport.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 
-/** What of the two connection strings and of --redis others on the way could read. Nothing is connected to. */
+/** Warnings about connections that others on the network could read. The tests open no connection. */
 
 const opened: Cluster[] = []
 afterEach(async () => {
@@ -25,7 +25,7 @@ describe('a connection string', () => {
     'mongodb://db.example/?tls=true',
     'mongodb://db.example/?ssl=true&replicaSet=a',
     'mongodb://db.example/?tls=true&tlsInsecure=false',
-  ])('%s is nothing to be warned of', (uri) => {
+  ])('%s causes no warning', (uri) => {
     expect(risksOf(uri)).toEqual([])
   })
 
@@ -36,7 +36,7 @@ describe('a connection string', () => {
     ['mongodb://[2001:db8::1]', '[2001:db8::1]:27017'],
     ['mongodb://127.evil.example', '127.evil.example:27017'],
     ['mongodb://d,c,b,a,localhost', 'a:27017, b:27017, c:27017 and 1 more'],
-  ])('%s is warned of, with the hosts that are not this machine', (uri, hosts) => {
+  ])('%s causes a warning that lists the hosts of other machines', (uri, hosts) => {
     const risks = risksOf(uri)
     expect(risks).toMatchObject([{ severity: 'warning', name: 'UnencryptedConnection' }])
     expect(risks[0]?.message).toContain(`cluster0: the connections to ${hosts} have no TLS`)
@@ -50,13 +50,13 @@ describe('a connection string', () => {
       'tlsAllowInvalidCertificates and tlsAllowInvalidHostnames',
     ],
     ['TLSallowinvalidHOSTNAMES=true', 'tlsAllowInvalidHostnames'],
-  ])('with %s says what is not verified', (options, named) => {
+  ])('with %s causes a warning that names the option', (options, named) => {
     const [risk, ...more] = risksOf(`mongodb://db.example/?tls=true&${options}`)
     expect(more).toEqual([])
     expect(risk).toMatchObject({ name: 'UnverifiedConnection', message: expect.stringContaining(`has ${named}, so`) })
   })
 
-  test('counts servers that the driver has found as well, and no longer those it has lost', () => {
+  test('causes a warning for a server that the driver discovers, until the driver removes that server', () => {
     const cluster = new Cluster('cluster1', 'mongodb://localhost', 'test')
     opened.push(cluster)
     const event = { address: 'db.example:27017' } as never
@@ -66,7 +66,7 @@ describe('a connection string', () => {
     expect(clusterRisks(cluster)).toEqual([])
   })
 
-  test('of a seed list in the DNS has TLS unless it says otherwise', () => {
+  test('with a DNS seed list has TLS unless an option turns it off', () => {
     expect(risksOf('mongodb+srv://cluster.example')).toEqual([])
     const cluster = new Cluster('cluster0', 'mongodb+srv://cluster.example/?tls=false', 'test')
     opened.push(cluster)
@@ -85,7 +85,7 @@ test.each([
   ['rediss://cache.example', false],
   ['redis://:hunter2@cache.example', true],
   ['redis://[2001:db8::1]:1', true],
-])('Redis at %s is warned of: %s', (url, isRisky) => {
+])('Redis at %s causes a warning: %s', (url, isRisky) => {
   const risks = redisRisks(url)
   expect(risks).toHaveLength(isRisky ? 1 : 0)
   if (isRisky)
@@ -93,7 +93,7 @@ test.each([
   expect(JSON.stringify(risks)).not.toContain('hunter2')
 })
 
-test('an address of an interface is this machine', () => {
+test('the addresses of all network interfaces belong to this machine', () => {
   for (const { address, family } of Object.values(networkInterfaces()).flatMap((one) => one ?? [])) {
     expect(isThisMachine(family === 'IPv6' ? `[${address}]:27017` : `${address}:27017`)).toBe(true)
   }

@@ -5,7 +5,7 @@ import { StoppedError } from '../../src/domain/errors.ts'
 import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
 
-/** At commit the order of a capped collection is compared, and mended from the first difference on. */
+/** At commit, the document order of a capped collection is compared, and restored from the first difference on. */
 
 const documents = (ids: number[]) =>
   ids.map((id) =>
@@ -18,18 +18,18 @@ const wanted = [5, 3, 9, 1, 7, 2]
 const ongoing = () => new AbortController().signal
 
 it.each([
-  ['in order', wanted, 0],
-  ['with one out of place', [5, 9, 1, 3, 7, 2], 5],
-  ['with the last ones missing', [5, 3, 9, 1], 2],
-  ['with one too many', [5, 3, 4, 9, 1, 7, 2], 4],
-  ['the other way round', [2, 7, 1, 9, 3, 5], 6],
-  ['empty', [], 6],
+  ['with the same order', wanted, 0],
+  ['with one document out of place', [5, 9, 1, 3, 7, 2], 5],
+  ['without the last documents', [5, 3, 9, 1], 2],
+  ['with an extra document', [5, 3, 4, 9, 1, 7, 2], 4],
+  ['with the reverse order', [2, 7, 1, 9, 3, 5], 6],
+  ['without documents', [], 6],
 ])(
-  'a destination that has them %s ends as the source, also when it is done again',
-  async (_how, standing, rewritten) => {
+  'a destination %s is rewritten from the first difference on, and a repetition rewrites nothing',
+  async (_how, existing, rewritten) => {
     await createOnBoth('c', { capped: true, size: 100_000 })
     await insertRaw(source(), 'c', documents(wanted))
-    if (standing.length > 0) await insertRaw(destination(), 'c', documents(standing))
+    if (existing.length > 0) await insertRaw(destination(), 'c', documents(existing))
     const entry = await clusters.entryOf(database, 'c')
     const { writer } = clusters.dependencies
     expect(await restoreCappedOrder(clusters.source, clusters.destination, writer, entry, ongoing())).toBe(rewritten)
@@ -38,20 +38,20 @@ it.each([
   },
 )
 
-it('stopped, it goes no further, whether it compares, deletes or writes, and done again it ends as the source', async () => {
+it('a restoration that is stopped while it compares, deletes or inserts runs no further command, and a repetition completes it', async () => {
   const count = 2_000
   await createOnBoth('c', { capped: true, size: 1_000_000 })
   await insertRaw(source(), 'c', documents(Array.from({ length: count }, (_, at) => at)))
   await insertRaw(destination(), 'c', documents(Array.from({ length: count }, (_, at) => count - 1 - at)))
   const entry = await clusters.entryOf(database, 'c')
   const { writer } = clusters.dependencies
-  const standing = () => destination().collection('c').countDocuments()
+  const existing = () => destination().collection('c').countDocuments()
   for (const [stopsAt, left] of [
     ['delete', count - 500],
     ['insert', 500],
   ] as const) {
     const stop = new AbortController()
-    /** Told to stop during its first command of this kind. */
+    /** Stops the restoration during the first command of this kind. */
     const stopping = {
       delete: async (...given: Parameters<DocumentWriter['delete']>) => {
         if (stopsAt === 'delete') stop.abort()
@@ -64,7 +64,7 @@ it('stopped, it goes no further, whether it compares, deletes or writes, and don
     } as DocumentWriter
     const restoring = restoreCappedOrder(clusters.source, clusters.destination, stopping, entry, stop.signal)
     await expect(restoring, stopsAt).rejects.toBeInstanceOf(StoppedError)
-    expect(await standing(), stopsAt).toBe(left)
+    expect(await existing(), stopsAt).toBe(left)
   }
   const stopped = restoreCappedOrder(clusters.source, clusters.destination, writer, entry, AbortSignal.abort())
   await expect(stopped).rejects.toBeInstanceOf(StoppedError)

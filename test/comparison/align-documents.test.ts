@@ -25,12 +25,12 @@ function streamOf(side: Side, batch: number): DocumentStream {
 
 async function align(left: Side, right: Side, { windowDocuments = 1_000, batch = 3, collated = false } = {}) {
   const found: Found = { missing: [], extra: [], different: [] }
-  let questions = 0
+  let queries = 0
   await alignDocuments(streamOf(left, batch), streamOf(right, batch), {
     collated,
     windowDocuments,
     find: async (ids) => {
-      questions += 1
+      queries += 1
       return ids.map(Number).flatMap((id) => (left.has(id) ? [documentOf(id, left.get(id) as Content)] : []))
     },
     found: {
@@ -39,7 +39,7 @@ async function align(left: Side, right: Side, { windowDocuments = 1_000, batch =
       different: (ours) => found.different.push(idOf(ours)),
     },
   })
-  return { found, questions }
+  return { found, queries }
 }
 
 function expected(left: Side, right: Side): Found {
@@ -62,7 +62,7 @@ describe('two streams of documents', () => {
     ['with a window of three documents', { windowDocuments: 3 }],
     ['under a collation', { collated: true }],
     ['under a collation, with a window of two documents', { collated: true, windowDocuments: 2 }],
-  ])('are paired whatever lacks where, %s', async (_, options) => {
+  ])('are paired for any missing documents on either side, %s', async (_, options) => {
     await fc.assert(
       fc.asyncProperty(side, side, fc.integer({ min: 1, max: 8 }), async (left, right, batch) => {
         expect((await align(left, right, { ...options, batch })).found).toEqual(expected(left, right))
@@ -71,33 +71,33 @@ describe('two streams of documents', () => {
     )
   })
 
-  test('a gap far longer than the window is counted exactly, with a question for each window at most', async () => {
+  test('a gap far longer than the window is counted exactly, with at most one query per window', async () => {
     const whole = range(0, 30_000)
     const gap = new Map([...range(0, 100), ...range(25_000, 30_000)])
     const options = { windowDocuments: 100, batch: 50 }
     const missing = await align(whole, gap, options)
     expect(missing.found.missing).toHaveLength(24_900)
     expect([missing.found.extra, missing.found.different]).toEqual([[], []])
-    expect(missing.questions).toBe(1)
+    expect(missing.queries).toBe(1)
     const extra = await align(gap, whole, options)
     expect(extra.found.extra).toHaveLength(24_900)
     expect([extra.found.missing, extra.found.different]).toEqual([[], []])
-    expect(extra.questions).toBeLessThanOrEqual(250)
+    expect(extra.queries).toBeLessThanOrEqual(250)
   })
 
-  test('one side empty, and both, are found without a query', async () => {
-    expect(await align(range(0, 500), new Map(), { windowDocuments: 10 })).toMatchObject({ questions: 0 })
+  test('one empty side and two empty sides need no query', async () => {
+    expect(await align(range(0, 500), new Map(), { windowDocuments: 10 })).toMatchObject({ queries: 0 })
     expect(await align(new Map(), new Map())).toEqual({
       found: { missing: [], extra: [], different: [] },
-      questions: 0,
+      queries: 0,
     })
   })
 
-  test('equal streams ask nothing', async () => {
-    expect((await align(range(0, 5_000), range(0, 5_000), { windowDocuments: 1 })).questions).toBe(0)
+  test('equal streams need no query', async () => {
+    expect((await align(range(0, 5_000), range(0, 5_000), { windowDocuments: 1 })).queries).toBe(0)
   })
 
-  test('an _id that two shards hold is compared as a whole, in whatever order it comes', async () => {
+  test('all documents with one _id on two shards are compared together, in any order', async () => {
     const found: string[] = []
     const stream = (contents: number[]) => {
       let documents: Buffer[] | null = [documentOf(1, 0), ...contents.map((content) => documentOf(2, content))]
@@ -122,7 +122,7 @@ describe('two streams of documents', () => {
     expect(found).toEqual(['different', 'missing'])
   })
 
-  test('one number in two types is one document', async () => {
+  test('_ids with the same number in two types identify one document', async () => {
     const found: string[] = []
     const stream = (id: unknown) => {
       let documents: Buffer[] | null = [Buffer.from(BSON.serialize({ _id: id }))]

@@ -38,22 +38,22 @@ const recreate = (name: string, key: object, options: object) => async (db: Db) 
   await db.command({ createIndexes: 'things', indexes: [{ key, name, ...options }] })
 }
 
-describe('definitions that say the same', () => {
+describe('equivalent definitions', () => {
   test.each<[string, (db: Db) => Promise<unknown>]>([
-    ['as they are', async () => {}],
+    ['unchanged definitions', async () => {}],
     [
-      'validation defaults written out',
+      'explicit validation defaults',
       (db) => db.command({ collMod: 'plain', validationLevel: 'strict', validationAction: 'error' }),
     ],
-    ['a validator that was taken away', (db) => db.command({ collMod: 'plain', validator: {} })],
+    ['a removed validator', (db) => db.command({ collMod: 'plain', validator: {} })],
     [
-      'images that were turned off',
+      'disabled pre- and post-images',
       (db) => db.command({ collMod: 'plain', changeStreamPreAndPostImages: { enabled: false } }),
     ],
-    ['a TTL as a double', recreate('at', { at: 1 }, { expireAfterSeconds: new Double(1_000_000) })],
-    ['directions of a key as a long', recreate('at', { at: Long.fromInt(1) }, { expireAfterSeconds: 1_000_000 })],
+    ['a TTL value as a double', recreate('at', { at: 1 }, { expireAfterSeconds: new Double(1_000_000) })],
+    ['key directions as a long', recreate('at', { at: Long.fromInt(1) }, { expireAfterSeconds: 1_000_000 })],
     [
-      'options in another order, and background',
+      'options in another order, and the option background',
       recreate('u', { u: 1 }, { sparse: true, background: true, unique: true }),
     ],
     [
@@ -85,7 +85,7 @@ describe('a single difference', () => {
       'view: option pipeline differs',
     ],
     [
-      'what a view is on',
+      'the collection that a view is on',
       (db) => db.command({ collMod: 'view', viewOn: 'plain', pipeline: [{ $match: { n: 1 } }] }),
       'view: option viewOn differs',
     ],
@@ -100,7 +100,7 @@ describe('a single difference', () => {
       'things: option validationLevel differs',
     ],
     [
-      'images',
+      'pre- and post-images',
       (db) => db.command({ collMod: 'things', changeStreamPreAndPostImages: { enabled: false } }),
       'things: option changeStreamPreAndPostImages differs',
     ],
@@ -133,20 +133,20 @@ describe('a single difference', () => {
       recreate('nm', { n: 1, m: -1 }, { partialFilterExpression: { n: { $gt: Long.fromInt(5) } } }),
       'things: index nm differs in partialFilterExpression',
     ],
-    ['a unique index that is not', recreate('u', { u: 1 }, { sparse: true }), 'things: index u differs in unique'],
+    ['an index that is not unique', recreate('u', { u: 1 }, { sparse: true }), 'things: index u differs in unique'],
   ])('%s', async (_, change, found) => {
     expect(await linesAfter(change)).toEqual([found])
   })
 })
 
-describe('what is compared', () => {
-  test('without indexes, that of _id still counts', async () => {
+describe('the comparison', () => {
+  test('excludes secondary indexes with ignoreIndexes', async () => {
     const change = (db: Db) => db.collection('things').dropIndexes()
     expect(await linesAfter(change)).toHaveLength(3)
     expect(await linesAfter(change, { ignoreIndexes: true })).toEqual([])
   })
 
-  test('is one namespace or several, never an internal one', async () => {
+  test('includes one or several namespaces, and never an internal one', async () => {
     const [, theirs] = await sides.fill(database, fill)
     await Promise.all([
       theirs.createCollection('more'),
@@ -161,7 +161,7 @@ describe('what is compared', () => {
     await sides.clients[1].db('tandem_internal').dropDatabase()
   })
 
-  test('a whole database on one side only is each of its collections', async () => {
+  test('reports each collection of a database that only one side has', async () => {
     await sides.fill(database, fill)
     await sides.clients[0].db('alone').collection('c').insertOne({ n: 1 })
     const report = await sides.audit()
@@ -169,7 +169,7 @@ describe('what is compared', () => {
     await sides.clients[0].db('alone').dropDatabase()
   })
 
-  test('a time-series collection is refused, not passed over', async () => {
+  test('cannot include a time-series collection, which causes an error', async () => {
     await sides.fill(database, (db) => db.createCollection('series', { timeseries: { timeField: 't' } }))
     await expect(sides.audit()).rejects.toThrow('defined.series is a time-series collection')
     await sides.fill(database, async () => {})

@@ -22,7 +22,7 @@ describe('a difference as a line', () => {
     expect(differenceLine(difference)).toBe(line)
   })
 
-  test('beyond the most to list they are counted, and not described', () => {
+  test('differences above the maximum are counted but not described', () => {
     const differences = new Differences(2)
     let described = 0
     for (let count = 0; count < 5; count++) {
@@ -35,7 +35,7 @@ describe('a difference as a line', () => {
   })
 })
 
-describe('what is compared', () => {
+describe('the selection of namespaces', () => {
   test.each([
     ['d', { database: 'd', collection: null }],
     ['d.c', { database: 'd', collection: 'c' }],
@@ -47,11 +47,11 @@ describe('what is compared', () => {
     ['local.oplog.rs', null],
     ['tandem_internal', null],
     ['d.system.views', null],
-  ])('%j is read as a namespace', (text, namespace) => {
+  ])('%j is parsed as a database or collection, or rejected', (text, namespace) => {
     expect(parseNamespace(text)).toEqual(namespace)
   })
 
-  test('is chosen by database or collection, never what is internal', () => {
+  test('contains the selected databases and collections, and never internal namespaces', () => {
     const wanted = [
       { database: 'd', collection: null },
       { database: 'e', collection: 'c' },

@@ -17,29 +17,29 @@ describe('the first field that differs', () => {
     ['the order', [a, b], [b, a], 'a'],
     ['a field that is missing', [a, ['x', 0], b], [a, b], 'x'],
     ['a field that is extra', [a, b], [a, ['x', 0], b], 'x'],
-    ['a field more at the end', [a], [a, b], 'b'],
-    ['a field less at the end', [a, b], [a], 'b'],
-    ['a name that is there twice', [a, b], [a, a, b], 'a'],
+    ['an additional field at the end', [a], [a, b], 'b'],
+    ['a missing field at the end', [a, b], [a], 'b'],
+    ['a duplicate name', [a, b], [a, a, b], 'a'],
     ['an embedded field', [['x', nested([a, ['y', nested([b])]])]], [['x', nested([a, ['y', nested([a])]])]], 'x.y.b'],
     ['an element of an array', [['x', array([1, nested([a])])]], [['x', array([1, nested([b])])]], 'x.1.a'],
-    ['a length of an array', [['x', array([1, 2])]], [['x', array([1])]], 'x.1'],
-    ['a document for an array', [['x', nested([['0', 1]])]], [['x', array([1])]], 'x'],
+    ['the length of an array', [['x', array([1, 2])]], [['x', array([1])]], 'x.1'],
+    ['a document instead of an array', [['x', nested([['0', 1]])]], [['x', array([1])]], 'x'],
   ])('%s', (_, ours, theirs, path) => {
     expect(firstDifference(rawDocument(ours), rawDocument(theirs))).toBe(path)
   })
 
-  test('bytes that are no BSON have no path', () => {
+  test('bytes that are not BSON have no path', () => {
     const broken = rawDocument([a])
     broken[4] = 0x55
     expect(firstDifference(rawDocument([a]), broken)).toBe('')
   })
 
-  test('is found whenever the bytes differ, and never when they do not', () => {
+  test('is found if and only if the bytes differ', () => {
     fc.assert(
       fc.property(anyFields, anyFields, (one, other) => {
         const [ours, theirs] = [documentOf(one), documentOf(other)]
         expect(firstDifference(ours, ours)).toBe('')
-        // An empty path may also be that of a field without a name.
+        // A field without a name also has an empty path.
         if (!ours.equals(theirs) && ![...one, ...other].some(({ name }) => name === '')) {
           expect(firstDifference(ours, theirs)).not.toBe('')
         }

@@ -40,7 +40,7 @@ describe('a user who', () => {
     expect(report).toMatchObject({ equal: true, collections: 2, views: 2, documents: { cluster0: 4, cluster1: 4 } })
   })
 
-  test('may read one database can compare that one, by name alone', async () => {
+  test('may read one database can compare only that one, by name', async () => {
     expect(await auditAs('one', { role: 'read', db: 'one' }, one)).toMatchObject({ equal: true, collections: 1 })
     const refused = auditAs('alone', { role: 'read', db: 'one' })
     await expect(refused).rejects.toThrow(
@@ -48,7 +48,7 @@ describe('a user who', () => {
     )
   })
 
-  test('may not read is refused, rather than answered that nothing differs', async () => {
+  test('may not read a database gets an error, not a report without differences', async () => {
     await expect(auditAs('none', { role: 'read', db: 'two' }, one)).rejects.toThrow(/refuses the user/)
   })
 })

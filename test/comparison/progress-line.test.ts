@@ -4,8 +4,8 @@ import { progressPrinter } from '../../src/comparison/run-verify.ts'
 afterEach(() => vi.restoreAllMocks())
 
 test.each([
-  ['a terminal sees a line every two seconds', true, 10],
-  ['a file gets one every five', false, 4],
+  ['a terminal gets a line every two seconds', true, 10],
+  ['a file gets a line every five seconds', false, 4],
 ])('%s', (_, interactive, expected) => {
   let now = 1_000
   vi.spyOn(performance, 'now').mockImplementation(() => now)

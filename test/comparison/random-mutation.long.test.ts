@@ -30,10 +30,10 @@ async function readRaw(collection: Collection): Promise<Buffer[]> {
   return (await collection.find({}, { raw: true }).sort({ _id: 1 }).toArray()) as unknown as Buffer[]
 }
 
-/** A duplicate key; and a symbol, which an index with a collation cannot hold. */
+/** Error codes for a duplicate key, and for a symbol, which an index with a collation cannot hold. */
 const refusedIds = [11000, 201]
 
-/** One command each: what the server takes for no new `_id` is left out. */
+/** Inserts each document with its own command. Skips documents whose `_id` the server refuses. */
 async function insertDrawn(db: Db, name: string, documents: Buffer[]): Promise<void> {
   for (const document of documents) {
     await insertRaw(db, name, [document]).catch((error: { code?: number }) => {
@@ -43,7 +43,7 @@ async function insertDrawn(db: Db, name: string, documents: Buffer[]): Promise<v
 }
 
 interface Mutation {
-  /** What cluster1 has in the end. */
+  /** The documents of cluster1 after the change. */
   documents: Buffer[]
   how: 'missing' | 'extra' | 'different'
   of: Buffer
@@ -63,7 +63,7 @@ function changed(random: Random, document: Buffer): Buffer {
     () => [...fields.slice(1), fields[0] as RawField],
   ])
   const result = rawDocument([id, ...other()])
-  // To turn a list of one, or of equals, changes nothing.
+  // Rotating a list of one field, or of equal fields, changes nothing.
   return result.equals(document) ? changed(random, document) : result
 }
 
@@ -83,31 +83,34 @@ function mutate(random: Random, documents: Buffer[]): Mutation {
 }
 
 describe('one random change among random documents', () => {
-  test.each(Array.from({ length: 25 }, (_, seed) => seed))('seed %i: is found, and nothing else', async (seed) => {
-    const random = new Random(`audit ${seed}`)
-    const [left, right] = await sides.fill(database, async () => {})
-    const options = seed % 3 === 0 ? { collation: { locale: 'en', strength: 1 } } : {}
-    await Promise.all([left.createCollection('c', options), right.createCollection('c', options)])
-    const drawn = Array.from({ length: documentsPerSeed }, () =>
-      nastyDocument(random, random.pick(idOfEveryType)(random)),
-    )
-    await insertDrawn(left, 'c', drawn)
-    const documents = await readRaw(left.collection('c'))
-    const mutation = mutate(random, documents)
-    await insertDrawn(right, 'c', random.shuffle(mutation.documents))
-    const report = await sides.audit({ namespaces })
-    expect(report.differences).toEqual([
-      expect.objectContaining({ what: 'document', how: mutation.how, id: shownId(mutation.of) }),
-    ])
-    expect(report.documents).toEqual({ cluster0: documents.length, cluster1: mutation.documents.length })
-    await right.collection('c').deleteMany({})
-    await insertDrawn(right, 'c', random.shuffle(documents))
-    expect((await sides.audit({ namespaces })).differences).toEqual([])
-  })
+  test.each(Array.from({ length: 25 }, (_, seed) => seed))(
+    'seed %i: is found, and no other difference',
+    async (seed) => {
+      const random = new Random(`audit ${seed}`)
+      const [left, right] = await sides.fill(database, async () => {})
+      const options = seed % 3 === 0 ? { collation: { locale: 'en', strength: 1 } } : {}
+      await Promise.all([left.createCollection('c', options), right.createCollection('c', options)])
+      const drawn = Array.from({ length: documentsPerSeed }, () =>
+        nastyDocument(random, random.pick(idOfEveryType)(random)),
+      )
+      await insertDrawn(left, 'c', drawn)
+      const documents = await readRaw(left.collection('c'))
+      const mutation = mutate(random, documents)
+      await insertDrawn(right, 'c', random.shuffle(mutation.documents))
+      const report = await sides.audit({ namespaces })
+      expect(report.differences).toEqual([
+        expect.objectContaining({ what: 'document', how: mutation.how, id: shownId(mutation.of) }),
+      ])
+      expect(report.documents).toEqual({ cluster0: documents.length, cluster1: mutation.documents.length })
+      await right.collection('c').deleteMany({})
+      await insertDrawn(right, 'c', random.shuffle(documents))
+      expect((await sides.audit({ namespaces })).differences).toEqual([])
+    },
+  )
 })
 
 describe('every BSON type', () => {
-  test('as a value: each differs from the next', async () => {
+  test('differs as a value from the next one', async () => {
     const [left, right] = await sides.fill(database, async () => {})
     const values = nastyScalars.map((make, index) => make(new Random(index)))
     const rotated = [...values.slice(1), values[0]]
@@ -129,7 +132,7 @@ describe('every BSON type', () => {
     expect(differences.length).toBeGreaterThan(35)
   })
 
-  test('as an _id: each is found missing, and extra', async () => {
+  test('is found missing and extra as an _id', async () => {
     const [left, right] = await sides.fill(database, async () => {})
     await insertDrawn(
       left,

@@ -14,7 +14,7 @@ beforeAll(async () => {
 
 afterAll(() => sides?.stop())
 
-/** The same on both clusters, before one of them is changed. */
+/** The data of both clusters before one of them is changed. */
 async function fill(db: Db): Promise<void> {
   const random = new Random('audit')
   const documents = Array.from({ length: 300 }, (_, i) => nastyDocument(random, i, [['n', i]]))
@@ -43,14 +43,14 @@ async function replaceBy(db: Db, collection: string, id: unknown, fields: RawFie
   await insertRaw(db, collection, [rawDocument(fields)])
 }
 
-/** Differences after a change on cluster1; each line without the database's name. */
+/** Returns the differences after a change on cluster1, each line without the name of the database. */
 async function linesAfter(change: (db: Db, things: Collection) => Promise<unknown>): Promise<string[]> {
   const [, theirs] = await sides.fill(database, fill)
   await change(theirs, theirs.collection('things'))
   return (await sides.lines(database)).map((line) => line.replace(`${database}.`, ''))
 }
 
-test('equal clusters are equal, and everything read is counted', async () => {
+test('equal clusters have no difference, and all documents read are counted', async () => {
   const [ours] = await sides.fill(database, fill)
   const report = await sides.audit()
   expect(report).toMatchObject({
@@ -83,24 +83,28 @@ describe('a single difference between documents', () => {
       (_, things) => things.updateOne({ _id: 20 as never }, [{ $set: { n: { $toLong: '$n' } } }]),
       '{"$numberInt":"20"} differs at n',
     ],
-    ['one missing', (_, things) => things.deleteOne({ _id: 0 as never }), '{"$numberInt":"0"} missing on cluster1'],
     [
-      'the least _id missing',
+      'a missing document',
+      (_, things) => things.deleteOne({ _id: 0 as never }),
+      '{"$numberInt":"0"} missing on cluster1',
+    ],
+    [
+      'a missing document with the least _id',
       (_, things) => things.deleteOne({ _id: new MinKey() as never }),
       '{"$minKey":1} missing on cluster1',
     ],
     [
-      'the greatest _id missing',
+      'a missing document with the greatest _id',
       (_, things) => things.deleteOne({ _id: new MaxKey() as never }),
       '{"$maxKey":1} missing on cluster1',
     ],
     [
-      'one more between others',
+      'an extra document between others',
       (db) => insertRaw(db, 'things', [hello(20.5)]),
       '{"$numberDouble":"20.5"} only on cluster1',
     ],
     [
-      'one more of another type',
+      'an extra document with an _id of another type',
       (db) => insertRaw(db, 'things', [hello(new Date(0))]),
       '{"$date":{"$numberLong":"0"}} only on cluster1',
     ],
@@ -124,7 +128,7 @@ describe('a single difference between documents', () => {
       'a',
     ],
     [
-      'a field that is there twice',
+      'a duplicate field',
       [
         ['a', 1],
         ['b', 2],
@@ -136,11 +140,11 @@ describe('a single difference between documents', () => {
       ],
       'b',
     ],
-    ['a double for an int', [['a', new Int32(1)]], [['a', new Double(1)]], 'a'],
-    ['a decimal for a long', [['a', Long.fromInt(1)]], [['a', Decimal128.fromString('1')]], 'a'],
+    ['a double instead of an int', [['a', new Int32(1)]], [['a', new Double(1)]], 'a'],
+    ['a decimal instead of a long', [['a', Long.fromInt(1)]], [['a', Decimal128.fromString('1')]], 'a'],
     ['trailing zeros of a decimal', [['a', Decimal128.fromString('1.0')]], [['a', Decimal128.fromString('1.00')]], 'a'],
-    ['an element of an array, deep', inner(['y', 1]), inner(['y', 2]), 'a.b.1.y'],
-    ['a field only one has, deep', inner(['y', 1]), inner(['z', 1]), 'a.b.1.y'],
+    ['a nested element of an array', inner(['y', 1]), inner(['y', 2]), 'a.b.1.y'],
+    ['a nested field that only one side has', inner(['y', 1]), inner(['z', 1]), 'a.b.1.y'],
     [
       'numeric names in another order',
       [
@@ -161,10 +165,10 @@ describe('a single difference between documents', () => {
   })
 
   test.each<[string, unknown, unknown, string]>([
-    ['an int for a long', 7_000, Long.fromInt(7_000), '_id'],
-    ['a decimal for a double', new Double(0.5), Decimal128.fromString('0.50'), '_id'],
-    ['a long within a document', nested([['k', 1]]), nested([['k', Long.fromInt(1)]]), '_id.k'],
-  ])('an _id spelled with %s is one document', async (_, ours, theirs, path) => {
+    ['an int instead of a long', 7_000, Long.fromInt(7_000), '_id'],
+    ['a decimal instead of a double', new Double(0.5), Decimal128.fromString('0.50'), '_id'],
+    ['a long inside a document', nested([['k', 1]]), nested([['k', Long.fromInt(1)]]), '_id.k'],
+  ])('an _id with %s identifies the same document', async (_, ours, theirs, path) => {
     const [left, right] = await sides.fill(database, fill)
     await insertRaw(left, 'things', [hello(ours)])
     await insertRaw(right, 'things', [hello(theirs)])
@@ -173,7 +177,7 @@ describe('a single difference between documents', () => {
     ])
   })
 
-  test('values other than _id never appear', async () => {
+  test('values of other fields than _id never appear', async () => {
     const lines = await linesAfter(async (db, things) => {
       await things.updateMany({ _id: { $lt: 9 } as never }, { $set: { secret: 'hunter2' } })
       await db.command({ collMod: 'things', validator: { secret: 'hunter2' }, validationLevel: 'off' })
@@ -186,21 +190,21 @@ describe('a single difference between documents', () => {
 describe('a collated collection', () => {
   test.each<[string, (db: Db) => Promise<unknown>, string[]]>([
     [
-      'an _id in another case is one document',
+      'an _id in another case identifies the same document',
       (db) => replaceBy(db, 'collated', 'a', [['_id', 'a']]),
       ['document "A" differs at _id'],
     ],
     [
-      'an _id in another case and one missing before it',
+      'an _id in another case after a missing document',
       (db) =>
         replaceBy(db, 'collated', 'b', [['_id', 'B']]).then(() =>
           db.collection('collated').deleteOne({ _id: 'a' as never }),
         ),
       ['document "A" missing on cluster1', 'document "b" differs at _id'],
     ],
-    ['one more', (db) => insertRaw(db, 'collated', [hello('bb')]), ['document "bb" only on cluster1']],
+    ['an extra document', (db) => insertRaw(db, 'collated', [hello('bb')]), ['document "bb" only on cluster1']],
     [
-      'an accent is a letter of its own',
+      'a letter with an accent is another letter',
       (db) => replaceBy(db, 'collated', 'é', [['_id', 'E']]),
       ['document "E" only on cluster1', 'document "É" missing on cluster1'],
     ],
@@ -208,7 +212,7 @@ describe('a collated collection', () => {
     expect(await linesAfter(change)).toEqual(found.map((line) => `collated: ${line}`))
   })
 
-  test('under another collation on each side is still compared document by document', async () => {
+  test('with different collations on the two sides is still compared document by document', async () => {
     const lines = await linesAfter(async (db) => {
       await db.dropCollection('collated')
       await db.createCollection('collated', { collation: { locale: 'sv' } })
@@ -231,20 +235,20 @@ describe('a capped collection', () => {
     await db.collection<{ _id: number }>('capped').insertMany(ids.map((_id) => ({ _id })))
   }
 
-  test('in another order differs in its order alone', async () => {
+  test('in another order differs only in its order', async () => {
     expect(await linesAfter(refill([5, 9, 3, 1]))).toEqual([
       'capped: natural order differs from document {"$numberInt":"3"} on',
     ])
   })
 
-  test('with one document less or more differs in that alone', async () => {
+  test('with a missing or an extra document differs only in that document', async () => {
     expect(await linesAfter(refill([5, 9, 1]))).toEqual(['capped: document {"$numberInt":"3"} missing on cluster1'])
     expect(await linesAfter(refill([5, 3, 7, 9, 1]))).toEqual(['capped: document {"$numberInt":"7"} only on cluster1'])
   })
 })
 
 describe('a long gap', () => {
-  test('is counted to the document, and listed as far as asked for', async () => {
+  test('is counted exactly, and listed up to the maximum', async () => {
     const [, theirs] = await sides.fill(database, (db) =>
       db.collection<{ _id: number }>('many').insertMany(Array.from({ length: 9_000 }, (_, _id) => ({ _id }))),
     )

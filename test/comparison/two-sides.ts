@@ -4,7 +4,7 @@ import { AuditCluster } from '../../src/comparison/audit-cluster.ts'
 import { differenceLine } from '../../src/comparison/difference.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 
-/** Two replica sets that a test fills alike and then changes one of. */
+/** Two replica sets that a test fills with the same data before it changes one of them. */
 export class TwoSides {
   readonly sets: readonly [ReplicaSet, ReplicaSet]
   readonly clients: readonly [MongoClient, MongoClient]
@@ -27,7 +27,7 @@ export class TwoSides {
     return [this.clients[0].db(name), this.clients[1].db(name)]
   }
 
-  /** Drops the database on both and does the same on both. */
+  /** Drops the database on both clusters, and then runs `work` on both. */
   async fill(name: string, work: (db: Db) => Promise<unknown>): Promise<readonly [Db, Db]> {
     const both = this.database(name)
     await Promise.all(
@@ -51,7 +51,7 @@ export class TwoSides {
     }
   }
 
-  /** One database's differences as lines. */
+  /** Returns the differences of one database as lines. */
   async lines(database: string, options: Partial<AuditOptions> = {}): Promise<string[]> {
     const report = await this.audit({ namespaces: [{ database, collection: null }], ...options })
     if (report.equal !== (report.totalDifferences === 0)) throw new Error(JSON.stringify(report))

@@ -4,7 +4,7 @@ import { spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { TwoSides } from './two-sides.ts'
 
-/** `tandem verify` as its users run it. */
+/** Runs `tandem verify` as a process, as its users do. */
 
 let sides: TwoSides
 
@@ -42,13 +42,13 @@ const clusters = () => ['--cluster0', sides.sets[0].uri, '--cluster1', sides.set
 const theirs = () => sides.clients[1].db('shop').collection<{ _id: number; n?: number }>('orders')
 
 describe('exit code 0', () => {
-  test('when the clusters are equal, with a line that says what was compared', async () => {
+  test('when the clusters are equal, with a line that summarizes what was compared', async () => {
     const { code, stdout, stderr } = await run(clusters())
     expect([code, stderr]).toEqual([0, ''])
     expect(stdout).toMatch(/^equal: 1 collections, 0 views, 50 and 50 documents, 0 MB and 0 MB, \d\.\d s\n$/)
   })
 
-  test('when what differs is excluded, as after a sync with a filter', async () => {
+  test('when the differing namespaces are excluded, as after a sync with a filter', async () => {
     const [, theirClient] = sides.clients
     await theirClient.db('shop').collection('log').insertOne({ mine: true })
     await theirClient.db('other').collection('things').insertOne({ mine: true })
@@ -59,7 +59,7 @@ describe('exit code 0', () => {
         ...['--excludeNamespace', 'shop.log', '--excludeNamespace', 'other'],
       ])
       expect([code, stdout]).toEqual([0, expect.stringMatching(/^equal: 1 collections/)])
-      // Excluding comes after including.
+      // Exclusion takes precedence over inclusion.
       expect((await run([...clusters(), '--namespace', 'shop', '--excludeNamespace', 'shop.log'])).code).toBe(0)
     } finally {
       await theirClient.db('shop').dropCollection('log')
@@ -86,7 +86,7 @@ describe('exit code 1', () => {
     await theirs().createIndex({ n: 1 })
   })
 
-  test('when they differ, with a line for each difference', async () => {
+  test('when the clusters differ, with a line for each difference', async () => {
     const { code, stdout } = await run(clusters())
     expect(code).toBe(1)
     const lines = stdout.trimEnd().split('\n')
@@ -99,7 +99,7 @@ describe('exit code 1', () => {
     expect(lines.at(-1)).toMatch(/^DIFFERENT in 12: 1 collections, 0 views, 50 and 40 documents/)
   })
 
-  test('when more differ than are listed, which is said', async () => {
+  test('when there are more differences than are listed, with a line about the truncation', async () => {
     const { code, stdout } = await run([...clusters(), '--maxDifferences', '2', '--ignoreIndexes'])
     expect(code).toBe(1)
     expect(stdout).toContain('truncated: 2 of 11 differences listed; see --maxDifferences\n')
@@ -116,19 +116,19 @@ describe('exit code 2', () => {
     expect(stderr).toMatch(/0 to 1000000/)
   })
 
-  test('when a namespace is on neither', async () => {
+  test('when a namespace is on neither cluster', async () => {
     const { code, stdout, stderr } = await run([...clusters(), '--namespace', 'shop.order', '--json'])
     expect([code, stdout]).toEqual([2, ''])
     expect(stderr).toBe('error: --namespace shop.order is on neither cluster; check its spelling\n')
   })
 
-  test('when both are one cluster', async () => {
+  test('when both connection strings lead to one cluster', async () => {
     const { code, stderr } = await run(['--cluster0', sides.sets[0].uri, '--cluster1', sides.sets[0].uris[0] as string])
     expect(code).toBe(2)
     expect(stderr).toMatch(/both connection strings lead to the same server/)
   })
 
-  test('when one cannot be reached or refuses the user, without any of the credentials', async () => {
+  test('when a cluster cannot be reached or refuses the user, without printing credentials', async () => {
     const at = (address: string) => `mongodb://root:hunter2@${address}/?directConnection=true`
     const address = new URL(sides.sets[1].uris[0] as string).host
     const runs = await Promise.all([

@@ -18,17 +18,17 @@ const touched: Touched = new Map([
 ])
 
 describe('a barrier', () => {
-  it('tells whoever waits at it what was seen when it was done', async () => {
+  it('returns what the coordinator read from the catalog when it finished the barrier', async () => {
     const time = clusterTime(4, 1)
-    const seen = [
+    const observed = [
       { database: 'app', time: clusterTime(5, 7), indexesOf: new Set([uuid(1), uuid(3)]) },
       { database: 'other', time: clusterTime(0x9000_0000, 2), indexesOf: new Set<string>() },
     ]
     await barriers().reach(time, touched, [0])
     expect(await barriers().whenDone(time, touched)).toBeNull()
-    await barriers().done({ time, touched, reached: new Set([0]) }, seen)
-    expect(await barriers().whenDone(time, touched)).toEqual(seen)
-    // As an earlier version leaves it.
+    await barriers().done({ time, touched, reached: new Set([0]) }, observed)
+    expect(await barriers().whenDone(time, touched)).toEqual(observed)
+    // An earlier release did not store what the coordinator's reads of the catalog had observed (`seen`).
     await one.client
       .db('tandem_internal')
       .collection('barriers')
@@ -36,7 +36,7 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).toEqual([])
   })
 
-  it('gathers who has come to it, and keeps what the first said is touched', async () => {
+  it('collects the partitions that have reached it, and keeps the touched collections of the first report', async () => {
     const time = clusterTime(5, 1)
     expect(await barriers().next()).toBeNull()
     await barriers().reach(time, touched, [0, 4])
@@ -47,14 +47,14 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).toBeNull()
   })
 
-  it('is met by instances that come at the same moment as one', async () => {
+  it('is stored once when several instances reach it at the same time', async () => {
     const time = clusterTime(6, 1)
     await Promise.all(Array.from({ length: 8 }, (_, partition) => barriers().reach(time, touched, [partition])))
     expect((await barriers().next())?.reached.size).toBe(8)
     expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(1)
   })
 
-  it('counts who waits at a later one, having gone by, as come to it', async () => {
+  it('counts a partition that waits at a later barrier as having reached it', async () => {
     const [first, second, third] = [clusterTime(3, 1), clusterTime(3, 2), clusterTime(30, 1)]
     await barriers().reach(second, touched, [1, 2])
     await barriers().reach(third, touched, [3])
@@ -63,22 +63,22 @@ describe('a barrier', () => {
     await barriers().reach(first, touched, [0])
     expect(await barriers().next()).toMatchObject({ time: first, reached: new Set([0, 1, 2, 3]) })
     await barriers().done({ time: first, touched, reached: new Set() }, [])
-    // Not who has come to an earlier one only.
+    // A partition that has only reached an earlier barrier does not count.
     expect(await barriers().next()).toMatchObject({ time: second, reached: new Set([1, 2, 3]) })
   })
 
-  it('comes in the order of its time, however many digits that has', async () => {
+  it('is returned in the order of its time, however many digits the time has', async () => {
     const times = [clusterTime(9, 2), clusterTime(1, 1), clusterTime(2_000_000_000, 1), clusterTime(16, 0)]
     for (const time of times) await barriers().reach(time, touched, [1])
-    const seen: bigint[] = []
+    const returned: bigint[] = []
     for (let next = await barriers().next(); next; next = await barriers().next()) {
-      seen.push(next.time)
+      returned.push(next.time)
       await barriers().done(next, [])
     }
-    expect(seen).toEqual([...times].sort((one, other) => (one < other ? -1 : 1)))
+    expect(returned).toEqual([...times].sort((one, other) => (one < other ? -1 : 1)))
   })
 
-  it('that is done opens again for what it did not cover', async () => {
+  it('that is done is opened again by changes that it did not cover', async () => {
     const time = clusterTime(12, 1)
     const more: Touched = new Map([['app', new Set([uuid(9)])]])
     await barriers().reach(time, touched, [1])
@@ -92,7 +92,7 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).not.toBeNull()
   })
 
-  it('is settled by who got all partitions after he had come to it, and none is made by that', async () => {
+  it('is marked as done, but never created, by an instance that owns all partitions', async () => {
     const time = clusterTime(13, 1)
     await barriers().settle(time, touched)
     expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(0)
@@ -102,19 +102,19 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).not.toBeNull()
   })
 
-  it('that is done stays so for whoever comes late, and is not next', async () => {
+  it('stays done for a partition that reaches it late, and is not returned as the next barrier', async () => {
     const time = clusterTime(7, 1)
     await barriers().reach(time, touched, [1])
     await barriers().done({ time, touched, reached: new Set() }, [])
     await barriers().reach(time, touched, [2])
     expect(await barriers().whenDone(time, touched)).not.toBeNull()
     expect(await barriers().next()).toBeNull()
-    // A time that nobody ever came to is not done.
+    // A time that no partition has reached is not done.
     await barriers().done({ time: clusterTime(8, 1), touched, reached: new Set() }, [])
     expect(await barriers().whenDone(clusterTime(8, 1), touched)).toBeNull()
   })
 
-  it('is forgotten once it is done and nobody will come to it again', async () => {
+  it('is removed once it is done and no partition can reach it again', async () => {
     const times = [clusterTime(20, 1), clusterTime(20, 2), clusterTime(300, 1), clusterTime(4_000, 1)]
     const [first, second, third, open] = times as [bigint, bigint, bigint, bigint]
     for (const time of times) await barriers().reach(time, touched, [1])
@@ -123,14 +123,14 @@ describe('a barrier', () => {
     await barriers().forget(third)
     expect(await barriers().whenDone(first, touched)).toBeNull()
     expect(await barriers().whenDone(third, touched)).not.toBeNull()
-    // Not done: whatever the positions say, somebody waits there.
+    // This barrier is not done. It stays whatever the positions are, because a partition waits there.
     expect((await barriers().next())?.time).toBe(second)
     await barriers().forget(clusterTime(5_000, 1))
     const left = await one.client.db('tandem_internal').collection('barriers').find().toArray()
     expect(left.map((barrier) => barrier['done'])).toEqual([false, false])
   })
 
-  it('is ended by nobody of an earlier term once it was taken over', async () => {
+  it('is not changed by a coordinator of an earlier term once a later term has taken it over', async () => {
     const [first, second, third] = [clusterTime(30, 1), clusterTime(30, 2), clusterTime(30, 3)]
     const reached = new Set<number>()
     for (const time of [first, second, third]) await barriers().reach(time, touched, [1])

@@ -12,7 +12,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { slowness } from '../support/slowness.ts'
 
-/** Several instances' parts in one team, without the work that they divide. */
+/** Several instances that divide the coordinator role and the partitions, without the work on the partitions. */
 
 const one = oneSet()
 const partitions = 8
@@ -42,7 +42,9 @@ async function leave({ coordination, lease, context, cluster }: Part): Promise<v
   await cluster.close()
 }
 
-/** An instance as a process of its own has it: at work, and taking its share. */
+/**
+ * Starts an instance with its own client, as a separate process has it. The instance is at work and takes its share.
+ */
 async function join(id: string): Promise<Part> {
   const [context, incarnation] = [testContext(), `${id} ${parts.length}`]
   const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
@@ -72,19 +74,19 @@ async function begin({ lease, coordination }: Part): Promise<void> {
   coordination.takeWork(true)
 }
 
-/** As whoever applies events does: gives back what is wanted elsewhere. */
+/** Gives back the partitions that are assigned to other instances, as event application does. */
 const giveBack = async ({ coordination }: Part): Promise<void> => {
   const leaving = [...coordination.held.keys()].filter((partition) => !coordination.staying.has(partition))
   await coordination.release(leaving)
 }
 
-/** With a look that began after this one had ended. */
-async function looked(coordination: Coordination): Promise<void> {
+/** Resolves when a round has ended that began after this call. */
+async function nextRound(coordination: Coordination): Promise<void> {
   await coordination.changed()
   await coordination.changed()
 }
 
-/** Until every partition has one owner, and shares are as given. */
+/** Waits until every partition has one owner and the instances have the given shares. */
 async function shared(shares: [Part, number][]): Promise<void> {
   await vi.waitFor(async () => {
     for (const [part] of shares) await giveBack(part)
@@ -95,13 +97,13 @@ async function shared(shares: [Part, number][]): Promise<void> {
 }
 
 const rows = (name: string) => one.client.db('tandem_internal').collection<{ _id: string } & Document>(name)
-/** As if this instance had been cut off for ten seconds; its renewals come too late. */
+/** Expires the lease, as if this instance had been disconnected for ten seconds. Its renewals come too late. */
 async function expire(id: string): Promise<void> {
   await rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
 }
 
 describe('instances that share partitions', () => {
-  it('have all of them alone, equal shares together, and take over at once from one who leaves', async () => {
+  it('own all partitions alone, take equal shares together, and take over at once from an instance that leaves', async () => {
     const a = await join('a')
     await shared([[a, 8]])
     expect([a.coordination.leading, a.coordination.ownsAll, a.coordination.isAlone]).toEqual([true, true, true])
@@ -133,11 +135,11 @@ describe('instances that share partitions', () => {
     }, patience)
     const claims = await rows('ownershipHistory').countDocuments()
     const epochs = await rows('ownership').find().toArray()
-    // One line for each time that anything changed hands.
+    // The history has one document for each change of an owner.
     expect(claims).toBe(epochs.reduce((sum, { epoch }) => sum + (epoch as number), 0))
   })
 
-  it('give everything back for a commit, also what a claim brings that was under way', async () => {
+  it('give all partitions back for a commit, including those that a claim under way obtains', async () => {
     const [a, b] = [await join('a'), await join('b')]
     await shared([
       [a, 4],
@@ -162,7 +164,7 @@ describe('instances that share partitions', () => {
     expect(b.coordination.held.size).toBe(0)
   })
 
-  it('leave a paused one what it has, and give it nothing; it gives up the office', async () => {
+  it('leave a paused instance its partitions, and give it no others; it gives up the coordinator role', async () => {
     const a = await join('a')
     await shared([[a, 8]])
     const b = await join('b')
@@ -177,7 +179,7 @@ describe('instances that share partitions', () => {
     await leave(b)
     await vi.waitFor(() => expect(a.coordination.members).toEqual(['a']), patience)
     expect([...a.coordination.held.keys()]).toEqual(kept)
-    // Nobody else is there to coordinate: an aborted commit is undone also where all are paused.
+    // A paused instance coordinates when it is the only one, so that an aborted commit is undone.
     await vi.waitFor(() => expect(a.coordination.leading).toBe(true), patience)
     a.coordination.takeWork(true)
     a.coordination.engage(true)
@@ -185,7 +187,7 @@ describe('instances that share partitions', () => {
     expect(a.coordination.leading).toBe(true)
   })
 
-  it('hand the office to one that is at work, also while nobody takes partitions, as while a commit is undone', async () => {
+  it('hand the coordinator role to an instance that is at work, also while no instance takes partitions', async () => {
     const [a, b] = [await join('a'), await join('b')]
     for (const { coordination } of [a, b]) {
       coordination.takeWork(false)
@@ -196,16 +198,17 @@ describe('instances that share partitions', () => {
       () => expect([a, b].map(({ coordination }) => coordination.leading)).toEqual([false, true]),
       patience,
     )
-    // It has failed as well: somebody keeps the office, and nobody takes it from him.
+    // Now both have failed. The coordinator keeps its role, and the other instance does not take it.
     b.coordination.engage(false)
     const { coordinatorEpoch } = b.coordination
-    for (let looks = 0; looks < 3; looks++) await Promise.all([a, b].map(({ coordination }) => looked(coordination)))
+    for (let rounds = 0; rounds < 3; rounds++)
+      await Promise.all([a, b].map(({ coordination }) => nextRound(coordination)))
     expect([b.coordination.leading, b.coordination.coordinatorEpoch]).toEqual([true, coordinatorEpoch])
     await expire('b')
     await vi.waitFor(() => expect(a.coordination.leading).toBe(true), patience)
   })
 
-  it('that have failed stand back from a vacant office for one that is at work', async () => {
+  it('that have failed leave a vacant coordinator role to an instance that is at work', async () => {
     const [a, b, c] = [await join('a'), await join('b'), await join('c')]
     b.coordination.engage(false)
     await vi.waitFor(
@@ -222,7 +225,7 @@ describe('instances that share partitions', () => {
     await vi.waitFor(() => expect(b.coordination.leading).toBe(true), patience)
   })
 
-  it('lead no more from when they begin to give up the office, also when they are at work again before that is done', async () => {
+  it('stop leading when they begin to give up the coordinator role, even if they are at work again before the release', async () => {
     const a = await join('a')
     await shared([[a, 8]])
     const b = await join('b')
@@ -231,13 +234,13 @@ describe('instances that share partitions', () => {
       [b, 4],
     ])
     const epoch = a.coordination.coordinatorEpoch
-    const [begun, goOn] = [deferred<void>(), deferred<void>()]
+    const [begun, proceed] = [deferred<void>(), deferred<void>()]
     const release = vi.spyOn(OwnershipStore.prototype, 'release').mockImplementationOnce(async function (
       this: OwnershipStore,
       ...given
     ) {
       begun.resolve()
-      await goOn.promise
+      await proceed.promise
       await this.release(...given)
     })
     a.coordination.takeWork(false)
@@ -245,7 +248,7 @@ describe('instances that share partitions', () => {
     await begun.promise
     a.coordination.engage(true)
     const { leading } = a.coordination
-    goOn.resolve()
+    proceed.resolve()
     expect(leading).toBe(false)
     await vi.waitFor(() => {
       const epochs = [a, b].map(({ coordination }) => (coordination.leading ? coordination.coordinatorEpoch : 0))
@@ -254,7 +257,7 @@ describe('instances that share partitions', () => {
     release.mockRestore()
   })
 
-  it('bury one that is cut off, which finds that out and comes back in another life', async () => {
+  it('evict a disconnected instance, which notices the eviction and returns in a new lease term', async () => {
     const a = await join('a')
     const b = await join('b')
     await shared([
@@ -277,14 +280,14 @@ describe('instances that share partitions', () => {
     expect(a.coordination.coordinatorID).toBe('b')
   })
 
-  it('look again at once when told to, and go on looking while the server refuses', async () => {
+  it('begin a round at once when they are woken, and continue after the server has refused a read', async () => {
     const a = await join('a')
     await shared([[a, 8]])
-    const looks = vi.spyOn(OwnershipStore.prototype, 'read').mockRejectedValueOnce(new Error('no primary'))
+    const reads = vi.spyOn(OwnershipStore.prototype, 'read').mockRejectedValueOnce(new Error('no primary'))
     a.coordination.wake()
     await vi.waitFor(() => expect(a.context.retried.map(({ what }) => what)).toContain('coordinating'), patience)
     expect(a.coordination.held.size).toBe(8)
-    looks.mockRestore()
+    reads.mockRestore()
     const b = await join('b')
     await shared([
       [a, 4],
@@ -292,7 +295,7 @@ describe('instances that share partitions', () => {
     ])
   })
 
-  it('tell again that they take work when a late word of their own has come after it', async () => {
+  it('announce again that they take work after a delayed write of their own has overwritten the announcement', async () => {
     const a = await join('a')
     const name = OwnershipStore.leaseName('a')
     const shown = async (): Promise<unknown> => (await rows('leases').findOne({ _id: name }))?.['takesWork']
@@ -304,5 +307,35 @@ describe('instances that share partitions', () => {
       [a, 4],
       [b, 4],
     ])
+  })
+
+  it('declare that they have stopped, and count until they have declared it or their lease term is over', async () => {
+    const a = await join('a')
+    const b = await join('b')
+    const c = await join('c')
+    await shared([
+      [a, 3],
+      [b, 3],
+      [c, 2],
+    ])
+    const { coordination } = a
+    expect((await coordination.notStoppedFor(1)).sort()).toEqual(['b', 'c'])
+    b.coordination.takeWork(false)
+    await b.coordination.stopFor(1)
+    expect(b.coordination.held.size).toBe(0)
+    await vi.waitFor(async () => expect(await coordination.notStoppedFor(1)).toEqual(['c']), patience)
+    // What it declared for an earlier convergence does not count for a later one.
+    expect((await coordination.notStoppedFor(2)).sort()).toEqual(['b', 'c'])
+    // An expired lease counts until the writes of its owner have ended.
+    await rows('leases').updateOne(
+      { _id: OwnershipStore.leaseName('c') },
+      { $inc: { epoch: 1 }, $set: { buried: true, expiresAt: givenUp } },
+    )
+    await vi.waitFor(async () => expect(await coordination.notStoppedFor(1)).toEqual([]), patience)
+    // A lease that is taken again begins without a declaration.
+    await b.coordination.stop()
+    await b.lease.release()
+    await join('b')
+    await vi.waitFor(async () => expect(await coordination.notStoppedFor(1)).toEqual(['b']), patience)
   })
 })

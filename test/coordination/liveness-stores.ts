@@ -8,14 +8,14 @@ import { startReplicaSet } from '../support/replica-set.ts'
 import { startProxy, type TcpProxy } from '../support/tcp-proxy.ts'
 
 export interface LivenessStore {
-  /** A client of its own, as another process has it. `scope`: of two syncs. */
+  /** Opens a separate client, as another process has it. `scope` selects one of two syncs. */
   open(options?: { ttlMS?: number; scope?: 'one' | 'two' }): Liveness
-  /** On the way to scope "one". */
+  /** Proxy between the clients and scope "one". */
   proxy: TcpProxy
   stop(): Promise<void>
 }
 
-/** The scope of a metadata database is the cluster it is on. */
+/** Each of the two scopes is a separate cluster, because a metadata database belongs to one sync. */
 export async function mongoStore(): Promise<LivenessStore> {
   const [one, two] = await Promise.all([startReplicaSet({ proxied: true }), startReplicaSet()])
   const clusters: ReturnType<typeof testCluster>[] = []
@@ -67,6 +67,6 @@ export const idleProgress: Progress = {
   verification: null,
 }
 
-export function beatOf(id: string, rest: Partial<InstanceHeartbeat> = {}): InstanceHeartbeat {
+export function heartbeatOf(id: string, rest: Partial<InstanceHeartbeat> = {}): InstanceHeartbeat {
   return { id, incarnation: `${id}1`, coordinator: false, partitions: [], progress: idleProgress, ...rest }
 }

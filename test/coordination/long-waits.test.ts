@@ -1,40 +1,27 @@
+import { getEventListeners } from 'node:events'
 import { setImmediate as breath } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { expect, it, vi } from 'vitest'
 import { createActor, fromCallback, fromPromise } from 'xstate'
 import { eventApplicationMachine } from '../../machines/event-application.ts'
-import type { EventApplicationParts } from '../../src/apply/event-application.ts'
+import { EventApplication } from '../../src/apply/event-application.ts'
 import { OwnedPartitions, type OwnedPartitionsParts } from '../../src/apply/owned-partitions.ts'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { type Deferred, deferred } from '../../src/domain/deferred.ts'
 import { LongWait } from '../../src/domain/long-wait.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { type WatchRoleParts, watchRole } from '../../src/session/watch-role.ts'
+import { Pace } from '../../src/throttle/pace.ts'
 
-/** Loops that wake several times a second for days, beside something that ends once: nothing may stay of each turn. */
-
-vi.mock('../../src/apply/event-application.ts', () => ({
-  EventApplication: class {
-    readonly totalEventsApplied = 0
-    readonly appliedTime = 0n
-    readonly #drained = deferred<void>()
-    readonly partitions: EventApplicationParts['partitions']
-    constructor({ partitions }: EventApplicationParts) {
-      this.partitions = partitions
-    }
-    run(): Promise<void> {
-      return this.#drained.promise
-    }
-    drain(): void {
-      this.#drained.resolve()
-    }
-  },
-}))
+/** Loops that wake several times a second for days while they wait for one end. No wake-up may leave memory behind. */
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
 
-/** Changes as often as it is asked to. */
+/** A coordination that changes as often as the test asks for it. */
 class Changing {
   #change: Deferred<void> = deferred()
   turns = 0
@@ -58,7 +45,7 @@ class Changing {
     await breath()
   }
 
-  /** Bytes that stay of each turn. */
+  /** Bytes of memory that each turn leaves behind. */
   async growth(turns: number): Promise<number> {
     for (let turn = 0; turn < 500; turn++) await this.change()
     collect()
@@ -71,11 +58,17 @@ class Changing {
 }
 
 const turns = 10_000
-/** A reaction that stays takes more than 300 bytes; what the test itself leaves behind is about 30, more on a busy machine. */
+/**
+ * A promise reaction that is retained takes more than 300 bytes. The test itself leaves about 30 bytes behind, and more
+ * on a busy machine.
+ */
 const bytesMax = 100
 
-it('owned partitions: nothing stays of a turn while their events are applied', async () => {
+it('the application of owned partitions retains no memory when ownership changes', async () => {
   const changing = new Changing()
+  const drained = deferred<void>()
+  vi.spyOn(EventApplication.prototype, 'run').mockReturnValue(drained.promise)
+  vi.spyOn(EventApplication.prototype, 'drain').mockImplementation(() => drained.resolve())
   const owned = new OwnedPartitions({
     coordination: changing.coordination,
     metadata: {
@@ -95,7 +88,7 @@ it('owned partitions: nothing stays of a turn while their events are applied', a
   await run
 })
 
-it('event application without partitions: nothing stays of a turn of its machine', async () => {
+it('the event application machine retains no memory while it waits for partitions', async () => {
   let changed = 0
   let change = deferred<void>()
   const machine = eventApplicationMachine.provide({
@@ -127,7 +120,7 @@ it('event application without partitions: nothing stays of a turn of its machine
   actor.stop()
 })
 
-it('the verification of a follower: nothing stays of a turn until it is stopped', async () => {
+it('an instance that watches the coordinator role retains no memory when ownership changes', async () => {
   const changing = new Changing()
   const stopped = new AbortController()
   const parts = {
@@ -140,7 +133,69 @@ it('the verification of a follower: nothing stays of a turn until it is stopped'
   await run
 })
 
-it('a long wait ends with the change, with the end, and at once after it', async () => {
+/**
+ * The number of listeners and of dependent signals that a signal retains. Node keeps the dependent signals of
+ * `AbortSignal.any` in a set of weak references, which do not disappear with the dependent signals.
+ */
+function retainedBy(signal: AbortSignal): number {
+  const key = Object.getOwnPropertySymbols(signal).find(({ description }) => description === 'kDependantSignals')
+  const dependent = key && (signal as unknown as Record<symbol, Set<unknown> | null>)[key]
+  return getEventListeners(signal, 'abort').length + (dependent?.size ?? 0)
+}
+
+it('the test counts what a signal retains for AbortSignal.any', () => {
+  const { signal } = new AbortController()
+  for (let count = 0; count < 10; count++) AbortSignal.any([signal])
+  expect(retainedBy(signal)).toBe(10)
+})
+
+it('an instance that waits for partitions retains nothing in the signals of the sync', async () => {
+  const changing = new Changing()
+  const { signal } = new AbortController()
+  const parts = { coordination: changing.coordination, context: { signal } } as unknown as OwnedPartitionsParts
+  const owned = new OwnedPartitions(parts)
+  for (let count = 0; count < 10; count++) {
+    const change = owned.change()
+    await changing.change()
+    await change
+  }
+  expect(changing.turns).toBe(10)
+  expect(retainedBy(signal)).toBe(0)
+  await owned.close()
+})
+
+it('a read that waits for its rate retains nothing in the signal of the sync', async () => {
+  const { signal } = new AbortController()
+  const pace = new Pace()
+  pace.set(1_000)
+  for (let count = 0; count < 10; count++) {
+    pace.spend(1)
+    await pace.earned(signal)
+  }
+  expect(retainedBy(signal)).toBe(0)
+  pace.spend(1_000_000)
+  const earned = pace.earned(signal)
+  // Each change of the rate wakes the read, which waits again at the new rate.
+  for (let rate = 1; rate <= 10; rate++) {
+    pace.set(rate)
+    await breath()
+  }
+  expect(retainedBy(signal)).toBe(1)
+  pace.set(null)
+  await earned
+  expect(retainedBy(signal)).toBe(0)
+})
+
+it('a write that ends with the lease term retains nothing in the signals of the sync and of the term', async () => {
+  const [{ signal }, { signal: term }] = [new AbortController(), new AbortController()]
+  const write = vi.fn(async () => ({ n: 1 }))
+  const metadata = new Metadata({ write } as unknown as Cluster, { monitor: new RetryMonitor(), signal })
+  for (let count = 0; count < 10; count++) await metadata.saveInstance('a', {}, term)
+  expect(write).toHaveBeenCalledTimes(10)
+  expect([retainedBy(signal), retainedBy(term)]).toEqual([0, 0])
+})
+
+it('a long wait ends at the change, at the end, and immediately after the end', async () => {
   const end = deferred<void>()
   const wait = new LongWait(end.promise)
   const change = deferred<void>()

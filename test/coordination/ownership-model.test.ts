@@ -3,19 +3,19 @@ import { describe, expect, it } from 'vitest'
 import { isExpired } from '../../src/domain/owner.ts'
 import { type ModelInstance, World } from './ownership-model.ts'
 
-type Step = { do: Action; who: number; whom: number; partition: number }
+type Step = { do: Action; who: number; target: number; partition: number }
 
 const weights = {
-  arrive: 4,
-  settle: 4,
+  beginLease: 4,
+  completeLease: 4,
   renew: 4,
-  look: 8,
+  read: 8,
   claim: 10,
   release: 4,
   expire: 4,
-  buryFirst: 6,
-  burySecond: 6,
-  die: 1,
+  beginEviction: 6,
+  completeEviction: 6,
+  crash: 1,
   pause: 1,
   startWrite: 5,
   endWrite: 2,
@@ -32,26 +32,26 @@ const step: fc.Arbitrary<Step> = fc.record({
     })),
   ),
   who: fc.nat({ max: instances - 1 }),
-  whom: fc.nat({ max: instances - 1 }),
+  target: fc.nat({ max: instances - 1 }),
   partition: fc.nat({ max: partitions - 1 }),
 })
 
-/** Long ones: to take a partition over wrongly takes half a dozen steps that nothing else comes between. */
+/** The sequences are long, because a wrong takeover of a partition needs half a dozen particular steps in a row. */
 const sequences = fc.array(step, { minLength: 20, maxLength: 250, size: 'max' })
 
-function take(world: World, { do: action, who, whom, partition }: Step): void {
+function take(world: World, { do: action, who, target, partition }: Step): void {
   const one = world.instances[who] as ModelInstance
-  const other = world.instances[whom] as ModelInstance
+  const other = world.instances[target] as ModelInstance
   if (action === 'expire') world.expire(one.id)
   else if (action === 'startWrite') one.startWrite(partition)
   else if (action === 'endWrite') one.writing.clear()
   else if (action === 'pause') one.takesWork = !one.takesWork
   else if (action === 'claim') for (let free = 0; free < partitions; free++) one.claim(free)
-  else if (action === 'buryFirst' || action === 'burySecond') one[action](other.id)
+  else if (action === 'beginEviction' || action === 'completeEviction') one[action](other.id)
   else one[action]()
 }
 
-/** Asked after every step, so without the cost of `expect`. */
+/** Called after every step, so it avoids the cost of `expect`. */
 function expectOneWriter(world: World): void {
   for (let partition = 0; partition < partitions; partition++) {
     const writers = world.writersOf(partition)
@@ -59,17 +59,17 @@ function expectOneWriter(world: World): void {
   }
 }
 
-/** Whoever lives does its rounds, in turn, with nothing going wrong any more. */
+/** Every live instance runs its rounds in turn, without further faults. */
 function rounds(world: World, count: number): void {
   const whole = Array.from({ length: partitions }, (_, partition) => partition)
   for (let round = 0; round < count; round++) {
     for (const one of world.instances) {
       if (one.token === null) continue
       one.renew()
-      one.look()
-      for (const { id } of world.instances) one.buryFirst(id)
-      for (const { id } of world.instances) one.burySecond(id)
-      one.look()
+      one.read()
+      for (const { id } of world.instances) one.beginEviction(id)
+      for (const { id } of world.instances) one.completeEviction(id)
+      one.read()
       for (const partition of whole) one.claim(partition)
       one.release()
       expectOneWriter(world)
@@ -77,14 +77,14 @@ function rounds(world: World, count: number): void {
   }
 }
 
-describe('partitions that change hands', () => {
-  it('have one writer at a time and one owner in an epoch, whatever happens in whatever order', () => {
+describe('partitions that change owners', () => {
+  it('have one writer at a time and one owner in an epoch, in any order of events', () => {
     fc.assert(
       fc.property(sequences, (steps) => {
         const world = new World(instances, partitions)
         for (const instance of world.instances) {
-          instance.arrive()
-          instance.settle()
+          instance.beginLease()
+          instance.completeLease()
         }
         rounds(world, 2)
         for (const one of steps) {
@@ -96,16 +96,16 @@ describe('partitions that change hands', () => {
     )
   })
 
-  it('all belong to the living after a few rounds without trouble, in equal shares', () => {
+  it('belong to the live instances in equal shares after a few rounds without faults', () => {
     fc.assert(
       fc.property(sequences, (steps) => {
         const world = new World(instances, partitions)
         for (const one of steps) take(world, one)
-        // Those who are gone have no more writes under way, and their leases run out; the others are back at work.
+        // The writes of crashed instances have ended, and their leases expire. The other instances are at work again.
         for (const one of world.instances) {
           one.writing.clear()
           one.renew()
-          one.settle()
+          one.completeLease()
           if (one.token === null) world.expire(one.id)
         }
         rounds(world, 5)
@@ -125,18 +125,18 @@ describe('partitions that change hands', () => {
     )
   })
 
-  it('go from a dead instance to the living only when its last write has ended', () => {
+  it('pass from a crashed instance to a live one only when the last write of the crashed instance has ended', () => {
     const world = new World(2, 2)
     const [one, other] = world.instances as [ModelInstance, ModelInstance]
-    one.arrive()
-    one.settle()
+    one.beginLease()
+    one.completeLease()
     rounds(world, 1)
     expect([...one.held]).toEqual([0, 1])
     one.startWrite(1)
-    one.die()
+    one.crash()
     world.expire(one.id)
-    other.arrive()
-    other.settle()
+    other.beginLease()
+    other.completeLease()
     rounds(world, 3)
     expect([...other.held]).toEqual([])
     one.writing.clear()
@@ -144,12 +144,12 @@ describe('partitions that change hands', () => {
     expect([...other.held]).toEqual([0, 1])
   })
 
-  it('are not taken from a paused instance, which gets none besides', () => {
+  it('are not taken from a paused instance, which gets no others', () => {
     const world = new World(2, 4)
     const [one, other] = world.instances as [ModelInstance, ModelInstance]
     for (const instance of [one, other]) {
-      instance.arrive()
-      instance.settle()
+      instance.beginLease()
+      instance.completeLease()
     }
     rounds(world, 3)
     const before = [...one.held]
@@ -157,7 +157,7 @@ describe('partitions that change hands', () => {
     one.takesWork = false
     rounds(world, 3)
     expect([...one.held]).toEqual(before)
-    other.die()
+    other.crash()
     world.expire(other.id)
     rounds(world, 3)
     expect([...one.held]).toEqual(before)

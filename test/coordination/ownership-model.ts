@@ -2,10 +2,11 @@ import { wantedOwners } from '../../src/domain/assignment.ts'
 import { isExpired, type LeaseView, type OwnerToken, ownerToken } from '../../src/domain/owner.ts'
 
 /**
- * The protocol by which partitions change hands, as a model: what stands in the metadata database, and instances that act on
- * what they saw of it, which may be old. Rules are the product's (`wantedOwners`, `isDead`); the compare-and-sets are written
- * here as OwnershipStore and Lease send them. Time is a step like any other: a lease expires when a test says so, and from
- * that moment its holder's fence is closed, as the fence ends before the lease does.
+ * A model of the protocol by which partitions change owners: the contents of the metadata database, and instances that
+ * act on their last read of it, which may be out of date. The rules are those of the product (`wantedOwners`,
+ * `isExpired`). The compare-and-sets are written here as OwnershipStore and Lease send them. Time is a step like any
+ * other: a lease expires when a test lets it expire. From that moment its holder's fence is closed, because a fence
+ * ends before the lease does.
  */
 export interface StoredLease extends LeaseView {
   evicted: boolean
@@ -20,7 +21,7 @@ export class World {
   readonly partitions: number
   readonly leases = new Map<string, StoredLease>()
   readonly claims: StoredClaim[]
-  /** Who owned each partition in each epoch, as `ownershipHistory` keeps it. */
+  /** The owner of each partition in each epoch, as `ownershipHistory` stores it. */
   readonly history = new Map<string, OwnerToken>()
   readonly instances: ModelInstance[]
 
@@ -30,7 +31,7 @@ export class World {
     this.instances = Array.from({ length: instances }, (_, index) => new ModelInstance(this, `i${index}`))
   }
 
-  /** What the server still works on for an instance, dead or alive. */
+  /** True while the server still executes writes of an instance, which may have crashed. */
   isWriting(id: string): boolean {
     return this.instances.some((one) => one.id === id && one.writing.size > 0)
   }
@@ -42,7 +43,7 @@ export class World {
     for (const instance of this.instances) if (instance.id === id) instance.fenceOpen = false
   }
 
-  /** Those who write to a partition, or could now. */
+  /** Ids of the instances that write to a partition, or could do so now. */
   writersOf(partition: number): string[] {
     return this.instances.filter((one) => one.mayWrite(partition) || one.writing.has(partition)).map(({ id }) => id)
   }
@@ -51,15 +52,17 @@ export class World {
 export class ModelInstance {
   readonly id: string
   readonly #world: World
-  /** Its life, once its lease is taken; null before, and after it was found lost. */
+  /**
+   * The token of its lease term; null before it has taken its lease, and after it has noticed the loss of the lease.
+   */
   token: OwnerToken | null = null
-  /** Half-way through taking its lease. */
+  /** The epoch of the lease that it is taking; null while it is taking none. */
   #taking: number | null = null
   fenceOpen = false
   takesWork = true
   held = new Set<number>()
   readonly writing = new Set<number>()
-  #seen: { leases: StoredLease[]; claims: StoredClaim[] } | null = null
+  #observed: { leases: StoredLease[]; claims: StoredClaim[] } | null = null
 
   constructor(world: World, id: string) {
     this.#world = world
@@ -70,23 +73,27 @@ export class ModelInstance {
     return this.fenceOpen && this.token !== null && this.held.has(partition)
   }
 
-  /** First half of taking the lease: from here on nobody else can have it, and what it owned is not dead yet. */
-  arrive(): void {
+  /**
+   * First step of taking the lease. From here on no other process can take it, and the claims of the last lease term
+   * are not free yet.
+   */
+  beginLease(): void {
     if (this.token !== null || this.#taking !== null) return
     const { leases } = this.#world
     const epoch = (leases.get(this.id)?.epoch ?? 0) + 1
-    const settled = leases.get(this.id)?.drained ?? 0
+    const drained = leases.get(this.id)?.drained ?? 0
     const fresh = {
       expired: false,
       evicted: false,
       takesWork: false,
+      stoppedFor: 0,
       atWork: false,
       incarnation: `${this.id} ${epoch}`,
     }
     leases.set(this.id, {
       id: this.id,
       epoch,
-      drained: settled,
+      drained,
       expiresAt: new Date(epoch),
       predecessors: [],
       sessions: null,
@@ -95,8 +102,8 @@ export class ModelInstance {
     this.#taking = epoch
   }
 
-  /** Second half, once the writes of its former life have ended. */
-  settle(): void {
+  /** Second step of taking the lease, once the writes of the last lease term have ended. */
+  completeLease(): void {
     const epoch = this.#taking
     if (epoch === null || this.#world.isWriting(this.id)) return
     this.#taking = null
@@ -107,7 +114,7 @@ export class ModelInstance {
     this.fenceOpen = true
   }
 
-  /** Renews its lease, or finds that it is buried: then this life is over. */
+  /** Renews its lease. If the instance finds that it was evicted, its lease term ends. */
   renew(): void {
     if (this.token === null) return
     const lease = this.#world.leases.get(this.id)
@@ -117,8 +124,8 @@ export class ModelInstance {
     } else this.#end()
   }
 
-  /** The process dies; what the server works on for it goes on. */
-  die(): void {
+  /** The process dies. The server continues to execute its writes. */
+  crash(): void {
     this.#end()
     this.#taking = null
   }
@@ -127,20 +134,23 @@ export class ModelInstance {
     this.token = null
     this.fenceOpen = false
     this.held = new Set()
-    this.#seen = null
+    this.#observed = null
   }
 
-  look(): void {
+  read(): void {
     if (this.token === null) return
     const { leases, claims } = this.#world
-    this.#seen = { leases: [...leases.values()].map((one) => ({ ...one })), claims: claims.map((one) => ({ ...one })) }
+    this.#observed = {
+      leases: [...leases.values()].map((one) => ({ ...one })),
+      claims: claims.map((one) => ({ ...one })),
+    }
     this.held = new Set(claims.flatMap(({ owner }, partition) => (owner === this.token ? [partition] : [])))
   }
 
-  /** What the last look asks for, as it was then. */
+  /** The wanted owners of the partitions, according to the last read. */
   get #wanted(): (OwnerToken | null)[] {
-    if (!this.#seen) return []
-    const { leases, claims } = this.#seen
+    if (!this.#observed) return []
+    const { leases, claims } = this.#observed
     const members = leases
       .filter((one) => !one.expired && one.drained <= one.epoch && one.takesWork)
       .map((one) => ownerToken(one.id, one.epoch))
@@ -150,14 +160,14 @@ export class ModelInstance {
     )
   }
 
-  /** Claims one partition that was free when it looked. True when it is its now. */
+  /** Claims a partition that was free at the last read. True when this instance owns it now. */
   claim(partition: number): boolean {
-    const seen = this.#seen?.claims[partition]
-    if (!seen || this.token === null || !this.takesWork || !this.fenceOpen) return false
-    if (this.#wanted[partition] !== this.token || seen.owner === this.token) return false
-    if (seen.owner !== null && !isExpired(seen.owner, this.#seen?.leases ?? [])) return false
+    const observed = this.#observed?.claims[partition]
+    if (!observed || this.token === null || !this.takesWork || !this.fenceOpen) return false
+    if (this.#wanted[partition] !== this.token || observed.owner === this.token) return false
+    if (observed.owner !== null && !isExpired(observed.owner, this.#observed?.leases ?? [])) return false
     const stored = this.#world.claims[partition] as StoredClaim
-    if (stored.epoch !== seen.epoch || stored.owner !== seen.owner) return false
+    if (stored.epoch !== observed.epoch || stored.owner !== observed.owner) return false
     Object.assign(stored, { owner: this.token, epoch: stored.epoch + 1 })
     const key = `${partition}:${stored.epoch}`
     if (this.#world.history.has(key)) throw new Error(`two owners in epoch ${key}`)
@@ -166,9 +176,9 @@ export class ModelInstance {
     return true
   }
 
-  /** Gives back what is wanted elsewhere, once nothing of it is under way. */
+  /** Gives back the partitions that are assigned to other instances, once their writes have ended. */
   release(): void {
-    if (!this.#seen || this.token === null) return
+    if (!this.#observed || this.token === null) return
     for (const partition of [...this.held]) {
       const leaves = this.#wanted[partition] !== this.token
       if (!leaves || this.writing.has(partition)) continue
@@ -178,16 +188,18 @@ export class ModelInstance {
     }
   }
 
-  buryFirst(id: string): void {
-    const seen = this.#seen?.leases.find((one) => one.id === id)
-    if (!seen || id === this.id || !seen.expired || seen.drained > seen.epoch) return
+  beginEviction(id: string): void {
+    const observed = this.#observed?.leases.find((one) => one.id === id)
+    if (!observed || id === this.id || !observed.expired || observed.drained > observed.epoch) return
     const stored = this.#world.leases.get(id)
-    if (!stored || stored.epoch !== seen.epoch || !stored.expired || stored.evicted) return
+    if (!stored || stored.epoch !== observed.epoch || !stored.expired || stored.evicted) return
     Object.assign(stored, { epoch: stored.epoch + 1, evicted: true, takesWork: false })
   }
 
-  /** By whoever has the patience: it goes by what stands there, so a burial that its beginner left is ended by another. */
-  burySecond(id: string): void {
+  /**
+   * Any instance may complete an eviction, because it uses the stored lease. The instance that began it may have died.
+   */
+  completeEviction(id: string): void {
     if (this.token === null || this.#world.isWriting(id)) return
     const stored = this.#world.leases.get(id)
     if (stored?.evicted) stored.drained = stored.epoch + 1

@@ -24,7 +24,7 @@ const rows = (name: string) => one.client.db('tandem_internal').collection<{ _id
 const store = () => new OwnershipStore(one.cluster)
 const noPause = async (): Promise<void> => {}
 
-/** The lease of an instance, as a process of its own holds it. */
+/** Takes the lease of an instance with a separate client, as another process has it. */
 async function leaseOf(id: string, incarnation = `of ${id}`): Promise<Lease> {
   const context = testContext()
   const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
@@ -44,19 +44,19 @@ const viewOf = async (id: string): Promise<LeaseView> => {
   return found
 }
 
-/** As if everybody had seen it unrenewed for ten seconds; a renewal of its own still comes through. */
+/** Expires the lease, as if all instances had observed it unrenewed for ten seconds. Its holder can still renew it. */
 const expire = (id: string) => rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
 
 describe('a claim', () => {
-  it('falls to one of many contenders who saw the same, each time it is free, and to nobody who saw less', async () => {
+  it('is won by one of many contenders with the same read each time it is free, and by none with an older read', async () => {
     const owners = Array.from({ length: 8 }, (_, index) => ownerToken(`i${index}`, 1))
     for (let epoch = 1; epoch <= 3; epoch++) {
-      const seen = (await store().read()).claims.get(3)
-      const answers = await Promise.all(owners.map((owner) => store().claim(3, seen, owner)))
+      const observed = (await store().read()).claims.get(3)
+      const answers = await Promise.all(owners.map((owner) => store().claim(3, observed, owner)))
       const winners = owners.filter((_, index) => answers[index])
       expect(winners).toHaveLength(1)
       expect((await store().read()).claims.get(3)).toMatchObject({ owner: winners[0], epoch })
-      expect(await store().claim(3, seen, 'late#1')).toBe(false)
+      expect(await store().claim(3, observed, 'late#1')).toBe(false)
       await store().release([[3, epoch]], winners[0] as string)
     }
     const history = await rows('ownershipHistory').find().sort({ _id: 1 }).toArray()
@@ -64,16 +64,16 @@ describe('a claim', () => {
     for (const line of history) expect(owners).toContain(line['owner'])
   })
 
-  it('is taken over from a dead owner by who saw that owner, under the next epoch', async () => {
+  it('is taken over in the next epoch by one of the instances that read its last owner', async () => {
     expect(await store().claim('coordinator', undefined, 'a#1')).toBe(true)
-    const seen = (await store().read()).claims.get('coordinator')
-    const both = await Promise.all(['b#1', 'c#1'].map((owner) => store().claim('coordinator', seen, owner)))
+    const observed = (await store().read()).claims.get('coordinator')
+    const both = await Promise.all(['b#1', 'c#1'].map((owner) => store().claim('coordinator', observed, owner)))
     expect([...both].sort()).toEqual([false, true])
     expect((await store().read()).claims.get('coordinator')).toMatchObject({ epoch: 2 })
     expect(await rows('ownershipHistory').countDocuments()).toBe(2)
   })
 
-  it('keeps the last lines of its history, also after one whose owner died before he could forget any', async () => {
+  it('keeps the latest documents of its history, also after an owner died before it could delete any', async () => {
     const last = { owner: 'a#1', since: new Date() }
     const before = historyMax - 3
     await rows('ownership').insertOne({ _id: 7 as never, owner: null, epoch: before, last, schemaVersion: 1 })
@@ -81,13 +81,13 @@ describe('a claim', () => {
     await rows('ownershipHistory').insertMany([...lines, { _id: '17:1', owner: 'a#1', at: last.since }])
     for (let turn = 0; turn < 8; turn++) {
       if (turn === 5) {
-        // As if its owner had died as soon as the claim was his.
+        // As if an owner had died immediately after its claim.
         const died = { owner: 'dead#1', since: new Date() }
         await rows('ownership').updateOne({ _id: 7 as never }, { $inc: { epoch: 1 }, $set: { last: died } })
       }
-      const seen = (await store().read()).claims.get(7)
-      expect(await store().claim(7, seen, 'b#1')).toBe(true)
-      await store().release([[7, (seen?.epoch ?? 0) + 1]], 'b#1')
+      const observed = (await store().read()).claims.get(7)
+      expect(await store().claim(7, observed, 'b#1')).toBe(true)
+      await store().release([[7, (observed?.epoch ?? 0) + 1]], 'b#1')
     }
     const epoch = (await store().read()).claims.get(7)?.epoch as number
     expect(epoch).toBe(before + 9)
@@ -97,7 +97,7 @@ describe('a claim', () => {
     expect(await rows('ownershipHistory').countDocuments({ _id: '17:1' })).toBe(1)
   })
 
-  it('is given back by its owner alone', async () => {
+  it('is given back only by its owner', async () => {
     await store().claim(1, undefined, 'a#1')
     await store().claim(2, undefined, 'b#1')
     const both = [
@@ -113,7 +113,7 @@ describe('a claim', () => {
     ])
   })
 
-  it('is not given back by a word that comes after its owner has claimed it again', async () => {
+  it('is not given back by a delayed release that arrives after its owner has claimed it again', async () => {
     await store().claim(1, undefined, 'a#1')
     await store().release([[1, 1]], 'a#1')
     expect(await store().claim(1, (await store().read()).claims.get(1), 'a#1')).toBe(true)
@@ -122,34 +122,37 @@ describe('a claim', () => {
   })
 })
 
-describe('a lease, as others see it', () => {
-  it('shows whose it is, whether it has expired, and whether its owner is at work and takes more of it', async () => {
-    const lease = await leaseOf('seen')
+describe('a lease that another instance reads', () => {
+  it('shows its owner, whether it has expired, and whether the owner is at work and takes partitions', async () => {
+    const lease = await leaseOf('read')
     const expiresAt = expect.any(Date)
     const fresh = {
-      id: 'seen',
+      id: 'read',
       epoch: 1,
       drained: 1,
       expiresAt,
       expired: false,
-      incarnation: 'of seen',
+      incarnation: 'of read',
       predecessors: [],
       sessions: { base: expect.any(String), count: 32 },
+      stoppedFor: 0,
     }
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: false, evicted: false })
+    expect(await viewOf('read')).toEqual({ ...fresh, takesWork: false, atWork: false, evicted: false })
     await lease.announce({ takesWork: false, atWork: true })
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: false, atWork: true, evicted: false })
+    expect(await viewOf('read')).toEqual({ ...fresh, takesWork: false, atWork: true, evicted: false })
     await lease.announce({ takesWork: true, atWork: true })
-    expect(await viewOf('seen')).toEqual({ ...fresh, takesWork: true, atWork: true, evicted: false })
-    // As an earlier release stores it.
-    await rows('leases').updateOne({}, { $unset: { atWork: '' } })
-    expect(await viewOf('seen')).toMatchObject({ takesWork: true, atWork: true })
-    await expire('seen')
-    expect(await viewOf('seen')).toMatchObject({ expired: true, drained: 1 })
-    expect(isExpired(lease.token, [await viewOf('seen')])).toBe(false)
+    expect(await viewOf('read')).toEqual({ ...fresh, takesWork: true, atWork: true, evicted: false })
+    await lease.announce({ takesWork: true, atWork: true, stoppedFor: 3 })
+    expect(await viewOf('read')).toMatchObject({ stoppedFor: 3 })
+    // An earlier release stores neither field.
+    await rows('leases').updateOne({}, { $unset: { atWork: '', stoppedFor: '' } })
+    expect(await viewOf('read')).toMatchObject({ takesWork: true, atWork: true, stoppedFor: 0 })
+    await expire('read')
+    expect(await viewOf('read')).toMatchObject({ expired: true, drained: 1 })
+    expect(isExpired(lease.token, [await viewOf('read')])).toBe(false)
   })
 
-  it('that was given back makes its owner dead at once, and the next life of the same process is another', async () => {
+  it('expires at once when it is given back, and the next lease term of the same process has another token', async () => {
     const lease = await leaseOf('left')
     const former = lease.token
     await lease.release()
@@ -161,64 +164,64 @@ describe('a lease, as others see it', () => {
   })
 })
 
-describe('a burial', () => {
+describe('an eviction', () => {
   it('does nothing before the lease has expired', async () => {
     const lease = await leaseOf('alive')
     const before = await viewOf('alive')
     await lease.verify()
     const renewed = await viewOf('alive')
     expect(renewed.expiresAt).not.toEqual(before.expiresAt)
-    // Seen expired, and renewed since.
+    // The lease was observed as expired, and was renewed since.
     await store().evict({ ...before, expired: true }, 0, noPause)
     expect(await viewOf('alive')).toEqual(renewed)
     lease.fence()
   })
 
-  it('ends a life: its owner is dead, cannot renew, is told so, and comes back as another', async () => {
-    const lease = await leaseOf('buried')
+  it('ends a lease term: its owner cannot renew the lease, notices the loss, and returns in a new term', async () => {
+    const lease = await leaseOf('evicted')
     const former = lease.token
     const lost = vi.fn()
     lease.onLost = lost
-    await expire('buried')
-    await store().evict(await viewOf('buried'), 0, noPause)
-    expect(isExpired(former, [await viewOf('buried')])).toBe(true)
+    await expire('evicted')
+    await store().evict(await viewOf('evicted'), 0, noPause)
+    expect(isExpired(former, [await viewOf('evicted')])).toBe(true)
     await lease.verify()
     expect(lost).toHaveBeenCalledExactlyOnceWith('buried')
     expect(lease.held).toBe(false)
     expect(() => lease.fence()).toThrow()
     await lease.acquire()
     lease.fence()
-    expect(await viewOf('buried')).toMatchObject({ epoch: lease.epoch, drained: lease.epoch, expired: false })
-    const leases = [await viewOf('buried')]
+    expect(await viewOf('evicted')).toMatchObject({ epoch: lease.epoch, drained: lease.epoch, expired: false })
+    const leases = [await viewOf('evicted')]
     expect([isExpired(former, leases), isExpired(lease.token, leases)]).toEqual([true, false])
   })
 
-  it('leaves the owner undead between its steps, and whoever comes next finishes it', async () => {
+  it('does not free the claims between its two steps, and another instance can complete it', async () => {
     const lease = await leaseOf('half')
     await expire('half')
-    const seen = await viewOf('half')
-    const left = new Error('the one who buried died as well')
+    const observed = await viewOf('half')
+    const crash = new Error('the evicting instance died')
     const dies = async (): Promise<void> => {
-      throw left
+      throw crash
     }
-    await expect(store().evict(seen, 0, dies)).rejects.toBe(left)
+    await expect(store().evict(observed, 0, dies)).rejects.toBe(crash)
     const between = await viewOf('half')
     expect(between).toMatchObject({ epoch: 2, drained: 1, expired: true })
     expect(isExpired(lease.token, [between])).toBe(false)
     await lease.verify()
     expect(lease.held).toBe(false)
-    // By what it saw before the first step nobody can go on; by what stands there now anybody can.
-    await store().evict(seen, 0, noPause)
+    // The lease as read before the first step does not match any more. The lease as stored now does.
+    await store().evict(observed, 0, noPause)
     expect(await viewOf('half')).toEqual(between)
     await store().evict(between, 0, noPause)
     expect(isExpired(lease.token, [await viewOf('half')])).toBe(true)
   })
 
-  it('may be done by two at once and again, and has one result', async () => {
+  it('has one result when two instances perform it at the same time and one repeats it', async () => {
     const lease = await leaseOf('twice')
     await expire('twice')
-    const seen = await viewOf('twice')
-    await Promise.all([store().evict(seen, 0, noPause), store().evict(seen, 0, noPause)])
+    const observed = await viewOf('twice')
+    await Promise.all([store().evict(observed, 0, noPause), store().evict(observed, 0, noPause)])
     const after = await viewOf('twice')
     expect(after).toMatchObject({ epoch: 2, drained: 3 })
     await store().evict(after, 0, noPause)
@@ -226,12 +229,12 @@ describe('a burial', () => {
     expect(isExpired(lease.token, [after])).toBe(true)
   })
 
-  it('of a life whose successor has come meanwhile leaves the successor alone', async () => {
+  it('does not affect a new lease term that began in the meantime', async () => {
     const lease = await leaseOf('back')
     await expire('back')
-    const seen = await viewOf('back')
+    const observed = await viewOf('back')
     await store()
-      .evict(seen, 0, async () => {
+      .evict(observed, 0, async () => {
         throw new Error('half')
       })
       .catch(() => {})
@@ -245,7 +248,7 @@ describe('a burial', () => {
     lease.fence()
   })
 
-  it('is not over before the last write of the buried one has ended', async () => {
+  it('does not end before the last write of the evicted instance has ended', async () => {
     const lease = await leaseOf('writing')
     const cluster = testCluster(one.set.uri, 'tandem:writing:of writing')
     closing.push(() => cluster.close())
@@ -253,12 +256,12 @@ describe('a burial', () => {
     const write = cluster.write('app', { insert: 'slow', documents: [{ _id: 1 }] })
     await hang.reached()
     await expire('writing')
-    const burial = store().evict(await viewOf('writing'), 0, noPause)
+    const eviction = store().evict(await viewOf('writing'), 0, noPause)
     await vi.waitFor(async () => expect((await viewOf('writing')).epoch).toBe(2), patience)
-    await sleep(300) // long enough for several looks at what the server works on
+    await sleep(300) // long enough for several reads of the operations that the server executes
     expect(isExpired(lease.token, [await viewOf('writing')])).toBe(false)
     await hang.release()
-    await Promise.all([write, burial])
+    await Promise.all([write, eviction])
     expect(isExpired(lease.token, [await viewOf('writing')])).toBe(true)
   })
 })

@@ -4,11 +4,11 @@ import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { PeerCommands } from '../../src/coordination/peer-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
-import type { PeerCommand } from '../../src/domain/peer-command.ts'
+import type { GivenCommand, PeerCommand } from '../../src/domain/peer-command.ts'
 import { CommandStore } from '../../src/mongo/command-store.ts'
 import { type TestContext, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
-import { beatOf } from './liveness-stores.ts'
+import { heartbeatOf } from './liveness-stores.ts'
 
 /** Commands that one instance passes on to all, through a real metadata database. */
 
@@ -21,19 +21,23 @@ beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
 })
 afterEach(() => {
-  for (const { context, looking } of members.splice(0)) {
-    clearInterval(looking)
+  for (const { context, polling } of members.splice(0)) {
+    clearInterval(polling)
     context.stop()
   }
 })
 
 interface Member {
   performed: PeerCommand[]
-  /** Lines of its log. */
+  /** The last command as it was received. */
+  received: () => GivenCommand | null
+  /** The senders of the commands, as their records name them. */
+  senders: (string | null)[]
+  /** Its log lines. */
   logged: { message: string; fields: unknown }[]
   commands: PeerCommands
   context: TestContext
-  looking: NodeJS.Timeout | undefined
+  polling: NodeJS.Timeout | undefined
 }
 
 interface MemberOptions {
@@ -41,17 +45,19 @@ interface MemberOptions {
   generation?: number
   patienceMS?: number
   perform?: (command: PeerCommand) => Promise<void>
-  /** Asks for what is new, as an instance does once a second. */
-  looks?: boolean
+  /** True (default): polls for commands, as an instance does once a second. */
+  polls?: boolean
 }
 
-/** An instance that is alive, and notes what it performs. */
+/** A live instance that records the commands that it performs. */
 async function member(id: string, options: MemberOptions = {}): Promise<Member> {
   const { incarnation = `${Buffer.from(id).toString('hex')}1`, generation = 0, patienceMS = 20_000 } = options
-  const { perform = async () => {}, looks = true } = options
+  const { perform = async () => {}, polls = true } = options
   const liveness = new MongoLiveness(one.cluster)
-  await liveness.publish(beatOf(id, { incarnation }))
+  await liveness.publish(heartbeatOf(id, { incarnation }))
   const performed: PeerCommand[] = []
+  const senders: (string | null)[] = []
+  let received: GivenCommand | null = null
   const session = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
   const logged: Member['logged'] = []
   const context = { ...testContext(), journal: (message: string, fields: unknown) => logged.push({ message, fields }) }
@@ -59,15 +65,18 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
     id,
     incarnation,
     current: { session },
-    perform: async ({ command }) => {
+    perform: async (given, sender) => {
+      const { command } = given
+      received = given
+      senders.push(sender)
       performed.push(command)
       await perform(command)
     },
     context,
     patienceMS,
   })
-  const looking = looks ? setInterval(() => commands.poll(), 20) : undefined
-  const made = { performed, logged, commands, context, looking }
+  const polling = polls ? setInterval(() => commands.poll(), 20) : undefined
+  const made = { performed, received: () => received, senders, logged, commands, context, polling }
   members.push(made)
   return made
 }
@@ -75,7 +84,18 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
 const stored = () => one.client.db('tandem_internal').collection('commands').countDocuments()
 
 describe('a command given to all', () => {
-  it('is performed once by each, and answered when all have answered', async () => {
+  it('arrives with its filter, written as it was given, because filters are compared by their text', async () => {
+    const [a, b] = await Promise.all([member('a'), member('b')])
+    const includeNamespaces = [
+      { database: 'shop', collections: ['$a', 'b.c'] },
+      { databaseRegex: { pattern: '^z' }, collectionsRegex: { pattern: '$x', options: 'i' } },
+    ]
+    const filter = { includeNamespaces, excludeNamespaces: null, dropExcluded: true }
+    await a.commands.give({ command: 'filter', filter })
+    expect(JSON.stringify(b.received())).toBe(JSON.stringify({ command: 'filter', filter }))
+  })
+
+  it('is performed once by each instance, and is answered when all instances have answered', async () => {
     const [a, b, c] = await Promise.all([member('a'), member('b.$x'), member('c')])
     for (const command of ['pause', 'resume', 'commit', 'reverse'] as const) {
       const answers = await b.commands.give({ command })
@@ -85,17 +105,33 @@ describe('a command given to all', () => {
         ['c', accepted],
       ])
     }
-    for (const { performed } of [a, b, c]) expect(performed).toEqual(['pause', 'resume', 'commit', 'reverse'])
+    for (const { performed, senders } of [a, b, c]) {
+      expect(performed).toEqual(['pause', 'resume', 'commit', 'reverse'])
+      expect(senders).toEqual(Array.from({ length: 4 }, () => 'b.$x'))
+    }
     expect(await stored()).toBe(0)
   })
 
+  it.each([undefined, 42, 'x'.repeat(257)])(
+    'has no sender when its record names none, or names one that is no id (%#)',
+    async (sender) => {
+      const { performed, senders } = await member('a')
+      const to = [{ id: 'a', incarnation: '611' }]
+      const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
+      const records = one.client.db('tandem_internal').collection('commands')
+      await records.insertOne({ command: 'pause', to, ...(sender !== undefined && { sender }), ...rest })
+      await vi.waitFor(() => expect(performed).toEqual(['pause']), patience)
+      expect(senders).toEqual([null])
+    },
+  )
+
   it.each(['repair', 'close', 'constructor', 'nothing', 42])(
-    'is not performed when a record names %j, which no instance sends: it is refused, and the log has it as an error',
+    'is refused and logged as an error when a record contains %j, which no instance sends',
     async (command) => {
       const unhandled = vi.fn()
       process.on('unhandledRejection', unhandled)
       onTestFinished(() => void process.off('unhandledRejection', unhandled))
-      // As an instance looks it up among its own methods: what it does not have throws before there is a promise.
+      // An instance finds the command among its own methods. An unknown name throws before a promise exists.
       const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
       const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
       const { context, logged } = await member('a', { perform })
@@ -118,7 +154,7 @@ describe('a command given to all', () => {
     },
   )
 
-  it('is refused by an instance in its own words, and an unexpected error is only named', async () => {
+  it('returns the refusal of an instance with its text, and an unexpected error without its text', async () => {
     const a = await member('a')
     const refusal = new RefusedError(
       'WrongState',
@@ -142,16 +178,16 @@ describe('a command given to all', () => {
     expect(c.context.retried).toEqual([])
   })
 
-  it('is not for an instance that was started, or started again, after it was given', async () => {
+  it('is not performed by an instance that was started, or restarted, after it was given', async () => {
     const slow = deferred<void>()
     const a = await member('a', { perform: () => slow.promise })
-    const b = await member('b', { looks: false })
+    const b = await member('b', { polls: false })
     const answers = a.commands.give({ command: 'commit' })
     await vi.waitFor(() => expect(a.performed).toEqual(['commit']), patience)
     const again = await member('b', { incarnation: 'b2' })
     const late = await member('late')
     slow.resolve()
-    // The first life of b is over, so nobody waits for it.
+    // The first process of b is gone, so the sender does not wait for it.
     expect([...(await answers)]).toMatchObject([
       ['a', accepted],
       ['b', { success: false, error: 'NoAnswer', errorDescription: expect.stringMatching(/^did not pick up/) }],
@@ -159,16 +195,16 @@ describe('a command given to all', () => {
     for (const { performed } of [b, again, late]) expect(performed).toEqual([])
   })
 
-  it('is not performed any more by whoever looks only after it was answered for', async () => {
+  it('is not performed by an instance that polls only after the sender has closed the command', async () => {
     const a = await member('a', { patienceMS: 300 })
-    const deaf = await member('deaf', { looks: false })
+    const deaf = await member('deaf', { polls: false })
     expect((await a.commands.give({ command: 'commit' })).get('deaf')).toMatchObject({ error: 'NoAnswer' })
     deaf.commands.poll()
     await a.commands.give({ command: 'pause' }).catch(() => {})
     expect(deaf.performed).toEqual([])
   })
 
-  it('says of an instance that is still at it that it has taken the command', async () => {
+  it('reports that an instance has taken the command when that instance has not finished it', async () => {
     const a = await member('a', { patienceMS: 300 })
     const slow = deferred<void>()
     await member('slow', { perform: () => slow.promise })
@@ -179,20 +215,21 @@ describe('a command given to all', () => {
     slow.resolve()
   })
 
-  it('of another generation of the sync is nothing to an instance', async () => {
+  it('of another generation of the sync is ignored by an instance', async () => {
     const a = await member('a', { patienceMS: 300 })
-    const turned = await member('turned', { generation: 1 })
-    expect((await a.commands.give({ command: 'reverse' })).get('turned')).toMatchObject({ error: 'NoAnswer' })
-    expect(turned.performed).toEqual([])
+    const reversed = await member('reversed', { generation: 1 })
+    expect((await a.commands.give({ command: 'reverse' })).get('reversed')).toMatchObject({ error: 'NoAnswer' })
+    expect(reversed.performed).toEqual([])
   })
 
-  it('is too old to be taken after its giver has died, and removed by the next one', async () => {
-    const a = await member('a')
+  it('cannot be taken once it is too old because its sender died, and the next command removes it', async () => {
     const commands = new CommandStore(one.cluster)
-    await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }])
+    await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
     const collection = one.client.db('tandem_internal').collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
+    // It would take the command while the command is new.
+    const a = await member('a')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
     expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)
     expect(a.performed).toEqual(['pause'])

@@ -6,28 +6,29 @@ import { SyncStore } from '../../src/coordination/sync-store.ts'
 import type { PublicState } from '../../src/domain/progress.ts'
 import { testContext } from '../mongo/clusters.ts'
 import type { OneSet } from '../mongo/one-set.ts'
-import { beatOf, idleProgress } from './liveness-stores.ts'
+import { heartbeatOf, idleProgress } from './liveness-stores.ts'
 
-/** Members of a team whose stored sync and liveness are real; who leads is said by the test. */
+/** Instances whose stored sync and liveness are real. The test determines which of them leads. */
 
 export const never = new AbortController().signal
 export const syncStore = (one: OneSet) => new SyncStore(one.cluster, testContext(), 0)
 
-/** Each coordinator has a term of its own. */
+/** The last term; each coordinator has a different one. */
 let terms = 0
 
 export interface Member {
-  team: Peers
+  peers: Peers
   leads: (leading: boolean) => void
   /** Its term as the coordinator. */
   term: () => number
-  beat: (state: PublicState) => Promise<void>
-  /** Whose leases hold. */
-  sees: (members: string[]) => void
+  /** Publishes a heartbeat with this state. */
+  publish: (state: PublicState) => Promise<void>
+  /** Sets the instances that hold a lease, as this member observes them. */
+  observes: (members: string[]) => void
 }
 
 export function member(one: OneSet, id: string, leading = false): Member {
-  const office = {
+  const role = {
     leading,
     term: leading ? ++terms : 0,
     members: [] as string[],
@@ -35,18 +36,18 @@ export function member(one: OneSet, id: string, leading = false): Member {
     changed: () => sleep(20),
   }
   const liveness = new MongoLiveness(one.cluster)
-  const coordination = office as unknown as Coordination
+  const coordination = role as unknown as Coordination
   return {
-    team: new Peers({ coordination, store: syncStore(one), liveness, id }),
+    peers: new Peers({ coordination, store: syncStore(one), liveness, id }),
     leads: (leading) => {
-      office.leading = leading
-      if (leading) office.term = ++terms
+      role.leading = leading
+      if (leading) role.term = ++terms
     },
-    term: () => office.term,
-    sees: (members) => {
-      office.members = members
+    term: () => role.term,
+    observes: (members) => {
+      role.members = members
     },
-    beat: (state) => liveness.publish(beatOf(id, { progress: { ...idleProgress, state } })),
+    publish: (state) => liveness.publish(heartbeatOf(id, { progress: { ...idleProgress, state } })),
   }
 }
 

@@ -7,7 +7,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import * as members from './peer-members.ts'
 import { isPending, type Member, never, syncStore } from './peer-members.ts'
 
-/** What instances wait for, and what they ask of each other. */
+/** What instances wait for, and what they request of each other. */
 
 const one = oneSet()
 const member = (id: string, leading = false) => members.member(one, id, leading)
@@ -16,43 +16,43 @@ beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
 })
 
-/** A coordinator and two others, all of whom have got the commit. */
+/** A coordinator and two other instances, which have all received the commit. */
 async function committing(): Promise<[Member, Member, Member]> {
   const all: [Member, Member, Member] = [member('a', true), member('b'), member('c')]
-  await all[0].team.report({ type: 'initialised' })
-  await all[0].team.request(plainCommit)
-  for (const each of all) await each.beat('COMMITTING')
+  await all[0].peers.report({ type: 'initialised' })
+  await all[0].peers.request(plainCommit)
+  for (const each of all) await each.publish('COMMITTING')
   return all
 }
 
 const state = async () => pathOf(await syncStore(one).load())
 
 describe('a commit', () => {
-  it('begins when every living instance has got it; the one that has not is named', async () => {
+  it('begins when every live instance has received it, and names the instances that have not', async () => {
     const [leader, , third] = await committing()
-    await third.beat('RUNNING')
-    const gathered = leader.team.gathered(never)
+    await third.publish('RUNNING')
+    const gathered = leader.peers.gathered(never)
     expect(await isPending(gathered)).toBe(true)
-    expect(leader.team.waitingFor).toEqual(['c'])
-    await third.beat('COMMITTING')
+    expect(leader.peers.waitingFor).toEqual(['c'])
+    await third.publish('COMMITTING')
     await gathered
-    expect(leader.team.waitingFor).toEqual([])
+    expect(leader.peers.waitingFor).toEqual([])
   })
 
-  it('waits for an instance that nobody hears of as long as its lease holds', async () => {
+  it('waits for an instance without heartbeats as long as that instance holds its lease', async () => {
     const [leader] = await committing()
-    leader.sees(['a', 'b', 'd'])
-    const gathered = leader.team.gathered(never)
+    leader.observes(['a', 'b', 'd'])
+    const gathered = leader.peers.gathered(never)
     expect(await isPending(gathered)).toBe(true)
-    expect(leader.team.waitingFor).toEqual(['d'])
-    leader.sees(['a', 'b'])
+    expect(leader.peers.waitingFor).toEqual(['d'])
+    leader.observes(['a', 'b'])
     await gathered
   })
 
-  it('waits, and does not fail, while nobody can be heard of', async () => {
+  it('waits, and does not fail, while the liveness store does not answer', async () => {
     const [leader] = await committing()
     const answers = vi.spyOn(MongoLiveness.prototype, 'instances').mockRejectedValue(new Error('no primary'))
-    const gathered = leader.team.gathered(never)
+    const gathered = leader.peers.gathered(never)
     expect(await isPending(gathered)).toBe(true)
     answers.mockRestore()
     await gathered
@@ -60,114 +60,114 @@ describe('a commit', () => {
 
   it('does not wait for an instance that is lost', async () => {
     const [leader] = await committing()
-    await member('d').beat('RUNNING')
+    await member('d').publish('RUNNING')
     const stored = one.client.db('tandem_internal').collection<{ _id: string }>('members')
     await stored.updateOne({ _id: 'd' }, { $set: { at: new Date(1) } })
-    await leader.team.gathered(never)
+    await leader.peers.gathered(never)
   })
 
-  it('is not waited for by an instance that is told to stop', async () => {
+  it('stops waiting when its signal is aborted', async () => {
     const [leader, , third] = await committing()
-    await third.beat('RUNNING')
+    await third.publish('RUNNING')
     const stop = new AbortController()
-    const gathered = leader.team.gathered(stop.signal)
+    const gathered = leader.peers.gathered(stop.signal)
     stop.abort()
     await expect(gathered).rejects.toThrow(StoppedError)
   })
 
-  it('is told to have failed by its coordinator alone, and once', async () => {
+  it('fails only when its coordinator reports a failure, and counts a repeated report once', async () => {
     const [leader, follower] = await committing()
-    await follower.team.failed(failure)
+    await follower.peers.failed(failure)
     expect(await state()).toBe('committing.gathering')
-    await leader.team.failed(failure)
-    await leader.team.failed(failure)
+    await leader.peers.failed(failure)
+    await leader.peers.failed(failure)
     expect((await syncStore(one).load()).context).toMatchObject({ failure, failures: 1 })
     expect(await state()).toBe('failed')
   })
 
-  it('lets nothing be applied while it is prepared and compared, and nothing ever once it is decided', async () => {
+  it('prevents changes from being applied while it is prepared and verified, and for good once it is decided', async () => {
     const [leader, follower] = await committing()
-    await leader.team.report({ type: 'commit.gathered' })
-    await leader.team.report({ type: 'commit.pointTaken', commitPoint: '7' })
-    await follower.team.untilApplicable(never)
-    await leader.team.report({ type: 'commit.applied' })
-    const applicable = follower.team.untilApplicable(never)
+    await leader.peers.report({ type: 'commit.gathered' })
+    await leader.peers.report({ type: 'commit.pointTaken', commitPoint: '7' })
+    await follower.peers.untilApplicable(never)
+    await leader.peers.report({ type: 'commit.applied' })
+    const applicable = follower.peers.untilApplicable(never)
     expect(await isPending(applicable)).toBe(true)
     const stopped = expect(applicable).rejects.toThrow(StoppedError)
-    for (const type of ['commit.prepared', 'commit.verified'] as const) await leader.team.report({ type })
-    await leader.team.report({ type: 'commit.decided', quietUntil: '8' })
+    for (const type of ['commit.prepared', 'commit.verified'] as const) await leader.peers.report({ type })
+    await leader.peers.report({ type: 'commit.decided', quietUntil: '8' })
     await stopped
   })
 
-  it('goes on with the reports of the newest term alone', async () => {
+  it('accepts only the reports of the newest term', async () => {
     const [leader, follower] = await committing()
-    await leader.team.report({ type: 'commit.gathered' })
+    await leader.peers.report({ type: 'commit.gathered' })
     follower.leads(true)
-    await follower.team.load()
-    await follower.team.elected()
-    // The former coordinator has not heard of it.
-    await leader.team.report({ type: 'commit.pointTaken', commitPoint: '6' })
+    await follower.peers.load()
+    await follower.peers.elected()
+    // The former coordinator does not know of the new term yet.
+    await leader.peers.report({ type: 'commit.pointTaken', commitPoint: '6' })
     expect(await state()).toBe('committing.takingPoint')
-    await follower.team.report({ type: 'commit.pointTaken', commitPoint: '7' })
+    await follower.peers.report({ type: 'commit.pointTaken', commitPoint: '7' })
     expect((await syncStore(one).load()).context).toMatchObject({ term: follower.term(), commitPoint: '7' })
   })
 })
 
 describe('an abort', () => {
-  it('may come from any instance, counts once, and is too late once the commit is decided', async () => {
+  it('may be sent by any instance, counts once, and is too late once the commit is decided', async () => {
     const [leader, follower, third] = await committing()
-    for (const each of [third, follower]) expect(await each.team.abort(0, { reason: 'too slow' })).toBe(true)
+    for (const each of [third, follower]) expect(await each.peers.abort(0, { reason: 'too slow' })).toBe(true)
     expect((await syncStore(one).load()).context).toMatchObject({ aborts: 1, abortReason: 'too slow', request: null })
-    await leader.team.report({ type: 'commit.undone', aborts: 1 })
-    await leader.team.request(plainCommit)
-    await leader.team.report({ type: 'commit.gathered' })
-    await leader.team.report({ type: 'commit.pointTaken', commitPoint: '7' })
+    await leader.peers.report({ type: 'commit.undone', aborts: 1 })
+    await leader.peers.request(plainCommit)
+    await leader.peers.report({ type: 'commit.gathered' })
+    await leader.peers.report({ type: 'commit.pointTaken', commitPoint: '7' })
     for (const type of ['commit.applied', 'commit.prepared', 'commit.verified'] as const)
-      await leader.team.report({ type })
-    await leader.team.report({ type: 'commit.decided', quietUntil: '8' })
-    for (const each of [leader, follower]) expect(await each.team.abort(1)).toBe(false)
+      await leader.peers.report({ type })
+    await leader.peers.report({ type: 'commit.decided', quietUntil: '8' })
+    for (const each of [leader, follower]) expect(await each.peers.abort(1)).toBe(false)
     expect(await state()).toBe('decided.opening')
   })
 
-  it('may be followed by another commit at once, which begins when it is undone', async () => {
+  it('may be followed at once by another commit, which begins when the aborted commit is undone', async () => {
     const [leader] = await committing()
-    await leader.team.abort(0)
-    expect(await leader.team.request(plainCommit)).toBe(1)
+    await leader.peers.abort(0)
+    expect(await leader.peers.request(plainCommit)).toBe(1)
     expect(await state()).toBe('undoing')
-    await leader.team.report({ type: 'commit.undone', aborts: 1 })
+    await leader.peers.report({ type: 'commit.undone', aborts: 1 })
     expect(await state()).toBe('committing.gathering')
   })
 })
 
 describe('a request', () => {
-  it('is the same for all who are at the commit; what nobody is at any more binds nobody', async () => {
+  it('is the same for all instances of the commit, and no longer binding when no instance follows it', async () => {
     const [leader, follower, third] = await committing()
-    await leader.team.abort(0)
-    await leader.team.report({ type: 'commit.undone', aborts: 1 })
-    for (const each of [follower, third]) await each.beat('RUNNING')
+    await leader.peers.abort(0)
+    await leader.peers.report({ type: 'commit.undone', aborts: 1 })
+    for (const each of [follower, third]) await each.publish('RUNNING')
     const rehearsal = { dryRun: true, maxSeconds: null }
-    await leader.team.request(rehearsal)
-    await expect(follower.team.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
-    expect(await follower.team.request(rehearsal)).toBe(1)
-    // Also while the one that was asked has not begun.
-    await leader.beat('RUNNING')
-    await expect(follower.team.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
+    await leader.peers.request(rehearsal)
+    await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
+    expect(await follower.peers.request(rehearsal)).toBe(1)
+    // The request is also binding while the instance that received it has not begun.
+    await leader.publish('RUNNING')
+    await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
     const stages = one.client.db('tandem_internal').collection('stages')
     await stages.updateOne({}, { $set: { 'context.request.at': Date.now() - 10_001 } })
-    expect(await follower.team.request(plainCommit)).toBe(1)
+    expect(await follower.peers.request(plainCommit)).toBe(1)
     expect((await syncStore(one).load()).context.request).toMatchObject(plainCommit)
   })
 
-  it('of an instance that is alone is replaced: what it had asked for before it died binds nobody', async () => {
+  it('of an instance that is alone is replaced by its next request', async () => {
     const only = member('a', true)
-    await only.team.report({ type: 'initialised' })
-    await only.beat('RUNNING')
-    await only.team.request({ dryRun: true, maxSeconds: 5 })
-    expect(await only.team.request(plainCommit)).toBe(0)
+    await only.peers.report({ type: 'initialised' })
+    await only.publish('RUNNING')
+    await only.peers.request({ dryRun: true, maxSeconds: 5 })
+    expect(await only.peers.request(plainCommit)).toBe(0)
     expect((await syncStore(one).load()).context.request).toMatchObject(plainCommit)
   })
 
-  it('is refused where there is no sync that could commit', async () => {
-    await expect(member('a', true).team.request(plainCommit)).rejects.toMatchObject({ refusal: 'WrongState' })
+  it('is refused when no sync exists that could commit', async () => {
+    await expect(member('a', true).peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'WrongState' })
   })
 })

@@ -6,9 +6,12 @@ import { RedisLiveness } from '../../src/redis/redis-liveness.ts'
 import { startRedis, type TestRedis } from '../support/redis-server.ts'
 import { slowness } from '../support/slowness.ts'
 import { startProxy } from '../support/tcp-proxy.ts'
-import { beatOf } from './liveness-stores.ts'
+import { heartbeatOf } from './liveness-stores.ts'
 
-/** What a Redis has beyond the contract of all stores (liveness.mongo.test.ts): it forgets, tells, and asks for passwords. */
+/**
+ * The behaviour of Redis beyond the contract of all stores (liveness.mongo.test.ts): it loses data, notifies, and
+ * requires passwords.
+ */
 
 const password = 'hunter2 @/:%?#é'
 let redis: TestRedis
@@ -27,7 +30,7 @@ beforeEach(() => {
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((liveness) => liveness.close()))
   await redis?.stop()
-  // The client prints errors that nobody listens to.
+  // The client prints errors that have no listener.
   for (const spy of printed) expect(spy).not.toHaveBeenCalled()
 })
 
@@ -40,29 +43,29 @@ const failure = async (call: Promise<unknown>): Promise<Error> => {
   return error
 }
 
-describe('a Redis that is lost', () => {
+describe('a Redis that loses its data or its connections', () => {
   beforeEach(async () => {
     redis = await startRedis()
   })
 
-  it('by a flush has the row again after the next heartbeat', async () => {
+  it('has the row again at the next heartbeat after a flush', async () => {
     const liveness = open()
-    await liveness.publish(beatOf('a'))
+    await liveness.publish(heartbeatOf('a'))
     await redis.flush()
     expect(await liveness.instances()).toEqual([])
-    await liveness.publish(beatOf('a'))
+    await liveness.publish(heartbeatOf('a'))
     expect(await liveness.instances()).toMatchObject([{ id: 'a', alive: true }])
   })
 
-  it('by kill -9 makes calls reject soon, and after a restart all is as before, notifications too', async () => {
+  it('makes calls reject soon after kill -9, and serves calls and notifications again after a restart', async () => {
     const [liveness, other] = [open(), open()]
-    const heard = vi.fn()
-    other.onNotified = heard
-    await liveness.publish(beatOf('a'))
+    const notified = vi.fn()
+    other.onNotified = notified
+    await liveness.publish(heartbeatOf('a'))
     await redis.kill()
     for (let round = 0; round < 5; round++) {
       const since = performance.now()
-      const error = await failure(liveness.publish(beatOf('a', { incarnation: 'never stored' })))
+      const error = await failure(liveness.publish(heartbeatOf('a', { incarnation: 'never stored' })))
       expect(error.message).toMatch(/^--redis: (the connection to Redis was lost|.*ECONN)/)
       expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
       other.notify()
@@ -70,33 +73,33 @@ describe('a Redis that is lost', () => {
     await vi.waitFor(async () => expect((await failure(liveness.instances())).message).toMatch(/ECONNREFUSED/))
     await redis.restart()
     await vi.waitFor(async () => expect(await liveness.instances()).toEqual([]), 10_000)
-    // Nothing that was rejected is done later.
-    await liveness.publish(beatOf('b'))
+    // A rejected call takes no effect later.
+    await liveness.publish(heartbeatOf('b'))
     expect(await liveness.instances()).toMatchObject([{ id: 'b', alive: true }])
     await vi.waitFor(() => {
       liveness.notify()
-      expect(heard).toHaveBeenCalled()
+      expect(notified).toHaveBeenCalled()
     }, 10_000)
   })
 
-  it('on the way, silently, is found again by both connections', async () => {
+  it('is reached again by both connections after the network swallowed all packets', async () => {
     const proxy = await startProxy('127.0.0.1', redis.port)
     const [liveness, other] = [open(`redis://127.0.0.1:${proxy.port}`), open()]
-    const heard = vi.fn()
-    liveness.onNotified = heard
-    await liveness.publish(beatOf('a'))
+    const notified = vi.fn()
+    liveness.onNotified = notified
+    await liveness.publish(heartbeatOf('a'))
     await vi.waitFor(() => {
       other.notify()
-      expect(heard).toHaveBeenCalled()
+      expect(notified).toHaveBeenCalled()
     })
     proxy.blackhole()
     expect((await failure(liveness.instances())).message).toMatch(/^--redis: /)
     await proxy.heal()
     await vi.waitFor(() => liveness.instances(), 10_000)
-    heard.mockClear()
+    notified.mockClear()
     await vi.waitFor(() => {
       other.notify()
-      expect(heard).toHaveBeenCalled()
+      expect(notified).toHaveBeenCalled()
     }, 10_000)
     await proxy.close()
   })
@@ -107,23 +110,23 @@ describe('a notification', () => {
     redis = await startRedis()
   })
 
-  it('reaches the others of the same sync, not its sender', async () => {
+  it('reaches the other instances of the same sync, but not its sender', async () => {
     const [sender, receiver, foreign] = [open(), open(), open(redis.url, 'another sync')]
-    const [own, heard, elsewhere] = [vi.fn(), vi.fn(), vi.fn()]
+    const [own, received, elsewhere] = [vi.fn(), vi.fn(), vi.fn()]
     sender.onNotified = own
-    receiver.onNotified = heard
+    receiver.onNotified = received
     foreign.onNotified = elsewhere
     await Promise.all([sender, receiver, foreign].map((liveness) => liveness.instances()))
     const channelOf = (scope: string) => `tandem:{${scope}}:notify`
     await vi.waitFor(async () => expect(await redis.listeners(channelOf('sync'))).toBe(2))
     await vi.waitFor(async () => expect(await redis.listeners(channelOf('another sync'))).toBe(1))
     sender.notify()
-    await vi.waitFor(() => expect(heard).toHaveBeenCalledTimes(1))
-    // Messages come in their order: had the sender heard its own, it would have by the time it hears this one.
+    await vi.waitFor(() => expect(received).toHaveBeenCalledTimes(1))
+    // Messages arrive in order. If the sender received its own message, it would receive it before this one.
     receiver.notify()
     await vi.waitFor(() => expect(own).toHaveBeenCalled())
     expect(own).toHaveBeenCalledTimes(1)
-    expect(heard).toHaveBeenCalledTimes(1)
+    expect(received).toHaveBeenCalledTimes(1)
     expect(elsewhere).not.toHaveBeenCalled()
   })
 })
@@ -133,9 +136,9 @@ describe('a Redis with a password', () => {
     redis = await startRedis({ password })
   })
 
-  it('is used with it, whatever characters it has, and with a number of a database', async () => {
+  it('accepts a password with any characters, and selects the database by its number', async () => {
     const [one, two] = [open(), open(`${redis.url}/7`)]
-    await one.publish(beatOf('a'))
+    await one.publish(heartbeatOf('a'))
     expect(await one.instances()).toHaveLength(1)
     expect(await two.instances()).toHaveLength(0)
   })
@@ -144,11 +147,11 @@ describe('a Redis with a password', () => {
     ['wrong', (port: number) => `redis://:hunter3@127.0.0.1:${port}`],
     ['missing', (port: number) => `redis://127.0.0.1:${port}`],
     ['for an unknown user', (port: number) => `redis://robert:hunter3@127.0.0.1:${port}`],
-  ])('says clearly that it is %s, and never what it is', async (_, url) => {
+  ])('reports that the password is %s, and never prints it', async (_, url) => {
     const liveness = open(url(redis.port))
     for (let round = 0; round < 3; round++) {
       const since = performance.now()
-      const error = await failure(liveness.publish(beatOf('a')))
+      const error = await failure(liveness.publish(heartbeatOf('a')))
       expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
       expect(error.message).toMatch(
         /^--redis: Redis refused the user name or password of the URL \((WRONGPASS|NOAUTH)\)$/,
@@ -159,36 +162,38 @@ describe('a Redis with a password', () => {
   })
 })
 
-describe('what is not for us', () => {
+describe('a Redis that cannot be used', () => {
   beforeEach(async () => {
     redis = await startRedis()
   })
 
-  it('a URL that may not be used is refused at once', () => {
+  it('is refused at once for an invalid URL', () => {
     expect(() => new RedisLiveness('http://u:hunter2@a', 'sync')).toThrow(/^--redis: not the address of a Redis/)
   })
 
-  it('a database that Redis does not have is not exchanged for another', async () => {
+  it('is refused when it does not have the database, and no other database is used', async () => {
     const liveness = open(`${redis.url}/99`)
     for (let round = 0; round < 2; round++) {
-      expect((await failure(liveness.publish(beatOf('a')))).message).toMatch(/^--redis: .*DB index is out of range/)
+      expect((await failure(liveness.publish(heartbeatOf('a')))).message).toMatch(
+        /^--redis: .*DB index is out of range/,
+      )
     }
     expect(await open().instances()).toEqual([])
   })
 
-  it('a server without TLS is not talked to without it', async () => {
+  it('is refused when it has no TLS and the URL requires TLS', async () => {
     const since = performance.now()
-    const error = await failure(open(redis.url.replace('redis:', 'rediss:')).publish(beatOf('a')))
+    const error = await failure(open(redis.url.replace('redis:', 'rediss:')).publish(heartbeatOf('a')))
     expect(error.message).toMatch(/^--redis: /)
     expect(performance.now() - since).toBeLessThan(2_500 * (await slowness()))
   })
 
-  it('a row of another version is refused by name', async () => {
+  it('is refused with MetadataVersion when it contains a row of another version', async () => {
     const liveness = open()
-    await liveness.publish(beatOf('a'))
+    await liveness.publish(heartbeatOf('a'))
     const foreign = open(redis.url, 'sync')
-    // As a later version may write it.
-    const later = { ...beatOf('b'), partitions: 'all' as unknown as number[] }
+    // A later version may write such a row.
+    const later = { ...heartbeatOf('b'), partitions: 'all' as unknown as number[] }
     await foreign.publish(later)
     const error = await failure(liveness.instances())
     expect(error).toBeInstanceOf(FatalError)

@@ -6,9 +6,11 @@ import type { RedisTls } from '../../src/domain/redis-url.ts'
 import { RedisLiveness } from '../../src/redis/redis-liveness.ts'
 import { startRedis, type TestRedis } from '../support/redis-server.ts'
 import { tlsPem } from '../support/tls/files.ts'
-import { beatOf } from './liveness-stores.ts'
+import { heartbeatOf } from './liveness-stores.ts'
 
-/** A real Redis behind a proxy that ends TLS, because the one that is packaged for tests was built without it. */
+/**
+ * A real Redis behind a proxy that terminates TLS, because the Redis that is packaged for tests was built without TLS.
+ */
 
 let redis: TestRedis
 const closers: (() => unknown)[] = []
@@ -48,28 +50,30 @@ function open(port: number, tls: RedisTls): RedisLiveness {
   return liveness
 }
 
-it('is believed by the authority of --redisTlsCAFile, for commands and notifications', async () => {
+it('a server whose certificate the authority of --redisTlsCAFile signed is trusted, for commands and notifications', async () => {
   const port = await proxied()
   const [one, other] = [open(port, { ca: tlsPem.authority }), open(port, { ca: tlsPem.authority })]
-  await one.publish(beatOf('a'))
+  await one.publish(heartbeatOf('a'))
   expect(await other.instances()).toMatchObject([{ id: 'a', alive: true }])
-  const heard = vi.fn()
-  other.onNotified = heard
+  const notified = vi.fn()
+  other.onNotified = notified
   await vi.waitFor(() => {
     one.notify()
-    expect(heard).toHaveBeenCalled()
+    expect(notified).toHaveBeenCalled()
   }, 20_000)
 })
 
-it('is not believed without it, and nothing is sent', async () => {
+it('a server is not trusted without that authority, and calls reject', async () => {
   const port = await proxied()
-  await expect(open(port, {}).publish(beatOf('a'))).rejects.toThrow(/--redis: .*(unable to verify|self.signed|issuer)/i)
+  await expect(open(port, {}).publish(heartbeatOf('a'))).rejects.toThrow(
+    /--redis: .*(unable to verify|self.signed|issuer)/i,
+  )
   await expect(open(port, { ca: tlsPem.client }).instances()).rejects.toThrow(/--redis: /)
 })
 
-it('that asks for a certificate is shown the one of --redisTlsCert', async () => {
+it('a server that requires a client certificate receives the certificate of --redisTlsCert', async () => {
   const port = await proxied({ requestCert: true, rejectUnauthorized: true, ca: tlsPem.client })
   const shown = { ca: tlsPem.authority, cert: tlsPem.client, key: tlsPem.client }
-  await open(port, shown).publish(beatOf('b'))
-  await expect(open(port, { ca: tlsPem.authority }).publish(beatOf('b'))).rejects.toThrow(/--redis: /)
+  await open(port, shown).publish(heartbeatOf('b'))
+  await expect(open(port, { ca: tlsPem.authority }).publish(heartbeatOf('b'))).rejects.toThrow(/--redis: /)
 })

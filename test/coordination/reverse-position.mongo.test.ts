@@ -11,27 +11,27 @@ const one = oneSet()
 beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
   leader = member(one, 'a', true)
-  await leader.team.report({ type: 'initialised' })
-  await leader.team.request(plainCommit)
+  await leader.peers.report({ type: 'initialised' })
+  await leader.peers.request(plainCommit)
 })
 let leader: Member
 
 const metadata = () => new Metadata(one.cluster, testContext())
 const stored = async (): Promise<ClusterTime> => (await metadata().loadPosition('reverse'))?.time ?? 0n
 
-/** As each attempt to commit has it, whoever leads it. */
+/** The position as each commit attempt creates it, in the coordinator's term with this epoch. */
 function position(epoch: number): ReversePosition {
   const { cluster: destination } = one
   return new ReversePosition({
     destination,
     metadata: metadata(),
-    peers: leader.team,
+    peers: leader.peers,
     context: testContext(),
     coordination: { coordinatorEpoch: epoch },
   })
 }
 
-it('is taken anew by every attempt that fails before it allows writes', async () => {
+it('every attempt that fails before it enables writes takes a new position', async () => {
   const times: ClusterTime[] = []
   for (const epoch of [1, 1, 2]) {
     await position(epoch).take()
@@ -43,9 +43,9 @@ it('is taken anew by every attempt that fails before it allows writes', async ()
   expect(third).toBeGreaterThan(second)
 })
 
-it('stays for good once an attempt has come to allowing them, through attempts that fail before that', async () => {
+it('the position no longer changes once an attempt was decided, also in attempts that fail before the decision', async () => {
   await position(1).take()
-  // As a release left it that could fail after its decision.
+  // A release that could fail after its decision left this state.
   const stages = one.client.db('tandem_internal').collection('stages')
   await stages.updateOne({}, { $set: { 'context.writesHeld': false } })
   const before = await stored()
@@ -54,14 +54,14 @@ it('stays for good once an attempt has come to allowing them, through attempts t
   expect(await stored()).toBe(before)
 })
 
-it('stays when an earlier version took it, which did not say whether it came to allowing writes', async () => {
+it('a position of an earlier version, which did not store whether it had enabled writes, does not change', async () => {
   await metadata().savePosition('reverse', 1, { kind: 'time', time: 7n })
   await position(2).take()
   expect(await stored()).toBe(7n)
 })
 
-it('is taken by an attempt whose predecessor died before it had stored one', async () => {
-  await leader.team.report({ type: 'reversal.noted' })
+it('an attempt takes a position when its predecessor died before it stored one', async () => {
+  await leader.peers.report({ type: 'reversal.noted' })
   await position(1).take()
   expect(await stored()).toBeGreaterThan(0n)
 })

@@ -1,10 +1,11 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { pathOf } from '../../machines/sync-view.ts'
+import { reversedSync } from '../../src/coordination/stored-sync.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { syncStore } from './peer-members.ts'
 
-/** The sync machine's snapshot, where several processes send it events at once. */
+/** The stored snapshot of the sync machine, to which several processes send events at the same time. */
 
 const one = oneSet()
 const stages = () => one.client.db('tandem_internal').collection<{ _id: string }>('stages')
@@ -33,16 +34,42 @@ async function deciding() {
 }
 
 describe('the stored sync', () => {
-  it('begins with nothing stored, and is read back as it was stored', async () => {
+  it('begins without a stored document, and is read back as it was stored', async () => {
     expect(pathOf(await syncStore(one).load())).toBe('initialising')
     expect(await stages().countDocuments()).toBe(0)
     const store = await deciding()
     const again = await syncStore(one).load()
     expect([pathOf(again), again.context]).toEqual(['committing.deciding', store.latest.context])
-    expect(await stages().findOne()).toMatchObject({ schemaVersion: 2, revision: 8, value: { committing: 'deciding' } })
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 4, revision: 8, value: { committing: 'deciding' } })
   })
 
-  it('takes exactly one of an abort and a decision, however often and by whomever they are sent at once', async () => {
+  it('reads version 2, which knows no convergences, as a sync that had none, and replaces it with the first event', async () => {
+    const { convergences: _none, scope: _scope, startTime: _time, ...context } = (await syncStore(one).load()).context
+    const stored = { _id: 'sync', schemaVersion: 2, revision: 4, value: 'replicating', context }
+    await stages().insertOne(stored as never)
+    const store = syncStore(one)
+    expect((await store.load()).context).toMatchObject({ convergences: 0, startTime: null })
+    const after = await store.send({ type: 'convergence.requested', scope: 'all', convergencesBefore: 0 })
+    expect(pathOf(after)).toBe('replanning')
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 4, revision: 5, value: 'replanning' })
+  })
+
+  it('reads version 3, which knows no filters but those of the start', async () => {
+    const { filters: _none, filterChange: _change, ...context } = (await syncStore(one).load()).context
+    const stored = { _id: 'sync', schemaVersion: 3, revision: 4, value: 'replicating', context }
+    await stages().insertOne(stored as never)
+    const store = syncStore(one)
+    expect((await store.load()).context).toMatchObject({ filters: null, filterChange: null })
+    const before = { includeNamespaces: null, excludeNamespaces: null }
+    const filters = { ...before, includeNamespaces: [{ databaseRegex: { pattern: '^a$', options: 'i' } }] }
+    const filter = { filters, before, dropExcluded: true }
+    await store.send({ type: 'convergence.requested', scope: [], convergencesBefore: 0, filter })
+    const again = await syncStore(one).load()
+    expect([pathOf(again), again.context]).toEqual(['replanning', store.latest.context])
+    expect(again.context).toMatchObject({ filters, filterChange: { before: [before], dropExcluded: true } })
+  })
+
+  it('accepts either an abort or a decision, however many processes send both at the same time', async () => {
     const outcomes = new Set<string>()
     for (let round = 0; round < 12; round++) {
       await stages().deleteMany({})
@@ -65,7 +92,7 @@ describe('the stored sync', () => {
     for (const outcome of outcomes) expect(['undoing', 'decided.opening']).toContain(outcome)
   })
 
-  it('is created once, by whoever is first', async () => {
+  it('is created once when several processes send the first event', async () => {
     const elected = { type: 'coordinator.elected', term: 1 } as const
     const all = await Promise.all([1, 2, 3, 4].map(() => syncStore(one).send(elected)))
     expect(all.map(({ context }) => context.term)).toEqual([1, 1, 1, 1])
@@ -73,7 +100,41 @@ describe('the stored sync', () => {
     expect(await stages().findOne()).toMatchObject({ revision: 1 })
   })
 
-  it('keeps the number of catalogue changes beside it', async () => {
+  it('is not changed by a delayed store of an earlier coordinator', async () => {
+    const write = vi.spyOn(one.cluster, 'write')
+    onTestFinished(() => write.mockRestore())
+    await replicating()
+    const delayed = [...write.mock.calls]
+    const elected = { type: 'coordinator.elected', term: 2 } as const
+    await syncStore(one).send(elected)
+    const stored = await stages().findOne()
+    expect(delayed.map(([, command]) => command['findAndModify'])).toEqual(['stages', 'stages'])
+    for (const [database, command] of delayed) {
+      // The server answers a message that creates the document with a duplicate key.
+      await one.cluster.write(database, command).catch((error) => expect(error).toMatchObject({ code: 11000 }))
+      expect(await stages().findOne()).toEqual(stored)
+    }
+    expect(stored).toMatchObject({ revision: 3, context: { term: 2 } })
+  })
+
+  it('begins on the destination of a reversal once, and not again when it has had an event', async () => {
+    const store = syncStore(one)
+    const first = await store.begin(reversedSync())
+    const repeated = await store.begin(reversedSync())
+    await syncStore(one).send({ type: 'coordinator.elected', term: 1 })
+    const stored = await stages().findOne()
+    expect(stored).toMatchObject({
+      schemaVersion: 4,
+      revision: 1,
+      value: { reversing: 'adapting' },
+      context: { term: 1 },
+    })
+    const late = await store.begin(reversedSync())
+    expect(await stages().findOne()).toEqual(stored)
+    expect([first, repeated, late]).toEqual([true, true, false])
+  })
+
+  it('keeps the number of catalogue changes in the same document', async () => {
     const store = await replicating()
     await store.catalogueChanged()
     await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
@@ -82,7 +143,7 @@ describe('the stored sync', () => {
     expect(pathOf(await syncStore(one).load())).toBe('committing.gathering')
   })
 
-  it('shows what was stored last, also when an earlier read arrives later', async () => {
+  it('shows the state that was stored last, also when the reply to an earlier read arrives later', async () => {
     const store = await replicating()
     const reading = store.load()
     const sent = store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })

@@ -5,7 +5,7 @@ import { type AbsentOn, Alignment, type Side } from '../../src/copy/align-docume
 import { idElementOf, identityKey } from '../../src/documents/identity.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
-/** What each side holds: version by `_id`. Equal versions are equal documents. */
+/** The version of each document by its `_id`, for each side. Equal versions are equal documents. */
 type Sides = Record<Side, Map<number, number>>
 
 const documentOf = (id: number, version: number): Buffer =>
@@ -15,8 +15,8 @@ const documentOf = (id: number, version: number): Buffer =>
   ])
 
 /**
- * A sequence of `_id`s whose order does not follow from their values, as with MongoDB's order of types: both sides
- * return them in the same order, which nothing but the servers knows.
+ * Sort key of an `_id`. The order does not follow from the values of the `_id`s, as with MongoDB's order of types: both
+ * sides return them in the same order, which only the servers know.
  */
 const anyOrder = (id: number): number => (id * 7_919) % 1_009
 
@@ -32,11 +32,11 @@ interface Outcome {
   missing: string[]
   differing: string[]
   equal: number
-  /** How many `_id`s a cluster was asked for. */
+  /** Number of `_id`s that the clusters were asked for. */
   asked: number
 }
 
-/** Reads both streams in batches of the given sizes, as a convergence does. */
+/** Aligns both streams in batches of the given sizes, as `convergeSegment` does. */
 async function alignAll(sides: Sides, sizes: Record<Side, number>): Promise<Outcome> {
   const outcome: Outcome = { missing: [], differing: [], equal: 0, asked: 0 }
   const absentOn: AbsentOn = async (side, idElements) => {
@@ -62,21 +62,21 @@ async function alignAll(sides: Sides, sizes: Record<Side, number>): Promise<Outc
     else {
       const side = left ? 'source' : 'destination'
       const { documents, at } = undecided[side]
-      alignment.alone(side, documents.slice(at))
+      alignment.decideRest(side, documents.slice(at))
       undecided[side].at = documents.length
     }
-    const { missing, differing, together } = alignment.take()
+    const { missing, differing, lastCommon } = alignment.take()
     outcome.missing.push(...keysOf(missing))
     outcome.differing.push(...keys(differing))
-    if (together) expectDecidedUpTo(together, streams, outcome)
+    if (lastCommon) expectDecidedUpTo(lastCommon, streams, outcome)
   }
   outcome.equal = alignment.equal
   return { ...outcome, missing: outcome.missing.sort(), differing: outcome.differing.sort() }
 }
 
-/** Where both sides are together, nothing before that is left open: a restart begins there. */
-function expectDecidedUpTo(together: Buffer, streams: Record<Side, Buffer[]>, { missing, differing }: Outcome): void {
-  const key = identityKey(idElementOf(together))
+/** Every difference before the last common document must be decided, because a restart begins there. */
+function expectDecidedUpTo(lastCommon: Buffer, streams: Record<Side, Buffer[]>, { missing, differing }: Outcome): void {
+  const key = identityKey(idElementOf(lastCommon))
   const before = (side: Side): Buffer[] => {
     const at = streams[side].findIndex((one) => identityKey(idElementOf(one)) === key)
     return streams[side].slice(0, at)
@@ -101,8 +101,8 @@ const side = fc
   .array(fc.tuple(fc.nat({ max: 60 }), fc.nat({ max: 2 })), { maxLength: 50 })
   .map((pairs) => new Map(pairs))
 
-describe('the alignment of two streams in an order that it does not know', () => {
-  it('finds exactly what is missing, what differs and what is extra, in batches of any size', async () => {
+describe('an alignment of two streams whose sort order is unknown', () => {
+  it('finds exactly the missing, differing and extra documents in batches of any size', async () => {
     const sizes = fc.record({ source: fc.integer({ min: 1, max: 12 }), destination: fc.integer({ min: 1, max: 12 }) })
     await fc.assert(
       fc.asyncProperty(side, side, sizes, async (source, destination, size) => {
@@ -114,24 +114,25 @@ describe('the alignment of two streams in an order that it does not know', () =>
   })
 
   it.each<[string, (id: number) => boolean, (id: number) => boolean]>([
-    ['the destination has what the source lacks', (place) => place < 400 || place > 600, () => true],
-    ['the source has what the destination lacks', () => true, (place) => place < 400 || place > 600],
-    ['each has a run of its own', (place) => place < 300 || place > 450, (place) => place < 600 || place > 700],
-  ])(
-    'costs what a long run contains where %s, and not the rest of the range',
-    async (_what, onSource, onDestination) => {
-      const all = Array.from({ length: 1_000 }, (_, id) => id)
-      const of = (isThere: (place: number) => boolean): Map<number, number> =>
-        new Map(all.filter((id) => isThere(anyOrder(id))).map((id) => [id, 0]))
-      const sides = { source: of(onSource), destination: of(onDestination) }
-      const { asked, ...found } = await alignAll(sides, { source: 20, destination: 20 })
-      expect(found).toEqual(expected(sides))
-      const differing = found.missing.length + found.differing.length
-      expect(asked).toBeLessThan(2 * differing + 4 * 20)
-    },
-  )
+    ['only the destination has a long run', (place) => place < 400 || place > 600, () => true],
+    ['only the source has a long run', () => true, (place) => place < 400 || place > 600],
+    [
+      'each side has a run that the other side lacks',
+      (place) => place < 300 || place > 450,
+      (place) => place < 600 || place > 700,
+    ],
+  ])('asks the clusters about few more _ids than the run contains when %s', async (_what, onSource, onDestination) => {
+    const all = Array.from({ length: 1_000 }, (_, id) => id)
+    const of = (isThere: (place: number) => boolean): Map<number, number> =>
+      new Map(all.filter((id) => isThere(anyOrder(id))).map((id) => [id, 0]))
+    const sides = { source: of(onSource), destination: of(onDestination) }
+    const { asked, ...found } = await alignAll(sides, { source: 20, destination: 20 })
+    expect(found).toEqual(expected(sides))
+    const differing = found.missing.length + found.differing.length
+    expect(asked).toBeLessThan(2 * differing + 4 * 20)
+  })
 
-  it('pairs two spellings of one _id, and calls them different', async () => {
+  it('pairs an _id with an equal _id of another numeric type and reports the documents as different', async () => {
     const spelled = (id: Int32 | Long): Buffer => rawDocument([['_id', id]])
     const alignment = new Alignment(async () => new Set())
     await alignment.align({
@@ -142,7 +143,7 @@ describe('the alignment of two streams in an order that it does not know', () =>
     expect([missing.length, differing.length, alignment.equal]).toEqual([0, 1, 1])
   })
 
-  it('goes on where an _id was written on the other side behind its reader', async () => {
+  it('continues when an _id was written on the other side after the reader had passed its position', async () => {
     const alignment = new Alignment(async () => new Set())
     const one = { documents: [documentOf(1, 0), documentOf(3, 0)], at: 0 }
     const other = { documents: [documentOf(2, 0), documentOf(3, 0)], at: 0 }

@@ -16,7 +16,7 @@ emptiedClusters((two) => {
 const partitions = 1
 const throttle = new Throttle(3)
 
-/** The entry as another instance loads it: it does not know yet that the collection is planned. */
+/** The entry as an instance loads it before the collection is planned. */
 async function unplanned(): Promise<CatalogueEntry> {
   const entry = await clusters.entryOf('app', 'c', 'copying')
   entry.planned = false
@@ -24,14 +24,14 @@ async function unplanned(): Promise<CatalogueEntry> {
   return entry
 }
 
-/** What the coordinator does, in its order: segments stored, the plan on record, segments claimable. */
+/** Does what the coordinator does, in the same order: stores the segments, stores the plan, opens the segments. */
 async function plan(entry: CatalogueEntry): Promise<void> {
   const { segments, collections } = clusters.metadata
   await segments.plan((await planCopy(clusters.source, entry)) ?? [])
   await segments.open(await collections.savePlanned([entry]))
 }
 
-/** A follower's copy. `reload` reads the catalogue again; the caller decides what else happens just then. */
+/** The copy of an instance that is not the coordinator. `reload` may do more than read the catalogue again. */
 function follower(
   catalogue: Catalogue,
   reload: () => Promise<void>,
@@ -60,9 +60,9 @@ function follower(
   })
 }
 
-// Judged by segments that were read before the plan, the collection had none open and its copy was ended at once.
+// Open segments that were read before the plan contain none of this collection, so its copy would end at once.
 it.each(['before', 'after'] as const)(
-  'a follower ends no copy of a collection that the coordinator plans %s it reads the catalog',
+  'a follower does not end the copy of a collection that the coordinator plans %s the follower reads the catalogue',
   async (moment) => {
     for (const client of [clusters.sourceClient, clusters.destinationClient])
       await client.db('app').createCollection('c')

@@ -35,7 +35,7 @@ const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValu
   ...{ wasOwn: false, claim: 0, attempts: 0 },
 })
 
-/** @param onWritten called after each batch of inserts; the collection is gone when it returns false */
+/** @param onWritten called after each segment */
 async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = async () => {}): Promise<void> {
   await appendOplogNote(clusters.source, 'test')
   await appendOplogNote(clusters.destination, 'test')
@@ -58,7 +58,7 @@ async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = 
   await progress.close()
 }
 
-/** What the owners of all partitions do when the copy has ended. */
+/** Does what the owners of all partitions do when the copy has ended. */
 async function end(entry: CatalogueEntry): Promise<void> {
   const catalogue = new Catalogue()
   catalogue.add(entry)
@@ -73,8 +73,15 @@ async function end(entry: CatalogueEntry): Promise<void> {
 
 const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at] as Buffer))
 
-/** A collection with `_id`s of every type, of which each side lacks some, and which differ in others. */
-async function seeded(name: string, random: Random, options = {}): Promise<{ entry: CatalogueEntry; ids: Buffer[] }> {
+/**
+ * Creates a collection with `_id`s of every type. Each side lacks some documents, and others differ. `stored`: the
+ * documents of the source in the order of their `_id`s.
+ */
+async function seeded(
+  name: string,
+  random: Random,
+  options = {},
+): Promise<{ entry: CatalogueEntry; stored: Buffer[] }> {
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
   const ids = [
     ...Array.from({ length: 3 }, () => idOfEveryType.map((make) => make(random))).flat(),
@@ -100,30 +107,30 @@ async function seeded(name: string, random: Random, options = {}): Promise<{ ent
   await insert(destination(), others)
   const read = await source().collection(name).find({}, { raw: true }).sort({ _id: 1 }).toArray()
   const entry = { ...(await clusters.entryOf(database, name, 'copying')), converging: true }
-  return { entry, ids: read.map((document) => Buffer.from(document as unknown as Uint8Array)) }
+  return { entry, stored: read.map((document) => Buffer.from(document as unknown as Uint8Array)) }
 }
 
-describe('a convergence', () => {
+describe('convergeSegment', () => {
   it.each([
     ['plain', {}],
     ['collated', { collation: { locale: 'en', strength: 2 } }],
     ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
-  ])('of a %s collection ends equal, wherever it is cut and in whatever order', async (name, options) => {
+  ])('makes a %s collection equal for any split points and any order of segments', async (name, options) => {
     for (let round = 0; round < 4; round++) {
       const random = new Random(`${name} ${round}`)
       const collection = `${name}${round}`
-      const { entry, ids } = await seeded(collection, random, options)
-      const places = new Set(Array.from({ length: round * 2 }, () => random.int(1, ids.length - 2)))
-      const cuts = [...places].sort((one, other) => one - other).map((at) => idAt(ids, at))
-      const segments = [null, ...cuts].map((from, at) => segmentOf(entry, from, cuts[at] ?? null, at))
+      const { entry, stored } = await seeded(collection, random, options)
+      const places = new Set(Array.from({ length: round * 2 }, () => random.int(1, stored.length - 2)))
+      const splits = [...places].sort((one, other) => one - other).map((at) => idAt(stored, at))
+      const segments = [null, ...splits].map((from, at) => segmentOf(entry, from, splits[at] ?? null, at))
       await converge(entry, random.shuffle(segments))
-      expect(segments.reduce((sum, { documents }) => sum + documents, 0)).toBe(ids.length)
+      expect(segments.reduce((sum, { documents }) => sum + documents, 0)).toBe(stored.length)
       await end(entry)
     }
     await clusters.expectEqual(database)
   })
 
-  it('does not write a document that an event has written since it was read, and does not lose a later delete', async () => {
+  it('leaves differing documents to the end of the copy, which also applies a later update and delete', async () => {
     const [from, to] = [
       source().collection<{ _id: number; v: number }>('c'),
       destination().collection<{ _id: number; v: number }>('c'),
@@ -132,7 +139,7 @@ describe('a convergence', () => {
     await to.insertMany([1, 2].map((_id) => ({ _id, v: 0 })))
     const entry = { ...(await clusters.entryOf(database, 'c', 'copying')), converging: true }
     await converge(entry, [segmentOf(entry, null, null)])
-    // The different ones are as they were: nothing that was read of them is written.
+    // The convergence only records differing documents, so they keep their old versions.
     expect(await to.find({ v: 0 }).toArray()).toHaveLength(2)
     expect(await to.countDocuments()).toBe(4)
     await from.updateOne({ _id: 1 }, { $set: { v: 2 } })
@@ -142,7 +149,7 @@ describe('a convergence', () => {
     expect(await to.findOne({ _id: 1 })).toEqual({ _id: 1, v: 2 })
   })
 
-  it('continues behind the last document that both sides had, and reads no finished range again', async () => {
+  it('continues at the last document that both sides have, and does not read the range before it again', async () => {
     const documents = Array.from({ length: 2_000 }, (_, _id) => ({ _id, v: 1 }))
     await source().collection<{ _id: number }>('c').insertMany(documents)
     await destination()

@@ -83,7 +83,7 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
   await progress.close()
 }
 
-/** A collection on both, with documents under `_id`s of every type on the source, which are returned in index order. */
+/** Creates a collection on both clusters, and documents with `_id`s of every type on the source, in index order. */
 async function filled(name: string, options = {}): Promise<{ entry: CatalogueEntry; documents: Buffer[] }> {
   const random = new Random(name)
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
@@ -102,19 +102,19 @@ async function filled(name: string, options = {}): Promise<{ entry: CatalogueEnt
 
 const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at] as Buffer))
 
-describe('a copy', () => {
+describe('copySegment', () => {
   it.each([
     ['plain', {}],
     ['collated', { collation: { locale: 'en', strength: 2 } }],
     ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
-  ])('of a %s collection is whole, wherever it is cut and in whatever order', async (name, options) => {
+  ])('copies a %s collection completely for any split points and any order of segments', async (name, options) => {
     const { entry, documents } = await filled(name, options)
     const random = new Random(`cuts of ${name}`)
     for (let round = 0; round < 4; round++) {
       await destination().collection(name).deleteMany({})
       const places = new Set(Array.from({ length: round * 2 }, () => random.int(1, documents.length - 2)))
-      const cuts = [...places].sort((one, other) => one - other).map((at) => idAt(documents, at))
-      const segments = [null, ...cuts].map((from, at) => segmentOf(entry, from, cuts[at] ?? null, at))
+      const splits = [...places].sort((one, other) => one - other).map((at) => idAt(documents, at))
+      const segments = [null, ...splits].map((from, at) => segmentOf(entry, from, splits[at] ?? null, at))
       await copy(entry, ...random.shuffle(segments))
       await clusters.expectEqual(database)
       expect(segments.map(({ done }) => done)).toEqual(segments.map(() => true))
@@ -129,7 +129,7 @@ describe('a copy', () => {
   it.each([
     ['plain', {}],
     ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
-  ])('of a %s collection takes a document for copied only where its _id stands', async (_, options) => {
+  ])('ignores a duplicate key in a %s collection only if the _id exists on the destination', async (_, options) => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
     await destination().collection('c').createIndex({ foreign: 1 }, { unique: true })
     const documents = [1, 2, 3].map((_id) => ({ _id: new Int32(_id), foreign: _id === 3 ? 3 : 1 }))
@@ -144,7 +144,7 @@ describe('a copy', () => {
     expect(entry.hasTombstones).toBe(true)
   })
 
-  it('asks where a duplicate key does not say of which index, and skips nothing that stands nowhere', async () => {
+  it('reads the destination when a duplicate key error does not name its index, and records a document that is not there', async () => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
     await destination().collection('c').createIndex({ foreign: 1 }, { unique: true })
     const documents = [1, 2, 3].map((_id) => ({ _id: new Int32(_id), foreign: _id === 3 ? 3 : 1 }))
@@ -154,18 +154,18 @@ describe('a copy', () => {
       .insertOne(documents[0] as { _id: Int32 })
     const entry = await clusters.entryOf(database, 'c', 'copying')
     const write = clusters.destination.write.bind(clusters.destination)
-    const silent = vi.spyOn(clusters.destination, 'write').mockImplementation(async (...asked) => {
+    const withoutKeyPattern = vi.spyOn(clusters.destination, 'write').mockImplementation(async (...asked) => {
       const reply = await write(...asked)
       for (const error of reply['writeErrors'] ?? []) delete error.keyPattern
       return reply
     })
-    onTestFinished(() => silent.mockRestore())
+    onTestFinished(() => withoutKeyPattern.mockRestore())
     await copy(entry, segmentOf(entry, null, null))
     const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(recorded.map(({ idElement }) => idElement.at(-4))).toEqual([2])
   })
 
-  it('goes on after the last _id that was acknowledged, whichever it is', async () => {
+  it('continues after the last acknowledged _id of any type', async () => {
     const { entry, documents } = await filled('c')
     const last = documents.length - 1
     for (const at of [0, 1, 9, 20, last >> 1, last - 1]) {
@@ -178,7 +178,7 @@ describe('a copy', () => {
     }
   })
 
-  it('is done when it was left at the greatest _id there is', async () => {
+  it('is done when the last acknowledged _id is MaxKey, the greatest one', async () => {
     const { entry, documents } = await filled('c')
     await insertRaw(destination(), 'c', documents)
     const last = idAt(documents, documents.length - 1)
@@ -189,7 +189,7 @@ describe('a copy', () => {
     expect([segment.done, segment.documents]).toEqual([true, documents.length])
   })
 
-  it('leaves alone what an event has written before it', async () => {
+  it('does not overwrite a document that an event has written', async () => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
     const [older, newer] = ['older', 'newer'].map((v) =>
       rawDocument([
@@ -202,11 +202,11 @@ describe('a copy', () => {
     const entry = await clusters.entryOf(database, 'c', 'copying')
     await copy(entry, segmentOf(entry, null, null))
     expect(await destination().collection('c').findOne()).toEqual({ _id: 1, v: 'newer' })
-    // Nor is it a document that is refused, which would be looked at again.
+    // The document does not count as refused, so it is not reconciled at the end of the copy.
     expect(entry.hasTombstones).toBe(false)
   })
 
-  it('keeps the order of a capped collection, also when it is begun again', async () => {
+  it('keeps the order of a capped collection, also when the copy starts again', async () => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c', { capped: true, size: 100_000 })))
     const documents = [5, 3, 9, 1, 7].map((id) => rawDocument([['_id', id]]))
     await insertRaw(source(), 'c', documents)
@@ -219,7 +219,7 @@ describe('a copy', () => {
   })
 
   it.each([{}, { capped: true, size: 100_000_000 }])(
-    'is no longer retrying once a batch has come through: %o',
+    'is not shown as retrying after a batch has been read: %o',
     async (options) => {
       await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
       const megabytes = 'x'.repeat(2_000_000)
@@ -243,7 +243,7 @@ describe('a copy', () => {
     },
   )
 
-  it('of a collection renamed on the source is read where it is now', async () => {
+  it('reads a collection under its new name after a rename on the source', async () => {
     const { entry } = await filled('c')
     await source().collection('c').rename('d')
     await copy(entry, segmentOf(entry, null, null))
@@ -257,7 +257,7 @@ describe('a copy', () => {
     [50, 'MaxTimeMSExpired', {}],
     [175, 'QueryPlanKilled', {}],
     [136, 'CappedPositionLost', { capped: true, size: 10_000_000 }],
-  ])('whose cursor dies of error %i, %s, reads on and is whole', async (errorCode, _name, options) => {
+  ])('copies a collection completely when its cursor fails with error %i, %s', async (errorCode, _name, options) => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
     const documents = Array.from({ length: 1_000 }, (_, id) => rawDocument([['_id', id]]))
     await insertRaw(source(), 'c', documents)
@@ -267,12 +267,12 @@ describe('a copy', () => {
     const segment = segmentOf(entry, null, null)
     await copy(entry, segment)
     await clusters.expectEqual(database)
-    // Opened anew twice; what had been written before was neither written nor counted again.
+    // The cursor was opened again twice. Documents written before were neither written nor counted again.
     expect(segment).toMatchObject({ done: true, attempts: 3, documents: 1_000 })
     expect(entry.copiedBytes).toBe(segment.bytes)
   })
 
-  it('records what an index refuses, to look at it again at the end', async () => {
+  it('records documents that an index refuses, so that they are reconciled at the end of the copy', async () => {
     await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
     await destination().collection('c').createIndex({ place: '2dsphere' })
     const documents = ['nowhere', null, 'elsewhere'].map((place, id) =>

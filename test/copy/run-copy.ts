@@ -6,19 +6,26 @@ import { withCopyActors } from '../../src/session/copy-actors.ts'
 import type { SyncSession } from '../../src/session/sync-session.ts'
 import type { Throttle } from '../../src/throttle/throttle.ts'
 
+/** The members of a session that the copy uses, so that the compiler notices when one of them is renamed. */
+type UsedOfSession = Partial<Record<keyof SyncSession, unknown>> & {
+  runs: Partial<Record<keyof SyncSession['runs'], unknown>>
+  verification: Partial<Record<keyof SyncSession['verification'], unknown>>
+}
+
 /** Runs a copy as an instance does, until it reports its end. */
 export async function runCopy(copy: CollectionCopy, catalogue: Catalogue, throttle: Throttle): Promise<WorkerReport> {
   const present = { copy, catalogue }
-  const work = {
+  const used = {
     throttle,
     open: async () => present,
-    left: () => {},
-    runs: { present, joined: () => {} },
+    leaveReplication: () => {},
+    runs: { present, awaitBeforeNext: () => {} },
     verification: { copied: () => {} },
-  } as unknown as SyncSession
+  } satisfies UsedOfSession
+  const session = used as unknown as SyncSession
   const report = await new Promise<WorkerReport>((resolve) => {
     const instance = createMachine({
-      invoke: { src: withCopyActors(() => work) },
+      invoke: { src: withCopyActors(() => session) },
       on: { '*': { actions: ({ event }) => resolve(event as WorkerReport) } },
     })
     createActor(instance).start()

@@ -8,16 +8,16 @@ import { repositoryRoot } from '../support/mongo-binaries.ts'
 const installed = '/usr/bin/chromium'
 const screenshots = path.join(repositoryRoot, '.cache/screenshots')
 
-/** A headless Chromium: the machine's own where there is one, else the one from the package registry. */
+/** Launches a headless Chromium: the one that is installed on the machine, or else the one from the npm package. */
 export async function launchBrowser(): Promise<Browser> {
   const executablePath = existsSync(installed) ? installed : await chromium.executablePath()
-  // Not the package's own arguments: they put all into one process, which ends with the first page that is closed.
+  // The package's own arguments would run everything in one process, which ends when the first page is closed.
   return await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
 }
 
 export interface OpenedPage {
   page: Page
-  /** What the browser complained about; an instance that does not answer while it is restarted is no complaint. */
+  /** Errors that the browser reported, except connections that fail while an instance restarts. */
   complaints: string[]
   close(): Promise<void>
 }
@@ -39,9 +39,9 @@ export async function openDashboard(
   return { page, complaints, close: () => context.close() }
 }
 
-/** The rules that the page breaks, each with the elements that break it. */
+/** Returns the accessibility rules that the page violates, each with the elements that violate it. */
 export async function violations(page: Page): Promise<string[]> {
-  // Beside the page's own policy, which forbids scripts of others: it is the debugger that brings this one.
+  // The page's content security policy forbids foreign scripts, so the debugger injects this one.
   const session = await page.context().newCDPSession(page)
   await session.send('Runtime.evaluate', { expression: axe.source })
   const run = 'axe.run(document, { resultTypes: ["violations"] })'
@@ -52,7 +52,7 @@ export async function violations(page: Page): Promise<string[]> {
   return found.violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`))
 }
 
-/** For whoever looks at what was tested. */
+/** Keeps a screenshot for people who review the tested page. */
 export async function keepScreenshot(page: Page, name: string): Promise<void> {
   mkdirSync(screenshots, { recursive: true })
   await page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true })

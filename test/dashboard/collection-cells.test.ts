@@ -4,7 +4,7 @@ import { cellsOf, isBehind, passesOf } from '../../src/dashboard/collection-cell
 import type { Progress } from '../../src/domain/progress.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** The rows of the dashboard's collections are older than its figures of the whole sync. */
+/** The rows of the dashboard's collections may be older than its figures of the whole sync. */
 
 type Row = CollectionsAnswer['collections'][number]
 
@@ -41,7 +41,7 @@ const inPhase = (phase: string): Progress => {
 const textsOf = (one: Row, progress: Progress | null): string[] =>
   cellsOf(one, passesOf(progress)).map(({ text }) => text)
 
-test('a collection is compared when the first verification has ended, whatever its row still says', () => {
+test('a collection is shown as compared once the first verification has ended, even if its row is older', () => {
   expect(textsOf(row, inPhase('not started'))[4]).toBe('not started')
   expect(textsOf(row, inPhase('initial hashing'))[4]).toBe('0 compared, 0 % of the ranges')
   expect(textsOf(row, inPhase('stream hashing'))[4]).toBe('compared, changes followed')
@@ -52,10 +52,12 @@ test('a collection is compared when the first verification has ended, whatever i
   expect(textsOf({ ...row, verification: null }, running)[4]).toBe('off')
 })
 
-test('a collection is copied when the copy has ended, whatever its row still says', () => {
+test('a collection is shown as copied once the copy has ended, even if its row is older', () => {
   const copying: Progress = { ...running, info: 'collection copy' }
   expect(textsOf(halfCopied, copying).slice(1, 3)).toEqual(['132 kB of 263 kB', '250 of 500'])
   expect(cellsOf(halfCopied, passesOf(copying))[1]?.share).toBe(0.5)
+  const converging = { ...halfCopied, copy: { ...halfCopied.copy, converging: true } }
+  expect(textsOf(converging, copying)[1]).toBe('converging, 132 kB of 263 kB')
   expect(textsOf(halfCopied, running).slice(1, 3)).toEqual(['263 kB, all', '500'])
   expect(cellsOf(halfCopied, passesOf(running))[1]?.share).toBe(1)
 })

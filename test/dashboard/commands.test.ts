@@ -5,7 +5,7 @@ import type { InstanceRow } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** What the page decides by itself, without a browser. */
+/** Decisions of the page's code, tested without a browser. */
 
 const side = {
   estimatedDocumentCount: 30_000,
@@ -30,9 +30,9 @@ const row = (
 const copying = { estimatedTotalBytes: 100, estimatedCopiedBytes: 31 }
 
 test.each<[string, InstanceRow[], string | null]>([
-  ['nobody is there', [], 'no sync has been started'],
+  ['no instance runs', [], 'no sync has been started'],
   [
-    'it is copied',
+    'the copy is in progress',
     [
       row('a', { info: 'collection copy', collectionCopy: copying }),
       row('b', { info: 'collection copy', collectionCopy: copying }),
@@ -40,20 +40,20 @@ test.each<[string, InstanceRow[], string | null]>([
     'the copy has not ended (62 %)',
   ],
   [
-    'it is verified',
+    'the first verification is in progress',
     [row('a', { verification: { source: side, destination: side } })],
     'the first verification has not ended (12,000 of 30,000 documents)',
   ],
-  ['one is paused', [row('a', { canCommit: true }), row('b', { state: 'PAUSED' })], 'instance b is PAUSED'],
-  ['a commit is under way', [row('a', { state: 'COMMITTING' })], 'the commit is under way'],
-  ['it is committed', [row('a', { state: 'COMMITTED' })], 'the sync is committed'],
-  ['it is far behind', [row('a', { lagTimeSeconds: 59 })], 'the application of changes is 59 s behind'],
-  ['all can commit but one that is lost', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
-])('while %s commit is told why not, or null', (_name, instances, expected) => {
+  ['one instance is paused', [row('a', { canCommit: true }), row('b', { state: 'PAUSED' })], 'instance b is PAUSED'],
+  ['a commit is in progress', [row('a', { state: 'COMMITTING' })], 'the commit is under way'],
+  ['the sync is committed', [row('a', { state: 'COMMITTED' })], 'the sync is committed'],
+  ['event application is far behind', [row('a', { lagTimeSeconds: 59 })], 'the application of changes is 59 s behind'],
+  ['all instances except a lost one can commit', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
+])('while %s, the obstacle to commit is named, or null', (_name, instances, expected) => {
   expect(obstacle('commit', instances)).toBe(expected)
 })
 
-test('abort is for a commit that has not come to canWrite', () => {
+test('abort is possible only for a commit that has not reached canWrite', () => {
   const info = 'waiting for commit to complete' as const
   for (const state of ['COMMITTING', 'FAILED'] as const)
     expect(obstacle('abort', [row('a', { state, info, canWrite: false }), row('b', {})])).toBeNull()
@@ -61,7 +61,7 @@ test('abort is for a commit that has not come to canWrite', () => {
     expect(obstacle('abort', [row('a', progress)])).toBe('no commit is under way')
 })
 
-test('the question before a command names how many it is for', () => {
+test('the confirmation of a command names the number of instances', () => {
   const both = [row('a', { canCommit: true }), row('b', { canCommit: true }), row('c', {}, 'lost')]
   expect(effect('commit', both)).toMatch(/^Ends the migration on all 2 instances\./)
   const ready = row('a', { canCommit: true, commit: { estimatedSeconds: 1.4, waitingFor: [] } })
@@ -69,7 +69,7 @@ test('the question before a command names how many it is for', () => {
   expect(effect('pause', both.slice(0, 1))).toMatch(/^Pauses the one instance/)
 })
 
-test('rates are those of the last ten seconds, unknown after a gap or a restart that counts anew', () => {
+test('rates cover the last ten seconds and are unknown after a gap or after a restart that resets the counters', () => {
   const history = new History()
   history.merge([
     [1_000, 0, 100, 10, 1],

@@ -5,7 +5,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
 
-/** The dashboard as its users see it: a real browser, a real instances, real clusters. */
+/** The dashboard as its users see it, with a real browser, real instances and real clusters. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 100 }
@@ -54,7 +54,7 @@ const isEnabled = async (page: Page, command: string): Promise<boolean> =>
 const enabled = (page: Page, command: string): Promise<void> =>
   vi.waitFor(async () => expect(await isEnabled(page, command)).toBe(true), patience)
 
-/** Through the dialog, by keyboard alone. */
+/** Sends a command through the dialog, with the keyboard only. */
 async function send(page: Page, command: string, effect: RegExp): Promise<void> {
   await enabled(page, command)
   await page.focus(`#${command}`)
@@ -68,7 +68,7 @@ async function send(page: Page, command: string, effect: RegExp): Promise<void> 
   await shows(page, '#outcome', new RegExp(`${command} accepted by a and b`))
 }
 
-it('shows a sync from IDLE to a commit and back, and sends its commands to all instances', async () => {
+it('shows a sync from IDLE through a commit and a reversal, and sends commands to all instances', async () => {
   const a = await begin(6_000)
   for (const { url } of instances.members.values()) {
     const limits = JSON.stringify({ bytesPerSecond: 1_048_576 })
@@ -78,7 +78,7 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   await shows(page, '#info', 'No sync has been started')
   expect(await text(page, '#why-not-pause')).toBe('no sync has been started')
 
-  // Enough to copy that it can be seen, at 1 MB in a second.
+  // At 1 MB per second, there is enough data to observe the copy.
   expectAccepted(await instances.post('start', body))
   await shows(page, '#state', 'RUNNING')
   await shows(page, '#why-not-commit', /^the (copy|first verification) has not ended \(\d/)
@@ -96,8 +96,8 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
     .collection('things')
     .updateMany({}, { $set: { n: 1 } })
   await vi.waitFor(async () => expect(Number(await eventsShown(page))).toBeGreaterThanOrEqual(before + 6_000), patience)
-  const spoken = await page.getAttribute('#events-chart svg', 'aria-label')
-  expect(spoken).toMatch(/^Events applied: [\d,]+\/s now, at most [1-9][\d,]*\/s in the last \d+ minutes$/)
+  const label = await page.getAttribute('#events-chart svg', 'aria-label')
+  expect(label).toMatch(/^Events applied: [\d,]+\/s now, at most [1-9][\d,]*\/s in the last \d+ minutes$/)
 
   await enabled(page, 'commit')
   await page.click('#commit')
@@ -107,7 +107,7 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   await shows(page, '#state', 'PAUSED')
   await instances.allReach(({ state }) => state === 'PAUSED', 'PAUSED')
   await shows(page, '#why-not-commit', 'instance a is PAUSED')
-  await send(page, 'resume', /^All 2 instances that are PAUSED or FAILED continue/)
+  await send(page, 'resume', /^Every instance that is PAUSED or FAILED continues/)
   await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
   await send(
     page,
@@ -122,7 +122,7 @@ it('shows a sync from IDLE to a commit and back, and sends its commands to all i
   expect(complaints).toEqual([])
 })
 
-it('is without violations of accessibility in light and dark, wide and narrow', async () => {
+it('has no accessibility violations in light and dark mode, on wide and narrow screens', async () => {
   const a = await begin(500)
   const { page: idle } = await open(a)
   await shows(idle, '#state', 'IDLE')
@@ -146,7 +146,7 @@ it('is without violations of accessibility in light and dark, wide and narrow', 
   }
 })
 
-it('shows each collection: what is copied, built, compared and found different', async () => {
+it('shows for each collection what is copied, built and compared, and how many documents differ', async () => {
   const things = pair.sourceClient.db('app').collection('things')
   await things.createIndex({ text: 1 })
   await things.createIndex({ n: 1 }, { unique: true, sparse: true })
@@ -171,15 +171,15 @@ it('shows each collection: what is copied, built, compared and found different',
   await shows(page, '#collections-note', /^2 in all/)
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const viewport of [wide, narrow]) {
-      const { page: seen } = await open(a, { colorScheme, viewport })
-      await shows(seen, '#collection-rows', long)
-      expect(await violations(seen)).toEqual([])
-      expect(await seen.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
-      await keepScreenshot(seen, `collections-${colorScheme}-${viewport.width}`)
-      await seen.close()
+      const { page: viewed } = await open(a, { colorScheme, viewport })
+      await shows(viewed, '#collection-rows', long)
+      expect(await violations(viewed)).toEqual([])
+      expect(await viewed.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+      await keepScreenshot(viewed, `collections-${colorScheme}-${viewport.width}`)
+      await viewed.close()
     }
   }
-  // Somebody else writes on the destination: the verdict says where.
+  // A foreign write deletes a document on the destination. The verdict names its collection.
   await pair.destinationClient.db('app').command({
     delete: 'things',
     deletes: [{ q: { _id: 7 }, limit: 1 }],
@@ -192,7 +192,7 @@ it('shows each collection: what is copied, built, compared and found different',
   expect(complaints).toEqual([])
 })
 
-it('says that it reconnects, and goes on by itself when the instance is there again', async () => {
+it('shows that it reconnects, and continues when the instance is available again', async () => {
   const a = await begin(500)
   expectAccepted(await instances.post('start', body))
   await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
@@ -207,7 +207,7 @@ it('says that it reconnects, and goes on by itself when the instance is there ag
   await shows(page, '#connection', 'live')
   await enabled(page, 'commit')
   await page.close()
-  // The instance ends at once, whoever watches.
+  // The instance ends immediately, even if a dashboard is open.
   const { page: watching } = await open(again)
   await shows(watching, '#connection', 'live')
   expect(await again.stop()).toBe(0)
@@ -215,7 +215,7 @@ it('says that it reconnects, and goes on by itself when the instance is there ag
   expect(complaints).toEqual([])
 })
 
-/** Without thousands separators and the rate. */
+/** Returns the number of events that the page shows, without thousands separators and the rate. */
 async function eventsShown(page: Page): Promise<string> {
   return (/^[\d,]+/.exec(await text(page, '#events'))?.[0] ?? '0').replaceAll(',', '')
 }

@@ -6,7 +6,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
 
-/** The dashboard of an instance that asks for a token. */
+/** The dashboard of an instance that requires a token. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 50 }
@@ -25,11 +25,11 @@ afterEach(async () => {
   await tandem?.stop()
 })
 
-const start = (asked: string, port?: number, more: string[] = []): Promise<Tandem> =>
+const start = (requiredToken: string, port?: number, more: string[] = []): Promise<Tandem> =>
   startTandem({
     cluster0: pair.source.uri,
     cluster1: pair.destination.uri,
-    extraArgs: ['--token', asked, ...more],
+    extraArgs: ['--token', requiredToken, ...more],
     ...(port === undefined ? {} : { port }),
   })
 const command = async (name: string, body: object): Promise<number> => {
@@ -44,43 +44,43 @@ async function open(viewport = { width: 1400, height: 900 }): Promise<OpenedPage
 }
 const shows = (page: Page, selector: string, expected: string | RegExp): Promise<void> =>
   vi.waitFor(async () => expect(await page.textContent(selector)).toMatch(expected), patience)
-const asks = (page: Page): Promise<unknown> => page.waitForSelector('#access', { state: 'visible' })
-/** By keyboard alone: the field has the focus. */
-async function give(page: Page, given: string): Promise<void> {
-  await asks(page)
+const promptShown = (page: Page): Promise<unknown> => page.waitForSelector('#access', { state: 'visible' })
+/** Enters a token with the keyboard. */
+async function enterToken(page: Page, text: string): Promise<void> {
+  await promptShown(page)
   await page.focus('#token')
-  await page.keyboard.type(given)
+  await page.keyboard.type(text)
   await page.keyboard.press('Enter')
 }
 
-it('asks for the token, shows the sync to who has it, and sends commands with it', async () => {
+it('asks for the token, shows the sync once it is entered, and sends commands with it', async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
   tandem = await start(token)
   await vi.waitFor(async () => {
     expect(await command('start', { source: 'cluster0', destination: 'cluster1' })).toBe(200)
   }, patience)
   const { page, complaints } = await open()
-  await asks(page)
+  await promptShown(page)
   expect(await page.evaluate('document.activeElement.id')).toBe('token')
   expect(await violations(page)).toEqual([])
   await keepScreenshot(page, 'token')
-  await give(page, `${token}x`)
+  await enterToken(page, `${token}x`)
   await shows(page, '#access-note', 'That is not the token of this instance.')
-  await give(page, 'with a space')
+  await enterToken(page, 'with a space')
   await shows(page, '#access-note', 'A token has printable characters')
   await page.fill('#token', '')
-  await give(page, token)
+  await enterToken(page, token)
   await shows(page, '#state', 'RUNNING')
   await shows(page, '#collection-rows', 'app.things')
   await shows(page, '#connection', 'live')
   expect(await page.isVisible('#access')).toBe(false)
 
-  // Kept for this tab, and for no other; nowhere on the disk.
+  // The token is kept for this tab only, and never on disk.
   await page.reload()
   await shows(page, '#state', 'RUNNING')
   expect(await page.evaluate('[localStorage.length, document.cookie, location.search]')).toEqual([0, '', ''])
   const { page: other } = await open({ width: 360, height: 780 })
-  await asks(other)
+  await promptShown(other)
   expect(await other.evaluate('document.documentElement.scrollWidth')).toBe(360)
   expect(await violations(other)).toEqual([])
 
@@ -92,7 +92,7 @@ it('asks for the token, shows the sync to who has it, and sends commands with it
   expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
 })
 
-it('shows the sync with the token that only reads, and asks for the other one for a command', async () => {
+it('shows the sync with the read-only token, and asks for the other token when a command is sent', async () => {
   const readToken = 'd4'.repeat(20)
   const file = path.join(pair.source.folder, 'read-token')
   writeFileSync(file, readToken, { mode: 0o600 })
@@ -101,7 +101,7 @@ it('shows the sync with the token that only reads, and asks for the other one fo
     expect(await command('start', { source: 'cluster0', destination: 'cluster1' })).toBe(200)
   }, patience)
   const { page } = await open()
-  await give(page, readToken)
+  await enterToken(page, readToken)
   await shows(page, '#state', 'RUNNING')
   const pause = async () => {
     await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
@@ -113,22 +113,22 @@ it('shows the sync with the token that only reads, and asks for the other one fo
   await shows(page, '#access-note', 'This token is read-only')
   expect(await page.textContent('#connection')).toMatch('live')
   expect(await violations(page)).toEqual([])
-  await give(page, token)
+  await enterToken(page, token)
   await pause()
   await shows(page, '#outcome', /pause accepted by/)
   await shows(page, '#state', 'PAUSED')
 })
 
-it('asks again when the instance has got another token', async () => {
+it('asks again when the instance requires another token', async () => {
   tandem = await start(token)
   const { page } = await open()
-  await give(page, token)
+  await enterToken(page, token)
   await shows(page, '#connection', 'live')
   await tandem.stop()
   await shows(page, '#connection', 'reconnecting')
   const another = 'c3'.repeat(20)
   tandem = await start(another, Number(new URL(tandem.url).port))
   await shows(page, '#access-note', 'That is not the token of this instance.')
-  await give(page, another)
+  await enterToken(page, another)
   await shows(page, '#connection', 'live')
 })

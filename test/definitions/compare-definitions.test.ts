@@ -26,8 +26,8 @@ const view = (name: string, on: string): ListedDefinition => ({
   indexes: [],
   shardKey: null,
 })
-/** As it stands on the destination until the commit. */
-const heldBack = (one: ListedDefinition): ListedDefinition => ({
+/** The form that the destination has until the commit. */
+const deferred = (one: ListedDefinition): ListedDefinition => ({
   ...one,
   options: optionsWhileDeferred(one.options),
   indexes: one.indexes.map((specification) => indexWhileDeferred(specification, one.options)),
@@ -52,8 +52,8 @@ const capped: RawField[] = [
 const full = collection('things', capped, [index('u', 'u', unique), index('t', 't', expires), index('h', 'h', hidden)])
 
 describe('definitions while options are deferred', () => {
-  it('are equal in their held-back form', () => {
-    expect(compare([full, view('v', 'things')], [heldBack(full), view('v', 'things')])).toEqual([])
+  it('are equal in their deferred form', () => {
+    expect(compare([full, view('v', 'things')], [deferred(full), view('v', 'things')])).toEqual([])
   })
 
   it.each([
@@ -66,19 +66,19 @@ describe('definitions while options are deferred', () => {
     ])
   })
 
-  it('differ by a TTL that would expire documents already', () => {
+  it('differ by a TTL index that already expires documents', () => {
     const wanted = collection('things', [], [index('t', 't', expires)])
     expect(compare([wanted], [wanted])).toEqual([{ namespace: 'app.things', kind: 'index', field: 't' }])
   })
 })
 
 describe('definitions at the verdict', () => {
-  it('are equal with unique indexes prepared, sizes restored, TTL and hidden ones still held back', () => {
-    const standing = collection('things', capped, [index('u', 'u', prepared), index('t', 't', never), index('h', 'h')])
-    expect(compare([full], [standing], 'prepared')).toEqual([])
+  it('are equal with prepared unique indexes, restored sizes, and deferred TTL and hidden options', () => {
+    const existing = collection('things', capped, [index('u', 'u', prepared), index('t', 't', never), index('h', 'h')])
+    expect(compare([full], [existing], 'prepared')).toEqual([])
   })
 
-  it('take numbers of another type for equal, as the server widens them', () => {
+  it('are equal when numbers differ only in type, because the server widens them', () => {
     const wide: RawField[] = [
       ['capped', true],
       ['size', new Long(4096)],
@@ -87,10 +87,10 @@ describe('definitions at the verdict', () => {
     expect(compare([collection('log', capped)], [collection('log', wide)], 'prepared')).toEqual([])
   })
 
-  it.each([[0], [-1], [2 ** 31 - 1]])('take a maximum of %i for none', (max) => {
+  it.each([[0], [-1], [2 ** 31 - 1]])('are equal when a maximum of %i means no maximum', (max) => {
     const without = capped.slice(0, 2)
-    const standing = collection('log', [...without, ['max', new Int32(max)]])
-    expect(compare([collection('log', without)], [standing], 'prepared')).toEqual([])
+    const existing = collection('log', [...without, ['max', new Int32(max)]])
+    expect(compare([collection('log', without)], [existing], 'prepared')).toEqual([])
   })
 
   it.each([
@@ -102,15 +102,15 @@ describe('definitions at the verdict', () => {
     ])
   })
 
-  it('differ by an index that is hidden on the destination alone, or not unique', () => {
+  it('differ by an index that is hidden only on the destination, or is not unique there', () => {
     const wanted = collection('things', [], [index('a', 'a'), index('u', 'u', unique)])
-    const standing = collection('things', [], [index('a', 'a', hidden), index('u', 'u')])
-    expect(compare([wanted], [standing], 'prepared').map(({ field }) => field)).toEqual(['a', 'u'])
+    const existing = collection('things', [], [index('a', 'a', hidden), index('u', 'u')])
+    expect(compare([wanted], [existing], 'prepared').map(({ field }) => field)).toEqual(['a', 'u'])
   })
 })
 
 describe('definitions at any time', () => {
-  it('differ by a collection that is missing, is a view, or exists on the destination alone', () => {
+  it('differ by a collection that is missing, is a view, or exists only on the destination', () => {
     const source = [collection('a'), collection('b')]
     const destination = [view('b', 'a'), collection('c')]
     expect(compare(source, destination)).toEqual([
@@ -130,24 +130,24 @@ describe('definitions at any time', () => {
     expect(found.map(({ field }) => field)).toEqual(fields)
   })
 
-  it('leave a missing index to the commit, which builds it or is refused', () => {
+  it('do not differ by a missing index, which the commit builds or reports', () => {
     expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'deferred')).toEqual([])
   })
 
-  it('do not ask for indexes that were never to be built', () => {
+  it('do not differ by a missing index when the sync does not build indexes', () => {
     expect(compare([collection('c', [], [index('a', 'a')])], [collection('c')], 'deferred', false)).toEqual([])
   })
 
-  it('accept one of two indexes that differ in deferred options only in place of both', () => {
-    const twins = collection('c', [], [index('a', 'a'), index('b', 'a', unique)])
-    expect(compare([twins], [collection('c', [], [index('a', 'a')])])).toEqual([])
+  it('are equal when one of two indexes that differ only in deferred options is missing', () => {
+    const conflicting = collection('c', [], [index('a', 'a'), index('b', 'a', unique)])
+    expect(compare([conflicting], [collection('c', [], [index('a', 'a')])])).toEqual([])
   })
 
-  it('do not differ by what names a past, nor by what collMod makes explicit', () => {
-    const standing = collection('c', [
+  it('do not differ by the option temp, nor by defaults that collMod makes explicit', () => {
+    const existing = collection('c', [
       ['validationLevel', 'strict'],
       ['validationAction', 'error'],
     ])
-    expect(compare([collection('c', [['temp', true]])], [standing])).toEqual([])
+    expect(compare([collection('c', [['temp', true]])], [existing])).toEqual([])
   })
 })

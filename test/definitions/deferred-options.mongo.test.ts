@@ -15,13 +15,13 @@ beforeEach(async () => {
 
 const capped = { capped: true, size: 4_096 }
 
-/** A capped collection with a unique index, as it stands. */
+/** Creates a capped collection with a unique index, and returns its entry. */
 async function entryOf(): Promise<CatalogueEntry> {
   const app = one.client.db('app')
   await app.createCollection('log', capped)
   await app.collection('log').createIndex({ a: 1 }, { unique: true })
   const [listed] = await listCollections(one.cluster, 'app', 'log')
-  if (!listed) throw new Error('it was just created')
+  if (!listed) throw new Error('the collection is not listed')
   const indexes = (await listIndexes(one.cluster, 'app', listed.uuid)) ?? []
   const wanted = { options: listed.options, indexes }
   return { database: 'app', name: 'log', destinationUUID: listed.uuid, wanted } as CatalogueEntry
@@ -32,29 +32,29 @@ const sizeOf = async (name: string): Promise<unknown> => {
   return (listed as { options?: { size?: unknown } })?.options?.size
 }
 
-it('are held back, and put back, under the name the collection has now', async () => {
+it('options are deferred and restored under the current name of the collection', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').rename('journal')
-  const traits = new DeferredOptions(one.cluster, testContext())
-  await traits.deferAll([entry])
+  const deferred = new DeferredOptions(one.cluster, testContext())
+  await deferred.deferAll([entry])
   expect(Number(await sizeOf('journal'))).toBeGreaterThan(Long.fromNumber(1e9).toNumber())
-  await traits.restoreCapped([entry])
+  await deferred.restoreCapped([entry])
   expect(await sizeOf('journal')).toBe(capped.size)
 })
 
-it('of a collection that is gone concern nothing: its drop is still to be followed', async () => {
+it('a dropped collection is skipped, because its drop is followed later', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').drop()
-  const traits = new DeferredOptions(one.cluster, testContext())
+  const deferred = new DeferredOptions(one.cluster, testContext())
   for (const step of ['deferAll', 'restoreCapped', 'prepareIndexes', 'restoreExpiry', 'finishIndexes'] as const) {
-    await traits[step]([entry])
+    await deferred[step]([entry])
   }
 })
 
 const many = 96
 const expireAfterSeconds = 3_600
 
-/** Collections that want a TTL index each, which stands on them without expiring anything yet. */
+/** Creates collections whose wanted TTL index exists but does not expire documents yet. */
 async function expiring(): Promise<CatalogueEntry[]> {
   const app = one.client.db('app')
   const names = Array.from({ length: many }, (_, at) => `of${at}`)
@@ -75,24 +75,24 @@ async function restored(entries: CatalogueEntry[]): Promise<number> {
   return all.flat().filter((index) => index['expireAfterSeconds'] === expireAfterSeconds).length
 }
 
-/** The server waits before each collMod. */
+/** Makes the server wait before each collMod. */
 const delayed = (blockTimeMS: number) =>
   failPoint(one.client, 'failCommand', {
     ...{ failCommands: ['collMod'], appName: 'tandem-test', blockConnection: true, blockTimeMS },
   })
 
-it('of many TTL indexes are put back many at a time', async () => {
+it('many TTL indexes are restored in parallel', async () => {
   const entries = await expiring()
   const blockTimeMS = 500
   await using _slow = await delayed(blockTimeMS)
   const began = performance.now()
   await new DeferredOptions(one.cluster, testContext()).restoreExpiry(entries)
-  // One after another it would be 48 s.
+  // One after another, the changes would take 48 s.
   expect(performance.now() - began).toBeLessThan((many * blockTimeMS) / 4)
   expect(await restored(entries)).toBe(many)
 })
 
-it('are restored no further once stopped', async () => {
+it('a stop prevents further changes', async () => {
   const entries = await expiring()
   const context = testContext()
   await using slow = await delayed(1_000)
@@ -102,7 +102,7 @@ it('are restored no further once stopped', async () => {
   await expect(restoring).rejects.toBeInstanceOf(StoppedError)
   await slow.release()
   expect(await restored(entries)).toBeLessThanOrEqual(32)
-  // What comes after that begins anew.
+  // A later restore changes the remaining indexes.
   await new DeferredOptions(one.cluster, testContext()).restoreExpiry(entries)
   expect(await restored(entries)).toBe(many)
 })

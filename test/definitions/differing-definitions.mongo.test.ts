@@ -7,7 +7,7 @@ import { Catalogue } from '../../src/domain/catalogue.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
-/** Which collections the last read of all definitions at a commit finds different, and that it names no others. */
+/** The last read of all definitions at a commit finds exactly the collections that differ. */
 
 let two: TwoClusters
 emptiedClusters((clusters) => {
@@ -72,14 +72,17 @@ it.each([
   ['an index of the destination', ['things'], () => destination().collection('things').createIndex({ foreign: 1 })],
   ['an index dropped on the destination', ['things'], () => destination().collection('things').dropIndex('text')],
   ['a view dropped on the destination', [], () => destination().dropCollection('view')],
-])('%s that changed is found, and nothing else before or once it is followed', async (name, names, change) => {
-  await createSource()
-  const { reconciler, differing, named } = await followed()
-  expect(await named()).toEqual([])
-  await change()
-  expect(await named()).toEqual([['app', names]])
-  // As at a commit, which refuses what is new.
-  const state = name === 'a collection' ? 'copied' : 'refused'
-  for (const [database, touched] of await differing()) await reconciler.reconcile(database, touched, state)
-  expect(await named()).toEqual([])
-})
+])(
+  '%s that changed is found, and nothing is found before the change or after it is followed',
+  async (name, names, change) => {
+    await createSource()
+    const { reconciler, differing, named } = await followed()
+    expect(await named()).toEqual([])
+    await change()
+    expect(await named()).toEqual([['app', names]])
+    // A commit passes 'refused', because it refuses new collections.
+    const state = name === 'a collection' ? 'copied' : 'refused'
+    for (const [database, touched] of await differing()) await reconciler.reconcile(database, touched, state)
+    expect(await named()).toEqual([])
+  },
+)

@@ -11,7 +11,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
-/** `$listCatalog` gives what listCollections and listIndexes give. */
+/** `$listCatalog` returns the same definitions as listCollections and listIndexes. */
 
 const one = oneSet({ auth: true })
 const app = (): Db => one.client.db('app')
@@ -52,7 +52,7 @@ async function createEveryKind(db: Db): Promise<void> {
     { key: { n: 1 }, name: 'n' },
     { key: { s: 1 }, name: 's', storageEngine: { wiredTiger: { configString: 'prefix_compression=false' } } },
   ])
-  // The driver knows no truthy numbers; the server takes them.
+  // The driver does not accept numbers as flags, but the server does.
   await db.command({ createIndexes: 'things', indexes: [{ key: { t: 1 }, name: 't', unique: 1, sparse: 2.5 }] })
   await db.command({
     createIndexes: 'things',
@@ -62,7 +62,7 @@ async function createEveryKind(db: Db): Promise<void> {
   await db.command({ collMod: 'things', index: { name: 'later', expireAfterSeconds: 100 } })
 }
 
-/** A connection that is told not to use `$listCatalog`. */
+/** Runs `work` with a connection that does not use `$listCatalog`. */
 async function withoutStage<T>(work: (cluster: Cluster) => Promise<T>): Promise<T> {
   const cluster = testCluster(one.set.uri)
   cluster.before6 = true
@@ -76,12 +76,12 @@ async function withoutStage<T>(work: (cluster: Cluster) => Promise<T>): Promise<
 const sorted = (fields: RawFields): RawFields => [...fields].sort((a, b) => (a.name < b.name ? -1 : 1))
 const hex = (fields: RawFields): string => buildDocument(fields).toString('hex')
 
-/** Comparable: the catalog's own documents have the fields of an index in another order. */
+/** Sorts the fields of each index, because the catalog's own documents have them in another order. */
 function shown(catalog: ClusterCatalog) {
   const entries = [...catalog].flatMap(([database, listed]) =>
     listed.map(({ name, type, uuid, options, indexes }) => ({
       ...{ name: `${database}.${name}`, uuid },
-      // A time-series collection is refused, by its name: of this listing all else is made up.
+      // A time-series collection is refused by its name. The server generates the other fields of its listing.
       ...(type === 'timeseries' ? { type } : { type, options: hex(options) }),
       indexes: indexes.map((index) => [indexName(index), hex(sorted(index))]),
     })),
@@ -89,7 +89,7 @@ function shown(catalog: ClusterCatalog) {
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-it('every kind of collection, index and view is the same by both', async () => {
+it('both reads return the same definition for every kind of collection, index and view', async () => {
   await createEveryKind(app())
   await createEveryKind(one.client.db('app2'))
   const staged = shown(await listClusterCatalog(one.cluster))
@@ -97,7 +97,7 @@ it('every kind of collection, index and view is the same by both', async () => {
   expect(staged).toEqual(shown(await withoutStage(listClusterCatalog)))
 })
 
-it('only databases of interest, and those with nothing in them but the server’s own, are read', async () => {
+it('only selected databases are read, including a database that has only system collections', async () => {
   await app().createCollection('view', { viewOn: 'things', pipeline: [] })
   await app().dropCollection('view')
   const interesting = (cluster: Cluster) =>
@@ -122,17 +122,20 @@ it('an index that is still being built is left out', async () => {
   expect(await names()).toEqual([['ready_1', 'n_1']])
 })
 
-it.each([3, 40])('of %i collections the definitions are read by UUID, but of those that are gone', async (count) => {
-  for (let at = 0; at < count; at++) await app().collection(`c${at}`).createIndex({ a: 1 })
-  const wanted =
-    (await listClusterCatalog(one.cluster)).get('app')?.map(({ uuid }) => ({ database: 'app', uuid })) ?? []
-  await app().dropCollection('c1')
-  const read = await readDefinitionsOf(one.cluster, wanted.slice(0, -1))
-  expect(read.size).toBe(count - 2)
-  expect([...read.values()].every(({ indexes }) => indexes.map(indexName).join() === 'a_1')).toBe(true)
-})
+it.each([3, 40])(
+  'the definitions of %i collections are read by UUID, without those that were dropped',
+  async (count) => {
+    for (let at = 0; at < count; at++) await app().collection(`c${at}`).createIndex({ a: 1 })
+    const wanted =
+      (await listClusterCatalog(one.cluster)).get('app')?.map(({ uuid }) => ({ database: 'app', uuid })) ?? []
+    await app().dropCollection('c1')
+    const read = await readDefinitionsOf(one.cluster, wanted.slice(0, -1))
+    expect(read.size).toBe(count - 2)
+    expect([...read.values()].every(({ indexes }) => indexes.map(indexName).join() === 'a_1')).toBe(true)
+  },
+)
 
-it('a user without the privilege for the stage is answered by listing', async () => {
+it('a user without the privileges for the stage reads the definitions by listing', async () => {
   await createEveryKind(app())
   const everywhere = { resource: { db: '', collection: '' }, actions: ['listCollections', 'listIndexes'] }
   const privileges = [everywhere, { resource: { cluster: true }, actions: ['listDatabases', 'useUUID'] }]
@@ -142,7 +145,7 @@ it('a user without the privilege for the stage is answered by listing', async ()
   expect(shown(read)).toEqual(shown(await listClusterCatalog(one.cluster)))
 })
 
-it('the optional role of docs/privileges.md, beside the others, lets the stage be used', async () => {
+it('a user with the optional role of docs/privileges.md can use the stage', async () => {
   const page = readFileSync(path.join(repositoryRoot, 'docs/privileges.md'), 'utf8')
   const roles = [...page.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)].map(([, text]) =>
     JSON.parse(text ?? ''),

@@ -7,11 +7,11 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 
-/** What is read of a catalogue while it changes, and what a note in the oplog says of writes on their way. */
+/** Reads of a catalog that changes, and the oplog no-op while earlier writes are in flight. */
 
 const one = oneSet()
 
-it('an index that is still being built is not listed: it may yet be given up', async () => {
+it('an index that is still being built is not listed, because the build may be aborted', async () => {
   const collection = one.client.db('app').collection('built')
   await collection.insertMany([{ n: 1 }, { n: 2 }])
   await collection.createIndex({ ready: 1 })
@@ -27,16 +27,16 @@ it('an index that is still being built is not listed: it may yet be given up', a
   expect(await names()).toEqual(['ready_1', 'n_1'])
 })
 
-it('an oplog no-op is acknowledged when everything before it can be read', async () => {
-  const collection = one.client.db('app').collection<{ _id: number }>('late')
+it('an oplog no-op is acknowledged only when all earlier writes can be read', async () => {
+  const collection = one.client.db('app').collection<{ _id: number }>('delayed')
   await collection.insertOne({ _id: 0 })
   const name = 'sleepBetweenInsertOpTimeGenerationAndLogOp'
   await using sleeping = await failPoint(one.client, name, { waitForMillis: 3_000 }, { times: 1 })
-  const late = collection.insertOne({ _id: 1 })
+  const delayed = collection.insertOne({ _id: 1 })
   await sleeping.reached()
   await appendOplogNote(one.cluster, 'test')
-  // Not told to wait for any time: what the majority has by now.
-  const reply = await one.cluster.read('app', { find: 'late', readConcern: { level: 'majority' } })
+  // The read does not wait for a cluster time. It returns what is majority-committed now.
+  const reply = await one.cluster.read('app', { find: 'delayed', readConcern: { level: 'majority' } })
   expect(reply['cursor'].firstBatch).toHaveLength(2)
-  await late
+  await delayed
 })

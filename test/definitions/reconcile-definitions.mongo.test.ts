@@ -12,14 +12,14 @@ import { destinationName, emptiedClusters, type TwoClusters } from '../apply/two
 import { type TestContext, testContext } from '../mongo/clusters.ts'
 import { failPoint } from '../support/fail-point.ts'
 
-/** Definitions that change on the source while they are followed, and faults in the middle of it. */
+/** Definitions that change on the source while they are followed, and faults in between. */
 
 let two: TwoClusters
 emptiedClusters((clusters) => {
   two = clusters
 })
 
-interface Life {
+interface Instance {
   catalogue: Catalogue
   context: TestContext
   definitions: DefinitionReconciler
@@ -27,8 +27,8 @@ interface Life {
   reconcile(newState?: 'copied' | 'refused'): Promise<unknown>
 }
 
-/** A process, with the catalogue as its predecessor has stored it. */
-async function live(): Promise<Life> {
+/** Starts an instance with the catalogue that its predecessor has stored. */
+async function startInstance(): Promise<Instance> {
   const context = testContext()
   const metadata = new Metadata(two.destination, context)
   const catalogue = new Catalogue()
@@ -48,9 +48,9 @@ async function live(): Promise<Life> {
   }
 }
 
-const twin = (field: string) => ({ unique: true, name: `${field}_unique` })
+const uniqueIndex = (field: string) => ({ unique: true, name: `${field}_unique` })
 const source = () => two.sourceClient.db('app')
-const standing = async () => {
+const existing = async () => {
   const listed = await listCollections(two.destination, 'app')
   return new Map(listed.map(({ name, uuid }) => [name, uuid]))
 }
@@ -58,72 +58,73 @@ const stored = async () => {
   const entries = await two.metadata.collections.load()
   return new Map(entries.map(({ name, destinationUUID }) => [name, destinationUUID]))
 }
-/** A command of tandem's on one collection fails for now, and is tried again and again. */
-const holdUp = (command: string, namespace: string, mode: unknown = 'alwaysOn') => {
+/** Makes one of tandem's commands on one collection fail, so that it is retried until the fail point is released. */
+const failCommand = (command: string, namespace: string, mode: unknown = 'alwaysOn') => {
   const data = { failCommands: [command], namespace, errorCode: 91, appName: destinationName }
   return failPoint(two.destinationClient, 'failCommand', data, mode)
 }
-const heldUp = ({ context }: Life) => vi.waitFor(() => expect(context.retried).not.toEqual([]), { timeout: 10_000 })
+const untilRetried = ({ context }: Instance) =>
+  vi.waitFor(() => expect(context.retried).not.toEqual([]), { timeout: 10_000 })
 
-describe('a collection whose creation is held up', () => {
-  it.each(['create', 'createIndexes'])('at %s, and that the source renames meanwhile, stands once', async (command) => {
+describe('a collection whose creation is retried', () => {
+  it.each(['create', 'createIndexes'])('at %s while the source renames it exists once', async (command) => {
     await source().createCollection('before')
     await source().collection('before').createIndex({ a: 1 })
-    const life = await live()
-    const point = await holdUp(command, 'app.before')
-    const reconciled = life.reconcile()
-    await heldUp(life)
+    const instance = await startInstance()
+    const point = await failCommand(command, 'app.before')
+    const reconciled = instance.reconcile()
+    await untilRetried(instance)
     await source().collection('before').rename('after')
     await point.release()
     await reconciled
-    expect([...(await standing()).keys()]).toEqual(['after'])
-    expect(await stored()).toEqual(await standing())
-    expect(life.catalogue.entries().map(({ name }) => name)).toEqual(['after'])
+    expect([...(await existing()).keys()]).toEqual(['after'])
+    expect(await stored()).toEqual(await existing())
+    expect(instance.catalogue.entries().map(({ name }) => name)).toEqual(['after'])
   })
 
-  it.each(['create', 'createIndexes'])('at %s, and that the source drops meanwhile, is gone', async (command) => {
+  it.each(['create', 'createIndexes'])('at %s while the source drops it does not exist afterwards', async (command) => {
     await source().createCollection('gone')
     await source().collection('gone').createIndex({ a: 1 })
-    const life = await live()
-    const point = await holdUp(command, 'app.gone')
-    const reconciled = life.reconcile()
-    await heldUp(life)
+    const instance = await startInstance()
+    const point = await failCommand(command, 'app.gone')
+    const reconciled = instance.reconcile()
+    await untilRetried(instance)
     await source().collection('gone').drop()
     await point.release()
     await reconciled
-    expect(await standing()).toEqual(new Map())
+    expect(await existing()).toEqual(new Map())
     expect(await stored()).toEqual(new Map())
-    expect(life.catalogue.entries()).toEqual([])
+    expect(instance.catalogue.entries()).toEqual([])
   })
 
-  it('leaves another one alone that takes the name it was to have', async () => {
+  it('does not affect another collection that takes its intended name', async () => {
     await source().createCollection('other')
-    await (await live()).reconcile()
-    const other = (await standing()).get('other') as string
+    await (await startInstance()).reconcile()
+    const other = (await existing()).get('other') as string
     await two.destinationClient.db('app').collection('other').insertOne({ a: 1 })
     await source().createCollection('wanted')
-    const first = await live()
-    const wanted = await holdUp('create', 'app.wanted')
-    first.reconcile().catch(() => {}) // dies
-    await heldUp(first)
+    const first = await startInstance()
+    const wanted = await failCommand('create', 'app.wanted')
+    first.reconcile().catch(() => {}) // crashes
+    await untilRetried(first)
     first.context.stop()
     await wanted.release()
     expect((await stored()).get('wanted')).toBeNull()
     await source().collection('wanted').rename('moved')
     await source().collection('other').rename('wanted')
 
-    const second = await live()
-    const storing = await holdUp('update', 'tandem_internal.collections', { skip: 1 })
-    second.reconcile().catch(() => {}) // dies as well, when the other one has the name
-    await heldUp(second)
+    const second = await startInstance()
+    const storing = await failCommand('update', 'tandem_internal.collections', { skip: 1 })
+    second.reconcile().catch(() => {}) // crashes as well, when the other collection has the name
+    await untilRetried(second)
     second.context.stop()
     await storing.release()
-    expect((await standing()).get('wanted')).toBe(other)
+    expect((await existing()).get('wanted')).toBe(other)
 
-    await (await live()).reconcile()
-    expect((await standing()).get('wanted')).toBe(other)
-    expect([...(await standing()).keys()].sort()).toEqual(['moved', 'wanted'])
-    expect(await stored()).toEqual(await standing())
+    await (await startInstance()).reconcile()
+    expect((await existing()).get('wanted')).toBe(other)
+    expect([...(await existing()).keys()].sort()).toEqual(['moved', 'wanted'])
+    expect(await stored()).toEqual(await existing())
   })
 })
 
@@ -135,23 +136,23 @@ describe('options', () => {
   }
   const destination = () => two.destinationClient.db('app')
 
-  it('that were set and not stored, and changed back on the source since, are the source’s at commit', async () => {
+  it('that were set but not stored, and then changed back on the source, are those of the source at commit', async () => {
     await source().createCollection('things')
-    await (await live()).reconcile()
+    await (await startInstance()).reconcile()
     await destination().command({ collMod: 'things', validator })
-    await (await live()).reconcile('refused')
+    await (await startInstance()).reconcile('refused')
     expect(await validatorOf(destination())).toEqual(await validatorOf(source()))
   })
 
   it('are stored before the indexes are built', async () => {
     await source().createCollection('things')
-    await (await live()).reconcile()
+    await (await startInstance()).reconcile()
     await source().command({ collMod: 'things', validator })
     await source().collection('things').createIndex({ a: 1 })
-    const life = await live()
-    const point = await holdUp('createIndexes', 'app.things')
-    const reconciled = life.reconcile()
-    await heldUp(life)
+    const instance = await startInstance()
+    const point = await failCommand('createIndexes', 'app.things')
+    const reconciled = instance.reconcile()
+    await untilRetried(instance)
     expect(await validatorOf(destination())).toEqual(validator)
     await source().command({ collMod: 'things', validator: {} })
     await point.release()
@@ -164,45 +165,45 @@ describe('a read of the catalog of a database', () => {
   const none: ReadonlySet<string> = new Set()
   const indexed = async (name: string) => (await two.destinationClient.db('app').collection(name).indexes()).length - 1
 
-  it('says up to when, and of which collections the indexes, it has followed everything', async () => {
+  it('returns the time up to which definitions are followed, and the collections whose indexes are followed', async () => {
     await source().createCollection('old')
-    const life = await live()
-    await life.reconcile()
-    const [old = ''] = life.catalogue.entries().map(({ uuid }) => uuid)
+    const instance = await startInstance()
+    await instance.reconcile()
+    const [old = ''] = instance.catalogue.entries().map(({ uuid }) => uuid)
     await source().createCollection('new')
     const { operationTime } = await source().command({ ping: 1 })
     await two.source.read('admin', { ping: 1 })
-    const seen = await life.definitions.reconcile('app', none, 'copied')
-    expect(seen.database).toBe('app')
-    expect(seen.time).toBeGreaterThanOrEqual(fromTimestamp(operationTime))
-    const fresh = life.catalogue.entries().find(({ name }) => name === 'new')
-    expect(seen.indexesOf).toEqual(new Set([fresh?.uuid]))
-    expect((await life.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
+    const observed = await instance.definitions.reconcile('app', none, 'copied')
+    expect(observed.database).toBe('app')
+    expect(observed.time).toBeGreaterThanOrEqual(fromTimestamp(operationTime))
+    const fresh = instance.catalogue.entries().find(({ name }) => name === 'new')
+    expect(observed.indexesOf).toEqual(new Set([fresh?.uuid]))
+    expect((await instance.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
   })
 
-  it('follows the indexes of all collections of a small database, when asked to prefetch', async () => {
+  it('follows the indexes of all collections of a small database when it prefetches', async () => {
     await source().createCollection('a')
     await source().createCollection('b')
-    const life = await live()
-    await life.reconcile()
+    const instance = await startInstance()
+    await instance.reconcile()
     await source().collection('a').createIndex({ x: 1 })
-    await life.definitions.reconcile('app', none, 'copied')
+    await instance.definitions.reconcile('app', none, 'copied')
     expect(await indexed('a')).toBe(0)
-    expect((await life.definitions.reconcile('app', none, 'copied', 1)).indexesOf).toEqual(new Set())
+    expect((await instance.definitions.reconcile('app', none, 'copied', 1)).indexesOf).toEqual(new Set())
     expect(await indexed('a')).toBe(0)
-    const seen = await life.definitions.reconcile('app', none, 'copied', 2)
-    // What was as before is not told: only what was made equal counts.
-    const [a] = life.catalogue.entries().filter(({ name }) => name === 'a')
-    expect(seen.indexesOf).toEqual(new Set([a?.uuid]))
+    const observed = await instance.definitions.reconcile('app', none, 'copied', 2)
+    // Unchanged indexes of a prefetched collection are not reported, because the destination was not read.
+    const [a] = instance.catalogue.entries().filter(({ name }) => name === 'a')
+    expect(observed.indexesOf).toEqual(new Set([a?.uuid]))
     expect([await indexed('a'), await indexed('b')]).toEqual([1, 0])
     await source().collection('a').dropIndex('x_1')
-    await life.definitions.reconcile('app', none, 'copied', 2)
+    await instance.definitions.reconcile('app', none, 'copied', 2)
     expect(await indexed('a')).toBe(0)
   })
 })
 
 describe('views on views', () => {
-  it('whose collation changed together follow, whichever of them is listed first', async () => {
+  it('are followed when their collations change together, in any order of the listing', async () => {
     await source().createCollection('things')
     const define = async (locale: string): Promise<void> => {
       const collation = { locale }
@@ -216,11 +217,11 @@ describe('views on views', () => {
       }
     }
     await define('en')
-    const life = await live()
-    await life.reconcile()
+    const instance = await startInstance()
+    await instance.reconcile()
     for (const name of ['a on b', 'b', 'c', 'd on c']) await source().collection(name).drop()
     await define('fr')
-    await life.reconcile()
+    await instance.reconcile()
     const views = await two.destinationClient.db('app').listCollections({ type: 'view' }).toArray()
     const localeOf = (view: Document): unknown => view['options'].collation?.locale
     const locales = views.map((view) => [view.name, localeOf(view)])
@@ -228,18 +229,18 @@ describe('views on views', () => {
   })
 })
 
-describe('told to stop', () => {
-  it('it builds no further index, of this collection or of the next', async () => {
+describe('a stop', () => {
+  it('prevents further index builds, also of other collections', async () => {
     const names = ['one', 'two', 'three']
     for (const name of names) await source().createCollection(name)
-    await (await live()).reconcile()
+    await (await startInstance()).reconcile()
     for (const name of names) await source().collection(name).createIndex({ a: 1 })
-    const life = await live()
+    const instance = await startInstance()
     const data = { failCommands: ['createIndexes'], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
     await using slow = await failPoint(two.destinationClient, 'failCommand', data)
-    const reconciled = life.reconcile('refused')
+    const reconciled = instance.reconcile('refused')
     await slow.reached()
-    life.context.stop()
+    instance.context.stop()
     await expect(reconciled).rejects.toBeInstanceOf(StoppedError)
     await slow.release()
     const built = async () => {
@@ -247,13 +248,13 @@ describe('told to stop', () => {
       return (await Promise.all(all)).flat().filter(({ name }) => name === 'a_1').length
     }
     expect(await built()).toBe(1)
-    await (await live()).reconcile('refused')
+    await (await startInstance()).reconcile('refused')
     expect(await built()).toBe(3)
   })
 
-  it('it builds no further conflicting index', async () => {
+  it('prevents further builds of conflicting indexes', async () => {
     const fields = ['a', 'b', 'c']
-    // While `unique` is held back the two of a field are one index, so the second one is built at commit.
+    // While `unique` is deferred, the two indexes of a field conflict, so the second one is built at commit.
     for (const field of fields)
       await source()
         .collection('one')
@@ -261,24 +262,24 @@ describe('told to stop', () => {
     for (const field of fields)
       await source()
         .collection('one')
-        .createIndex({ [field]: 1 }, twin(field))
-    const life = await live()
-    await life.reconcile()
+        .createIndex({ [field]: 1 }, uniqueIndex(field))
+    const instance = await startInstance()
+    await instance.reconcile()
     const data = { failCommands: ['createIndexes'], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
-    const [entry] = life.catalogue.entries()
-    if (!entry) throw new Error('it was just created')
+    const [entry] = instance.catalogue.entries()
+    if (!entry) throw new Error('the catalogue has no entry')
     await using slow = await failPoint(two.destinationClient, 'failCommand', data)
-    const built = life.destination.buildConflicting(entry, 'unique')
+    const built = instance.destination.buildConflicting(entry, 'unique')
     await slow.reached()
-    life.context.stop()
+    instance.context.stop()
     await expect(built).rejects.toBeInstanceOf(StoppedError)
-    const twins = async () => {
+    const uniqueIndexes = async () => {
       const all = await two.destinationClient.db('app').collection('one').indexes()
       return all.filter(({ unique }) => unique).length
     }
-    expect(await twins()).toBe(1)
+    expect(await uniqueIndexes()).toBe(1)
     await slow.release()
-    await (await live()).destination.buildConflicting(entry, 'unique')
-    expect(await twins()).toBe(fields.length)
+    await (await startInstance()).destination.buildConflicting(entry, 'unique')
+    expect(await uniqueIndexes()).toBe(fields.length)
   })
 })

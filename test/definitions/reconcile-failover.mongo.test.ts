@@ -6,12 +6,12 @@ import { insertRaw } from '../support/bson-values.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { clusters, createOnBoth, database, destination, idElements, numbered, source } from './reconcile-fixture.ts'
 
-/** What the destination answers in an election, or on a full disk, while documents are written. */
+/** Errors that the destination returns in an election or on a full disk, while documents are written. */
 
 const texts = async () =>
   (await destination().collection('c').find().sort({ _id: 1 }).toArray()).map(({ text }) => text)
 
-/** Documents on the source, of which the destination has some as they were. */
+/** Creates documents on the source, and old versions of some of them on the destination. */
 async function outdated(): Promise<CatalogueEntry> {
   await createOnBoth('c')
   await insertRaw(source(), 'c', numbered(0, 10, 'new'))
@@ -21,7 +21,7 @@ async function outdated(): Promise<CatalogueEntry> {
 
 const concern = { code: 64, codeName: 'WriteConcernFailed', errmsg: 'waiting for replication timed out' }
 
-it('a batch with duplicates and without majority is not done', async () => {
+it('a batch with duplicate keys and a write concern error fails with a transient error', async () => {
   const entry = await outdated()
   const data = { failCommands: ['insert'], appName: destinationName, writeConcernError: concern }
   await using _ = await failPoint(clusters.destinationClient, 'failCommand', data, { times: 1 })
@@ -33,17 +33,20 @@ it('a batch with duplicates and without majority is not done', async () => {
   expect(isTransient(answer), String(answer)).toBe(true)
 })
 
-it.each(['insert', 'update'])('an %s without majority is sent again until it has it', async (command) => {
-  const entry = await outdated()
-  const data = { failCommands: [command], appName: destinationName, writeConcernError: concern }
-  await using _ = await failPoint(clusters.destinationClient, 'failCommand', data, { times: 2 })
-  const identities = identitiesOf(idElements(numbered(0, 10)))
-  // The first five are written as known, the others as new.
-  for (const [at, identity] of [...identities.values()].entries()) identity.fresh = at >= 5
-  await clusters.reconcile(entry, identities)
-  expect(clusters.context.retried).toHaveLength(2)
-  expect(await texts()).toEqual(Array(10).fill('new'))
-})
+it.each(['insert', 'update'])(
+  'an %s with a write concern error is sent again until it is majority-acknowledged',
+  async (command) => {
+    const entry = await outdated()
+    const data = { failCommands: [command], appName: destinationName, writeConcernError: concern }
+    await using _ = await failPoint(clusters.destinationClient, 'failCommand', data, { times: 2 })
+    const identities = identitiesOf(idElements(numbered(0, 10)))
+    // The first five are written as existing documents, and the others as new ones.
+    for (const [at, identity] of [...identities.values()].entries()) identity.fresh = at >= 5
+    await clusters.reconcile(entry, identities)
+    expect(clusters.context.retried).toHaveLength(2)
+    expect(await texts()).toEqual(Array(10).fill('new'))
+  },
+)
 
 it.each([
   [14_031, 'a full disk'],
@@ -51,15 +54,15 @@ it.each([
   [189, 'a stepdown'],
   [365, 'a cache under pressure'],
   [11_602, 'an election that interrupts'],
-])('error %i, %s, is waited out, and shown meanwhile', async (errorCode) => {
+])('error %i, %s, is retried until it ends, and is shown meanwhile', async (errorCode) => {
   const entry = await outdated()
   const data = { failCommands: ['update', 'insert'], appName: destinationName, errorCode }
-  await using full = await failPoint(clusters.destinationClient, 'failCommand', data)
+  await using fault = await failPoint(clusters.destinationClient, 'failCommand', data)
   const reconciling = clusters.reconcile(entry, identitiesOf(idElements(numbered(0, 10))))
-  await full.reached()
+  await fault.reached()
   await expect.poll(() => clusters.context.monitor.current?.what).toContain(`${database}.c`)
   expect(await texts()).toEqual(Array(5).fill('old'))
-  await full.release()
+  await fault.release()
   await reconciling
   expect(clusters.context.monitor.current).toBeUndefined()
   expect(await texts()).toEqual(Array(10).fill('new'))

@@ -4,7 +4,7 @@ import { idElementOf } from '../../src/documents/identity.ts'
 import { TwoClusters } from '../apply/two-clusters.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
-/** Two clusters for a file of tests, and a database of its own for each test. Importing it sets them up. */
+/** Importing this module starts two clusters for a test file and gives each test its own database. */
 
 export let clusters: TwoClusters
 export let database: string

@@ -5,8 +5,8 @@ import { destinationName, identitiesOf } from '../apply/two-clusters.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
 import { clusters, createOnBoth, database, destination, idElements, numbered, source } from './reconcile-fixture.ts'
 
-describe('a document that is gone on the source', () => {
-  it('is deleted; while its collection is copied it is recorded first, so that a late insert is undone', async () => {
+describe('a document that the source no longer has', () => {
+  it('is recorded before it is deleted while its collection is copied, so that a delayed insert is undone', async () => {
     await createOnBoth('c')
     const documents = numbered(0, 5)
     await insertRaw(destination(), 'c', documents)
@@ -16,7 +16,7 @@ describe('a document that is gone on the source', () => {
     await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data: fail })
     const reconciling = clusters.reconcile(entry, identitiesOf(idElements(documents)))
     while (clusters.context.retried.length === 0) await new Promise((resolve) => setTimeout(resolve, 5))
-    // The delete has failed so far: had the process died here, the record would be there.
+    // The delete has failed so far. The record exists already, so a crash at this moment would not lose it.
     expect(await destination().collection('c').countDocuments()).toBe(5)
     const tombstones = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(tombstones.map(({ idElement }) => idElement)).toEqual(idElements(documents))
@@ -24,7 +24,7 @@ describe('a document that is gone on the source', () => {
     await reconciling
     expect(await destination().collection('c').countDocuments()).toBe(0)
     expect(entry.hasTombstones).toBe(true)
-    // Recorded once, whatever was retried.
+    // Retries do not record an identity twice.
     expect(await clusters.metadata.tombstones.read(entry.uuid, null, 10)).toHaveLength(5)
   })
 
@@ -39,8 +39,8 @@ describe('a document that is gone on the source', () => {
   })
 })
 
-describe('a collection that moves while it is read', () => {
-  /** Runs `work` right after the first answer to a find. */
+describe('a collection that is renamed or dropped while it is read', () => {
+  /** Runs `work` right after the first reply to a find. */
   function afterFirstFind(work: () => Promise<unknown>): void {
     const { source } = clusters
     const read = source.read.bind(source)
@@ -54,7 +54,7 @@ describe('a collection that moves while it is read', () => {
     }
   }
 
-  it('is read under its new name; nothing of it is taken for deleted', async () => {
+  it('is read under its new name, and none of its documents counts as deleted', async () => {
     await createOnBoth('c')
     const documents = numbered(0, 50, 'x'.repeat(400_000))
     await insertRaw(source(), 'c', documents)
@@ -67,7 +67,7 @@ describe('a collection that moves while it is read', () => {
     await clusters.expectEqual(database)
   })
 
-  it('is read under its new name when it moved before, even with another collection under the old one', async () => {
+  it('is read under its new name after an earlier rename, even if another collection has the old name', async () => {
     await createOnBoth('c')
     await insertRaw(source(), 'c', numbered(0, 5))
     const entry = await clusters.entryOf(database, 'c')
@@ -78,7 +78,7 @@ describe('a collection that moves while it is read', () => {
     expect(await destination().collection('c').countDocuments({ text: 'x' })).toBe(5)
   })
 
-  it('is left as it is when it was dropped: the event of that follows', async () => {
+  it('is not changed after a drop, because the drop event follows', async () => {
     await createOnBoth('c')
     await insertRaw(destination(), 'c', numbered(0, 5))
     const entry = await clusters.entryOf(database, 'c')
@@ -89,7 +89,7 @@ describe('a collection that moves while it is read', () => {
 })
 
 describe('an index on the destination that refuses a document', () => {
-  it('is dropped ahead of its event when the source has it no longer', async () => {
+  it('is dropped before its event arrives when the source no longer has it', async () => {
     await createOnBoth('c')
     await destination().collection('c').createIndex({ place: '2dsphere' })
     await source()
@@ -110,7 +110,7 @@ describe('an index on the destination that refuses a document', () => {
     await clusters.expectEqual(database)
   })
 
-  it('and that the source has as well is said by name', async () => {
+  it('causes DocumentRefused when the source has it as well', async () => {
     await createOnBoth('c')
     await destination().collection('c').createIndex({ place: '2dsphere' })
     await source().collection<{ _id: number; place: string }>('c').insertOne({ _id: 1, place: 'nowhere' })
@@ -121,12 +121,18 @@ describe('an index on the destination that refuses a document', () => {
       .catch((error) => error)
     expect(error).toBeInstanceOf(FatalError)
     expect(error).toMatchObject({ failure: 'DocumentRefused' })
+    const text = new RegExp(
+      `^writing documents: the destination refuses a document of ${database}\\.c ` +
+        `\\((insert|update) on cluster\\d, ${database}\\.c: Location16755 \\(16755\\): Can't extract geo keys\\)\\. Find the index`,
+    )
+    expect(error.message).toMatch(text)
     expect(error.message).not.toContain('nowhere')
+    expect(error.cause).toMatchObject({ code: 16755 })
   })
 })
 
-describe('size', () => {
-  it('three documents of 15.9 MB in one batch, new and existing', async () => {
+describe('reconciliation', () => {
+  it('handles three new and existing documents of 15.9 MB in one batch', async () => {
     await createOnBoth('c')
     const large = (id: number, fill: string) =>
       rawDocument([
@@ -140,7 +146,7 @@ describe('size', () => {
     await clusters.expectEqual(database)
   })
 
-  it('documents carried by events, more than fit into one message', async () => {
+  it('handles documents from events that do not fit into one message', async () => {
     await createOnBoth('c')
     const documents = numbered(0, 250, 'x'.repeat(250_000))
     for (let from = 0; from < 250; from += 50) await insertRaw(source(), 'c', documents.slice(from, from + 50))
@@ -158,7 +164,7 @@ describe('size', () => {
     }
   })
 
-  it('a hundred thousand small identities in one batch', async () => {
+  it('handles a hundred thousand small identities in one batch', async () => {
     await createOnBoth('c')
     const all = Array.from({ length: 100_000 }, (_, id) =>
       rawDocument([
@@ -181,7 +187,7 @@ describe('size', () => {
     await clusters.expectEqual(database)
   })
 
-  it('long _ids, more than fit into one command', async () => {
+  it('handles long _ids that do not fit into one command', async () => {
     await createOnBoth('c')
     const ids = Array.from({ length: 40 }, (_, at) => `${'i'.repeat(600_000)}${at}`)
     const documents = ids.map((id) => rawDocument([['_id', id]]))

@@ -7,7 +7,7 @@ import { insertRaw, nested, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
 import { clusters, createOnBoth, database, destination, idElements, source } from './reconcile-fixture.ts'
 
-describe('an _id in several spellings', () => {
+describe('an _id in several spellings (equal values of different types)', () => {
   const spellings = [new Int32(7), Long.fromInt(7), new Double(7), BSON.Decimal128.fromString('7.0')]
   const nestedSpellings = spellings.map((value) => nested([['k', value]]))
   const document = (id: unknown, v: string) =>
@@ -16,7 +16,7 @@ describe('an _id in several spellings', () => {
       ['v', v],
     ])
 
-  it('ends in that of the source, whichever exists on the destination and whichever are asked for', async () => {
+  it('ends in the spelling of the source, whichever the destination has and whichever are reconciled', async () => {
     await createOnBoth('c')
     const entry = await clusters.entryOf(database, 'c')
     for (const ids of [spellings, nestedSpellings]) {
@@ -37,47 +37,47 @@ describe('an _id in several spellings', () => {
     await createOnBoth('c')
     const collection = source().collection<{ _id: number }>('c')
     const entry = await clusters.entryOf(database, 'c')
-    for (const lives of [1, 2, 3, 4, 5]) {
+    for (const rounds of [1, 2, 3, 4, 5]) {
       const events = await changesDuring(clusters.source, async () => {
-        for (let life = 0; life < lives; life++) {
+        for (let round = 0; round < rounds; round++) {
           await collection.deleteOne({ _id: 7 })
-          await insertRaw(source(), 'c', [document(spellings[life % 4], `life ${life}`)])
+          await insertRaw(source(), 'c', [document(spellings[round % 4], `round ${round}`)])
         }
-        if (lives === 3) await collection.deleteOne({ _id: 7 })
+        if (rounds === 3) await collection.deleteOne({ _id: 7 })
       })
       await clusters.reconcile(entry, folded(events))
       await clusters.expectEqual(database)
     }
   })
 
-  describe('changed by a replacement, whose event names the old one', () => {
+  describe('a replacement whose event has the old spelling', () => {
     const replaceBy = async (id: unknown, v: string) => {
       const statement = { q: { _id: 7 }, u: { _id: id, v } }
       const { n } = await source().command({ update: 'c', updates: [statement] })
       expect(n).toBe(1)
     }
 
-    /** The destination takes its time for the first such command. */
-    async function slowly(command: string): Promise<void> {
+    /** Delays the first such command on the destination. */
+    async function delay(command: string): Promise<void> {
       const data = { failCommands: [command], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
       const admin = clusters.destinationClient.db('admin')
       await admin.command({ configureFailPoint: 'failCommand', mode: { times: 1 }, data })
     }
 
-    async function follow(work: () => Promise<unknown>, standing: boolean): Promise<void> {
+    async function follow(work: () => Promise<unknown>, exists: boolean): Promise<void> {
       await createOnBoth('c')
-      if (standing)
+      if (exists)
         for (const db of [source(), destination()]) await insertRaw(db, 'c', [document(spellings[0], 'before')])
       const events = await changesDuring(clusters.source, work)
       await clusters.reconcile(await clusters.entryOf(database, 'c'), folded(events))
       await clusters.expectEqual(database)
     }
 
-    it('and nothing more', async () => {
+    it('is followed alone', async () => {
       await follow(() => replaceBy(spellings[1], 'new'), true)
     })
 
-    it('and updated', async () => {
+    it('is followed with a later update', async () => {
       await follow(async () => {
         await replaceBy(spellings[1], 'new')
         await source()
@@ -86,8 +86,8 @@ describe('an _id in several spellings', () => {
       }, true)
     })
 
-    it('and updated, however long the replacement takes', async () => {
-      await slowly('update')
+    it('is followed with a later update when the replacement is slow on the destination', async () => {
+      await delay('update')
       await follow(async () => {
         await replaceBy(spellings[1], 'new')
         await source()
@@ -96,14 +96,14 @@ describe('an _id in several spellings', () => {
       }, true)
     })
 
-    it('and deleted: it is not brought back', async () => {
+    it('is followed with a later delete, and the document is not restored', async () => {
       await follow(async () => {
         await replaceBy(spellings[1], 'new')
         await source().collection('c').deleteMany({})
       }, true)
     })
 
-    it('and back, and replaced: the last replacement counts', async () => {
+    it('is followed with replacements in the old spelling, of which the last one wins', async () => {
       await follow(async () => {
         await replaceBy(spellings[1], 'second')
         await replaceBy(spellings[0], 'third')
@@ -111,8 +111,8 @@ describe('an _id in several spellings', () => {
       }, true)
     })
 
-    it('of a document just inserted, and replaced again: the last counts, however long the insert takes', async () => {
-      await slowly('insert')
+    it('is followed with an insert before it and a replacement after it when the insert is slow on the destination', async () => {
+      await delay('insert')
       await follow(async () => {
         await insertRaw(source(), 'c', [document(spellings[0], 'first')])
         await replaceBy(spellings[1], 'second')
@@ -123,7 +123,7 @@ describe('an _id in several spellings', () => {
 })
 
 describe('a collection with a collation', () => {
-  it('has its spelling changed where another exists', async () => {
+  it('gets the spelling of the source when the destination has another one', async () => {
     await createOnBoth('c', { collation: { locale: 'en', strength: 2 } })
     await insertRaw(source(), 'c', [rawDocument([['_id', 'ABC']])])
     await insertRaw(destination(), 'c', [rawDocument([['_id', 'abc']])])
@@ -132,7 +132,7 @@ describe('a collection with a collation', () => {
     await clusters.expectEqual(database)
   })
 
-  it('takes "abc" for "ABC", but keeps the spelling of the source', async () => {
+  it('treats "abc" and "ABC" as equal and keeps the spelling of the source', async () => {
     const random = new Random('collated')
     await createOnBoth('c', { collation: { locale: 'en', strength: 2 } })
     const entry = await clusters.entryOf(database, 'c')
@@ -157,7 +157,7 @@ describe('a collection with a collation', () => {
       await clusters.reconcile(entry, batch)
       await clusters.expectEqual(database)
     }
-    // After a crash: from an older position over again.
+    // After a crash, events are applied again from an older position.
     for (const batch of batches.slice(-5)) await clusters.reconcile(entry, batch)
     await clusters.expectEqual(database)
   })
@@ -190,7 +190,7 @@ describe('a capped collection', () => {
     }
   })
 
-  it('that is still being copied waits: its identities are recorded in their order, nothing is written', async () => {
+  it('records identities in order and writes nothing while it is copied', async () => {
     await createOnBoth('c', capped)
     const entry = await clusters.entryOf(database, 'c', 'copying')
     const ids = [5, 3, 9, 1].map((id) => rawDocument([['_id', id]]))

@@ -6,7 +6,7 @@ import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'
 import { holds, type Series, secondsOf } from './prometheus-rules.ts'
 
-/** docs/alerts.yml, evaluated over what `/metrics` answers as time goes by: each rule fires for what it is about, and not before. */
+/** Evaluates docs/alerts.yml over the answers of `/metrics` as time passes. Each rule fires in time, and not earlier. */
 
 interface Rule {
   alert: string
@@ -41,10 +41,10 @@ const copying = (copied: number): Progress => ({
   info: 'collection copy',
   collectionCopy: { estimatedTotalBytes: 1_000_000, estimatedCopiedBytes: copied },
 })
-/** Null: it does not answer. */
+/** The progress of an instance at a time, in seconds; null if the instance does not answer. */
 type At = (seconds: number) => Progress | null | 'connecting'
 
-/** What Prometheus has collected from instances of one job until then. */
+/** The series that Prometheus has collected from the instances of one job until then. */
 async function collected(instances: readonly At[], untilSeconds: number): Promise<Series[]> {
   const { api, instance } = apiUnderTest()
   const series = new Map<string, { labels: Record<string, string>; values: [number, number][] }>()
@@ -83,11 +83,11 @@ async function firing(instances: readonly At[], untilSeconds: number): Promise<s
   return rules.filter(fires).map(({ alert }) => alert)
 }
 
-test('a healthy sync fires nothing, and neither does one that copies, is committed, or has not begun', async () => {
+test('no alert fires for a sync that is healthy, copies, is committed, or has not begun', async () => {
   const committed: Progress = { ...healthy, state: 'COMMITTED', canWrite: true, mismatches: 0 }
   for (const one of [healthy, committed, idleProgress]) expect(await firing([() => one], 7_200)).toEqual([])
   expect(await firing([(at) => copying(at)], 7_200)).toEqual([])
-  // Of two instances that copy it is enough that one comes forward.
+  // If two instances copy, it is enough that one makes progress.
   expect(await firing([() => copying(5), (at) => copying(at)], 7_200)).toEqual([])
 })
 
@@ -120,17 +120,17 @@ test.each<[string, At[], number]>([
     900,
   ],
   ['TandemDisconnected', [() => 'connecting'], 120],
-])('%s fires alone, and no earlier than it says (%#)', async (alert, instances, seconds) => {
+])('%s is the only alert that fires, and it does not fire earlier (%#)', async (alert, instances, seconds) => {
   expect(await firing(instances, seconds)).toEqual([alert])
   if (seconds > 0) expect(await firing(instances, seconds - everySeconds)).toEqual([])
 })
 
-test.each(['PAUSED', 'FAILED'] as const)('a short oplog is told of while %s as well', async (state) => {
+test.each(['PAUSED', 'FAILED'] as const)('the alert for a short oplog also fires in %s', async (state) => {
   const short: Progress = { ...healthy, state, lagTimeSeconds: null, canCommit: false, oplogSecondsRemaining: 0 }
   expect(await firing([() => short], 300)).toContain('TandemOplogShort')
 })
 
-test('every rule is tested here, and says what it is about', () => {
+test('every rule is tested here, and has a severity and a summary', () => {
   const source = readFileSync(new URL(import.meta.url), 'utf8')
   for (const { alert, labels, annotations } of rules) {
     expect(source).toContain(`['${alert}'`.replace("['TandemBackedOff'", "'TandemBackedOff'"))

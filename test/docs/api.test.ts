@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { apiPage, apiPath } from '../../scripts/docs/api-page.ts'
 import { fieldsOf } from '../../scripts/docs/schema-fields.ts'
 
-test('docs/api.md is what the app is now: else run npm run docs:api', async () => {
+test('docs/api.md is up to date with the app; if not, run npm run docs:api', async () => {
   expect(readFileSync(new URL(`../../${apiPath}`, import.meta.url), 'utf8')).toBe(await apiPage())
 })
 
@@ -20,7 +20,7 @@ test('every link within the page leads to one of its headings', async () => {
   expect(links.filter((target) => !anchors.includes(target ?? ''))).toEqual([])
 })
 
-test('fields are told with their own ones, through arrays and through null', () => {
+test('the page lists nested fields, also those in arrays and in nullable objects', () => {
   const fields = fieldsOf({
     type: 'object',
     required: ['list', 'mode'],

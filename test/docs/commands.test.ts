@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { parseCommandLine } from '../../src/cli/options.ts'
 
-/** Commands in the pages' shell blocks are ones that the command line knows, with options that it takes. */
+/** The command line accepts every command and option in the shell blocks of the pages. */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const pages = [...readdirSync(root), ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter(
@@ -21,7 +21,7 @@ function commandsOf(page: string): string[] {
     .filter((line) => line.startsWith('npx tandem'))
 }
 
-/** Enough of a shell: words, single quotes, and variables that stand for one word or for several addresses. */
+/** Splits like a shell, as far as the pages need it: words, single quotes, and variables for addresses. */
 function wordsOf(command: string): string[] {
   const known = command
     .replaceAll('$all', '--url http://localhost:27182 --url http://localhost:27183')
@@ -32,10 +32,10 @@ function wordsOf(command: string): string[] {
 
 const all = pages.flatMap((page) => commandsOf(page).map((command): [string, string] => [page, command]))
 
-test.each(all)('%s: %s', (_, command) => {
+test.each(all)('the command line accepts the command in %s: %s', (_, command) => {
   const env = { TANDEM_CLUSTER0: 'mongodb://a/', TANDEM_CLUSTER1: 'mongodb://b/' }
   const parsed = parseCommandLine(wordsOf(command), env, '1.2.3')
-  // Files of the reader's, which are looked at when every option is known.
+  // These are the reader's own files. They are read only after all options have been accepted.
   if (
     parsed.kind === 'print' &&
     /cannot read ((key|server|authority|read|tandem)[.-])?(pem|token|yaml): ENOENT/.test(parsed.text)
@@ -44,6 +44,6 @@ test.each(all)('%s: %s', (_, command) => {
   expect(parsed).not.toMatchObject({ stream: 'stderr' })
 })
 
-test('there are such commands', () => {
+test('the pages contain commands', () => {
   expect(all.length).toBeGreaterThan(25)
 })

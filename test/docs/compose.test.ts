@@ -6,7 +6,10 @@ import { metricsContentType } from '../../src/api/metrics.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
-/** docker-compose.yml and what it mounts fit together. No container is run: there is no engine where this is tested. */
+/**
+ * docker-compose.yml and the files that it mounts are consistent. The test runs no container, because test machines need
+ * not have a container engine.
+ */
 
 interface Service {
   image?: string
@@ -26,42 +29,42 @@ const { services, volumes } = parsed<{ services: Record<string, Service>; volume
   'docker-compose.yml',
 )
 const all = Object.entries(services)
-const imaged = (name: string) => all.filter(([, { image }]) => image?.startsWith(`${name}:`))
+const withImage = (name: string) => all.filter(([, { image }]) => image?.startsWith(`${name}:`))
 const mountsOf = ({ volumes = [] }: Service) =>
   volumes.map((volume) => {
     const [from = '', to = '', mode = ''] = volume.split(':')
     return { from, to, mode }
   })
-/** The file of this repository that stands at a path in the container. */
+/** The file of this repository that is mounted at a path in the container. */
 const mountedAt = (service: Service, at: string): string =>
   mountsOf(service).find(({ to }) => to === at)?.from ?? `nothing is mounted at ${at}`
-const holderOf = ({ network_mode: mode = '' }: Service): string => mode.replace(/^service:/, '')
+const networkOwnerOf = ({ network_mode: mode = '' }: Service): string => mode.replace(/^service:/, '')
 /** The ports that instances on this network listen on. */
-const portsOf = (holder: string): string[] =>
+const portsOf = (networkOwner: string): string[] =>
   all
-    .filter(([, service]) => service.build !== undefined && holderOf(service) === holder)
+    .filter(([, service]) => service.build !== undefined && networkOwnerOf(service) === networkOwner)
     .map(([, { command = [] }]) =>
       command.includes('--port') ? String(command[command.indexOf('--port') + 1]) : '27182',
     )
 
-test('what services need of each other is there, in at least the same profiles', () => {
+test('the services that another service needs exist, in at least the same profiles', () => {
   for (const [name, service] of all) {
     const { depends_on: needed = [] } = service
     const names = [
       ...(Array.isArray(needed) ? needed : Object.keys(needed)),
-      ...(holderOf(service) ? [holderOf(service)] : []),
+      ...(networkOwnerOf(service) ? [networkOwnerOf(service)] : []),
     ]
     for (const one of names) {
       expect(Object.keys(services), name).toContain(one)
       const { profiles = [] } = services[one] as Service
-      // One without a profile is always there.
+      // A service without a profile always runs.
       if (profiles.length > 0)
         expect(profiles, `${one}, for ${name}`).toEqual(expect.arrayContaining(service.profiles ?? ['none']))
     }
   }
 })
 
-test('every file that is mounted is in the repository, and read only; volumes are written by one service', () => {
+test('every mounted file is in the repository and read-only, and only one service writes to a volume', () => {
   const mounts = all.flatMap(([name, service]) => mountsOf(service).map((mount) => ({ name, ...mount })))
   expect(mounts.length).toBeGreaterThan(0)
   for (const { name, from, mode } of mounts) {
@@ -74,13 +77,13 @@ test('every file that is mounted is in the repository, and read only; volumes ar
   }
 })
 
-test('what is published to the host is for that machine alone, each port once', () => {
+test('ports are published only to the loopback address of the host, each of them once', () => {
   const published = all.flatMap(([, { ports = [] }]) => ports)
   for (const one of published) expect(one).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
   expect(new Set(published.map((one) => one.split(':')[1])).size).toBe(published.length)
 })
 
-describe.each(imaged('prom/prometheus'))('%s', (_name, service) => {
+describe.each(withImage('prom/prometheus'))('%s', (_name, service) => {
   const argument = (name: string): string =>
     service.command?.find((one) => one.startsWith(`--${name}=`))?.slice(name.length + 3) ?? ''
   const config = parsed<{
@@ -93,21 +96,23 @@ describe.each(imaged('prom/prometheus'))('%s', (_name, service) => {
   }>(mountedAt(service, argument('config.file')))
   const [scrape] = config.scrape_configs
 
-  test('asks every instance on its network, and nothing else', () => {
+  test('scrapes every instance on its network, and nothing else', () => {
     const targets = scrape?.static_configs.flatMap(({ targets }) => targets) ?? []
     expect([...targets].sort()).toEqual(
-      portsOf(holderOf(service))
+      portsOf(networkOwnerOf(service))
         .map((port) => `localhost:${port}`)
         .sort(),
     )
     expect(targets.length).toBeGreaterThan(0)
   })
 
-  test('shows the token that only reads, from a place where the one for commands is not', () => {
+  test('sends the read-only token, from a volume that does not contain the token for commands', () => {
     const at = scrape?.authorization.credentials_file as string
     expect(mountsOf(service).find(({ to }) => to === path.dirname(at))?.from).toBe('read-token')
     expect(mountsOf(service).some(({ from }) => from === 'tokens')).toBe(false)
-    const instances = all.filter(([, one]) => one.build !== undefined && holderOf(one) === holderOf(service))
+    const instances = all.filter(
+      ([, one]) => one.build !== undefined && networkOwnerOf(one) === networkOwnerOf(service),
+    )
     for (const [, { environment = {}, volumes: mounted = [] }] of instances) {
       expect(mounted).toContain('tokens:/run/tandem:ro')
       expect(environment['TANDEM_TOKEN_FILE']).toBe('/run/tandem/control')
@@ -115,36 +120,36 @@ describe.each(imaged('prom/prometheus'))('%s', (_name, service) => {
     }
   })
 
-  test('asks for what an instance answers to that name as metrics', async () => {
+  test('requests the path and host under which an instance answers with metrics', async () => {
     const { api } = apiUnderTest()
     const Host = scrape?.static_configs[0]?.targets[0] as string
     const answer = await api.request(scrape?.metrics_path as string, { headers: { Host } })
     expect([answer.status, answer.headers.get('content-type')]).toEqual([200, metricsContentType])
   })
 
-  test('has the rules', () => {
+  test('loads the rules of docs/alerts.yml', () => {
     expect(config.rule_files.map((file) => mountedAt(service, file))).toEqual(['./docs/alerts.yml'])
     expect(parsed<{ groups: { rules: unknown[] }[] }>('docs/alerts.yml').groups[0]?.rules.length).toBeGreaterThan(0)
   })
 })
 
-describe.each(imaged('grafana/grafana'))('%s', (_name, service) => {
+describe.each(withImage('grafana/grafana'))('%s', (_name, service) => {
   const provisioned = (what: string) => mountedAt(service, `/etc/grafana/provisioning/${what}/tandem.yml`)
-  const [prometheus] = imaged('prom/prometheus').filter(
+  const [prometheus] = withImage('prom/prometheus').filter(
     ([name]) => Array.isArray(service.depends_on) && service.depends_on.includes(name),
   )
 
-  test('asks the Prometheus that it is started with, where that is reached', () => {
+  test('queries the Prometheus that it is started with, at the address where that listens', () => {
     const [source] = parsed<{ datasources: { type: string; url: string; isDefault: boolean }[] }>(
       provisioned('datasources'),
     ).datasources
     const url = source?.url.replace(/\$\{PROMETHEUS_HOST\}/, service.environment?.['PROMETHEUS_HOST'] ?? '')
     const listens = prometheus?.[1].command?.find((one) => one.startsWith('--web.listen-address='))
-    expect(url).toBe(`http://${holderOf(prometheus?.[1] as Service)}:${listens?.split(':')[1]}`)
+    expect(url).toBe(`http://${networkOwnerOf(prometheus?.[1] as Service)}:${listens?.split(':')[1]}`)
     expect(source).toMatchObject({ type: 'prometheus', isDefault: true })
   })
 
-  test('finds the dashboard where it looks for one, which takes the default data source', () => {
+  test('finds the dashboard in its directory, and the dashboard uses the default data source', () => {
     const [provider] = parsed<{ providers: { options: { path: string } }[] }>(provisioned('dashboards')).providers
     const [file] = mountsOf(service).filter(({ to }) => path.dirname(to) === provider?.options.path)
     expect(file?.from).toBe('./docs/grafana.json')

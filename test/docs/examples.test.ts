@@ -7,14 +7,14 @@ import * as parsed from '../api/parsed.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { tlsPem } from '../support/tls/files.ts'
 
-/** The files in examples/ are accepted by the product's own parsers, of settings and of the body of start. */
+/** The product's own parsers accept the files in examples/: the settings, and the bodies of start. */
 
 const examples = path.join(repositoryRoot, 'examples')
 const named = (ending: string) => readdirSync(examples).filter((name) => name.endsWith(ending))
 const read = (name: string) => readFileSync(path.join(examples, name), 'utf8')
 
 const folder = mkdtempSync(path.join(tmpdir(), 'tandem-examples-'))
-/** A file that only this user may read, as the examples ask for. */
+/** A file that only this user may read, as the examples require. */
 function file(name: string, text: string): string {
   const at = path.join(folder, name)
   writeFileSync(at, text)
@@ -26,24 +26,24 @@ file('server.pem', tlsPem.server)
 file('token', 'a'.repeat(32))
 file('read-token', 'b'.repeat(32))
 
-/** The example with its files in a folder of the test's. */
+/** The example, with the paths of its files replaced by paths in the test's folder. */
 const installed = (name: string) => file(name, read(name).replaceAll('/etc/tandem', folder))
 
 const ignored = [expect.stringContaining('--acceptDisclaimer'), expect.stringContaining('--disableTelemetry')]
 
-test.each(named('.yaml'))('%s is a configuration that tandem takes, without a notice of its own', (name) => {
+test.each(named('.yaml'))('%s is a valid configuration that causes no unexpected notice', (name) => {
   const options = parsed.served(['--config', installed(name)])
   expect(options.cluster0).toMatch(/^mongodb:/)
   expect(options.notices).toEqual(name === 'mongosync.yaml' ? ignored : [])
 })
 
-test('the example of a remote API asks for both tokens and has TLS', () => {
+test('the example of a remote API requires both tokens and has TLS', () => {
   const { bind, tls, tokens } = parsed.served(['--config', installed('remote-api.yaml')])
   expect([bind, tls?.cert]).toEqual(['0.0.0.0', tlsPem.server])
   expect(tokens).toEqual({ control: 'a'.repeat(32), read: 'b'.repeat(32) })
 })
 
-test.each(named('.json'))('%s is a body that start takes', (name) => {
+test.each(named('.json'))('%s is a valid body of start', (name) => {
   const body = JSON.parse(read(name))
   expect(parseStartBody(body)).toMatchObject(body)
 })

@@ -3,14 +3,14 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 
-/** Links between the pages lead to pages and headings that are there. */
+/** Links between the pages lead to existing pages and headings. */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const pages = [...readdirSync(root), ...readdirSync(path.join(root, 'docs')).map((name) => `docs/${name}`)].filter(
   (name) => name.endsWith('.md'),
 )
 
-/** As GitHub makes them of headings. */
+/** The anchors that GitHub derives from the headings. */
 function anchorsOf(page: string): string[] {
   const text = readFileSync(path.join(root, page), 'utf8').replaceAll(/^```[\s\S]*?^```/gm, '')
   return [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
@@ -21,7 +21,7 @@ function anchorsOf(page: string): string[] {
   )
 }
 
-test.each(pages)('every link of %s leads somewhere', (page) => {
+test.each(pages)('every link of %s leads to an existing page and heading', (page) => {
   const text = readFileSync(path.join(root, page), 'utf8')
   const broken = [...text.matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)/g)].flatMap(([, file = '', anchor]) => {
     const target = file === '' ? page : path.join(path.dirname(page), file)
@@ -33,7 +33,7 @@ test.each(pages)('every link of %s leads somewhere', (page) => {
   expect(broken).toEqual([])
 })
 
-test('the README leads to every page', () => {
+test('the README has a link to every page', () => {
   const readme = readFileSync(path.join(root, 'README.md'), 'utf8')
   expect(pages.filter((page) => page !== 'README.md' && !readme.includes(`](${page})`))).toEqual([])
 })

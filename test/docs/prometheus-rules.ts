@@ -1,12 +1,13 @@
 /**
- * Evaluates the part of PromQL that docs/alerts.yml is written in
- * (https://prometheus.io/docs/prometheus/latest/querying/basics/): selectors, `changes(x[duration])`, `sum` and `max by (…)`,
- * comparisons with a number, and `and`. Throws for anything else, so a rule that it cannot read fails its test.
+ * Evaluates the part of PromQL that docs/alerts.yml uses
+ * (https://prometheus.io/docs/prometheus/latest/querying/basics/): selectors, `changes(x[duration])`, `sum` and
+ * `max by (…)`, comparisons with a number, and `and`. It throws for anything else, so a rule that it cannot evaluate
+ * fails its test.
  */
 
 export interface Series {
   labels: Record<string, string>
-  /** By seconds, the newest last. */
+  /** Samples with their time in seconds, oldest first. */
   values: readonly (readonly [at: number, value: number])[]
 }
 interface Value {
@@ -14,7 +15,7 @@ interface Value {
   value: number
 }
 
-/** A sample that is older than this is no longer there (Prometheus' lookback). */
+/** Prometheus ignores a sample that is older than this (its lookback). */
 const lookbackSeconds = 300
 const unitSeconds = { s: 1, m: 60, h: 3_600 }
 
@@ -30,17 +31,17 @@ export function holds(expression: string, all: readonly Series[], at: number): V
   return sides.reduce((left, right) => left.filter((one) => right.some((other) => sameLabels(one, other))))
 }
 
-/** For how long it must hold, s. */
+/** A duration of PromQL in seconds. */
 export function secondsOf(duration = '0s'): number {
   const [, count, unit] = /^(\d+)([smh])$/.exec(duration) ?? []
-  if (count === undefined) throw new Error(`no duration: ${duration}`)
+  if (count === undefined) throw new Error(`not a duration: ${duration}`)
   return Number(count) * unitSeconds[unit as keyof typeof unitSeconds]
 }
 
 function comparison(text: string, all: readonly Series[], at: number): Value[] {
   const [, inner, operator, number] = /^(.*\S)\s*(==|<|>)\s*(\d+)$/.exec(text) ?? []
   const compare = compares[operator ?? '']
-  if (inner === undefined || !compare) throw new Error(`no comparison: ${text}`)
+  if (inner === undefined || !compare) throw new Error(`not a comparison: ${text}`)
   return aggregate(inner, all, at).filter(({ value }) => compare(value, Number(number)))
 }
 
@@ -73,9 +74,9 @@ function vector(text: string, all: readonly Series[], at: number): Value[] {
 
 function matching(selector: string, all: readonly Series[]): readonly Series[] {
   const [, name, conditions = ''] = /^(\w+)(?:\{(.*)\})?$/.exec(selector) ?? []
-  if (name === undefined) throw new Error(`no selector: ${selector}`)
+  if (name === undefined) throw new Error(`not a selector: ${selector}`)
   const wanted = conditions === '' ? [] : conditions.split(',').map((one) => /^\s*(\w+)="([^"]*)"\s*$/.exec(one))
-  if (wanted.includes(null)) throw new Error(`no label: ${selector}`)
+  if (wanted.includes(null)) throw new Error(`not a label matcher: ${selector}`)
   return all.filter(
     ({ labels }) => labels['__name__'] === name && wanted.every((one) => labels[one?.[1] ?? ''] === one?.[2]),
   )

@@ -4,15 +4,15 @@ import { setup } from 'xstate'
 import { renderMachine } from '../../scripts/docs/state-charts.ts'
 import { statesPage, statesPath } from '../../scripts/docs/states-page.ts'
 
-test('docs/states.md is what the machines are now: else run npm run docs:machines', () => {
+test('docs/states.md is up to date with the machines; if not, run npm run docs:machines', () => {
   expect(readFileSync(new URL(`../../${statesPath}`, import.meta.url), 'utf8')).toBe(statesPage())
 })
 
-test('no guard is without a name', () => {
+test('every guard has a name', () => {
   expect(statesPage()).not.toContain('without a name')
 })
 
-/** One of each: a state in a state, a way out of it, a way within, one for all of them, one that changes nothing. */
+/** A machine with each kind of transition: out of a nested state, within it, for all states, and without a target. */
 const small = setup({ guards: { isLate: () => true } }).createMachine({
   id: 'small',
   initial: 'off',
@@ -29,7 +29,7 @@ const small = setup({ guards: { isLate: () => true } }).createMachine({
   },
 })
 
-test('a chart has every transition, where it belongs', () => {
+test('the charts contain every transition at its own level', () => {
   const text = renderMachine(small)
   const [whole = '', inner = ''] = text.split('### small: on')
   expect(whole.split('\n').filter((line) => line.includes('-->'))).toEqual([

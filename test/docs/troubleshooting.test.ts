@@ -7,8 +7,8 @@ import { failureNames, refusalStatus } from '../../src/domain/errors.ts'
 import { adviceNames } from '../../src/domain/finding.ts'
 
 /**
- * docs/troubleshooting.md has an entry for every error name. The product's own lists are what the names are typed by, so a name
- * that is thrown stands in one of them.
+ * docs/troubleshooting.md has an entry for every error name. The types of the names come from the product's own lists,
+ * so every name that is thrown is in one of them.
  */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
@@ -23,11 +23,11 @@ const entries = new Map(
 
 const names = [...new Set([...Object.keys(refusalStatus), ...failureNames, ...adviceNames, ...clientErrors])].sort()
 
-test('every error name has an entry, and every entry a name', () => {
+test('every error name has an entry, and every entry is about an error name', () => {
   expect([...entries.keys()]).toEqual(names)
 })
 
-test.each(names)('%s says where it is shown, and what an operator wants to know', (name) => {
+test.each(names)('the entry of %s says where the name is shown, and has all its parts', (name) => {
   const entry = entries.get(name) ?? ''
   const status = (refusalStatus as Record<string, number>)[name]
   const shown = /^_(.+)_$/m.exec(entry)?.[1] ?? ''
@@ -39,7 +39,7 @@ test.each(names)('%s says where it is shown, and what an operator wants to know'
     expect(entry).toMatch(new RegExp(`^- \\*\\*${part}:\\*\\* .{5}`, 'm'))
 })
 
-/** Where names are listed or told of, rather than given. */
+/** Files that list the names. All other files use them in errors. */
 const lists = ['src/domain/errors.ts', 'src/domain/finding.ts']
 
 const sources = ['src', 'machines']
@@ -50,18 +50,18 @@ const sources = ['src', 'machines']
   .map((file) => readFileSync(path.join(root, file), 'utf8'))
   .join('\n')
 
-test.each(names)('%s is given somewhere in the product', (name) => {
-  if (name === 'InternalError') return // by toFailure, for whatever has no name
+test.each(names)('the product uses %s in an error', (name) => {
+  if (name === 'InternalError') return // toFailure uses it for errors without a name
   expect(sources.includes(`'${name}'`)).toBe(true)
 })
 
-test('every name that is given where errors are made is in the lists', () => {
-  const made = sources.matchAll(
+test('every name in an error is in the lists', () => {
+  const uses = sources.matchAll(
     /(?:FatalError|RefusedError|problem|unsupported|failed|failure)\(\s*(?:context, \d+, )?'([A-Z]\w+)'/g,
   )
-  const given = new Set([...made].map(([, name]) => name))
-  expect(given.size).toBeGreaterThan(25)
-  expect([...given].filter((name) => name !== undefined && !names.includes(name))).toEqual([])
+  const used = new Set([...uses].map(([, name]) => name))
+  expect(used.size).toBeGreaterThan(25)
+  expect([...used].filter((name) => name !== undefined && !names.includes(name))).toEqual([])
 })
 
 test('links within the page lead to entries', () => {

@@ -3,9 +3,9 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
 import { openNatural, openRange, readByIds, readMaxKey } from '../../src/documents/read-documents.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
-import type { RawCursor } from '../../src/mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../../src/mongo/collection-name.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
+import type { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { sampleIds, sizeOf } from '../../src/mongo/sample.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -16,7 +16,7 @@ import { Random } from '../support/random.ts'
 
 const one = oneSet()
 
-/** A collection of documents; of those whose `_id`s are one value the first stays. */
+/** Creates a collection with these documents. Of documents whose `_id`s are equal, it keeps the first. */
 async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
   await one.client.db('app').createCollection(name, options)
   await appendOplogNote(one.cluster, 'test')
@@ -35,7 +35,10 @@ async function all(cursor: RawCursor): Promise<Buffer[]> {
   return documents
 }
 
-/** As the copy reads it: the server ends most ranges with a lower bound before MaxKey. */
+/**
+ * Reads a range as the copy does. A range without an upper bound also takes `readMaxKey`, because the server ends most
+ * ranges that have a lower bound before the `_id` MaxKey.
+ */
 async function range(collection: SourceCollection, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
   const read = await all(await openRange(one.cluster, collection, { from, to }, one.cluster.latest, 7))
   if (to) return read
@@ -53,10 +56,10 @@ const ofEveryType = (random: Random) => [
   ...['a', 'A', 'b', 'B', 'é', 'E'].map((letter) => nested([['k', letter]])),
 ]
 
-describe('documents by their _ids', () => {
+describe('a read of documents by their _ids', () => {
   const ids = Array.from({ length: 100 }, (_, id) => new Int32(id))
 
-  it('are asked for in halves after the server ran out of time, down to one, and in more again later', async () => {
+  it('halves the number of _ids per command after each timeout, down to one, and increases it again later', async () => {
     const collection = await fill(
       'cold',
       ids.map((id) => rawDocument([['_id', id]])),
@@ -78,9 +81,9 @@ describe('documents by their _ids', () => {
     for (let attempt = 0; attempt < 3; attempt++) await expect(read()).rejects.toMatchObject({ code: 50 })
     expect(await read()).toEqual([...Array(8).fill(12), 4])
     expect(await read()).toEqual([...Array(7).fill(12), 16])
-    await using again = await failPoint(one.client, 'failCommand', data)
+    await using failing = await failPoint(one.client, 'failCommand', data)
     for (let attempt = 0; attempt < 6; attempt++) await expect(read()).rejects.toMatchObject({ code: 50 })
-    await again.release()
+    await failing.release()
     expect((await read())[0]).toBe(1)
   })
 })
@@ -91,7 +94,7 @@ describe('ranges of _ids', () => {
     ['collated', { collation: { locale: 'en', strength: 2 } }],
     ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
   ])(
-    'of a %s collection hold every document once, whatever the types and wherever it is cut',
+    'of a %s collection contain every document once, for _ids of every type and any boundaries',
     async (name, options) => {
       const random = new Random(name)
       const collection = await fill(
@@ -106,30 +109,30 @@ describe('ranges of _ids', () => {
       for (let round = 0; round < 12; round++) {
         const places = new Set(Array.from({ length: random.int(0, 6) }, () => random.int(1, ids.length - 1)))
         places.delete(maxKeyAt)
-        const cuts = [null, ...[...places].sort((one, other) => one - other).map((at) => ids[at] as TypedValue), null]
+        const bounds = [null, ...[...places].sort((one, other) => one - other).map((at) => ids[at] as TypedValue), null]
         const parts: Buffer[] = []
-        for (let at = 0; at + 1 < cuts.length; at++)
-          parts.push(...(await range(collection, cuts[at] ?? null, cuts[at + 1] ?? null)))
+        for (let at = 0; at + 1 < bounds.length; at++)
+          parts.push(...(await range(collection, bounds[at] ?? null, bounds[at + 1] ?? null)))
         expect(parts).toEqual(whole)
       }
     },
   )
 
-  it('go on at the _id they were left at, whichever it is', async () => {
+  it('continue at the _id at which reading ended, for _ids of every type', async () => {
     const random = new Random('left')
     const collection = await fill(
       'left',
       ofEveryType(random).map((id) => rawDocument([['_id', id]])),
     )
     const whole = await range(collection, null, null)
-    // The last one is under MaxKey, where nothing is left to read.
+    // The last document has the `_id` MaxKey, after which nothing is left to read.
     for (const [at, document] of whole.slice(0, -1).entries()) {
-      const left = idOf(idElementOf(document))
-      expect(await range(collection, left, null), left.toString('hex')).toEqual(whole.slice(at))
+      const from = idOf(idElementOf(document))
+      expect(await range(collection, from, null), from.toString('hex')).toEqual(whole.slice(at))
     }
   })
 
-  it('are cut at samples that are in the order of the index', async () => {
+  it('have sampled boundaries in the order of the index', async () => {
     const random = new Random('sample')
     const collection = await fill(
       'sample',
@@ -144,15 +147,15 @@ describe('ranges of _ids', () => {
   })
 })
 
-describe('natural order', () => {
-  it('of a capped collection is that of its inserts', async () => {
+describe('a read in natural order', () => {
+  it('returns the documents of a capped collection in the order of their inserts', async () => {
     const documents = [5, 3, 9, 1, 7].map((id) => rawDocument([['_id', id]]))
     const collection = await fill('capped', documents, { capped: true, size: 10_000 })
     expect(await all(await openNatural(one.cluster, collection, one.cluster.latest, 2))).toEqual(documents)
   })
 })
 
-describe('a collection that is not where it was', () => {
+describe('a read of a collection that was renamed or dropped', () => {
   const read = async (collection: SourceCollection) => {
     try {
       for await (const _ of readByIds(one.cluster, collection, [Buffer.from([0x0a])], one.cluster.latest));
@@ -162,7 +165,7 @@ describe('a collection that is not where it was', () => {
     }
   }
 
-  it('is told from one that is gone', async () => {
+  it('returns the new name, or null when the database no longer has the collection', async () => {
     const moved = await fill('moved', [])
     const dropped = await fill('dropped', [])
     const elsewhere = await fill('elsewhere', [])

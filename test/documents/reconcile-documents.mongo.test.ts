@@ -17,8 +17,8 @@ import { changesDuring } from '../mongo/clusters.ts'
 import { idOfEveryType, insertRaw, nastyDocument, nested, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
 
-describe('whatever stands on the destination', () => {
-  it('nasty documents end as the source has them: missing, outdated, surplus or equal before', async () => {
+describe('reconciling documents', () => {
+  it('makes unusual documents equal to the source, whether they were missing, outdated, surplus or equal', async () => {
     const random = new Random('nasty')
     await createOnBoth('c')
     const ids = [...idOfEveryType.map((make) => make(random)), ...Array.from({ length: 300 }, (_, at) => `id${at}`)]
@@ -36,7 +36,7 @@ describe('whatever stands on the destination', () => {
       if (role !== 'surplus') before.source.push(document)
       if (role !== 'missing') before.destination.push(role === 'equal' ? document : older)
     }
-    // A few _ids are one value in two spellings, of which the first stays.
+    // A few `_id`s are equal for the server but differ in their bytes. Only the first of them is inserted.
     const fill = (db: Db, documents: Buffer[]) =>
       db.command({ insert: 'c', documents: rawSequence('documents', documents), ordered: false })
     await Promise.all([fill(source(), before.source), fill(destination(), before.destination)])
@@ -49,7 +49,7 @@ describe('whatever stands on the destination', () => {
     expect(clusters.context.retried).toEqual([])
   })
 
-  it('events and reads together give the same, in any division into batches, over again too', async () => {
+  it('leaves equal documents for any split of the events into batches and lanes, also when the events are applied again', async () => {
     const random = new Random('events')
     await createOnBoth('c')
     await insertRaw(source(), 'c', numbered(0, 20, 'before'))
@@ -70,7 +70,7 @@ describe('whatever stands on the destination', () => {
     for (const batchMax of [400, 7, 40]) {
       for (let from = 0; from < events.length; ) {
         const to = from + random.int(1, batchMax)
-        // A lane holds its documents' events in their order; the others' do not matter to it.
+        // A lane keeps the order of the events of its documents. The events of other documents do not affect it.
         const lanes = [0, 1, 2].map((lane) =>
           events
             .slice(from, to)
@@ -86,7 +86,7 @@ describe('whatever stands on the destination', () => {
     }
   })
 
-  it('an insert replaces what the copy read earlier and wrote late', async () => {
+  it('replaces a document that the copy read earlier and wrote late', async () => {
     await createOnBoth('c')
     const collection = source().collection<{ _id: number; v?: number }>('c')
     const events = await changesDuring(clusters.source, async () => {
@@ -96,7 +96,7 @@ describe('whatever stands on the destination', () => {
     const late = [1, 2].map((id) =>
       rawDocument([
         ['_id', id],
-        ['of', 'an earlier life'],
+        ['of', 'an earlier read'],
       ]),
     )
     await insertRaw(destination(), 'c', late)
@@ -104,7 +104,7 @@ describe('whatever stands on the destination', () => {
     await clusters.expectEqual(database)
   })
 
-  it('the source is read at its majority, no earlier than the events', async () => {
+  it('reads the source with majority read concern, no earlier than the events', async () => {
     await createOnBoth('c')
     const entry = await clusters.entryOf(database, 'c')
     const documents = numbered(0, 3)
@@ -117,7 +117,7 @@ describe('whatever stands on the destination', () => {
     expect(finds[0]?.['readConcern']).toEqual({ level: 'majority', afterClusterTime: toTimestamp(clusters.asOf) })
   })
 
-  it('validators and the server’s clock do not touch what the source has', async () => {
+  it('preserves documents that a validator rejects, and timestamps that the server would replace', async () => {
     await createOnBoth('c')
     const zero = new Timestamp({ t: 0, i: 0 })
     const documents = [1, 2].map((id) =>

@@ -4,32 +4,32 @@ import { idElementOf } from '../../src/documents/identity.ts'
 import { deleteStatement, keyedUpsert } from '../../src/documents/statements.ts'
 
 const decode = (bytes: Buffer): Document => BSON.deserialize(bytes)
-const ask = (document: Document, ...paths: string[]) => {
+const upsertOf = (document: Document, ...paths: string[]) => {
   const bytes = Buffer.from(BSON.serialize(document))
   const key = paths.map((path) => ({ path, hashed: false }))
   return keyedUpsert(idElementOf(bytes), bytes, key)
 }
 
-describe('an upsert into a collection distributed by more than _id', () => {
-  it('names the whole key, and removes what stands under the _id with another one', () => {
+describe('an upsert into a collection whose shard key is not only _id', () => {
+  it('filters by the whole shard key, and removes documents with the same _id and another shard key', () => {
     const document = { _id: 'x', k: 5, a: { b: 'c' }, n: 1 }
-    const statements = ask(document, 'k', 'a.b', 'missing')
+    const statements = upsertOf(document, 'k', 'a.b', 'missing')
     const conditions = { k: { $eq: 5 }, 'a.b': { $eq: 'c' }, missing: { $eq: null } }
     expect(decode(statements?.upsert as Buffer)).toEqual({ q: { _id: 'x', ...conditions }, u: document, upsert: true })
     expect(decode(statements?.removeOthers as Buffer)).toEqual({ q: { _id: 'x', $nor: [conditions] }, limit: 0 })
   })
 
-  it('names the _id once where it is part of the key', () => {
-    const statements = ask({ _id: 1, k: 5 }, 'k', '_id')
+  it('filters by the _id once if it is part of the shard key', () => {
+    const statements = upsertOf({ _id: 1, k: 5 }, 'k', '_id')
     expect(decode(statements?.upsert as Buffer)['q']).toEqual({ _id: 1, k: { $eq: 5 } })
   })
 
-  it('is not to be had where a value cannot be named', () => {
-    expect(ask({ _id: 1, k: /a/ }, 'k')).toBeNull()
+  it('is null if a filter cannot express a shard key value', () => {
+    expect(upsertOf({ _id: 1, k: /a/ }, 'k')).toBeNull()
   })
 })
 
-it('a delete goes everywhere where one _id may stand on several shards', () => {
+it('a delete has no limit if an _id may exist on several shards', () => {
   const idElement = idElementOf(Buffer.from(BSON.serialize({ _id: 7 })))
   expect(decode(deleteStatement(idElement))).toEqual({ q: { _id: 7 }, limit: 1 })
   expect(decode(deleteStatement(idElement, true))).toEqual({ q: { _id: 7 }, limit: 0 })

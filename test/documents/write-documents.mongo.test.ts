@@ -7,7 +7,10 @@ import { oneSet } from '../mongo/one-set.ts'
 import { rawDocument } from '../support/bson-values.ts'
 import { failPoint } from '../support/fail-point.ts'
 
-/** How statements become commands: how many, how large, for how long, and what becomes of one that is too large. */
+/**
+ * How statements are divided into commands by number, size and time limit, and how a command that is too large is
+ * split.
+ */
 
 const one = oneSet()
 const documents = Array.from({ length: 300 }, (_, id) => rawDocument([['_id', new Int32(id)]]))
@@ -21,10 +24,10 @@ async function target(): Promise<CollectionTarget> {
 }
 
 it.each([
-  [10_334, 'BSONObjectTooLarge, as of a reply that holds too many errors'],
+  [10_334, 'BSONObjectTooLarge, as for a reply that contains too many errors'],
   [388, 'TransactionTooLargeForCache'],
-  [50, 'MaxTimeMSExpired, which a thousand cold documents may meet together'],
-])('a command that ends in error %i, %s, is sent in halves', async (errorCode) => {
+  [50, 'MaxTimeMSExpired, as for a thousand documents that are not in the cache'],
+])('a command that fails with error %i, %s, is sent in halves', async (errorCode) => {
   const to = await target()
   const data = { failCommands: ['insert'], errorCode, appName: 'tandem-test' }
   await using _ = await failPoint(one.client, 'failCommand', data, { times: 3 })
@@ -32,7 +35,7 @@ it.each([
   expect(await one.client.db('app').collection(to.name).countDocuments()).toBe(300)
 })
 
-it('a command one of whose statements ran out of time is sent in halves', async () => {
+it('a command with a statement that exceeded the time limit is sent in halves', async () => {
   const to = await target()
   const write = vi.spyOn(one.cluster, 'write').mockRejectedValueOnce(new TransientReplyError('out of time', 50))
   onTestFinished(() => write.mockRestore())
@@ -40,7 +43,7 @@ it('a command one of whose statements ran out of time is sent in halves', async 
   expect(write).toHaveBeenCalledTimes(3)
 })
 
-it('errors of statements are told by their place among all, in whatever command they were sent', async () => {
+it('errors have the index of their statement among all statements, even if these were sent in several commands', async () => {
   const to = await target()
   await writeStatements(one.cluster, to, 'insert', documents.slice(100, 200))
   const data = { failCommands: ['insert'], errorCode: 10_334, appName: 'tandem-test' }
@@ -50,7 +53,7 @@ it('errors of statements are told by their place among all, in whatever command 
   expect(new Set(failed.map(({ code }) => code))).toEqual(new Set([11_000]))
 })
 
-it('every command names its collection by UUID, is small, and is ended by the server before the client gives up', async () => {
+it('every command contains the UUID of its collection, is small, and has a server time limit below the client’s', async () => {
   const to = await target()
   const sent = vi.spyOn(Db.prototype, 'command')
   onTestFinished(() => sent.mockRestore())
@@ -71,16 +74,16 @@ it('every command names its collection by UUID, is small, and is ended by the se
   expect(await one.client.db('app').collection(to.name).countDocuments()).toBe(12_010)
 })
 
-it('a lease that ends between the call and the sending of its message keeps the write from being sent', async () => {
+it('a write is not sent if the lease ends between the call and the sending of its message', async () => {
   const to = await target()
-  let asked = 0
+  let checks = 0
   onTestFinished(() => {
     one.cluster.fence = () => {}
   })
   one.cluster.fence = () => {
-    asked += 1
-    if (asked > 1) throw new TransientReplyError('the lease is over')
+    checks += 1
+    if (checks > 1) throw new TransientReplyError('the lease has ended')
   }
-  await expect(writeStatements(one.cluster, to, 'insert', documents)).rejects.toThrow('the lease is over')
+  await expect(writeStatements(one.cluster, to, 'insert', documents)).rejects.toThrow('the lease has ended')
   expect(await one.client.db('app').collection(to.name).countDocuments()).toBe(0)
 })

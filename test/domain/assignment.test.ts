@@ -10,7 +10,7 @@ interface Situation {
 
 const names = ['a#1', 'b#1', 'b#3', 'c#2', 'd#1', 'e#10']
 
-/** Up to six instances, some of whom take work, and partitions owned by any of them, or by nobody. */
+/** Up to six instances, some of which accept work, and partitions that belong to any of them or have no owner. */
 const situations: fc.Arbitrary<Situation> = fc.record({
   owners: fc.array(fc.constantFrom(null, ...names), { maxLength: 24 }),
   members: fc.subarray(names),
@@ -23,8 +23,8 @@ const sharesOf = ({ members }: Situation, owners: readonly (OwnerToken | null)[]
 const holds = (what: fc.Arbitrary<Situation>, rule: (situation: Situation) => void): void =>
   fc.assert(fc.property(what, rule), { numRuns: 500 })
 
-describe('who should own what', () => {
-  it('is somebody, for every partition, as soon as anybody takes work', () => {
+describe('wantedOwners', () => {
+  it('gives every partition an owner as soon as one instance accepts work', () => {
     holds(situationsWithMembers, ({ owners, members }) => {
       const wanted = wantedOwners(owners, members)
       expect(wanted).toHaveLength(owners.length)
@@ -32,14 +32,14 @@ describe('who should own what', () => {
     })
   })
 
-  it('gives shares that differ by at most one', () => {
+  it('gives the instances shares that differ by at most one', () => {
     holds(situationsWithMembers, (situation) => {
       const shares = sharesOf(situation, wantedOwners(situation.owners, situation.members))
       expect(Math.max(...shares) - Math.min(...shares)).toBeLessThanOrEqual(1)
     })
   })
 
-  it('leaves those who take no work what they have, and gives them nothing', () => {
+  it('leaves an instance that accepts no work its partitions, and gives it no further ones', () => {
     holds(situations, ({ owners, members }) => {
       const wanted = wantedOwners(owners, members)
       for (const [partition, owner] of owners.entries()) {
@@ -50,17 +50,18 @@ describe('who should own what', () => {
     })
   })
 
-  it('moves no more than equal shares need', () => {
+  it('moves no more partitions than equal shares require', () => {
     holds(situationsWithMembers, (situation) => {
       const { owners, members } = situation
       const wanted = wantedOwners(owners, members)
       const before = sharesOf(situation, owners)
       const movable = owners.filter((owner) => owner === null || members.includes(owner)).length
       const [small, larger] = [Math.floor(movable / members.length), movable % members.length]
-      // By hand: whoever has more than a share gives the rest away, and the larger shares fall to those who can use them.
+      // Computed independently: an instance with more than its share gives the rest away, and the larger shares go to
+      // the instances that own the most.
       const keptAtBest = [...before]
         .sort((one, other) => other - one)
-        .reduce((kept, has, rank) => kept + Math.min(has, small + (rank < larger ? 1 : 0)), 0)
+        .reduce((kept, owned, position) => kept + Math.min(owned, small + (position < larger ? 1 : 0)), 0)
       const kept = owners.filter((owner, at) => owner !== null && members.includes(owner) && wanted[at] === owner)
       expect(kept).toHaveLength(keptAtBest)
       for (const [index, member] of members.entries()) {
@@ -72,26 +73,26 @@ describe('who should own what', () => {
     })
   })
 
-  it('is the same for everybody who sees the same, in whatever order', () => {
+  it('does not depend on the order of the members', () => {
     const shuffled = situations.chain((situation) =>
       fc.tuple(fc.constant(situation), fc.shuffledSubarray(situation.members, { minLength: situation.members.length })),
     )
     fc.assert(
-      fc.property(shuffled, ([{ owners, members }, again]) => {
-        expect(wantedOwners(owners, again)).toEqual(wantedOwners(owners, members))
+      fc.property(shuffled, ([{ owners, members }, reordered]) => {
+        expect(wantedOwners(owners, reordered)).toEqual(wantedOwners(owners, members))
       }),
       { numRuns: 500 },
     )
   })
 
-  it('is at rest once it is so', () => {
+  it('changes nothing when it is applied to its own result', () => {
     holds(situations, ({ owners, members }) => {
       const wanted = wantedOwners(owners, members)
       expect(wantedOwners(wanted, members)).toEqual(wanted)
     })
   })
 
-  it('changes nothing while nobody takes work, and what it is given in no case', () => {
+  it('changes no owner while no instance accepts work, and never modifies its arguments', () => {
     holds(situations, ({ owners, members }) => {
       expect(wantedOwners(owners, [])).toEqual(owners)
       const [frozenOwners, frozenMembers] = [Object.freeze([...owners]), Object.freeze([...members])]

@@ -5,7 +5,7 @@ import { nextBatchSize } from '../../src/domain/batch-size.ts'
 const some = fc.integer({ min: 1, max: 1_000_000 })
 const batch = fc.record({ documents: some, bytes: some })
 
-it('a batch of documents like those read is within both limits, unless one document alone is beyond them', () => {
+it('a batch of documents like those already read is within both limits, unless a single document exceeds them', () => {
   fc.assert(
     fc.property(batch, batch, some, (read, max, previous) => {
       const size = nextBatchSize(read, max, previous)
@@ -13,13 +13,13 @@ it('a batch of documents like those read is within both limits, unless one docum
       expect(size).toBeLessThanOrEqual(max.documents)
       const bytes = (size * read.bytes) / read.documents
       if (size > 1) expect(bytes).toBeLessThanOrEqual(max.bytes * (1 + Number.EPSILON))
-      // One document more would be beyond a limit.
+      // One more document would exceed a limit.
       const isFull = size === max.documents || ((size + 1) * read.bytes) / read.documents > max.bytes
       expect(isFull).toBe(true)
     }),
   )
 })
 
-it('stays as it was when nothing was read', () => {
+it('the batch size does not change when nothing was read', () => {
   expect(nextBatchSize({ documents: 0, bytes: 0 }, { documents: 9, bytes: 9 }, 7)).toBe(7)
 })

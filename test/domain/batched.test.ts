@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest'
 import { batched } from '../../src/domain/batched.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 
-describe('gathered questions', () => {
-  it('go together when they come at the same moment, and are answered each by its own', async () => {
+describe('batched requests', () => {
+  it('share one call when they arrive at the same moment, and each gets its own result', async () => {
     const calls: number[][] = []
     const ask = batched(10, async (numbers: number[]) => {
       calls.push(numbers)
@@ -14,7 +14,7 @@ describe('gathered questions', () => {
     expect(calls).toEqual([[1, 2, 3]])
   })
 
-  it('that come while a call is under way go into the next one', async () => {
+  it('that arrive during a call go into the next call', async () => {
     const calls: number[][] = []
     const first = deferred<void>()
     const ask = batched(10, async (numbers: number[]) => {
@@ -32,17 +32,17 @@ describe('gathered questions', () => {
     expect(calls).toEqual([[1], [2, 3]])
   })
 
-  it('that fail fail those who asked in that call, and nobody else', async () => {
+  it('reject together when their call fails, and requests of other calls do not', async () => {
     const ask = batched(2, async (numbers: number[]) => {
       if (numbers.includes(1)) throw new Error('no 1')
       return numbers
     })
-    const settled = await Promise.allSettled([1, 2, 3].map(ask))
-    expect(settled.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled'])
+    const results = await Promise.allSettled([1, 2, 3].map(ask))
+    expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled'])
     expect(await ask(4)).toBe(4)
   })
 
-  it('are each answered once, in calls no larger than allowed', async () => {
+  it('property: each gets one result, and no call is larger than the limit', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.array(fc.nat(), { maxLength: 20 })),

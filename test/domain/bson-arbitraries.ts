@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import type { RawFields, TypedValue } from '../../src/domain/raw-bson.ts'
 
-/** BSON of every type as bytes, made without the code under test: lengths and terminators are written here. */
+/** BSON of every type as bytes, built without the code under test: this file writes lengths and terminators itself. */
 
 const bytes = (length: number) =>
   fc.uint8Array({ minLength: length, maxLength: length }).map((some) => Buffer.from(some))
@@ -16,7 +16,7 @@ export function int32(value: number): Buffer {
   return written
 }
 
-/** Length, bytes, NUL: strings, code and symbols may hold a NUL in their middle and need not be UTF-8. */
+/** Length, bytes, NUL. Strings, code and symbols may contain a NUL and need not be UTF-8. */
 export function lengthPrefixed(text: Buffer): Buffer {
   return Buffer.concat([int32(text.length + 1), text, Buffer.from([0])])
 }
@@ -30,13 +30,13 @@ const anyText = fc.oneof(
   fc.uint8Array({ maxLength: 20 }).map((some) => Buffer.from(some)),
 )
 
-/** Names that break decoders, and any others without NUL. */
+/** Names that often break decoders, and arbitrary names without NUL. */
 export const anyName: fc.Arbitrary<string> = fc.oneof(
   fc.constantFrom('', '0', '10', '2', 'a', 'a.b', '$set', '__proto__', 'constructor', 'é', '😀', '_id'),
   fc.string({ unit: 'binary', maxLength: 12 }).map((name) => Buffer.from(name.replaceAll('\0', '')).toString()),
 )
 
-/** Joins elements into a document's bytes; the same as `buildDocument`, which is under test. */
+/** Joins elements into the bytes of a document, as `buildDocument` does, which is under test. */
 function joined(elements: readonly { name: string; value: Buffer }[]): Buffer {
   const body = elements.flatMap(({ name, value }) => [
     value.subarray(0, 1),
@@ -92,7 +92,7 @@ const nesting = fc.letrec<{ value: TypedValue; document: Buffer }>((tie) => ({
   ),
 }))
 
-/** A value of any BSON type, nested ones included. */
+/** A value of any BSON type, including nested ones. */
 export const anyValue: fc.Arbitrary<TypedValue> = nesting.value
 
 /** A document's fields in order; names may repeat. */
@@ -100,7 +100,7 @@ export const anyFields: fc.Arbitrary<RawFields> = fc.array(fc.record({ name: any
   maxLength: 8,
 })
 
-/** One value of each scalar type and of each nesting one, for tests that must not miss any. */
+/** One value of each scalar type and of each type that contains others, for tests that must not miss a type. */
 export const oneOfEveryType: fc.Arbitrary<TypedValue[]> = fc
   .tuple(...Object.values(scalars), nesting.document, fc.array(anyValue, { maxLength: 3 }))
   .map((parts) => {

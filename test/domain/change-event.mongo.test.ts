@@ -16,8 +16,8 @@ async function uuidOf(database: string, name: string): Promise<string> {
 
 const hex = (event: ChangeEvent) => Buffer.from(event.uuid, 'latin1').toString('hex')
 
-describe('events of a real server', () => {
-  it('name the document by the bytes of its _id, whatever its type', async () => {
+describe('change events of a real server', () => {
+  it('contain the bytes of the document’s _id, whatever its type', async () => {
     const random = new Random('ids')
     const ids = [
       ...idOfEveryType.map((make) => make(random)),
@@ -54,7 +54,7 @@ describe('events of a real server', () => {
     expect(times).toEqual([...times].sort((one, other) => (one < other ? -1 : 1)))
   })
 
-  it('tell definitions from data, with the UUID of the collection they are about', async () => {
+  it('are distinguished as definition or data changes, and contain the UUID of their collection', async () => {
     const db = one.client.db('definitions')
     let uuid = ''
     const events = await changesDuring(one.cluster, async () => {
@@ -68,8 +68,8 @@ describe('events of a real server', () => {
       await db.collection('view').drop()
       await db.dropDatabase()
     })
-    const seen = events.map((event) => [event.kind, event.operationType, event.collection])
-    expect(seen).toEqual([
+    const parsed = events.map((event) => [event.kind, event.operationType, event.collection])
+    expect(parsed).toEqual([
       ['definition', 'create', 'one'],
       ['insert', 'insert', 'one'],
       ['definition', 'createIndexes', 'one'],
@@ -85,7 +85,7 @@ describe('events of a real server', () => {
     expect(events.filter((event) => event.uuid !== '').map(hex)).toEqual(Array.from({ length: 7 }, () => uuid))
   })
 
-  it('carry the new document of an insert or replace, unless it is large', async () => {
+  it('contain the new document of an insert or replace, unless it is large', async () => {
     const documents = [
       { _id: 'small', text: 'x' },
       { _id: 'large', text: 'x'.repeat(300_000) },
@@ -111,7 +111,7 @@ describe('events of a real server', () => {
     ])
   })
 
-  it('say under which spelling a document was found, not which it was given', async () => {
+  it('contain the _id with the BSON type that it had before the event, not with the one that a replace gives it', async () => {
     const collection = one.client.db('spellings').collection<{ _id: number | Long }>('c')
     const events = await changesDuring(one.cluster, async () => {
       await collection.insertOne({ _id: 1 })
@@ -125,7 +125,7 @@ describe('events of a real server', () => {
     ])
   })
 
-  it('leave out what happens in databases of the server and of tandem', async () => {
+  it('do not arrive from the internal databases of the server and of tandem', async () => {
     const events = await changesDuring(one.cluster, async () => {
       for (const database of ['tandem_internal', 'admin', 'app']) {
         await one.client.db(database).collection('c').insertOne({})

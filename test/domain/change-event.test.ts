@@ -44,6 +44,9 @@ const kinds = {
   shardCollection: 'definition',
   refineCollectionShardKey: 'definition',
   reshardCollection: 'definition',
+  // These are commands, and the server has no events of these names.
+  moveCollection: 'unknown',
+  unshardCollection: 'unknown',
   somethingOfALaterVersion: 'unknown',
   constructor: 'unknown',
 } as const
@@ -54,10 +57,11 @@ describe('a change event', () => {
     expect(event).toMatchObject({ operationType, kind })
   })
 
-  it('gives time, place, document key and document, in whatever order and among whatever else they stand', () => {
+  it('property: is parsed into time, namespace, document key and document, whatever the order of its fields and whatever other fields it has', () => {
     const halves = fc.integer({ min: 0, max: 0xffff_ffff })
     const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }).filter((name) => !name.includes('\0'))
-    // The stream's $project lets no other field of the same length through; names are told apart by their length.
+    // The parser distinguishes names by their length, and the stream's $project lets no other field of the same length
+    // through.
     const known = ['operationType', 'clusterTime', 'collectionUUID', 'ns', 'to', 'documentKey', 'fullDocument']
     const lengths = new Set(known.map((name) => name.length))
     const others = anyFields.map((fields) => fields.filter(({ name }) => !lengths.has(Buffer.byteLength(name))))
@@ -103,7 +107,7 @@ describe('a change event', () => {
   })
 
   it.each(['__mdb_internal_verifier', 'mongosync_reserved_for_internal_use', 'tandem_internal', 'admin'])(
-    'of %s changes nothing that is synced',
+    'in database %s changes nothing that is synced',
     (database) => {
       const bytes = documentOf([
         { name: 'operationType', value: string('insert') },
@@ -113,7 +117,7 @@ describe('a change event', () => {
     },
   )
 
-  it('of a database names no collection', () => {
+  it('about a whole database has no collection', () => {
     const event = parseChangeEvent(
       documentOf([
         { name: 'operationType', value: string('dropDatabase') },
@@ -123,7 +127,7 @@ describe('a change event', () => {
     expect(event).toMatchObject({ database: 'app', collection: '', uuid: '', idElement: null, document: null })
   })
 
-  it('takes the namespace by name, not by order', () => {
+  it('has its namespace parsed by field name, not by order', () => {
     const ns = namespaceOf(['coll', 'things'], ['db', 'app'])
     expect(parseChangeEvent(documentOf([{ name: 'ns', value: ns }]))).toMatchObject({
       database: 'app',
@@ -131,9 +135,18 @@ describe('a change event', () => {
     })
   })
 
-  it('whose document did not travel in it has none', () => {
-    const noted = [{ name: 'fullDocument', value: typed(0x0a) }]
-    expect(parseChangeEvent(documentOf(noted)).document).toBeNull()
+  it('of a reshardCollection has the UUID of the new collection besides that of the former one', () => {
+    const description = typedDocument(documentOf([{ name: 'reshardUUID', value: typedUuid }]))
+    const event = parseChangeEvent(documentOf([{ name: 'operationDescription', value: description }]))
+    expect(Buffer.from(event.reshardedUuid, 'latin1')).toEqual(uuid)
+    // The projection of other events leaves an empty document.
+    const empty = typedDocument(documentOf([]))
+    expect(parseChangeEvent(documentOf([{ name: 'operationDescription', value: empty }])).reshardedUuid).toBe('')
+  })
+
+  it('has no document if the server left it out', () => {
+    const withNull = [{ name: 'fullDocument', value: typed(0x0a) }]
+    expect(parseChangeEvent(documentOf(withNull)).document).toBeNull()
     expect(parseChangeEvent(documentOf([])).document).toBeNull()
   })
 })

@@ -15,12 +15,12 @@ const half = fc.oneof(
   fc.constantFrom(0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff),
 )
 
-/** A token as the server writes it: the type byte of a timestamp, seconds, ordinal, then what else identifies the event. */
+/** A token as the server writes it: the type byte of a timestamp, seconds, ordinal, and the rest. */
 const tokenOf = (seconds: number, ordinal: number, rest = '2B022C0100296E5A1004') =>
   `82${[seconds, ordinal].map((value) => value.toString(16).padStart(8, '0').toUpperCase()).join('')}${rest}`
 
 describe('cluster time', () => {
-  it('is taken apart as it was put together, over the whole unsigned range', () => {
+  it('property: gives back its seconds and ordinal over the whole unsigned range', () => {
     fc.assert(
       fc.property(half, half, (seconds, ordinal) => {
         const time = clusterTime(seconds, ordinal)
@@ -29,7 +29,7 @@ describe('cluster time', () => {
     )
   })
 
-  it('orders by seconds, then by ordinal', () => {
+  it('property: is ordered by seconds, then by ordinal', () => {
     fc.assert(
       fc.property(half, half, half, half, (s1, o1, s2, o2) => {
         const [one, other] = [clusterTime(s1, o1), clusterTime(s2, o2)]
@@ -41,7 +41,7 @@ describe('cluster time', () => {
     )
   })
 
-  it('reads a timestamp where BSON keeps it', () => {
+  it('property: is read from the bytes of a BSON timestamp', () => {
     fc.assert(
       fc.property(half, half, (t, i) => {
         const document = Buffer.from(BSON.serialize({ a: new Timestamp({ t, i }) }))
@@ -51,8 +51,8 @@ describe('cluster time', () => {
   })
 })
 
-describe('the time of a resume token', () => {
-  it('is its first element', () => {
+describe('the cluster time of a resume token', () => {
+  it('property: is the first element of the token', () => {
     fc.assert(
       fc.property(half, half, (seconds, ordinal) => {
         expect(clusterTimeOfToken(tokenOf(seconds, ordinal))).toBe(clusterTime(seconds, ordinal))
@@ -61,7 +61,7 @@ describe('the time of a resume token', () => {
     )
   })
 
-  it('orders tokens as their text does', () => {
+  it('property: has the same order as the text of the token', () => {
     fc.assert(
       fc.property(half, half, half, half, (s1, o1, s2, o2) => {
         const [one, other] = [tokenOf(s1, o1), tokenOf(s2, o2)]
@@ -71,7 +71,7 @@ describe('the time of a resume token', () => {
   })
 
   it.each(['', '82', '8263', `81${'0'.repeat(16)}`, `82${'0'.repeat(15)}G`, `x82${'0'.repeat(16)}`])(
-    'is refused where there is none: %j',
+    'cannot be read from %j',
     (token) => {
       expect(() => clusterTimeOfToken(token)).toThrow(RangeError)
     },

@@ -7,11 +7,11 @@ const nothing: CommitFigures = {
   ...{ uniqueIndexes: 0, cappedDocuments: 0, roundTripMS: 0.5 },
 }
 
-it('a commit that waits for nothing takes a moment, and names nothing', () => {
+it('the estimate of a commit without waits is the fixed time, and lists no wait', () => {
   expect(estimateCommit(nothing)).toEqual({ estimatedSeconds: 0.6, waitingFor: [] })
 })
 
-it('what it waits for is named with its seconds', () => {
+it('the estimate lists each wait with its seconds', () => {
   const figures = { ...nothing, lagSeconds: 21, appliedPerSecond: 5, verification: { open: 30_000, perSecond: 15_000 } }
   expect(estimateCommit(figures)).toEqual({
     estimatedSeconds: 6.6,
@@ -22,7 +22,7 @@ it('what it waits for is named with its seconds', () => {
   })
 })
 
-it('is never less for more that is to be done, and always a number', () => {
+it('property: the estimate is a finite number, and more work never lowers it', () => {
   const amount = fc.nat({ max: 1_000_000 })
   const figures = fc.record({
     lagSeconds: fc.option(amount),

@@ -24,19 +24,19 @@ const wanted = [
 ]
 
 test.each([
-  ['before the collection is there', { built: false, refused: [], restored: false }, [5, 0, 0, 0]],
-  ['until the commit', { built: true, refused: [], restored: false }, [5, 4, 3, 0]],
-  ['with one that is refused', { built: true, refused: ['b'], restored: false }, [5, 3, 2, 1]],
-  ['after the commit', { built: true, refused: [], restored: true }, [5, 5, 0, 0]],
-])('%s, indexes are counted as they stand', (_when, stand, [total, built, heldBack, missing]) => {
-  expect(countIndexes(wanted, stand)).toEqual({ total, built, heldBack, missing })
+  ['before the collection exists', { buildsIndexes: false, refused: [], restored: false }, [5, 0, 0, 0]],
+  ['until the commit', { buildsIndexes: true, refused: [], restored: false }, [5, 4, 3, 0]],
+  ['while the destination refuses one', { buildsIndexes: true, refused: ['b'], restored: false }, [5, 3, 2, 1]],
+  ['after the commit', { buildsIndexes: true, refused: [], restored: true }, [5, 5, 0, 0]],
+])('%s, each index is counted by its state', (_when, state, [total, built, heldBack, missing]) => {
+  expect(countIndexes(wanted, state)).toEqual({ total, built, heldBack, missing })
 })
 
-test('built and missing never come to more than there are, and to all of them after the commit', () => {
+test('property: built and missing indexes never exceed the total, and equal it after the commit', () => {
   const refusals = fc.subarray(wanted.map(indexName))
   fc.assert(
     fc.property(fc.subarray(wanted), refusals, fc.boolean(), (indexes, refused, restored) => {
-      const { total, built, heldBack, missing } = countIndexes(indexes, { built: true, refused, restored })
+      const { total, built, heldBack, missing } = countIndexes(indexes, { buildsIndexes: true, refused, restored })
       expect(built + missing).toBeLessThanOrEqual(total)
       expect(heldBack).toBeLessThanOrEqual(total - missing)
       if (restored) expect([built + missing, heldBack]).toEqual([total, 0])

@@ -27,8 +27,8 @@ const collation = nested([
 ])
 const simple = nested([['locale', 'simple']])
 
-describe('what is created on the destination', () => {
-  it('is a plain collection as it is, byte for byte', () => {
+describe('the options of a collection on the destination before the commit', () => {
+  it('are the same bytes as on the source for a plain collection', () => {
     const options = fieldsOf(
       ['validator', nested([['$jsonSchema', nested([['required', ['a']]])]])],
       ['validationLevel', 'moderate'],
@@ -39,24 +39,24 @@ describe('what is created on the destination', () => {
     expect(optionsWhileDeferred(options)).toEqual(options)
   })
 
-  it('leaves out what the create command does not take back', () => {
+  it('omit the fields that listCollections returns and create does not accept', () => {
     const options = fieldsOf(['uuid', 'x'], ['temp', true], ['autoIndexId', false], ['collation', collation])
     expect(names(optionsWhileDeferred(options))).toEqual(['collation'])
   })
 
-  it('is a capped collection as wide as it can be, so that nothing is pushed out before its time', () => {
+  it('have the largest possible size for a capped collection, so that it removes no document early', () => {
     const options = fieldsOf(['capped', true], ['size', new Int32(4096)], ['max', new Int32(10)])
     expect(optionsWhileDeferred(options)).toEqual(
       fieldsOf(['capped', true], ['size', Long.fromString('1125899906842624')]),
     )
   })
 
-  it('leaves size and max of a collection that is not capped alone', () => {
+  it('keep size and max of a collection that is not capped', () => {
     const options = fieldsOf(['capped', false], ['size', new Int32(4096)], ['max', new Int32(10)])
     expect(optionsWhileDeferred(options)).toEqual(options)
   })
 
-  it('never expires documents of a clustered collection', () => {
+  it('have no expiry for a clustered collection', () => {
     const clustered = nested([
       ['key', nested([['_id', 1]])],
       ['unique', true],
@@ -66,7 +66,7 @@ describe('what is created on the destination', () => {
   })
 })
 
-describe('an index on the destination', () => {
+describe('an index on the destination before the commit', () => {
   const plain = fieldsOf(
     ['v', new Int32(2)],
     [
@@ -82,11 +82,11 @@ describe('an index on the destination', () => {
     ['sparse', true],
   )
 
-  it('without traits is built as it is', () => {
+  it('has the same specification as on the source if no option is deferred', () => {
     expect(indexWhileDeferred(plain, [])).toEqual(plain)
   })
 
-  it('is built without what only commit may turn on, and expires nothing', () => {
+  it('is built without its deferred options, and expires nothing', () => {
     const traits = fieldsOf(
       ['unique', true],
       ['prepareUnique', true],
@@ -101,17 +101,17 @@ describe('an index on the destination', () => {
     ])
   })
 
-  it('says that it is simple where it would inherit the collection’s collation', () => {
+  it('names the simple collation where it would inherit the collection’s collation', () => {
     const collated = fieldsOf(['collation', collation])
-    const held = indexWhileDeferred(plain, collated)
-    expect(fieldNamed(held, 'collation')).toEqual(typedOf(simple))
-    expect(held.filter(({ name }) => name !== 'collation')).toEqual(plain)
+    const relaxed = indexWhileDeferred(plain, collated)
+    expect(fieldNamed(relaxed, 'collation')).toEqual(typedOf(simple))
+    expect(relaxed.filter(({ name }) => name !== 'collation')).toEqual(plain)
     const own = [...plain, ...fieldsOf(['collation', collation])]
     expect(indexWhileDeferred(own, collated)).toEqual(own)
     expect(indexWhileDeferred(plain, fieldsOf(['collation', simple]))).toEqual(plain)
   })
 
-  it('can always become what is wanted by collMod alone', () => {
+  it('property: can always become the index of the source by collMod alone', () => {
     const specification = fc
       .tuple(
         fc.array(fc.record({ name: anyName, value: anyValue }), { maxLength: 3 }),
@@ -120,17 +120,17 @@ describe('an index on the destination', () => {
       .map(([fields, traits]) => [...fields, ...traits.flatMap((name) => fieldsOf([name, new Int32(1)]))])
     fc.assert(
       fc.property(specification, (wanted) => {
-        const held = indexWhileDeferred(wanted, [])
-        expect(differOnlyInTraits(held, wanted)).toBe(true)
-        expect(canBecome(held, wanted)).toBe(true)
-        const { unique, prepareUnique, hidden } = traitsOf(held)
+        const relaxed = indexWhileDeferred(wanted, [])
+        expect(differOnlyInTraits(relaxed, wanted)).toBe(true)
+        expect(canBecome(relaxed, wanted)).toBe(true)
+        const { unique, prepareUnique, hidden } = traitsOf(relaxed)
         expect({ unique, prepareUnique, hidden }).toEqual({ unique: false, prepareUnique: false, hidden: false })
       }),
     )
   })
 })
 
-describe('two indexes differ only in traits', () => {
+describe('two indexes differ only in deferred options', () => {
   const base: RawField[] = [
     ['v', new Int32(2)],
     [
@@ -144,7 +144,7 @@ describe('two indexes differ only in traits', () => {
   ]
   const index = (...more: RawField[]) => fieldsOf(...base, ...more)
 
-  it('but an expiry is given by collMod and never taken away', () => {
+  it('but collMod can only add an expiry, not remove one', () => {
     const ttl = index(['expireAfterSeconds', new Int32(1)])
     expect(canBecome(index(), ttl)).toBe(true)
     expect(canBecome(ttl, index())).toBe(false)
@@ -208,21 +208,21 @@ describe('two indexes differ only in traits', () => {
   })
 })
 
-describe('traits', () => {
-  it('are read as the server reads flags', () => {
+describe('index and collection options', () => {
+  it('are true for the same values as in the server', () => {
     const one = traitsOf(fieldsOf(['unique', new Double(1)], ['hidden', Long.fromInt(1)], ['expireAfterSeconds', 60]))
     expect(one).toEqual({ unique: true, prepareUnique: false, hidden: true, expireAfterSeconds: typedOf(60) })
     expect(traitsOf(fieldsOf(['unique', 0], ['hidden', false]))).toMatchObject({ unique: false, hidden: false })
   })
 
-  it('compare numbers by value', () => {
+  it('are equal if their numbers have the same value in any BSON type', () => {
     expect(sameNumber(typedOf(new Int32(60)), typedOf(Long.fromInt(60)))).toBe(true)
     expect(sameNumber(typedOf(new Int32(60)), typedOf(new Double(60)))).toBe(true)
     expect(sameNumber(typedOf(new Int32(60)), typedOf(new Double(60.5)))).toBe(false)
     expect(sameNumber(typedOf(new Int32(60)), undefined)).toBe(false)
   })
 
-  it('of a collection: capped, collated', () => {
+  it('show whether a collection is capped or collated', () => {
     expect(isCapped(fieldsOf(['capped', new Double(1)]))).toBe(true)
     expect(isCapped(fieldsOf(['capped', false], ['size', 1]))).toBe(false)
     expect(isCollated(fieldsOf(['collation', collation]))).toBe(true)
@@ -232,23 +232,23 @@ describe('traits', () => {
   })
 })
 
-describe('what collMod is told', () => {
+describe('the collMod for changed options', () => {
   const validator = nested([['a', nested([['$exists', true]])]])
   const images = nested([['enabled', true]])
 
-  it('is nothing when nothing it can change differs', () => {
+  it('is empty when no option that collMod can change differs', () => {
     const options = fieldsOf(['validator', validator], ['changeStreamPreAndPostImages', images])
     expect(collModOptions(options, options)).toEqual([])
     expect(collModOptions(fieldsOf(['capped', true], ['size', 1]), fieldsOf(['capped', true], ['size', 2]))).toEqual([])
   })
 
-  it('takes unset for the default, which the server makes explicit after any collMod', () => {
+  it('treats a missing option as its default, which the server makes explicit after any collMod', () => {
     const explicit = fieldsOf(['validator', validator], ['validationLevel', 'strict'], ['validationAction', 'error'])
     expect(collModOptions(fieldsOf(['validator', validator]), explicit)).toEqual([])
     expect(collModOptions(explicit, fieldsOf(['validator', validator]))).toEqual([])
   })
 
-  it('sets what is new and unsets what is gone', () => {
+  it('sets new options and resets removed ones', () => {
     const full = fieldsOf(
       ['validator', validator],
       ['validationLevel', 'moderate'],
@@ -266,7 +266,7 @@ describe('what collMod is told', () => {
     )
   })
 
-  it('leads to where nothing is left to do', () => {
+  it('property: leaves no further difference that collMod can change', () => {
     const options = fc
       .subarray(['validator', 'validationLevel', 'validationAction', 'changeStreamPreAndPostImages', 'other'])
       .chain((names) => fc.tuple(...names.map((name) => anyValue.map((value) => ({ name, value })))))

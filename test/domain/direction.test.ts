@@ -20,24 +20,25 @@ const entry: CatalogueEntry = {
   planned: true,
   hasTombstones: true,
   converging: true,
+  convergedFrom: 5n,
   shardKey: null,
 }
 
-it('turning twice gives what was there', () => {
+it('swapping the direction twice restores the configuration and the entry', () => {
   expect(swapConfiguration(configuration)).toEqual({ ...configuration, source: 'cluster1', destination: 'cluster0' })
-  // Compared as text where a start is identical: the order of fields counts.
+  // Two starts are compared as text, so the order of the fields matters.
   expect(JSON.stringify(swapConfiguration(swapConfiguration(configuration)))).toBe(JSON.stringify(configuration))
-  const turned = swapEntry(entry)
-  expect(turned).toMatchObject({
+  const swapped = swapEntry(entry)
+  expect(swapped).toMatchObject({
     uuid: 'b',
     destinationUUID: 'a',
     name: 'things',
     sourceName: 'things',
     copiedBytes: 5,
   })
-  expect(swapEntry(turned)).toMatchObject({ uuid: 'a', destinationUUID: 'b' })
+  expect(swapEntry(swapped)).toMatchObject({ uuid: 'a', destinationUUID: 'b' })
 })
 
-it('an entry without counterpart is a bug', () => {
+it('swapping an entry without a counterpart fails an assertion', () => {
   expect(() => swapEntry({ ...entry, destinationUUID: null })).toThrow(/app\.things/)
 })

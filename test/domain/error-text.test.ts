@@ -4,15 +4,16 @@ import { describe, expect, test } from 'vitest'
 import { addCircumstances } from '../../src/domain/circumstances.ts'
 import { errorStack, errorText, unreachableText, withoutValues } from '../../src/domain/error-text.ts'
 import { causeOfFailure, FatalError, toFailure } from '../../src/domain/errors.ts'
+import { serverCode } from '../../src/domain/server-code.ts'
 
 const serverError = (message: string) => new MongoServerError({ message, code: 9, codeName: 'FailedToParse' })
 
-describe('an unforeseen failure', () => {
-  test('names step, command, cluster, namespace, code and text', () => {
+describe('an unexpected failure', () => {
+  test('contains step, command, cluster, namespace, code and text', () => {
     const error = serverError('Unknown collMod option x')
     addCircumstances(error, { cluster: 'cluster1', command: 'collMod', namespace: 'app.things' })
     addCircumstances(error, { step: 'commit of app.things' })
-    addCircumstances(error, { step: 'what is around it' })
+    addCircumstances(error, { step: 'an outer step' })
     const failure = toFailure(error, 'preparing')
     expect(failure).toEqual({
       error: 'InternalError',
@@ -22,13 +23,13 @@ describe('an unforeseen failure', () => {
     expect(causeOfFailure(failure)).toBe(error)
   })
 
-  test('names at least the state it ended', () => {
+  test('contains at least the step that it ended', () => {
     expect(toFailure(new TypeError('x is not a function'), 'preparing').errorDescription).toBe(
       'preparing: TypeError: x is not a function',
     )
   })
 
-  test('has a stack that goes back to its first cause', () => {
+  test('has a stack that includes the stacks of its causes', () => {
     const error = new FatalError('DuplicateKey', 'outer', { cause: serverError('dup key: { x: "secret" }') })
     const stack = errorStack(error)
     expect(stack).toMatch(/^FatalError: outer\n {4}at [\s\S]+\ncaused by MongoServerError: dup key: \{…\}\n {4}at /)
@@ -36,7 +37,7 @@ describe('an unforeseen failure', () => {
   })
 })
 
-test('a cluster that does not answer is named, with the driver’s last error', () => {
+test('the text names the cluster that does not answer, and the driver’s last error', () => {
   const error = new Error('connect ECONNREFUSED 127.0.0.1:1')
   addCircumstances(error, { cluster: 'cluster1', command: 'find', namespace: 'a.b' })
   expect(unreachableText(error)).toBe('cluster1 does not answer (connect ECONNREFUSED 127.0.0.1:1)')
@@ -45,8 +46,8 @@ test('a cluster that does not answer is named, with the driver’s last error', 
   )
 })
 
-describe('values of documents', () => {
-  test('that stand in braces or quotes are left out', () => {
+describe('document values in a server error', () => {
+  test('are left out if they are in braces or quotes', () => {
     const value = fc.stringMatching(/^[^"\\{}]{1,20}$/).map((text) => `<${text}>`)
     const quoted = fc.oneof(
       value.map((text) => `"${text}"`),
@@ -65,9 +66,16 @@ describe('values of documents', () => {
     expect(withoutValues('index x dup key: { u: "a" } at end')).toBe('index x dup key: {…} at end')
   })
 
-  test('are left out with everything behind them where a command takes documents', () => {
+  test('are left out with everything after them if the command contains documents', () => {
     const error = serverError('Index build failed: language override unsupported: secret')
     addCircumstances(error, { cluster: 'cluster1', command: 'createIndexes', namespace: 'app.things' })
     expect(errorText(error)).toBe('createIndexes on cluster1, app.things: FailedToParse (9): Index build failed')
   })
+})
+
+test('the code of a refused statement has the name that the server gives it', () => {
+  expect(serverCode(11000, undefined)).toBe('DuplicateKey (11000)')
+  expect(serverCode(16755, undefined)).toBe('Location16755 (16755)')
+  expect(serverCode(9, 'FailedToParse')).toBe('FailedToParse (9)')
+  expect(serverCode(9_999, undefined)).toBe('server error 9999')
 })

@@ -10,8 +10,8 @@ import { documentOf, int32, typed } from './bson-arbitraries.ts'
 import { anyPair, equalPair, innerPair, type Pair, rareSpellings, strangers } from './spelled-values.ts'
 
 /**
- * What "equal" means is the server's to say: insert one spelling, then the other, and see whether the second meets a
- * duplicate key. Everything that was said of keys and lanes without a server is held against that here.
+ * The server decides which values are equal: the test inserts one encoding, then the other, and checks whether the
+ * second is a duplicate key. This verifies the model that the tests of keys and lanes without a server use.
  */
 
 let set: ReplicaSet
@@ -30,7 +30,7 @@ afterAll(async () => {
 const keyOf = (value: TypedValue) => idValueKey(value, value[0] as number, 1, value.length)
 const laneOf = (value: TypedValue) => laneHash(value, value[0] as number, 1, value.length)
 
-/** Inserts each pair as two `_id`s; true where the server held the second for the first again. */
+/** Inserts each pair as two `_id`s; true for a pair if the server reports the second one as a duplicate of the first. */
 async function foundEqual(collection: string, pairs: Pair[], idOf: (value: TypedValue, at: number) => TypedValue) {
   const documents = pairs.flatMap(({ one, other }, at) =>
     [one, other].map((value) => documentOf([{ name: '_id', value: idOf(value, at) }])),
@@ -51,14 +51,14 @@ async function foundEqual(collection: string, pairs: Pair[], idOf: (value: Typed
 }
 
 function compare(pairs: Pair[], equal: boolean[]): void {
-  pairs.forEach(({ one, other, equal: said, text }, at) => {
-    expect(said, `the model is wrong about ${text}`).toBe(equal[at])
+  pairs.forEach(({ one, other, equal: expected, text }, at) => {
+    expect(expected, `the model is wrong about ${text}`).toBe(equal[at])
     expect(keyOf(one) === keyOf(other), `idValueKey is wrong about ${text}`).toBe(equal[at])
     if (equal[at]) expect(laneOf(one), `laneHash is wrong about ${text}`).toBe(laneOf(other))
   })
 }
 
-/** Every pair below an `_id` of its own, so that a thousand travel in one command. */
+/** Gives each pair an `_id` of its own, so that one command can insert a thousand pairs. */
 const numbered = (value: TypedValue, at: number): TypedValue =>
   typed(
     0x03,
@@ -72,18 +72,18 @@ const sample = (arbitrary: fc.Arbitrary<Pair>, numRuns: number) => fc.sample(arb
 
 describe('two values', () => {
   it.each<[string, fc.Arbitrary<Pair>]>([
-    ['spelled differently', equalPair],
-    ['that differ by little', anyPair],
-    ['of different make', strangers],
-    ['within others', innerPair],
+    ['in two encodings', equalPair],
+    ['that differ slightly', anyPair],
+    ['of different structure', strangers],
+    ['inside other values', innerPair],
     ...Object.entries(rareSpellings).map(([name, pair]) => [`that are ${name}`, pair] as [string, fc.Arbitrary<Pair>]),
-  ])('%s are equal to tandem when they are to the server', async (name, arbitrary) => {
+  ])('%s are equal in tandem exactly if they are equal in the server', async (name, arbitrary) => {
     const pairs = sample(arbitrary, 600)
     const equal = await foundEqual(name.replaceAll(' ', '_'), pairs, numbered)
     compare(pairs, equal)
   })
 
-  it('are judged alike as the whole _id', async () => {
+  it('are compared in the same way when they are the whole _id', async () => {
     const pairs = [...sample(equalPair, 40), ...sample(anyPair, 60)]
     const equal: boolean[] = []
     for (const pair of pairs) {

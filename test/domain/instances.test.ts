@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { type InstanceRow, percentOf, totalsOf } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** Petabytes: more than any of these figures will be, and exact as numbers. */
+/** Up to about a petabyte, so that the sum of several figures is still an exact number. */
 const count = fc.maxSafeNat().map((value) => Math.floor(value / 8))
 
 const row: fc.Arbitrary<Pick<InstanceRow, 'status' | 'progress'>> = fc.record({
@@ -27,7 +27,7 @@ const copy = (estimatedCopiedBytes: number, estimatedTotalBytes: number) => ({
 })
 
 describe('totalsOf', () => {
-  test('of nobody, and of instances that have not begun', () => {
+  test('is zero without instances, and for instances that have not begun', () => {
     const nothing = {
       estimatedCopiedBytes: 0,
       estimatedTotalBytes: 0,
@@ -39,7 +39,7 @@ describe('totalsOf', () => {
     expect(totalsOf([alive({}), alive({})])).toEqual(nothing)
   })
 
-  test('adds what was copied and applied; the whole is the largest whole, the lag that of the slowest', () => {
+  test('adds copied bytes and applied events; the total is the largest total, and the lag is the largest lag', () => {
     const one = alive({ ...copy(300, 900), lagTimeSeconds: 4, totalEventsApplied: 10 })
     const two = alive({ ...copy(301, 1_000), lagTimeSeconds: 7, totalEventsApplied: 5 })
     const paused = alive({ ...copy(0, 1_000), lagTimeSeconds: null, totalEventsApplied: 1 })
@@ -52,7 +52,7 @@ describe('totalsOf', () => {
     })
   })
 
-  test('all is copied only when nobody copies any more, whoever counts what was begun by another', () => {
+  test('is 100 percent only when no instance is copying, even if two instances counted the same segment', () => {
     const copying = alive({ ...copy(400, 1_000), state: 'RUNNING', info: 'collection copy' })
     const done = alive({ ...copy(700, 1_000), info: 'change event application' })
     expect(totalsOf([copying, done]).percent).toBe(99.99)
@@ -61,7 +61,7 @@ describe('totalsOf', () => {
     expect(totalsOf([paused, done]).percent).toBe(100)
   })
 
-  test('a lost instance has no say in the lag, but what it applied was applied', () => {
+  test('ignores the lag of a lost instance, but counts the events that it applied', () => {
     const lost = { ...alive({ lagTimeSeconds: 900, totalEventsApplied: 3 }), status: 'lost' as const }
     expect(totalsOf([lost, alive({ lagTimeSeconds: 1, totalEventsApplied: 2 })])).toMatchObject({
       lagTimeSeconds: 1,
@@ -70,7 +70,7 @@ describe('totalsOf', () => {
     expect(totalsOf([lost]).lagTimeSeconds).toBeNull()
   })
 
-  test('property: each figure is what an instance says or the sum of it, whatever the order', () => {
+  test('property: each figure is the sum or the maximum over the instances, in any order', () => {
     fc.assert(
       fc.property(rows, (rows) => {
         const totals = totalsOf(rows)
@@ -78,22 +78,22 @@ describe('totalsOf', () => {
           estimatedTotalBytes: totals.estimatedTotalBytes,
           lagTimeSeconds: totals.lagTimeSeconds,
         })
-        let [copied, whole, wholeOfLost, events] = [0, 0, 0, 0]
+        let [copied, total, totalOfLost, events] = [0, 0, 0, 0]
         const lags: number[] = []
         for (const { status, progress } of rows) {
           copied += progress.collectionCopy?.estimatedCopiedBytes ?? 0
-          const total = progress.collectionCopy?.estimatedTotalBytes ?? 0
-          if (status === 'alive') whole = Math.max(whole, total)
-          else wholeOfLost = Math.max(wholeOfLost, total)
+          const reported = progress.collectionCopy?.estimatedTotalBytes ?? 0
+          if (status === 'alive') total = Math.max(total, reported)
+          else totalOfLost = Math.max(totalOfLost, reported)
           events += progress.totalEventsApplied ?? 0
           if (status === 'alive' && progress.lagTimeSeconds !== null) lags.push(progress.lagTimeSeconds)
         }
-        // What a lost one took for the whole counts only while nobody else knows better.
-        whole ||= wholeOfLost
+        // The total of a lost instance counts only if no live instance reports one.
+        total ||= totalOfLost
         expect(totals).toEqual({
           estimatedCopiedBytes: copied,
-          estimatedTotalBytes: whole,
-          percent: percentOf(copied, whole),
+          estimatedTotalBytes: total,
+          percent: percentOf(copied, total),
           lagTimeSeconds: lags.length === 0 ? null : lags.sort((a, b) => b - a)[0],
           totalEventsApplied: events,
         })
@@ -101,7 +101,7 @@ describe('totalsOf', () => {
     )
   })
 
-  test('property: more copied is never a smaller percentage', () => {
+  test('property: the percentage never falls when more is copied', () => {
     fc.assert(
       fc.property(rows, row, (rows, more) => {
         const same = { ...more, progress: { ...more.progress, ...copy(1_000, 0) } }
@@ -112,7 +112,7 @@ describe('totalsOf', () => {
 })
 
 describe('percentOf', () => {
-  test('property: between 0 and 100 with two decimals, and 100 only for the whole', () => {
+  test('property: is between 0 and 100 with two decimals, and 100 only if everything is copied', () => {
     fc.assert(
       fc.property(count, count, (copied, total) => {
         const percent = percentOf(copied, total)
@@ -124,7 +124,7 @@ describe('percentOf', () => {
     )
   })
 
-  test('property: the whole is 100, and a byte less is not', () => {
+  test('property: is 100 if everything is copied, and less if a single byte is missing', () => {
     fc.assert(
       fc.property(count, (total) => {
         fc.pre(total > 0)

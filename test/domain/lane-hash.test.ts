@@ -10,8 +10,8 @@ import { anyPair, equalPair, innerPair, type Pair, rareSpellings, strangers } fr
 const keyOf = (value: TypedValue) => idValueKey(value, value[0] as number, 1, value.length)
 const hashOf = (value: TypedValue) => laneHash(value, value[0] as number, 1, value.length)
 
-describe('two spellings of one value', () => {
-  it('have one key and one lane', () => {
+describe('two encodings of one value', () => {
+  it('property: have the same key and the same lane', () => {
     fc.assert(
       fc.property(equalPair, ({ one, other, text }) => {
         expect(keyOf(other), text).toBe(keyOf(one))
@@ -21,7 +21,7 @@ describe('two spellings of one value', () => {
     )
   })
 
-  it('are only looked for among types that have several', () => {
+  it('property: differ only for types that hasSpellings names', () => {
     fc.assert(
       fc.property(equalPair, ({ one, other, text }) => {
         if (Buffer.compare(one, other) !== 0)
@@ -37,11 +37,11 @@ describe('two spellings of one value', () => {
 
 describe('two values', () => {
   it.each<[string, fc.Arbitrary<Pair>]>([
-    ['that differ by little', anyPair],
-    ['of different make', strangers],
-    ['within others', innerPair],
+    ['that differ slightly', anyPair],
+    ['of different structure', strangers],
+    ['inside other values', innerPair],
     ...Object.entries(rareSpellings).map(([name, pair]) => [`that are ${name}`, pair] as [string, fc.Arbitrary<Pair>]),
-  ])('%s have one key exactly when they are equal', (_, pair) => {
+  ])('property: %s have the same key exactly if they are equal', (_, pair) => {
     fc.assert(
       fc.property(pair, ({ one, other, equal, text }) => {
         expect(keyOf(one) === keyOf(other), text).toBe(equal)
@@ -51,7 +51,7 @@ describe('two values', () => {
     )
   })
 
-  it('spread over the lanes', () => {
+  it('are spread over the lanes', () => {
     const counts = [0, 0, 0, 0]
     for (let id = 0; id < 4_000; id++) {
       const value = Buffer.from([0x10, id & 0xff, id >> 8, 0, 0])
@@ -62,7 +62,7 @@ describe('two values', () => {
 })
 
 describe('a value in the middle of other bytes', () => {
-  it('has the key and lane it has alone', () => {
+  it('property: has the same key and lane as the value alone', () => {
     fc.assert(
       fc.property(anyValue, fc.uint8Array({ maxLength: 9 }), (value, before) => {
         const document = documentOf([{ name: '_id', value }])
@@ -78,7 +78,7 @@ describe('a value in the middle of other bytes', () => {
   })
 })
 
-describe('a decimal as a number', () => {
+describe('the double nearest to a decimal', () => {
   it.each([
     ['0.1', 0.1],
     ['-123.4500', -123.45],
@@ -88,7 +88,7 @@ describe('a decimal as a number', () => {
     ['NaN', Number.NaN],
     ['-Infinity', Number.NEGATIVE_INFINITY],
     ['9999999999999999999999999999999999', 1e34],
-  ])('%s', (decimal, number) => {
+  ])('of %s is %d', (decimal, number) => {
     expect(decimalAsNumber(Buffer.from(Decimal128.fromString(decimal).bytes), 0)).toBe(number)
   })
 })

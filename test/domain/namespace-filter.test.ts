@@ -11,7 +11,7 @@ import {
 } from '../../src/domain/namespace-filter.ts'
 import type { NamespaceFilter } from '../../src/domain/start-request.ts'
 
-/** For these names JavaScript's and the server's regular expressions agree; whose they are is not the predicate's matter. */
+/** JavaScript evaluates the patterns. For these names and patterns, the server gives the same result. */
 const matches: Matches = ({ pattern, options }, text) => new RegExp(pattern, options).test(text)
 
 const names = ['zoo', 'Zoo', 'shop', 'cage_1', 'cage_tmp', 'a.b'] as const
@@ -48,8 +48,8 @@ const include = (...includeNamespaces: NamespaceFilter[]): NamespaceFilters => (
 const chosen = (filter: NamespaceFilters, database: string): string[] =>
   names.filter((one) => selects(filter, matches, database, one))
 
-describe('which namespaces are selected', () => {
-  it('4.5: without a filter every user collection, and nothing of the server', () => {
+describe('the selected namespaces', () => {
+  it('4.5: are all user collections without a filter, and no collection of the server', () => {
     const all = { includeNamespaces: null, excludeNamespaces: null }
     expect(isFiltered(all)).toBe(false)
     expect(chosen(all, 'zoo')).toEqual(names)
@@ -60,12 +60,12 @@ describe('which namespaces are selected', () => {
     expect(selects(all, matches, 'zoo', 'system.views')).toBe(false)
   })
 
-  it('2.1: an entry without collections means the whole database; names are told apart by case', () => {
+  it('2.1: are those of the whole database for an entry without collections; names are case-sensitive', () => {
     expect(chosen(include({ database: 'zoo' }), 'zoo')).toEqual(names)
     expect(chosen(include({ database: 'zoo' }), 'Zoo')).toEqual([])
   })
 
-  it("facts' example: collectionsRegex with options, a whole database, and what is excluded after", () => {
+  it('follow the example of docs/filters.md: collectionsRegex with options, a whole database, and an exclusion', () => {
     const filter = {
       includeNamespaces: [
         { database: 'zoo', collectionsRegex: { pattern: '^CAGE_', options: 'i' } },
@@ -78,17 +78,17 @@ describe('which namespaces are selected', () => {
     expect(chosen(filter, 'Zoo')).toEqual([])
   })
 
-  it('property: what is excluded alone and what it would include are everything, and share nothing', () => {
+  it('property: are the complement if the same entries exclude instead of include', () => {
     fc.assert(
       fc.property(entries, name, name, (list, database, collection) => {
         const included = selects(include(...list), matches, database, collection)
-        const left = { includeNamespaces: null, excludeNamespaces: list }
-        expect(selects(left, matches, database, collection)).toBe(!included)
+        const excluding = { includeNamespaces: null, excludeNamespaces: list }
+        expect(selects(excluding, matches, database, collection)).toBe(!included)
       }),
     )
   })
 
-  it('property: a filter is its includes less its excludes, each entry by itself', () => {
+  it('property: are those that any include entry selects, without those that any exclude entry selects', () => {
     fc.assert(
       fc.property(filters, name, name, (filter, database, collection) => {
         const one = (list: readonly NamespaceFilter[] | null): boolean =>
@@ -99,7 +99,7 @@ describe('which namespaces are selected', () => {
     )
   })
 
-  it('property: a database that holds something selected may hold it', () => {
+  it('property: are only in databases for which mayHold is true', () => {
     fc.assert(
       fc.property(filters, name, name, (filter, database, collection) => {
         if (selects(filter, matches, database, collection)) expect(mayHold(filter, matches, database)).toBe(true)
@@ -108,17 +108,17 @@ describe('which namespaces are selected', () => {
   })
 })
 
-describe('names that the server gives', () => {
+describe('collection names that the server assigns', () => {
   it.each([
     ['system.buckets.weather', 'weather'],
     ['tmpAb1cd.convertToCapped.log.old', 'log.old'],
     ['tmp.agg_out.d27ab163', 'tmp.agg_out.d27ab163'],
     ['plain', 'plain'],
-  ])('%s is decided by %s', (listed, deciding) => {
+  ])('whether %s is synced is decided by the name %s', (listed, deciding) => {
     expect(decidingName(listed)).toBe(deciding)
   })
 
-  it('tells what is renamed into place later', () => {
+  it('include the temporary names of collections that are renamed later', () => {
     const temporary = ['tmp.agg_out.d27ab163-8173', 'tmpAvOBv.renameCollection']
     expect([...temporary, 'tmp', 'tmp_agg_out', 'my tmpAvOBv.renameCollection'].filter(isTemporary)).toEqual(temporary)
   })

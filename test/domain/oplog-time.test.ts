@@ -8,6 +8,6 @@ test.each([
   [3_600, '1 hour'],
   [12 * 3_600 + 5, '12 hours'],
   [72 * 3_600 + 1, 'more than 72 hours'],
-])('%i seconds are %s', (seconds, text) => {
+])('%i seconds are described as %s', (seconds, text) => {
   expect(describeOplogTime(seconds)).toBe(text)
 })

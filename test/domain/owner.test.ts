@@ -2,22 +2,23 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { isExpired, type LeaseView, ownerToken, parseOwner } from '../../src/domain/owner.ts'
 
-const lease = (id: string, epoch: number, settled: number, expired = false): LeaseView => ({
+const lease = (id: string, epoch: number, drained: number, expired = false): LeaseView => ({
   id,
   epoch,
-  drained: settled,
+  drained,
   expiresAt: new Date(epoch),
   expired,
   incarnation: 'x',
   predecessors: [],
   sessions: null,
   takesWork: true,
+  stoppedFor: 0,
   atWork: true,
   evicted: false,
 })
 
 describe('an owner', () => {
-  it('is told from its token, whatever its id is made of', () => {
+  it('property: is parsed from its token, whatever characters its id contains', () => {
     const ids = fc.oneof(fc.string(), fc.constantFrom('#', 'a#1', 'a#', '#7', 'ä 😀'))
     fc.assert(
       fc.property(ids, fc.nat(), (id, epoch) => {
@@ -26,12 +27,12 @@ describe('an owner', () => {
     )
   })
 
-  it('lives while its lease is the one it was, also when that has expired and nobody has buried it', () => {
+  it('is not expired while its lease has the same epoch, even if that lease has expired and no instance has evicted it', () => {
     expect(isExpired('a#3', [lease('a', 3, 3)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 3, 3, true)])).toBe(false)
   })
 
-  it('is not dead for certain before the second step of its burial, or before its next life has settled', () => {
+  it('is expired only when the writes of its term are drained, whether it was evicted or has begun its next term', () => {
     expect(isExpired('a#3', [lease('a', 4, 3, true)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 4, 3)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 4, 4)])).toBe(true)
@@ -39,16 +40,16 @@ describe('an owner', () => {
     expect(isExpired('a#5', [lease('a', 5, 5)])).toBe(false)
   })
 
-  it('is dead when its lease was given back', () => {
+  it('is expired when its lease was released', () => {
     expect(isExpired('a#3', [lease('a', 3, 4, true)])).toBe(true)
   })
 
-  it('lives when its lease is not known yet', () => {
+  it('is not expired while its lease is unknown', () => {
     expect(isExpired('a#3', [])).toBe(false)
     expect(isExpired('a#3', [lease('b', 1, 1)])).toBe(false)
   })
 
-  it('is not taken for another whose id begins alike', () => {
+  it('is not confused with an owner whose id has the same prefix', () => {
     expect(isExpired('a#3', [lease('a#3', 9, 9), lease('a', 3, 3)])).toBe(false)
   })
 })

@@ -29,15 +29,15 @@ import {
   typed,
 } from './bson-arbitraries.ts'
 
-/** What js-bson's own walker says: type, where the name stands, where the value stands. */
-const walked = (document: Buffer) =>
+/** The elements as js-bson's own parser finds them: type, and the positions of name and value. */
+const elementsOf = (document: Buffer) =>
   [...BSON.onDemand.parseToElements(document)].map(([type, nameStart, nameLength, valueStart, length]) => {
-    // Its lengths leave out what precedes the content of some types, so the value's end is not taken from it.
+    // For some types, its length does not include the bytes before the content, so it does not give the value's end.
     return { type, nameStart, nameEnd: nameStart + nameLength, valueStart, length }
   })
 
 describe('reading and building', () => {
-  it('gives back the bytes it was given, whatever the types, names and their order', () => {
+  it('property: reproduces the same bytes, whatever the types, the names and their order', () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const document = documentOf(fields)
@@ -49,7 +49,7 @@ describe('reading and building', () => {
     )
   })
 
-  it('knows every type there is', () => {
+  it('property: supports every BSON type', () => {
     fc.assert(
       fc.property(oneOfEveryType, (values) => {
         const document = documentOf(values.map((value, index) => ({ name: `f${index}`, value })))
@@ -60,14 +60,14 @@ describe('reading and building', () => {
     )
   })
 
-  it('finds elements where js-bson finds them, and leaves no byte between them', () => {
+  it('property: finds the same elements as js-bson, without gaps between them', () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const document = documentOf(fields)
         const found = [...spans(document)]
         expect(
           found.map(({ type, nameStart, nameEnd, valueStart }) => ({ type, nameStart, nameEnd, valueStart })),
-        ).toEqual(walked(document).map(({ length: _, ...rest }) => rest))
+        ).toEqual(elementsOf(document).map(({ length: _, ...rest }) => rest))
         let position = 4
         for (const span of found) {
           expect(span.start).toBe(position)
@@ -79,7 +79,7 @@ describe('reading and building', () => {
     )
   })
 
-  it('reads a document in the middle of a larger buffer as it reads it alone', () => {
+  it('property: reads a document in the middle of a larger buffer like the document alone', () => {
     fc.assert(
       fc.property(
         anyFields,
@@ -94,7 +94,7 @@ describe('reading and building', () => {
     )
   })
 
-  it('copies values out, so that they outlive the buffer they were read from', () => {
+  it('copies values, so that they do not change with the buffer that they were read from', () => {
     const document = documentOf([{ name: 'a', value: typedInt32(7) }])
     const [field] = readFields(document)
     document.fill(0)
@@ -120,10 +120,10 @@ describe('findSpan', () => {
     expect(span && nameOf(document, span)).toBe('a')
   })
 
-  it('finds exactly the names that are there', () => {
+  it('property: finds an element exactly if the document has one of this name', () => {
     fc.assert(
       fc.property(anyFields, anyName, (fields, name) => {
-        // Only ASCII names are ever looked for; they are compared as bytes.
+        // findSpan is used only with ASCII names, which it compares as bytes.
         fc.pre(/^[\x20-\x7e]*$/.test(name))
         const document = documentOf(fields)
         const span = findSpan(document, name)
@@ -137,7 +137,7 @@ describe('findSpan', () => {
 })
 
 describe('typed values', () => {
-  it('hold embedded documents as their own bytes', () => {
+  it('property: contain the bytes of an embedded document unchanged', () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const document = documentOf(fields)
@@ -147,7 +147,7 @@ describe('typed values', () => {
     )
   })
 
-  it('decode text only from strings', () => {
+  it('property: are decoded as text only if they are strings', () => {
     fc.assert(
       fc.property(anyValue, (value) => {
         if (value[0] !== bsonType.string) expect(stringOf(value)).toBeUndefined()
@@ -167,7 +167,7 @@ describe('typed values', () => {
     ['double 0.5', typed(bsonType.double, doubleBits(0x3fe0_0000_0000_0000n).payload), true, 0.5],
     ['null', typed(0x0a), false, undefined],
     ['nothing', undefined, false, undefined],
-  ])('read %s as a flag and as a number', (_, value, flag, number) => {
+  ])('are read as a flag and as a number: %s', (_, value, flag, number) => {
     expect(isTruthy(value)).toBe(flag)
     expect(numberOf(value)).toBe(number)
   })

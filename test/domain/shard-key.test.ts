@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import {
   askedShardKey,
+  canBecomeKey,
   isAddressable,
   isKeyed,
   isPrefix,
@@ -20,37 +21,52 @@ const typed = (value: unknown): Buffer => {
   return Buffer.concat([document.subarray(4, 5), document.subarray(7, document.length - 1)])
 }
 
+describe('a collection on the destination', () => {
+  it.each([
+    ['is unsharded, as wanted', null, null, true],
+    ['has the wanted shard key', key('a', 'b#'), key('a', 'b#'), true],
+    ['has a prefix of the wanted shard key', key('a'), key('a', 'b#'), true],
+    ['has more fields than the wanted shard key', key('a', 'b'), key('a'), false],
+    ['has the fields in another order', key('a', 'b'), key('b', 'a'), false],
+    ['has a hashed field instead of a range', key('a#'), key('a'), false],
+    ['is unsharded, but must be sharded', null, key('a'), false],
+    ['is sharded, but must be unsharded', key('a'), null, false],
+  ])('that %s: can get the wanted shard key in place or not', (_what, existing, wanted, expected) => {
+    expect(canBecomeKey(existing, wanted)).toBe(expected)
+  })
+})
+
 describe('the values of a shard key', () => {
-  it('are the document’s own bytes, and null where a field is missing', () => {
+  it('are the bytes of the document’s fields, and null for a missing field', () => {
     const document = bytes({ _id: 1, k: 'é', a: { b: { c: 2.5 } }, n: null })
     expect(shardKeyValues(document, key('k', 'a.b.c', 'a.x', 'n', 'k.x', 'q'))).toEqual(
       ['é', 2.5, null, null, null, null].map(typed),
     )
   })
 
-  it('are found under names beyond ASCII', () => {
+  it('are found under non-ASCII names', () => {
     expect(shardKeyValues(bytes({ größe: { größer: 7 } }), key('größe.größer'))).toEqual([typed(7)])
   })
 
   it.each([
-    ['a pattern', bytes({ v: new BSONRegExp('a') }), false],
-    ['an operator’s name', bytes({ v: { $gt: 1 } }), false],
+    ['a regular expression', bytes({ v: new BSONRegExp('a') }), false],
+    ['a document with an operator’s name', bytes({ v: { $gt: 1 } }), false],
     ['a document', bytes({ v: { x: 1 } }), true],
     ['MinKey', bytes({ v: new MinKey() }), true],
     ['an array', bytes({ v: [1] }), false],
-  ])('may be named by a filter or not: %s', (_what, document, addressable) => {
+  ])('can be matched by a query or not: %s', (_what, document, addressable) => {
     expect(isAddressable(shardKeyValues(document, key('v'))[0] as Buffer)).toBe(addressable)
   })
 })
 
 describe('a shard key', () => {
-  it('is read from what the server stores and from what is asked', () => {
+  it('is converted from the form that the server stores and from the form of a start request', () => {
     expect(toShardKey(readFields(bytes({ k: 1, 'a.b': 'hashed' })))).toEqual(key('k', 'a.b#'))
     expect(askedShardKey([{ k: 1 }, { 'a.b': 'hashed' }])).toEqual(key('k', 'a.b#'))
     expect(showShardKey(key('k', 'a.b#'))).toBe('{"k": 1, "a.b": "hashed"}')
   })
 
-  it('is the same by order, name and kind', () => {
+  it('equals another one with the same names and kinds in the same order', () => {
     expect(sameShardKey(key('k', 'z'), key('k', 'z'))).toBe(true)
     for (const other of [key('z', 'k'), key('k'), key('k', 'z#'), null]) {
       expect(sameShardKey(key('k', 'z'), other)).toBe(false)
@@ -60,7 +76,7 @@ describe('a shard key', () => {
     expect(isPrefix(key('k', 'z'), key('k'))).toBe(false)
   })
 
-  it('lets one _id stand on several shards unless it is the _id itself', () => {
+  it('allows the same _id on several shards unless it is _id itself', () => {
     expect([key('_id'), key('_id#'), null].map((shardKey) => isKeyed({ shardKey }))).toEqual([false, false, false])
     expect([key('k'), key('_id', 'k'), key('_id.x')].map((shardKey) => isKeyed({ shardKey }))).toEqual([
       true,
@@ -74,7 +90,7 @@ describe('an index supports a shard key', () => {
   const supports = (specification: Document, ...paths: string[]) =>
     supportsShardKey(readFields(bytes({ v: new Int32(2), name: 'x', ...specification })), key(...paths))
 
-  it('that its own key begins with', () => {
+  it('if the key of the index begins with it', () => {
     expect(supports({ key: { k: 1, z: -1 } }, 'k')).toBe(true)
     expect(supports({ key: { k: 1 } }, 'k', 'z')).toBe(false)
     expect(supports({ key: { k: -1 } }, 'k')).toBe(false)
@@ -82,7 +98,7 @@ describe('an index supports a shard key', () => {
     expect(supports({ key: { k: 'hashed', z: 1 } }, 'k#')).toBe(true)
   })
 
-  it('unless documents are missing from it, or compare otherwise', () => {
+  it('unless the index omits documents or has a collation', () => {
     expect(supports({ key: { k: 1 }, sparse: true }, 'k')).toBe(false)
     expect(supports({ key: { k: 1 }, partialFilterExpression: { k: 1 } }, 'k')).toBe(false)
     expect(supports({ key: { k: 1 }, collation: { locale: 'en' } }, 'k')).toBe(false)

@@ -10,8 +10,13 @@ test.each([
   ['mongodb://u:p%40@r/?authSource=x&loadBalanced=true', 'mongodb://u:p%40@a:1,b:2/?authSource=x&replicaSet=shard0'],
   ['mongodb://r?directConnection=false', 'mongodb://a:1,b:2/?replicaSet=shard0'],
   ['mongodb+srv://u:p@c.example/', 'mongodb://u:p@a:1,b:2/?tls=true&replicaSet=shard0'],
+  ['mongodb://r/?loadBalanced=true&LOADBALANCED=true&REPLICASET=x', 'mongodb://a:1,b:2/?replicaSet=shard0'],
+  [
+    'mongodb://r/?authMechanismProperties=A:b,C:d',
+    'mongodb://a:1,b:2/?authMechanismProperties=A%3Ab%2CC%3Ad&replicaSet=shard0',
+  ],
   ['mongodb+srv://c.example/?tls=false', 'mongodb://a:1,b:2/?tls=false&replicaSet=shard0'],
-])('%s leads to a shard by %s', (uri, expected) => {
+])('from %s, the connection string of a shard is %s', (uri, expected) => {
   expect(shardUri(uri, host)).toBe(expected)
   expect(new MongoClient(expected).options.hosts.map(String)).toEqual(['a:1', 'b:2'])
 })

@@ -3,13 +3,13 @@ import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { cString, documentOf, int32, lengthPrefixed, typed } from './bson-arbitraries.ts'
 
 /**
- * Values of `_id` with all the ways to spell them: 1, NumberLong(1), 1.0 and NumberDecimal("1.000") are one value.
- * `value` is the same for two shapes exactly when they are the same value; it is worked out from how the value was
- * made, not from its bytes.
+ * Values of `_id` with all their encodings: 1, NumberLong(1), 1.0 and NumberDecimal("1.000") are one value. `value` is
+ * the same for two shapes exactly if they are the same value. It is derived from how the value was made, not from its
+ * bytes.
  */
 export interface Shape {
   value: string
-  /** One spelling, chosen by the numbers that `choose` gives. */
+  /** One of the encodings, chosen by the numbers that `choose` returns. */
   spell: (choose: () => number) => TypedValue
 }
 
@@ -33,7 +33,7 @@ function exact(coefficient: bigint, exponent: number): Exact {
   return { coefficient: digits, exponent: power }
 }
 
-/** By its bits: sign, exponent and fraction of IEEE 754. */
+/** Computed from the sign, exponent and fraction bits of IEEE 754. */
 function exactOfDouble(value: number): Exact {
   const bits = Buffer.alloc(8)
   bits.writeDoubleBE(value)
@@ -68,11 +68,11 @@ const typedBits128 = (bits: bigint): TypedValue => {
 const decimalBits = (negative: boolean, coefficient: bigint, exponent: number): bigint =>
   (negative ? 1n << 127n : 0n) | (BigInt(exponent - lowestExponent) << 113n) | coefficient
 
-const size = (value: bigint): bigint => (value < 0n ? -value : value)
+const magnitude = (value: bigint): bigint => (value < 0n ? -value : value)
 
 function decimals({ coefficient, exponent }: Exact): TypedValue[] {
   const spellings: TypedValue[] = []
-  let [digits, power] = [size(coefficient), exponent]
+  let [digits, power] = [magnitude(coefficient), exponent]
   while (digits.toString().length <= decimalDigitsMax) {
     if (power >= lowestExponent && power <= highestExponent) {
       spellings.push(typedBits128(decimalBits(coefficient < 0n, digits, power)))
@@ -118,15 +118,15 @@ function number(of: Exact): Shape {
   return oneOf(`number ${of.coefficient}e${of.exponent}`, spellingsOf(of))
 }
 
-/** The decimal of 34 digits that comes nearest to a double from below: as close as two different numbers can be. */
+/** The double truncated to a decimal of 34 digits: the pair is as close as two different numbers can be. */
 function decimalBeside(value: number): Exact {
   const { coefficient, exponent } = exactOfDouble(value)
-  const surplus = size(coefficient).toString().length - decimalDigitsMax
+  const surplus = magnitude(coefficient).toString().length - decimalDigitsMax
   if (surplus <= 0) return exact(coefficient, exponent)
   return exact(coefficient / 10n ** BigInt(surplus), exponent + surplus)
 }
 
-const doublesOfNote = [
+const notableDoubles = [
   ...[0.1, 0.5, 1.5, -2.25, 3, 1e15, 1e22, 1e23, 1e300, -1e300, 5e-324, -5e-324, 2 ** -40, 2 ** -1000, 2 ** 63],
   ...[
     2 ** 53,
@@ -142,24 +142,24 @@ const doublesOfNote = [
   ],
 ]
 
-const integersOfNote = [
+const notableIntegers = [
   ...[0n, 1n, -1n, 10n, 100n, 1n << 31n, (1n << 31n) - 1n, -(1n << 31n), -(1n << 31n) - 1n],
   ...[(1n << 53n) - 1n, 1n << 53n, (1n << 53n) + 1n, (1n << 53n) + 2n, -(1n << 53n) - 1n],
   ...[(1n << 63n) - 1n, 1n << 63n, -(1n << 63n), (1n << 63n) - 512n, (1n << 64n) + 1n, 10n ** 34n - 1n, 10n ** 34n],
 ]
 
-const decimalsOfNote: Exact[] = [
+const notableDecimals: Exact[] = [
   ...[exact(1n, -1), exact(1n, -7), exact(123456n, -3), exact(1n, -6176), exact(1n, 6144), exact(1n, 300)],
   ...[exact(10n ** 34n - 1n, 6111), exact(15n, -1), exact(10n ** 33n + 1n, -33), exact(3n * 10n ** 32n + 1n, -33)],
-  ...doublesOfNote.map(decimalBeside),
+  ...notableDoubles.map(decimalBeside),
 ]
 
 const anyDouble = fc.double({ noNaN: true, noDefaultInfinity: true })
 
 const exactNumber: fc.Arbitrary<Exact> = fc.oneof(
-  fc.constantFrom(...integersOfNote).map((integer) => exact(integer, 0)),
-  fc.constantFrom(...doublesOfNote).map(exactOfDouble),
-  fc.constantFrom(...decimalsOfNote),
+  fc.constantFrom(...notableIntegers).map((integer) => exact(integer, 0)),
+  fc.constantFrom(...notableDoubles).map(exactOfDouble),
+  fc.constantFrom(...notableDecimals),
   fc.integer({ min: -20, max: 20 }).map((integer) => exact(BigInt(integer), 0)),
   fc.bigInt({ min: -(1n << 63n), max: (1n << 63n) - 1n }).map((integer) => exact(integer, 0)),
   anyDouble.map(exactOfDouble),
@@ -180,11 +180,11 @@ const notNumbers: Shape[] = [
   ]),
   oneOf('Infinity', [typedDouble(Infinity), typedBits128(0x1en << 122n), typedBits128((0x1en << 122n) | 5n)]),
   oneOf('-Infinity', [typedDouble(-Infinity), typedBits128(0x3en << 122n)]),
-  // The second form of a decimal holds only coefficients that are out of range, which the standard reads as zero.
+  // The second encoding of a decimal holds only coefficients that are out of range, which the standard defines as zero.
   oneOf('number 0e0', [...zeros, typedBits128(0x6n << 124n), typedBits128((0x7n << 125n) | (3n << 111n) | 9n)]),
 ]
 
-/** So are those of the first form that need more than 34 digits. */
+/** The first encoding can also hold coefficients of more than 34 digits, which count as zero too. */
 const outOfRange = oneOf('number 0e0', [
   typedBits128((1n << 113n) - 1n),
   typedBits128(decimalBits(true, 10n ** 34n, 3)),
@@ -219,7 +219,7 @@ const rest: Shape[] = [
   typed(0x0c, lengthPrefixed(Buffer.from('a')), Buffer.alloc(12, 1)),
 ].map((value) => oneOf(`bytes ${value.toString('hex')}`, [value]))
 
-/** Types that may stand within an `_id` but not be one. */
+/** Types that an `_id` may contain but that it may not be. */
 const withinOnly: Shape[] = [typed(0x06), typed(0x0b, cString(Buffer.from('a')), cString(Buffer.from('i')))].map(
   (value) => oneOf(`bytes ${value.toString('hex')}`, [value]),
 )
@@ -248,7 +248,7 @@ function arrayShape(items: readonly Shape[]): Shape {
   }
 }
 
-/** The elements of an array are compared by their order; some drivers let a program write any names in front of them. */
+/** The server compares the elements of an array by their order. Some drivers let a program give them any field names. */
 function misnumbered(item: Shape): Shape {
   return {
     value: `{"list": [${item.value}]}`,
@@ -262,7 +262,7 @@ function misnumbered(item: Shape): Shape {
   }
 }
 
-/** A scope is compared like any document. */
+/** The server compares a scope like any document. */
 function scopedCode(scope: Shape): Shape {
   return {
     value: `code with scope ${scope.value}`,
@@ -274,7 +274,7 @@ function scopedCode(scope: Shape): Shape {
   }
 }
 
-/** A place for a value, at some depth. */
+/** Puts a value into an outer value, at some depth. */
 type Frame = (inner: Shape) => Shape
 
 const within: fc.Arbitrary<Frame> = fc.oneof(
@@ -308,7 +308,7 @@ const frame: fc.Arbitrary<Frame> = fc.oneof(
 export interface Pair {
   one: TypedValue
   other: TypedValue
-  /** What the model says: two spellings of one value. */
+  /** True if both are the same value according to the model. */
   equal: boolean
   /** For the message of a failed test. */
   text: string
@@ -324,33 +324,33 @@ function pairOf(one: Shape, other: Shape, choices: readonly number[]): Pair {
 
 const choices = fc.array(fc.nat({ max: 1_000 }), { minLength: 7, maxLength: 7 })
 
-/** Two spellings of one value. */
+/** Two encodings of one value. */
 export const equalPair: fc.Arbitrary<Pair> = fc
   .tuple(frame, leaf, choices)
   .map(([frame, value, choices]) => pairOf(frame(value), frame(value), choices))
 
-/** Two values in the same place: often different by very little, sometimes equal. */
+/** Two values in the same place of an outer value. They often differ very little, and are sometimes equal. */
 export const anyPair: fc.Arbitrary<Pair> = fc
   .tuple(frame, leaf, leaf, choices)
   .map(([frame, one, other, choices]) => pairOf(frame(one), frame(other), choices))
 
-/** Two values of different make. */
+/** One value in two different places, so that the outer values have different structures. */
 export const strangers: fc.Arbitrary<Pair> = fc
   .tuple(frame, frame, leaf, choices)
   .map(([one, other, value, choices]) => pairOf(one(value), other(value), choices))
 
-/** Spellings that no driver writes by itself, by their names. */
+/** Encodings that no driver writes by itself, by their names. */
 export const rareSpellings: Record<string, fc.Arbitrary<Pair>> = {
-  'a decimal out of range and zero': choices.map((choices) => pairOf(outOfRange, oneOf('number 0e0', zeros), choices)),
-  'the scope of code': fc
+  'an out-of-range decimal and zero': choices.map((choices) => pairOf(outOfRange, oneOf('number 0e0', zeros), choices)),
+  'scopes of code': fc
     .tuple(leaf, leaf, fc.boolean(), choices)
     .map(([one, other, same, choices]) => pairOf(scopedCode(one), scopedCode(same ? one : other), choices)),
-  'an array with names of its own': fc
+  'arrays with unusual field names': fc
     .tuple(leaf, leaf, fc.boolean(), choices)
     .map(([one, other, same, choices]) => pairOf(misnumbered(one), misnumbered(same ? one : other), choices)),
 }
 
-/** Values that only occur within others, in every kind of place. */
+/** Pairs with values that occur only inside other values, in every kind of place. */
 export const innerPair: fc.Arbitrary<Pair> = fc
   .tuple(within, fc.constantFrom(...withinOnly, ...rest), fc.constantFrom(...withinOnly, ...rest), choices)
   .map(([frame, one, other, choices]) => pairOf(frame(one), frame(other), choices))

@@ -49,15 +49,18 @@ describe('reversible true', () => {
 })
 
 describe('a filter', () => {
-  it.each(['includeNamespaces', 'excludeNamespaces'])('%s is refused with blocking of both clusters alone', (field) => {
-    const filtered = { ...configuration, [field]: [{ database: 'a' }] } as typeof configuration
-    const blocking = (enableUserWriteBlocking: typeof configuration.enableUserWriteBlocking) =>
-      refusal(() => refuseContradictions({ ...filtered, enableUserWriteBlocking }))
-    expect(blocking('sourceAndDestination')).toEqual({
-      name: 'WriteBlockingNotSupported',
-      description: expect.stringMatching(/'destinationOnly' or 'none'/),
-    })
-    expect(blocking('destinationOnly')).toBeNull()
-    expect(blocking('none')).toBeNull()
-  })
+  it.each(['includeNamespaces', 'excludeNamespaces'])(
+    '%s is refused only with write blocking on both clusters',
+    (field) => {
+      const filtered = { ...configuration, [field]: [{ database: 'a' }] } as typeof configuration
+      const blocking = (enableUserWriteBlocking: typeof configuration.enableUserWriteBlocking) =>
+        refusal(() => refuseContradictions({ ...filtered, enableUserWriteBlocking }))
+      expect(blocking('sourceAndDestination')).toEqual({
+        name: 'WriteBlockingNotSupported',
+        description: expect.stringMatching(/'destinationOnly' or 'none'/),
+      })
+      expect(blocking('destinationOnly')).toBeNull()
+      expect(blocking('none')).toBeNull()
+    },
+  )
 })

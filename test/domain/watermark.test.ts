@@ -17,9 +17,9 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: lane.map((lane) => ({ do: 'acknowledged' as const, lane })) },
 )
 
-/** The simplest thing that can be right: every event on its own, with the batch it came in and whether it has arrived. */
+/** The simplest correct model: it tracks every event separately, with its batch, its lane and its state. */
 class Model {
-  readonly events: { batch: number; lane: number; state: 'open' | 'under way' | 'acknowledged' }[] = []
+  readonly events: { batch: number; lane: number; state: 'open' | 'in flight' | 'acknowledged' }[] = []
   routedBatches = 0
 
   take(step: Step): boolean {
@@ -31,17 +31,17 @@ class Model {
         this.routedBatches += 1
         return true
       case 'sending': {
-        if (this.events.some((event) => event.lane === step.lane && event.state === 'under way')) return false
-        this.#move(step.lane, 'open', 'under way')
+        if (this.events.some((event) => event.lane === step.lane && event.state === 'in flight')) return false
+        this.#move(step.lane, 'open', 'in flight')
         return true
       }
       case 'acknowledged':
-        this.#move(step.lane, 'under way', 'acknowledged')
+        this.#move(step.lane, 'in flight', 'acknowledged')
         return true
     }
   }
 
-  /** The last batch routed with every event of it and of all before it acknowledged; null before there is one. */
+  /** The last routed batch for which every event up to its end is acknowledged; null if there is none. */
   get safe(): number | null {
     for (let batch = this.routedBatches; batch > 0; batch--) {
       if (this.events.every((event) => event.batch > batch || event.state === 'acknowledged')) return batch
@@ -49,7 +49,7 @@ class Model {
     return null
   }
 
-  #move(lane: number, from: 'open' | 'under way', to: 'under way' | 'acknowledged'): void {
+  #move(lane: number, from: 'open' | 'in flight', to: 'in flight' | 'acknowledged'): void {
     for (const event of this.events) if (event.lane === lane && event.state === from) event.state = to
   }
 }
@@ -68,7 +68,7 @@ function apply(watermark: Watermark<number>, step: Step): void {
 }
 
 describe('watermark', () => {
-  it('is where the model has it: never past anything unacknowledged, never back, and no further behind than it must', () => {
+  it('property: equals the model: it never passes an unacknowledged event, never moves back, and is as high as possible', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const model = new Model()
@@ -89,7 +89,7 @@ describe('watermark', () => {
     )
   })
 
-  it('reaches the last batch routed once every lane has sent and acknowledged what it holds', () => {
+  it('property: reaches the last routed batch once all events of every lane are sent and acknowledged', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const model = new Model()
@@ -104,7 +104,7 @@ describe('watermark', () => {
     )
   })
 
-  it('waits for the part of a lane that is under way as well as for what is put in after it', () => {
+  it('waits for the part of a lane that is in flight, and for the events that entered the lane after it', () => {
     const watermark = new Watermark<string>(2)
     watermark.hold(0, watermark.nextBatch)
     watermark.routed('one')
@@ -119,7 +119,7 @@ describe('watermark', () => {
     expect(watermark.safe).toBe('two')
   })
 
-  it('moves on over batches that hold nothing, so that an idle stream does not fall behind', () => {
+  it('advances over empty batches, so that an idle stream does not fall behind', () => {
     const watermark = new Watermark<string>(1)
     expect(watermark.safe).toBeNull()
     watermark.routed('one')

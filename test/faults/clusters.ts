@@ -22,9 +22,9 @@ export interface ShardedClusters extends AsyncDisposable {
 }
 
 export interface PairOptions extends ReplicaSetOptions {
-  /** Of the servers of the destination alone. */
+  /** Clock of the destination's servers. The source keeps the real clock. */
   destinationClock?: SteppedClock
-  /** Documents in the source's database `bulk`, which no run empties. */
+  /** Number of documents in the source's database `bulk`, which no run empties. */
   bulk?: number
 }
 
@@ -52,13 +52,13 @@ export async function startShardedClusters(
   return await startBoth(startShardedCluster(source), startShardedCluster(destination))
 }
 
-/** Where one of them does not start, the other is stopped. */
+/** Starts both clusters. If one of them does not start, the other is stopped. */
 async function startBoth<Cluster extends { stop(): Promise<void> }>(
   ...starting: [source: Promise<Cluster>, destination: Promise<Cluster>]
 ): Promise<{ source: Cluster; destination: Cluster } & AsyncDisposable> {
   const stopAll = async (): Promise<void> => {
-    const settled = await Promise.allSettled(starting)
-    await Promise.all(settled.map((result) => (result.status === 'fulfilled' ? result.value.stop() : null)))
+    const results = await Promise.allSettled(starting)
+    await Promise.all(results.map((result) => (result.status === 'fulfilled' ? result.value.stop() : null)))
   }
   try {
     const [source, destination] = await Promise.all(starting)

@@ -1,7 +1,7 @@
 import { Random } from '../support/random.ts'
 import { commitSteps } from './instance-faults.ts'
 
-/** In which way the operator comes to COMMITTED: at once, or after a rehearsal, an abort or a commit with a time limit. */
+/** How the operator reaches COMMITTED: directly, or after a rehearsal, an abort or a commit with a time limit. */
 const ways = ['commit', 'dryRun', 'abort', 'maxSeconds'] as const
 export type CommitWay = (typeof ways)[number]
 
@@ -12,19 +12,19 @@ export interface CommitKillPlan {
   instances: number
   way: CommitWay
   enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly'
-  /** The client of the destination tries to write from the first command on, and not only once `canWrite` is shown. */
+  /** The destination's client tries to write from the first command on, instead of waiting until `canWrite` is shown. */
   eager: boolean
-  /** A step at which the coordinator kills itself, or how long after the first command an instance is killed, in ms. */
+  /** The step at which the coordinator kills itself, or the times in ms after the first command at which an instance is killed. */
   death: { atStep: string } | { afterMS: number[]; whom: 'an instance' | 'the coordinator' }
-  /** How long a dead instance is away, in ms; null: it never comes back, and the other one takes over. */
+  /** Milliseconds until a killed instance is restarted. Null: it is never restarted, and the other instance takes over. */
   awayMS: number | null
-  /** How long after `commit` an abort is sent, in ms. */
+  /** Milliseconds between `commit` and the abort. */
   abortAfterMS: number
   maxSeconds: number
 }
 
-/** Every other seed takes the next step to die at, the others a random moment. */
-export function commitKillPlan(seed: number): CommitKillPlan {
+/** Even seeds kill the coordinator at the next step of `crashSteps`; odd seeds kill an instance at random moments. */
+export function randomCommitKill(seed: number): CommitKillPlan {
   const random = new Random(`commit kill ${seed}`)
   const instances = random.int(1, 2)
   const moments = Array.from({ length: random.int(1, 2) }, () => random.int(0, 1_200))

@@ -11,27 +11,27 @@ import { type MigrationResult, type RunningMigration, runMigration } from './mig
 import type { RunningInstances } from './running-instances.ts'
 
 export interface CommitKillResult {
-  /** The reason why nothing was run: this build does not have the command. */
+  /** Why nothing was run: this build does not have the command. Null when the plan was run. */
   skipped: string | null
   sourceWrites: number
   destinationWrites: number
   faults: number
-  /** From the last commit that was sent until `canWrite` was shown first. */
+  /** Milliseconds from the last commit that was sent until `canWrite` was first shown. */
   writableAfterMS: number
 }
 
 const endSeconds = 90
-/** Of ConfigurationMismatch. */
+/** HTTP status of ConfigurationMismatch. */
 const differentCommitStatus = 422
-/** An instance shows RUNNING for so long while others are COMMITTING: its command was lost when it died, and is sent again. */
+/** The command is sent again to an instance that stays RUNNING for this long while others are COMMITTING: it lost the command when it was killed. */
 const lostCommandMS = 3_000
 const writableMS = 5_000
 
 /**
  * One migration that is committed while instances are killed and clients write on both clusters: on the source until it
- * refuses them (or, where it is never blocked, until the operator stops them before `commit`), on the destination once it may
- * be written. Ends with every acknowledged write looked up on the destination and, without those of the destination's
- * client, with the comparisons of both clusters.
+ * refuses them (or, where it is never blocked, until the operator stops them before `commit`), and on the destination once it may
+ * be written. At the end, every acknowledged write is looked up on the destination. Then the writes of the destination's client are
+ * undone, and both clusters are compared.
  */
 export async function runCommitKill(
   pair: Pair,
@@ -46,7 +46,7 @@ export async function runCommitKill(
   const options = {
     clusters: pair,
     name: `commit-kill-${seed}`,
-    // The label is part of the seeds that the runs of past releases are known by.
+    // The label is part of the seed: another label would not reproduce the runs of past releases.
     random: random.fork('team'),
     start: { enableUserWriteBlocking },
   }
@@ -68,7 +68,7 @@ interface Applications {
   random: Random
 }
 
-/** An application on each cluster, and what else the run draws. */
+/** An application on each cluster, and the generator of the run's other random choices. */
 function clientsOf(clients: { source: MongoClient; destination: MongoClient }, random: Random): Applications {
   const client = (side: 'source' | 'destination', changes: 'odd' | 'even') =>
     new CutoverClient({ client: clients[side], name: side, changes, random: random.fork(side) })
@@ -119,11 +119,11 @@ class CommitKillRun {
     return this.#plan.enableUserWriteBlocking === 'sourceAndDestination'
   }
 
-  /** Until all are COMMITTED. Returns why the plan cannot be carried out by this build, or null. */
+  /** Runs the plan until all instances are COMMITTED. Returns why this build cannot carry out the plan, or null. */
   async perform(): Promise<string | null> {
     const { instances, death, way } = this.#plan
     const ids = ['a', 'b', 'c'].slice(0, instances)
-    // The first is alone until it coordinates.
+    // The first instance runs alone until it is the coordinator.
     for (const id of ids) {
       await this.#instances.start(id, id === 'a' && 'atStep' in death ? { faults: { crashAt: death.atStep } } : {})
       const skipped = id === 'a' ? await this.#unsupported() : null
@@ -136,7 +136,7 @@ class CommitKillRun {
     if (this.#plan.eager) this.#ofDestination.begin()
     this.#faults = this.#kill()
     this.#faults.catch(() => {})
-    if (way !== 'commit') await this.#takeTheLongWay()
+    if (way !== 'commit') await this.#runDetour()
     await this.#commitToTheEnd()
     return null
   }
@@ -147,7 +147,7 @@ class CommitKillRun {
     const { status } = await (way === 'abort'
       ? this.#instances.get('a').post('abort')
       : this.#instances.get('a').post('commit', this.#bodyOf(way)))
-    // In IDLE, what is known is refused with WrongState.
+    // In IDLE, tandem refuses a command that it knows with WrongState.
     return status === 409 ? null : `${way} answered ${status}`
   }
 
@@ -155,12 +155,12 @@ class CommitKillRun {
     return way === 'dryRun' ? { dryRun: true } : { maxSeconds: this.#plan.maxSeconds }
   }
 
-  /** A rehearsal, a commit with a time limit, or a commit and an abort; ends with all RUNNING, or all COMMITTED where that came first. */
-  async #takeTheLongWay(): Promise<void> {
+  /** Runs a rehearsal, a commit with a time limit, or a commit and an abort. Ends with all instances RUNNING, or all COMMITTED where that came first. */
+  async #runDetour(): Promise<void> {
     const { way, abortAfterMS } = this.#plan
     if (way === 'dryRun' || way === 'maxSeconds') {
       await this.#commit(this.#bodyOf(way))
-      await this.#allRest(this.#bodyOf(way))
+      await this.#waitUntilStable(this.#bodyOf(way))
       if (way === 'dryRun') await this.#checkRehearsed()
     } else if (way === 'abort') {
       await this.#commit({})
@@ -173,18 +173,18 @@ class CommitKillRun {
     const id = this.#instances.ids.length > 0 ? this.#random.pick(this.#instances.ids) : null
     const answer = id ? await this.#send(id, 'abort') : null
     if (answer !== 200) return
-    // Acknowledged: what leads on from here is another commit.
+    // The abort is acknowledged, so only another commit can lead to `canWrite`.
     this.#mayBecomeWritable = false
-    await this.#allRest(null)
+    await this.#waitUntilStable(null)
     this.#checkHeldBack('an abort')
   }
 
   async #checkRehearsed(): Promise<void> {
     this.#checkHeldBack('a rehearsal')
-    if (this.#instances.faults > 0) return // it may have died before it could say anything
-    const all = await Promise.all(this.#instances.ids.map((id) => this.#ask(id)))
+    if (this.#instances.faults > 0) return // an instance may have died before it stored the result of the rehearsal
+    const all = await Promise.all(this.#instances.ids.map((id) => this.#readProgress(id)))
     if (!all.every((progress) => progress && 'lastRehearsal' in progress)) {
-      this.#report('progress has no lastRehearsal after a rehearsal that nothing disturbed')
+      this.#report('progress has no lastRehearsal after a rehearsal without faults')
     }
   }
 
@@ -192,24 +192,25 @@ class CommitKillRun {
     if (this.#ofDestination.acknowledged > 0) this.#report(`the destination accepted writes before ${after} had ended`)
   }
 
-  /** Sends `commit` to those that are RUNNING until all are COMMITTED and no more kills are planned. */
+  /** Sends `commit` to the instances that are RUNNING until all are COMMITTED and no more kills are planned. */
   async #commitToTheEnd(): Promise<void> {
-    let state = await this.#allRest({})
+    let state = await this.#waitUntilStable({})
     for (let attempt = 0; state === 'RUNNING'; attempt++) {
-      if (attempt > 20) throw new Error('RUNNING again after each of 20 commits')
+      if (attempt > 20) throw new Error('the instances are RUNNING again after each of 20 commits')
       await this.#sourceIsWritable()
       await this.#commit({})
-      state = await this.#allRest({})
+      state = await this.#waitUntilStable({})
     }
     this.#instances.end()
     await this.#faults
-    if ((await this.#allRest({})) !== 'COMMITTED') throw new Error('RUNNING after COMMITTED')
+    if ((await this.#waitUntilStable({})) !== 'COMMITTED')
+      throw new Error('the instances are RUNNING after they were COMMITTED')
     const before = this.#ofDestination.acknowledged
     await within('users write on the destination after COMMITTED', () => this.#ofDestination.acknowledged > before + 10)
   }
 
   async #commit(body: Record<string, unknown>, ids = this.#instances.ids): Promise<void> {
-    // Where nothing blocks the source, it is for the operator to stop the application.
+    // Where the source is not blocked, the operator must stop the application.
     if (!this.#blocksSource) await this.#ofSource.stop()
     this.#mayBecomeWritable = !('dryRun' in body)
     this.#commandAt = performance.now()
@@ -218,15 +219,15 @@ class CommitKillRun {
   }
 
   /**
-   * An instance that was killed and started again continues a rehearsal that it had accepted and that never reached the
-   * others. Until that one is aborted, they refuse every other commit.
+   * An instance that was killed and restarted continues a rehearsal that it had accepted and that never reached the
+   * others. They refuse every other commit until that rehearsal is aborted.
    */
   async #abortOtherCommit(): Promise<void> {
     const answers = await Promise.all(this.#instances.ids.map((id) => this.#send(id, 'abort')))
-    if (answers.includes(200)) await this.#allRest(null)
+    if (answers.includes(200)) await this.#waitUntilStable(null)
   }
 
-  /** The status of the answer; null from one that died meanwhile. */
+  /** Returns the status of the answer, or null if the instance died before it answered. */
   async #send(id: string, command: string, body: unknown = {}): Promise<number | null> {
     try {
       const answer = await this.#instances.get(id).post(command, body)
@@ -239,14 +240,16 @@ class CommitKillRun {
   }
 
   /**
-   * Waits until all are RUNNING and could commit, or all are COMMITTED.
-   * @param resent is sent to those whose command was lost when they died; null: nothing is
+   * Waits until all instances are RUNNING and can commit, or all are COMMITTED.
+   * @param resent body of the commit that is sent again to instances that lost it when they were killed; null: none is sent
    */
-  async #allRest(resent: Record<string, unknown> | null): Promise<'RUNNING' | 'COMMITTED'> {
+  async #waitUntilStable(resent: Record<string, unknown> | null): Promise<'RUNNING' | 'COMMITTED'> {
     const deadline = performance.now() + endSeconds * 1_000
     let mixedSince: number | null = null
     for (;;) {
-      const all = await Promise.all(this.#instances.ids.map(async (id) => ({ id, progress: await this.#ask(id) })))
+      const all = await Promise.all(
+        this.#instances.ids.map(async (id) => ({ id, progress: await this.#readProgress(id) })),
+      )
       for (const { id, progress } of all) {
         if (progress?.state === 'FAILED') throw new Error(`${id} FAILED: ${JSON.stringify(progress.failure)}`)
       }
@@ -260,33 +263,36 @@ class CommitKillRun {
         await this.#commit(resent, ids)
         mixedSince = null
       }
-      if (performance.now() > deadline) throw new Error(`not at rest after ${endSeconds} s: ${JSON.stringify(all)}`)
+      if (performance.now() > deadline)
+        throw new Error(
+          `the instances are neither all RUNNING nor all COMMITTED after ${endSeconds} s: ${JSON.stringify(all)}`,
+        )
       await sleep(30)
     }
   }
 
-  async #ask(id: string): Promise<Progress | null> {
+  async #readProgress(id: string): Promise<Progress | null> {
     try {
       return await this.#instances.get(id).progress()
     } catch {
-      return null // it has died, or is not connected yet
+      return null // the instance has died, or is not connected yet
     }
   }
 
-  /** In RUNNING the application writes on the source. */
+  /** Starts the application on the source and waits for an acknowledged write, which the source accepts in RUNNING. */
   async #sourceIsWritable(): Promise<void> {
     this.#ofSource.begin()
     const before = this.#ofSource.acknowledged
     await within('the source accepts writes in RUNNING', () => this.#ofSource.acknowledged > before)
   }
 
-  /** Looks at all instances until stopped: users write on the destination as soon as one of them says that they may. */
+  /** Polls all instances until stopped. Users write on the destination as soon as one instance shows `canWrite`. */
   async #watch(): Promise<void> {
     while (!this.#stopped.signal.aborted) {
       for (const id of this.#instances.ids) {
-        if ((await this.#ask(id))?.canWrite !== true) continue
+        if ((await this.#readProgress(id))?.canWrite !== true) continue
         if (this.#writableAfterMS === 0) this.#writableAfterMS = performance.now() - this.#commandAt
-        if (!this.#mayBecomeWritable) this.#report(`${id} shows canWrite, and no commit was sent that leads to it`)
+        if (!this.#mayBecomeWritable) this.#report(`${id} shows canWrite although no commit was sent that leads to it`)
         this.#ofDestination.begin()
       }
       await sleep(20)
@@ -322,7 +328,7 @@ class CommitKillRun {
     await this.#instances.startAgain(id)
   }
 
-  /** Ends the instances and looks for acknowledged writes that are lost, wrong write blocks, and differences. */
+  /** Stops the instances and reports acknowledged writes that are lost, wrong write blocks, and differences. */
   async findProblems(): Promise<void> {
     const { source, destination } = this.#clients
     await this.stop()
@@ -331,7 +337,7 @@ class CommitKillRun {
     for (const [side, client] of [['source', this.#ofSource] as const, ['destination', this.#ofDestination] as const]) {
       problems.push(...client.errors.map((error) => `a write on the ${side}: ${error}`))
       const missing = await client.missingOn(destination)
-      problems.push(...missing.map((one) => `written on the ${side}, and not on the destination: ${one}`))
+      problems.push(...missing.map((one) => `acknowledged on the ${side} but missing on the destination: ${one}`))
     }
     if (this.#ofDestination.refusedLater > 0) {
       problems.push(`the destination refused ${this.#ofDestination.refusedLater} writes after it had acknowledged some`)
@@ -351,7 +357,7 @@ class CommitKillRun {
   async stop(): Promise<void> {
     this.#instances.end()
     this.#stopped.abort()
-    // First, because it starts a client.
+    // The watch ends first, because it starts a client.
     await this.#watching
     await Promise.all([this.#ofSource.stop(), this.#ofDestination.stop()])
     await this.#faults.catch(() => {})
@@ -361,7 +367,7 @@ class CommitKillRun {
 async function within(what: string, holds: () => boolean): Promise<void> {
   const deadline = performance.now() + writableMS
   while (!holds()) {
-    if (performance.now() > deadline) throw new Error(`not in ${writableMS} ms: ${what}`)
+    if (performance.now() > deadline) throw new Error(`not within ${writableMS} ms: ${what}`)
     await sleep(10)
   }
 }

@@ -17,16 +17,17 @@ interface Run {
 }
 
 export interface CorruptionResult {
-  /** By the verifier, or gone before its verdict. */
+  /** The verifier reported the corruption, or the corruption was gone before the verdict. */
   outcome: 'reported' | 'gone'
 }
 
-/** A separate collection whose copy is held while all others are copied. */
+/** A separate collection whose copy is held back while all others are copied. */
 const last = { database: 'other', collection: 'held' }
 
 /**
- * One migration with one corruption at one moment. The verifier either reports exactly that corruption, and repair and resume
- * complete the migration, or it is gone before the verdict for a reason that is known. Anything else is a problem or rejects.
+ * Runs one migration and applies one corruption in one phase of it. Two outcomes are correct. Either the verifier reports
+ * exactly that corruption, and then repair and resume complete the migration. Or the corruption is gone before the verdict
+ * for a known reason. For any other outcome, the result contains a problem, or the call rejects.
  */
 export async function runCorruption(
   pair: Pick<Pair, 'source' | 'destination'>,
@@ -52,7 +53,8 @@ export async function runCorruption(
     })
     const outcome = end.state === 'FAILED' ? 'reported' : 'gone'
     if (outcome === 'reported') {
-      if (end.failure?.error !== 'VerificationFailed') throw new Error(`failed by ${JSON.stringify(end.failure)}`)
+      if (end.failure?.error !== 'VerificationFailed')
+        throw new Error(`the sync failed because of ${JSON.stringify(end.failure)}`)
       await expectReported(run, phase, corruption)
       await post(tandem, 'repair')
       await corruption.remove?.(destinationClient.db(corrupted))
@@ -61,14 +63,15 @@ export async function runCorruption(
     }
     await migration.compare()
     const reason = corruption.gone?.[phase]
-    if (outcome === 'gone' && !reason) problems.push('gone before the verdict, for no reason that is known')
-    if (outcome === 'reported' && reason) problems.push(`reported, although ${reason}`)
+    if (outcome === 'gone' && !reason)
+      problems.push('the corruption was gone before the verdict without a known reason')
+    if (outcome === 'reported' && reason) problems.push(`the corruption was reported, although ${reason}`)
     return { outcome }
   })
 }
 
 const at: Record<Phase, (run: Run, corruption: Corruption) => Promise<void>> = {
-  /** Every collection is copied but one, whose copy is held. */
+  /** All collections except one are copied; the copy of that one is held back. */
   copying: async (run, corruption) => {
     const { tandem, destinationClient } = run
     await using held = await (corruption.beforeItsCopy
@@ -81,7 +84,7 @@ const at: Record<Phase, (run: Run, corruption: Corruption) => Promise<void>> = {
     await held.release()
     await commit(tandem)
   },
-  /** The scan has begun and cannot read. */
+  /** The verifier's scan has begun and cannot read. */
   hashing: async (run, corruption) => {
     const { tandem, sourceClient, destinationClient } = run
     await using held = await holdLast(destinationClient)
@@ -93,23 +96,23 @@ const at: Record<Phase, (run: Run, corruption: Corruption) => Promise<void>> = {
     await scan.reached()
     await tandem.waitFor(({ verification }) => verification?.source.phase === 'initial hashing', {
       timeoutSeconds: 30,
-      what: 'scanned',
+      what: 'the first scan to begin',
     })
     await corrupt(run, corruption)
     await scan.release()
     await commit(tandem)
   },
-  /** Everything is scanned; changes are followed. */
+  /** Everything is scanned, and the verifier follows changes. */
   applying: async (run, corruption) => {
     await run.start()
-    await streamHashing(run.tandem)
+    await untilScanned(run.tandem)
     await corrupt(run, corruption)
     await commit(run.tandem)
   },
-  /** Between the commit point and the verdict, while deferred options are restored. */
+  /** After the commit timestamp is taken and before the verdict: in the step that restores deferred options. */
   committing: async (run, corruption) => {
     await run.start()
-    await streamHashing(run.tandem)
+    await untilScanned(run.tandem)
     await using held = await holdTandem(run.destinationClient, 'collMod', `${corrupted}.things`)
     await commit(run.tandem)
     await held.reached()
@@ -118,7 +121,7 @@ const at: Record<Phase, (run: Run, corruption: Corruption) => Promise<void>> = {
   },
 }
 
-/** Holds within the insert, which then succeeds. */
+/** Holds tandem within the insert. The insert succeeds when it is released. */
 const holdLast = (client: MongoClient) =>
   failPoint(client, 'hangDuringBatchInsert', { nss: `${last.database}.${last.collection}` })
 
@@ -130,20 +133,20 @@ async function allButOneCopied(destinationClient: MongoClient): Promise<void> {
       .find({ state: { $ne: 'copied' } })
       .toArray()
     const names = copying.map(({ database, name }) => `${database}.${name}`)
-    if (names.length !== 1) throw new Error(`copying ${names.join(', ')}`)
+    if (names.length !== 1) throw new Error(`still copying ${names.join(', ')}`)
   })
 }
 
-async function streamHashing(tandem: Tandem): Promise<void> {
+async function untilScanned(tandem: Tandem): Promise<void> {
   await tandem.waitFor(({ verification }) => verification?.source.phase === 'stream hashing', {
     timeoutSeconds: 30,
-    what: 'followed by the verifier',
+    what: 'the first scan to end',
   })
 }
 
 async function corrupt({ sourceClient, destinationClient }: Run, corruption: Corruption): Promise<void> {
   const reply = await corruption.apply(destinationClient.db(corrupted), sourceClient.db(corrupted))
-  // A corruption that changes nothing would be found nowhere, and prove nothing.
+  // A corruption that changes nothing cannot be found and would prove nothing.
   const changed = (reply as Document | undefined)?.['nModified'] ?? (reply as Document | undefined)?.['n']
   if (changed === 0) throw new Error('the corruption changed nothing')
 }
@@ -161,18 +164,18 @@ async function post(tandem: Tandem, command: string): Promise<void> {
 async function expectReported({ tandem }: Run, phase: Phase, corruption: Corruption): Promise<void> {
   const answer = await fetch(`${tandem.url}/api/v1/verification/mismatches`)
   const { mismatches, total } = (await answer.json()) as { mismatches: Document[]; total: number }
-  const { id: anyId, ...found } = mismatches[0] ?? {}
+  const { id: foundId, ...found } = mismatches[0] ?? {}
   const { id, ...named } = corruption.expected
   const by = expectedBy(phase, corruption)
   const expected = { ...named, ...(by ? { by } : {}) }
-  const same = isDeepStrictEqual(found, expected) && (id === undefined || isDeepStrictEqual(anyId, id))
+  const same = isDeepStrictEqual(found, expected) && (id === undefined || isDeepStrictEqual(foundId, id))
   if (mismatches.length !== 1 || total !== 1 || !same) {
     const [got, wanted] = [mismatches, { ...corruption.expected, ...expected }].map((one) => JSON.stringify(one))
-    throw new Error(`reported ${total}: ${got}, expected ${wanted}`)
+    throw new Error(`the verifier reported ${total} mismatches: ${got}, expected ${wanted}`)
   }
 }
 
-/** Known for documents only, and only for changes after the verifier began to follow both streams. */
+/** The cause that the verifier reports. It knows the cause of a document's mismatch only for changes after it began to follow both streams. */
 function expectedBy(phase: Phase, { expected, dropsEvents }: Corruption): 'sync' | 'foreignWrite' | undefined {
   if (expected.kind === 'collection') return 'foreignWrite'
   if (expected.kind === 'index' || expected.kind === 'option' || phase === 'copying') return undefined

@@ -1,6 +1,6 @@
 import { Binary, type Db, type Document, Double, Int32, Long, Timestamp } from 'mongodb'
 
-/** What a corruption is to be reported as: exactly this, and nothing else. */
+/** The mismatch that the verifier must report for a corruption: exactly this, and nothing else. */
 export interface Expected {
   namespace: string
   kind: string
@@ -17,21 +17,21 @@ export interface Corruption {
   name: string
   apply: (destination: Db, source: Db) => Promise<unknown>
   expected: Expected
-  /** Removes what `repair` cannot, and leaves. */
+  /** Removes a corruption that `repair` cannot remove. */
   remove?: (destination: Db) => Promise<unknown>
-  /** Where it makes sense; everywhere unless given. */
+  /** Phases in which the corruption makes sense. Default: all. */
   phases?: readonly Phase[]
-  /** Phases after which it is gone before the verdict, and why that is right. */
+  /** Phases whose corruption is gone before the verdict, and why that is correct. */
   gone?: Partial<Record<Phase, string>>
-  /** tandem loses events; there is no foreign write. */
+  /** The corruption is that tandem loses events. There is no foreign write. */
   dropsEvents?: boolean
-  /** Made while documents of the collection itself have not been copied yet. */
+  /** The corruption is made before the collection's own documents are copied. */
   beforeItsCopy?: boolean
 }
 
 export const corrupted = 'app'
 
-/** The data of the source, in which every corruption finds something to corrupt. */
+/** Loads data into the source that every corruption can corrupt. */
 export async function seedForCorruptions(source: Db): Promise<void> {
   const things = source.collection<Document>('things')
   const rows: Document[] = []
@@ -85,10 +85,10 @@ const bypass = { mayBypassWriteBlocking: true }
 const namespace = (collection: string): string => `${corrupted}.${collection}`
 const int = (value: number) => ({ $numberInt: String(value) })
 
-/** After the commit point a write on the source is a failure of another name. */
+/** After the commit timestamp, a write on the source fails the sync with another error. */
 const lost = { dropsEvents: true, phases: ['copying', 'hashing', 'applying'] } as const
 const writtenAgain = 'the event of the later write makes the document equal'
-const restoredLater = 'the commit brings it into this form by itself, and was only about to'
+const restoredLater = 'the commit itself replaces this option after this moment'
 
 const update = (collection: string, _id: unknown, change: Document | Document[]) => (db: Db) =>
   db.command({ update: collection, updates: [{ q: { _id }, u: change }], bypassDocumentValidation: true, ...bypass })

@@ -11,15 +11,15 @@ import type { RunningInstances } from './running-instances.ts'
 import type { InstanceFault } from './several-instances.ts'
 
 /**
- * Faults by which an old write might take effect after a newer one, or two processes might write at a time. The verifier is off, because
- * it would find the consequences.
+ * Faults that might let an old write take effect after a newer one, or let two processes write at the same time. The verifier is off
+ * because it would detect the consequences.
  */
 
 const start = { verification: { enabled: false } }
-/** Other writes than the newest may have been applied before the last of them is late. */
+/** Milliseconds in which newer writes are applied before the writes that are held back are delivered. */
 const newerForMS = 1_000
 
-/** @param when the last writes are delivered while the sync runs, or after the commit was sent */
+/** @param when whether the last writes are delivered while the sync runs or after the commit was sent */
 export function lateDelivery(
   how: 'cut' | 'hanging',
   { lateMS, rounds, when }: { lateMS: [number, number]; rounds: number; when: 'running' | 'at commit' },
@@ -29,7 +29,7 @@ export function lateDelivery(
   const deliver = async (instances: RunningInstances): Promise<void> => {
     await sleep(lateness(instances))
     await line?.deliver()
-    instances.note('delivered')
+    instances.note('the writes that were held back are delivered')
   }
   return {
     name: `late delivery, connections ${how}, ${when}`,
@@ -44,10 +44,10 @@ export function lateDelivery(
     during: async (instances) => {
       for (let round = 1; round <= rounds; round++) {
         const hot = await startHotWrites(instances.clusters.source.uri, instances.random)
-        // Mostly writes that follow changes, else those of the copy.
+        // Usually the fault delays writes of event application, otherwise writes of the copy.
         if (when === 'at commit' || instances.random.chance(0.75)) await hot.arrive(instances.clusters.destination.uri)
         await sleep(instances.random.int(100, 1_500))
-        instances.note('held back from here')
+        instances.note('writes are held back from now on')
         await line?.hold()
         if (how === 'cut') await line?.cut()
         instances.faults += 1
@@ -67,7 +67,7 @@ export function lateDelivery(
 
 export const clockStepsName = (count: number): string => `clock of the destination stepped ${count} times`
 
-/** Steps the destination's clock 30 s forwards or backwards, and then back again. */
+/** Steps the destination's clock by 30 s forwards or backwards, and then back again. */
 export function clockSteps(clock: SteppedClock, count: number): InstanceFault {
   const stepSeconds = 30
   return {
@@ -83,33 +83,33 @@ export function clockSteps(clock: SteppedClock, count: number): InstanceFault {
         instances.note(`clock of the destination: ${clock.aheadSeconds} s ahead`)
         instances.faults += 1
       }
-      // Longer than a lease lasts that the new clock would have ended.
+      // The wait may exceed the duration of a lease that the new clock would have expired.
       await sleep(instances.random.int(2_000, 12_000))
       await hot.stop()
     },
   }
 }
 
-/** @param clocks `go on` as by SIGSTOP; `stand still`: the monotonic one does, as while a virtual machine is suspended */
+/** @param clocks whether the monotonic clock keeps running, as under SIGSTOP, or stops, as while a virtual machine is suspended */
 export function suspension(
   whom: 'first' | 'coordinator',
-  clocks: 'go on' | 'stand still',
+  clocks: 'keep running' | 'stop',
   awayMS: [number, number],
 ): InstanceFault {
-  const stoodStill = new Map<string, string>()
+  const clockFiles = new Map<string, string>()
   const makeClock = (id: string): Faults => {
     const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-suspended-'))
     guardPath(folder)
     const file = path.join(folder, 'milliseconds')
     writeFileSync(file, '0')
-    stoodStill.set(id, file)
+    clockFiles.set(id, file)
     return { stoodStill: file }
   }
   return {
     name: `${whom === 'first' ? 'an instance' : 'the coordinator'} suspended, monotonic clocks ${clocks}`,
     start,
     prepare: async (instances, ids) => {
-      await Promise.all(ids.map((id) => instances.start(id, clocks === 'stand still' ? { faults: makeClock(id) } : {})))
+      await Promise.all(ids.map((id) => instances.start(id, clocks === 'stop' ? { faults: makeClock(id) } : {})))
       await instances.begin(...ids)
     },
     during: async (instances) => {
@@ -120,15 +120,15 @@ export function suspension(
       const from = performance.now()
       await sleep(instances.random.int(...awayMS))
       await hot.stop()
-      const file = stoodStill.get(id)
+      const file = clockFiles.get(id)
       if (file) writeFileSync(file, String(Math.floor(performance.now() - from)))
       instances.signalProcess(id, 'SIGCONT')
     },
   }
 }
 
-/** A pod is started in the place of one that is alive: the same host name, pid and id, and neither knows of the other. */
-export function podReplacement(end: 'killed' | 'suspended', besideMS: [number, number]): InstanceFault {
+/** Starts a replacement for a pod that is still running. Both have the same host name, pid and id, and neither knows about the other. */
+export function podReplacement(end: 'killed' | 'suspended', overlapMS: [number, number]): InstanceFault {
   const pod = { pod: 'tandem-0' }
   return {
     name: `a pod replaced, its predecessor ${end} later`,
@@ -142,9 +142,9 @@ export function podReplacement(end: 'killed' | 'suspended', besideMS: [number, n
       await sleep(instances.random.int(0, 2_000))
       const [id = ''] = instances.ids
       const first = await instances.replace(id, pod)
-      await sleep(instances.random.int(...besideMS))
+      await sleep(instances.random.int(...overlapMS))
       const { state } = await first.progress()
-      if (state !== 'RUNNING') throw new Error(`the predecessor, which is alive, is ${state}`)
+      if (state !== 'RUNNING') throw new Error(`the predecessor, which is still running, is in state ${state}`)
       instances.died(id, end)
       if (end === 'killed') await first.kill9()
       else process.kill(first.pid, 'SIGSTOP')
@@ -152,13 +152,13 @@ export function podReplacement(end: 'killed' | 'suspended', besideMS: [number, n
       await hot.stop()
       if (end === 'killed') return
       process.kill(first.pid, 'SIGCONT')
-      await lost(first)
+      await losesItsLease(first)
     },
   }
 }
 
-async function lost(first: Awaited<ReturnType<RunningInstances['replace']>>): Promise<void> {
+async function losesItsLease(first: Awaited<ReturnType<RunningInstances['replace']>>): Promise<void> {
   const timeout = { timeoutSeconds: 30, what: 'FAILED' }
   const { failure } = await first.waitFor(({ state }) => state === 'FAILED', timeout)
-  if (failure?.error !== 'LeaseLost') throw new Error(`the predecessor says ${JSON.stringify(failure)}`)
+  if (failure?.error !== 'LeaseLost') throw new Error(`the predecessor reports ${JSON.stringify(failure)}`)
 }

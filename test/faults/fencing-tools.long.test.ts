@@ -12,24 +12,27 @@ const run = promisify(execFile)
 const one = oneSet()
 const patience = { timeout: 10_000, interval: 50 }
 
-it.runIf(process.platform === 'linux')('a server takes each step of its clock, and goes on', async () => {
-  const clock = await startSteppedClock()
-  await using set = await startReplicaSet({ clock })
-  await using client = await MongoClient.connect(set.uri)
-  const collection = client.db('app').collection<{ _id: number }>('things')
-  for (const [_id, seconds] of [30, -30, -30].entries()) {
-    clock.step(seconds)
-    await vi.waitFor(async () => {
-      const { localTime } = await client.db('admin').command({ hello: 1 })
-      expect(Math.abs(localTime.getTime() - Date.now() - clock.aheadSeconds * 1_000)).toBeLessThan(5_000)
-    }, patience)
-    await collection.insertOne({ _id }, { writeConcern: { w: 'majority' } })
-  }
-  expect(await collection.countDocuments()).toBe(3)
-  clock.close()
-})
+it.runIf(process.platform === 'linux')(
+  'a server follows each step of its clock and continues to accept writes',
+  async () => {
+    const clock = await startSteppedClock()
+    await using set = await startReplicaSet({ clock })
+    await using client = await MongoClient.connect(set.uri)
+    const collection = client.db('app').collection<{ _id: number }>('things')
+    for (const [_id, seconds] of [30, -30, -30].entries()) {
+      clock.step(seconds)
+      await vi.waitFor(async () => {
+        const { localTime } = await client.db('admin').command({ hello: 1 })
+        expect(Math.abs(localTime.getTime() - Date.now() - clock.aheadSeconds * 1_000)).toBeLessThan(5_000)
+      }, patience)
+      await collection.insertOne({ _id }, { writeConcern: { w: 'majority' } })
+    }
+    expect(await collection.countDocuments()).toBe(3)
+    clock.close()
+  },
+)
 
-it('a late line delivers what was sent before its client lost the connection', async () => {
+it('a late line delivers what its client sent before it lost the connection', async () => {
   const line = await startLateLine(one.set.hosts[0] as string)
   await using client = new MongoClient(line.uri, { retryWrites: false })
   const through = client.db('app').collection<{ _id: number; filling?: string }>('late')
@@ -47,12 +50,12 @@ it('a late line delivers what was sent before its client lost the connection', a
   await line.close()
 })
 
-it.runIf(await podsAreAllowed())('two pods have the same host name and pid, in namespaces of their own', async () => {
-  const tell = async (): Promise<string[]> => {
+it.runIf(await podsAreAllowed())('two pods have the same host name and pid in separate namespaces', async () => {
+  const readIdentity = async (): Promise<string[]> => {
     const [command, args] = inPod('tandem-0', ['sh', '-c', 'hostname; echo $$; readlink /proc/self/ns/pid; sleep 0.5'])
     return (await run(command, args)).stdout.trim().split('\n')
   }
-  const [first, second] = (await Promise.all([tell(), tell()])) as [string[], string[]]
+  const [first, second] = (await Promise.all([readIdentity(), readIdentity()])) as [string[], string[]]
   expect([first.slice(0, 2), second.slice(0, 2)]).toEqual([
     ['tandem-0', '1'],
     ['tandem-0', '1'],

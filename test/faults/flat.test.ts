@@ -15,17 +15,17 @@ test('a median has as many values above it as below', () => {
   )
 })
 
-test('what stays the same, or falls, is flat, whatever the first cycle was', () => {
+test('values that stay the same or fall are flat, whatever the first value was', () => {
   fc.assert(
     fc.property(figures, (values) => {
-      const falling = [...values].sort((one, other) => other - one)
+      const falling = [...values].sort((left, right) => right - left)
       expect(judgeFlat([1e9, ...falling], 0)).toMatchObject({ flat: true })
       expect(judgeFlat([0, ...falling], 0)).toMatchObject({ flat: true })
     }),
   )
 })
 
-test('what doubles from third to third is not flat, and is within a slack as large as it grew', () => {
+test('values that double from third to third are not flat, unless the slack covers the growth', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 20 }), fc.integer({ min: 10, max: 1_000 }), (third, from) => {
       const grown = [1, 2, 4].flatMap((times) => Array.from({ length: third }, () => from * times))
@@ -35,12 +35,18 @@ test('what doubles from third to third is not flat, and is within a slack as lar
   )
 })
 
-test('one unusual cycle decides nothing', () => {
+test('a smaller factor allows less growth', () => {
+  const grown = [100, 100, 105, 112]
+  expect(judgeFlat(grown, 0)).toMatchObject({ flat: true })
+  expect(judgeFlat(grown, 0, 1.1)).toMatchObject({ flat: false })
+})
+
+test('one unusual value does not change the judgement', () => {
   const quiet = Array.from({ length: 10 }, () => 100)
   expect(judgeFlat([...quiet, 1_000], 0)).toMatchObject({ flat: true })
 })
 
-test('fewer than three legs after the first are not judged', () => {
+test('fewer than three values after the first are not judged', () => {
   expect(judgeFlat([1, 2, 3], 0)).toBeNull()
   expect(judgeFlat([1, 2, 3, 4], 0)).not.toBeNull()
 })

@@ -5,16 +5,17 @@ export interface Flatness {
   flat: boolean
 }
 
-/** A third of what is judged has at least one value. */
+/** Each third of the judged values must have at least one value. */
 const judgedMin = 3
-const factor = 1.2
+/** The last third may be larger than the first by this factor. */
+const usualFactor = 1.2
 
 /**
- * Whether a figure, taken once for each leg in their order, stays where it came to be. The first leg warms up and does not
- * count; of the others, the median of the last third may be at most 1.2 times that of the first third, plus `slack`.
- * Null for fewer than three legs after the first.
+ * Judges whether a figure, taken once for each cycle (or each period of one cycle) in order, has stopped growing. The first
+ * value belongs to the warm-up and does not count. Of the others, the median of the last third may be at most `factor` times
+ * that of the first third, plus `slack`. Returns null for fewer than three values after the first.
  */
-export function judgeFlat(values: readonly number[], slack: number): Flatness | null {
+export function judgeFlat(values: readonly number[], slack: number, factor = usualFactor): Flatness | null {
   const judged = values.slice(1)
   if (judged.length < judgedMin) return null
   const third = Math.floor(judged.length / 3)
@@ -24,7 +25,7 @@ export function judgeFlat(values: readonly number[], slack: number): Flatness | 
   return { first, last, limit, flat: last <= limit }
 }
 
-/** NaN for none. */
+/** Returns NaN for an empty list. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((one, other) => one - other)
   const half = sorted.length / 2

@@ -7,18 +7,18 @@ const documents = 40
 const pauseMS = 4
 
 export interface HotWrites {
-  /** Resolves when the other cluster has some of them. */
+  /** Resolves when the destination has at least one of the documents. */
   arrive(destinationUri: string): Promise<void>
   /** Resolves when the last write is acknowledged. */
   stop(): Promise<void>
 }
 
 /**
- * Clients that change a few documents of `hot.documents` over and over: almost any batch that tandem sends holds one of them, and
- * whatever of it takes effect late is older than what is there.
+ * Starts a client that changes a few documents of `hot.documents` over and over. Almost every batch that tandem sends contains one of
+ * them, so a batch that takes effect late overwrites newer documents.
  */
 export async function startHotWrites(uri: string, seeds: Random): Promise<HotWrites> {
-  // Of its own, for how many it draws depends on the time.
+  // The writes have a generator of their own because the number of draws depends on timing.
   const random = new Random(seeds.uint32())
   const client = await MongoClient.connect(uri)
   const collection = client.db('hot').collection<{ _id: number; n?: number }>('documents')

@@ -3,14 +3,14 @@ import type { TcpProxy } from '../support/tcp-proxy.ts'
 import type { RunningInstances } from './running-instances.ts'
 import type { InstanceFault } from './several-instances.ts'
 
-/** Faults of single instances. Pauses between them are random, not waits for something to happen. */
+/** Faults of single instances. The delays between them are random; they do not wait for a condition. */
 
-/** How long a suspended or disconnected instance is away: longer than its lease lasts. */
+/** Milliseconds for which an instance is suspended or disconnected: longer than its lease lasts. */
 export interface Away {
   awayMS: number
 }
 
-/** Kills any instance, or the coordinator, `count` times. Each is restarted, the last one only if `again`. */
+/** Kills a random instance or the coordinator `count` times. Each killed instance is restarted, the last one only if `again`. */
 export function kill(whom: 'an instance' | 'the coordinator', count: number, again: boolean): InstanceFault {
   return {
     name: `kill -9 of ${whom}${again ? '' : ', which never comes back'}`,
@@ -26,13 +26,13 @@ export function kill(whom: 'an instance' | 'the coordinator', count: number, aga
   }
 }
 
-/** Restarts a dead instance, sometimes after its lease has expired and others have taken over what it owned. */
+/** Restarts a killed instance, sometimes after its lease has expired and others have taken over what it owned. */
 export async function comeBack(instances: RunningInstances, id: string): Promise<void> {
   await sleep(instances.random.chance(0.3) ? instances.random.int(10_000, 13_000) : instances.random.int(0, 3_000))
   await instances.startAgain(id)
 }
 
-/** A suspended process that continues when others have taken over does no harm, and takes part again. */
+/** Suspends an instance until others have taken over. When it continues, it must do no harm and must take part again. */
 export function stop(whom: 'an instance' | 'the coordinator', { awayMS }: Away): InstanceFault {
   return {
     name: `SIGSTOP of ${whom}`,
@@ -46,7 +46,7 @@ export function stop(whom: 'an instance' | 'the coordinator', { awayMS }: Away):
   }
 }
 
-/** Instances join, and end by SIGTERM, while the sync runs. */
+/** Starts additional instances and ends instances by SIGTERM while the sync runs. */
 export function joinAndLeave(): InstanceFault {
   return {
     name: 'joining and leaving',
@@ -68,7 +68,7 @@ async function join(instances: RunningInstances, id: string): Promise<void> {
   await instances.begin(id)
 }
 
-/** The network of one instance is cut, or swallows everything that is sent. */
+/** Cuts the network of one instance, or lets it swallow everything that is sent. */
 export function cut(how: Victim['how'], { awayMS }: Away): InstanceFault {
   let during = async (): Promise<void> => {}
   return {
@@ -99,22 +99,22 @@ export async function cutOff(instances: RunningInstances, { id, proxies, how }: 
   else for (const proxy of proxies) proxy.blackhole()
   await sleep(awayMS)
   for (const proxy of proxies) await proxy.heal()
-  instances.note(`${id} is back`)
+  instances.note(`${id} is connected again`)
   instances.unreachable.delete(id)
 }
 
-/** Steps at which a coordinator dies while definitions change. */
+/** Steps of a change of definitions at which a coordinator can be killed. */
 export const barrierSteps = ['barrier', 'barrierDone'] as const
-/** Steps of a commit. */
+/** Steps of a commit at which a coordinator can be killed. */
 export const commitSteps = [
   ...['blockSource', 'commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'reversePosition', 'verdict'],
   ...['restoreExpiry', 'unblock', 'finishIndexes'],
 ] as const
 
-/** The coordinator dies at a step, as by kill -9, and comes back or does not. */
+/** Kills the coordinator at a step, as by kill -9. It is restarted only if `again`. */
 export function coordinatorDies(step: string, again: boolean): InstanceFault {
   const dies = async (instances: RunningInstances): Promise<void> => {
-    if (!(await instances.awaitEnd('a', 90))) throw new Error(`the coordinator never came to ${step}`)
+    if (!(await instances.awaitEnd('a', 90))) throw new Error(`the coordinator never reached ${step}`)
     if (!again) return await goneFor(instances, 'a')
     await sleep(instances.random.int(0, 4_000))
     await instances.startAgain('a')
@@ -128,7 +128,7 @@ export function coordinatorDies(step: string, again: boolean): InstanceFault {
   }
 }
 
-/** One instance is paused while others run, and resumed. Changes of definitions wait for it meanwhile. */
+/** Pauses one instance while others run, and resumes it. Changes of definitions wait for it meanwhile. */
 export function pauseOne(): InstanceFault {
   return {
     name: 'pause of one instance',
@@ -142,8 +142,8 @@ export function pauseOne(): InstanceFault {
   }
 }
 
-/** Waits until the instance counts as lost, which takes as long as a lease. */
+/** Waits until the instance counts as lost, which takes as long as a lease lasts. */
 async function goneFor(instances: RunningInstances, id: string): Promise<void> {
-  if (instances.ids.length === 0) throw new Error(`${id} was the last`)
+  if (instances.ids.length === 0) throw new Error(`${id} was the last instance`)
   await sleep(11_000)
 }

@@ -2,25 +2,25 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { startHoldingProxy } from '../support/holding-proxy.ts'
 import { startProxy } from '../support/tcp-proxy.ts'
 
-/** More than monitoring sends: probably a write. The other lanes send theirs soon after. */
+/** More bytes than monitoring sends, so they are probably a write. The other lanes send their writes soon afterwards. */
 const writeBytes = 3_000
 const patienceMS = 3_000
 const otherLanesMS = 300
 
 export interface LateLine {
-  /** Of the server behind, alone: discovery would go round the line. */
+  /** A direct connection string to the server behind the line. Discovery would bypass the line. */
   uri: string
-  /** What is sent on the connections that exist now does not arrive. Resolves when some of it is probably writes, or nothing is written. */
+  /** Holds back everything that is sent on the present connections. Resolves when this probably includes writes, or after 3 s without writes. */
   hold(): Promise<void>
-  /** The client loses all its connections. New ones work. */
+  /** Ends all connections of the client. New connections work. */
   cut(): Promise<void>
-  /** What was held back arrives. Resolves when the server has carried it out on the connections that the client has given up. */
+  /** Delivers what was held back. Resolves when the server has executed it on the connections that the client has given up. */
   deliver(): Promise<void>
   close(): Promise<void>
 }
 
 /**
- * A network that delivers late, also what was sent on connections that the client believes to be over:
+ * A network that delivers messages late, including those that were sent on connections that the client considers closed:
  *
  *   client ── TCP proxy, which ends connections ── holding proxy, which has read what was sent before ── server
  */

@@ -2,21 +2,21 @@ import { type Binary, MongoClient } from 'mongodb'
 
 export interface MetadataFigures {
   documents: number
-  /** Of BSON. */
+  /** Size of the documents as BSON. */
   bytes: number
   collections: Record<string, { documents: number; bytes: number }>
-  /** Documents that belong to a collection which the catalogue no longer has, by the collection they stand in. */
+  /** Number of documents that belong to a collection that is no longer in the catalog, by metadata collection. */
   orphans: Record<string, number>
 }
 
-interface OfCollection {
+interface DependentDocument {
   collection: Binary
 }
 
-/** Where documents name the collection of the source that they belong to, and go with it. */
+/** Metadata collections whose documents name a collection of the source and are removed together with its catalog entry. */
 const dependent = ['segments', 'tombstones', 'verifiedRanges'] as const
 
-/** How large tandem's own database on one cluster is. */
+/** Measures tandem's metadata database on one cluster. */
 export async function metadataFigures(uri: string): Promise<MetadataFigures> {
   await using client = await MongoClient.connect(uri)
   const database = client.db('tandem_internal')
@@ -38,9 +38,9 @@ export async function metadataFigures(uri: string): Promise<MetadataFigures> {
   const known = new Set((await database.collection('collections').distinct('_id')).map((uuid) => String(uuid)))
   for (const name of dependent) {
     const found = await database
-      .collection<OfCollection>(name)
+      .collection<DependentDocument>(name)
       .find()
-      .project<OfCollection>({ collection: 1 })
+      .project<DependentDocument>({ collection: 1 })
       .toArray()
     const orphans = found.filter(({ collection }) => !known.has(String(collection))).length
     if (orphans > 0) figures.orphans[name] = orphans

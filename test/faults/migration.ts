@@ -12,11 +12,11 @@ export interface MigrationOptions<Of extends Clusters> {
   clusters: Of
   /** Part of the name of the file with the instances' output. */
   name: string
-  /** From which the faults are drawn. */
+  /** Generator of the faults' random choices. */
   random: Random
-  /** Databases on the source that stay from run to run. */
+  /** Databases on the source that are kept from run to run. */
   keep?: readonly string[]
-  /** Body of `start`, beside the names of the clusters. */
+  /** Fields of the body of `start`, in addition to the names of the clusters. */
   start?: Record<string, unknown>
 }
 
@@ -24,13 +24,13 @@ export interface RunningMigration<Of extends Clusters> {
   clusters: Of
   random: Random
   instances: RunningInstances
-  /** What is not as it should be. */
+  /** Problems that were found; empty when the run passes. */
   problems: string[]
-  /** Compares both clusters by both comparisons; each difference is a problem. */
+  /** Compares both clusters by both comparisons and records each difference as a problem. */
   compare(expected?: Parameters<typeof compareBoth>[2]): Promise<void>
-  /** In place of `compare` where a migration has no equal end. */
+  /** Called instead of `compare` when the clusters are not expected to be equal at the end. */
   endsWithoutComparison(): void
-  /** Called at the end in any case, before the instances are stopped, the last first. */
+  /** Registers a function that is always called at the end, before the instances are stopped. The last registered is called first. */
   atEnd(close: () => Promise<unknown>): void
 }
 
@@ -41,8 +41,8 @@ export type MigrationResult<Result> = Result & {
 }
 
 /**
- * One migration of a fault plan, from two empty clusters to the comparison of both. `course` loads the data, starts the
- * instances, injects the faults and commits. Whatever fails, the output of all the instances is kept, and all of them end.
+ * Runs one migration of a fault plan, from two empty clusters to the comparison of both. `course` loads the data, starts the
+ * instances, injects the faults and commits. If anything fails, the output of all instances is kept. All instances are always stopped.
  */
 export async function runMigration<Of extends Clusters, Result extends object>(
   options: MigrationOptions<Of>,
@@ -89,7 +89,7 @@ export async function runMigration<Of extends Clusters, Result extends object>(
   }
 }
 
-/** Empties both clusters but for what is kept on the source, and lifts write blocks. */
+/** Empties both clusters except for the databases that are kept on the source, and lifts write blocks. */
 async function emptyBothClusters({ source, destination }: Clusters, keep: readonly string[]): Promise<void> {
   for (const [uri, kept] of [
     [source.uri, keep],

@@ -1,16 +1,18 @@
 import { MongoClient } from 'mongodb'
 import { historyMax } from '../../src/coordination/ownership-store.ts'
 
-/** An instance that was killed, suspended, disconnected or left, and what others must take over from it. */
+/** An instance that was killed, suspended or disconnected, or that left, and what others must take over from it. */
 export interface Death {
   id: string
-  /** ms since 1970, by the clock of this machine, which all instances share. */
+  /** Milliseconds since 1970 by the clock of this machine, which all instances share. */
   at: number
   how: string
   /** During a commit no events are applied, so only the coordinator role needs a new owner. */
   only: 'all' | 'coordinator'
-  /** Another instance was running, which could take over. A lone instance that was suspended keeps what it owns. */
+  /** Whether another instance was running that could take over. A single instance that was suspended keeps what it owns. */
   others: boolean
+  /** When the instance could act again, on the same clock; null if it did not return. */
+  backAt: number | null
 }
 
 interface Line {
@@ -20,6 +22,7 @@ interface Line {
   at: number
 }
 
+const leaseMS = 10_000
 /** Twice the lease. */
 const takeoverMaxMS = 20_000
 
@@ -29,7 +32,10 @@ export interface HistoryReport {
   takeovers: number
 }
 
-/** Checks the stored history of owners: one for each remembered epoch, none left out, and a successor in time for each that died. */
+/**
+ * Checks the stored history of owners. Each epoch that the history keeps must have an owner, no epoch may be missing between
+ * two others, and another instance must take over in time from each owner that died.
+ */
 export async function checkHistory(destinationUri: string, deaths: readonly Death[]): Promise<HistoryReport> {
   await using client = await MongoClient.connect(destinationUri)
   const database = client.db('tandem_internal')
@@ -52,13 +58,13 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
   for (const { _id, epoch, last: present } of ownership) {
     const own = byClaim.get(String(_id)) ?? []
     byClaim.set(String(_id), own)
-    // An owner that was killed before it wrote its line is in the claim alone until there is a successor.
+    // An owner that was killed before it wrote its history entry is named only by the claim until there is a successor.
     if (!own.some((line) => line.epoch === epoch)) {
       own.push({ claim: String(_id), epoch, owner: present.owner, at: present.since.getTime() })
     }
     const history = own.sort((one, other) => one.epoch - other.epoch)
     const epochs = history.map((line) => line.epoch)
-    // The oldest are forgotten.
+    // The history keeps only the newest epochs.
     const first = Math.max(1, epoch - historyMax + 1)
     if (epochs.some((one, at) => one !== first + at)) problems.push(`claim ${_id}: the epochs have gaps: ${epochs}`)
     const last = history.at(-1)
@@ -77,8 +83,9 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
       if (!before?.owner.startsWith(`${death.id}#`)) continue
       const after = history[at + 1]
       const tookMS = (after?.at ?? end) - death.at
-      // It was released before, or the sync was over before the instance was missed, or there was no other instance.
+      // No takeover is required if the sync ended before the instance was missed, or if there was no other instance.
       if (!after && (tookMS < takeoverMaxMS || !death.others)) continue
+      if (keptLease(death, after?.at)) continue
       takeovers += 1
       slowestTakeoverMS = Math.max(slowestTakeoverMS, tookMS)
       if (!after) problems.push(`claim ${claim}: ${before.owner} died (${death.how}), no instance took over`)
@@ -88,4 +95,12 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
     }
   }
   return { problems, slowestTakeoverMS, takeovers }
+}
+
+/**
+ * True if the instance was back before its lease could expire, and renewed the lease. If its claims changed owners later,
+ * they did so for another reason.
+ */
+function keptLease({ at, backAt }: Death, changedAt: number | undefined): boolean {
+  return backAt !== null && backAt - at < leaseMS && (changedAt === undefined || changedAt > backAt)
 }

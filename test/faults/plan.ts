@@ -1,57 +1,57 @@
 /**
- * A plan says what is done to migrations and what must hold at their ends; `runner.ts` runs it. Everything that a run draws
- * comes from its seed, so a run that has failed is replayed by its seed.
+ * A plan defines what is done to migrations and what must hold at their ends; `runner.ts` runs it. All random choices of a run
+ * come from its seed, so a failed run is replayed by its seed.
  */
 
 export interface Outcome {
-  /** What is not as it should be; the run has passed where this is empty. */
+  /** Problems that were found. The run has passed if there are none. */
   problems: readonly string[]
   /** What happened, for the line of the run. */
   summary: string
-  /** The reason why nothing was run, such as a command that this build does not have. */
+  /** Why nothing was run, for example because this build does not have a command. */
   skipped?: string | null
-  /** What the run counts as, beside passed or failed. */
+  /** Category under which the run is counted, in addition to passed or failed. */
   kind?: string
 }
 
-/** One run as its seed decides it. Nothing has been done yet. */
+/** One run as determined by its seed. Nothing has been executed yet. */
 export interface PlannedRun<Clusters> {
   /** Names the seed. */
   name: string
-  /** Rejects where the run cannot be brought to its end. */
+  /** Rejects if the run cannot be completed. */
   perform(clusters: Clusters): Promise<Outcome>
 }
 
 export interface FaultPlan<Clusters extends AsyncDisposable = AsyncDisposable> {
-  /** Starts the clusters of all runs and loads what stays on them from run to run. */
+  /** Starts the clusters of all runs and loads the data that is kept from run to run. */
   open(): Promise<Clusters>
-  /** Taken one after the other; a plan of a given duration ends by itself. */
+  /** The runs, executed one after the other. A plan of a given duration ends by itself. */
   runs: Iterable<PlannedRun<Clusters>>
-  /** The runs continue one sync, so none can follow one that has failed. */
+  /** Whether the plan ends with the first failure: its runs continue one sync, so none can follow a failed one. */
   endsWithFirstFailure?: boolean
-  /** What all the runs together must have kept to; a line is printed for each, and `null` counts as neither passed nor failed. */
+  /** Checks over all runs. A line is printed for each; `passed: null` counts as neither passed nor failed. */
   conclude?(): readonly { name: string; line: string; passed: boolean | null }[]
-  /** Called at the end, with the number of failures. Returns what to tell the reader. */
+  /** Called at the end with the number of failures. Returns a message to print, or null. */
   close?(failures: number): Promise<string | null>
 }
 
-/** What the command line gives; each plan has defaults of its own. */
+/** Options of the command line. Each plan has defaults of its own. */
 export interface PlanOptions {
-  /** Runs, or faults where several share one run. */
+  /** Number of runs, or of faults where several share one run. */
   count: number
   /** The first seed. */
   from: number
-  /** Steps of the workload. */
+  /** Number of workload steps. */
   steps: number | undefined
-  /** 0: the seed decides. */
+  /** Number of instances; 0: the seed decides. */
   instances: number | undefined
-  /** Kinds of faults; all of the plan's unless given. */
+  /** Kinds of faults. Default: all kinds of the plan. */
   faults: string[] | undefined
-  /** How long a stopped or disconnected instance is away. */
+  /** Milliseconds for which an instance is suspended or disconnected. */
   awayMS: number
-  /** Documents to copy that no fault is about. */
+  /** Number of additional documents to copy, which no fault concerns. */
   bulk: number | undefined
-  /** Of each replica set. */
+  /** Members of each replica set. */
   members: number
 }
 

@@ -1,23 +1,23 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 
-/** What a process holds, by the kernel's account. */
+/** Resources of a process as reported by the kernel. */
 export interface ProcessFigures {
-  /** Megabytes (of 1024 * 1024 bytes) resident. */
+  /** Resident memory in units of 1024 * 1024 bytes. */
   rssMB: number
   openFiles: number
-  /** Of the open files. */
+  /** How many of the open files are sockets. */
   sockets: number
   threads: number
 }
 
-/** Linux only. Null when the process is gone. */
+/** Reads the figures of a process (Linux only). Returns null if the process has ended. */
 export function processFigures(pid: number): ProcessFigures | null {
   try {
     const status = readFileSync(`/proc/${pid}/status`, 'utf8')
     const figure = (name: string): number =>
       Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1] ?? Number.NaN)
     const rssMB = figure('VmRSS') / 1024
-    // A process that has ended and not been waited for has no memory any more.
+    // A zombie process has no memory figures.
     if (Number.isNaN(rssMB)) return null
     const files = readdirSync(`/proc/${pid}/fd`).map((name) => linkOf(`/proc/${pid}/fd/${name}`))
     const sockets = files.filter((file) => file.startsWith('socket:')).length
@@ -28,7 +28,7 @@ export function processFigures(pid: number): ProcessFigures | null {
   }
 }
 
-/** Empty for one that was closed meanwhile. */
+/** Returns the link's target, or an empty string if the file was closed meanwhile. */
 function linkOf(path: string): string {
   try {
     return readlinkSync(path)

@@ -20,7 +20,7 @@ const forms = [
 ] as const
 type Form = (typeof forms)[number]
 
-/** An element of a filter, and what it names, said without its words. */
+/** An element of a filter, and an independent predicate for the collections that it names. */
 interface Element {
   readonly entry: NamespaceFilter
   readonly names: Selects
@@ -70,18 +70,18 @@ function element(random: Random, form: Form): Element {
 }
 
 export interface RandomFilter {
-  /** The forms of the first elements. */
+  /** Text that names the forms of the lists' first elements. */
   readonly what: string
   readonly start: { includeNamespaces?: NamespaceFilter[]; excludeNamespaces?: NamespaceFilter[] }
   readonly selects: Selects
 }
 
-/** Include alone, exclude alone, and both, of every form: the seed's number decides, so as many seeds meet all of them. */
+/** Every form of an include list alone, of an exclude list alone, and of both. `seed % 48` picks one, so 48 consecutive seeds cover all. */
 const shapes: readonly (readonly [Form | null, Form | null])[] = [null, ...forms]
   .flatMap((included) => [null, ...forms].map((excluded) => [included, excluded] as const))
   .slice(1)
 
-/** A filter that takes some of what the workload writes to and leaves some. */
+/** Generates a filter that selects some of the workload's collections and leaves out others. */
 export function randomFilter(seed: number): RandomFilter {
   const random = new Random(`filter ${seed}`)
   const [included, excluded] = shapes[seed % shapes.length] ?? [null, null]
@@ -107,10 +107,10 @@ export function randomFilter(seed: number): RandomFilter {
   }
 }
 
-/** Written by the server for `$out` and for renames from another database; where it goes does not matter. */
+/** Temporary names that the server uses for `$out` and for renames from another database. A rename out of the selection does not count for these names. */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
 
-/** A rename within a database that a sync with this filter cannot follow. */
+/** Whether only one name of the rename is selected. */
 export function crossesEdge(selects: Selects, from: NamedCollection, to: NamedCollection): boolean {
   const [was, is] = [selects(from.database, from.name), selects(to.database, to.name)]
   return was !== is && !(was && temporary.test(from.name))

@@ -6,7 +6,7 @@ export interface Tally {
   passed: number
   /** Names of the runs and conclusions that failed. */
   failed: string[]
-  /** How often each kind of outcome occurred, for plans that tell several apart. */
+  /** How often each kind of outcome occurred, for plans that distinguish several. */
   kinds: Map<string, number>
 }
 
@@ -37,7 +37,7 @@ async function report<Clusters>(
   tally: Tally,
   print: (line: string) => void,
 ): Promise<boolean> {
-  const begun = performance.now()
+  const startedAt = performance.now()
   let outcome: Outcome
   try {
     outcome = await perform(clusters)
@@ -56,19 +56,19 @@ async function report<Clusters>(
   }
   if (passed) tally.passed += 1
   else tally.failed.push(name)
-  const seconds = ((performance.now() - begun) / 1_000).toFixed(1)
+  const seconds = ((performance.now() - startedAt) / 1_000).toFixed(1)
   print(`${passed ? 'ok  ' : 'FAIL'} ${name} (${seconds} s) ${summary}`)
   for (const problem of shown(problems)) print(`     ${problem}`)
   return passed
 }
 
-/** The first problems, and the last, which says where the output of the instances was kept. */
+/** Returns the first problems and the last one, which names the file with the instances' output. */
 function shown(problems: readonly string[]): readonly string[] {
   if (problems.length <= problemsShownMax) return problems
   return [...problems.slice(0, problemsShownMax), problems.at(-1) as string]
 }
 
-/** The names of a plan's runs without running them. */
+/** Returns the names of a plan's runs without running them. */
 export function listPlan(plan: FaultPlan): string[] {
   return [...plan.runs].map(({ name }) => name)
 }

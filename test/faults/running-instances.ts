@@ -8,14 +8,14 @@ import { until } from '../support/until.ts'
 import type { Clusters } from './clusters.ts'
 import type { Death } from './ownership-history.ts'
 
-/** The instances of one migration: which of them run, are stopped or have died, and the output of every process there was. */
+/** The instances of one migration: which of them run, are stopped or have died, and the output of all their processes. */
 export class RunningInstances {
   readonly clusters: Clusters
   readonly random: Random
   readonly deaths: Death[] = []
-  /** Stopped by SIGSTOP or disconnected: they are sent nothing and not waited for. */
+  /** Instances that are stopped by SIGSTOP or disconnected. They receive no commands, and nothing waits for them. */
   readonly unreachable = new Set<string>()
-  /** Those that a fault has concerned since the commit began. */
+  /** Instances that a fault has affected since the commit began. */
   readonly disturbed = new Set<string>()
   faults = 0
   /** Set when the commit has begun. From then on partitions need no new owner. */
@@ -24,7 +24,7 @@ export class RunningInstances {
   readonly #ran: { id: string; tandem: Tandem }[] = []
   readonly #kept: { close(): Promise<unknown> }[] = []
   readonly #notes: string[] = []
-  /** What each was last started with. */
+  /** Options with which each instance was last started. */
   readonly #overrides = new Map<string, Partial<TandemOptions>>()
   #starting: Promise<Instances> | null = null
   #started: Instances | null = null
@@ -38,7 +38,7 @@ export class RunningInstances {
     this.#body = body
   }
 
-  /** Aborted when no more faults are to happen. */
+  /** Aborted when no more faults may be injected. */
   get signal(): AbortSignal {
     return this.#over.signal
   }
@@ -51,7 +51,7 @@ export class RunningInstances {
     return this.#started?.members ?? new Map()
   }
 
-  /** mongosyncIDs of those that run and can be reached. */
+  /** mongosyncIDs of the instances that run and can be reached. */
   get ids(): string[] {
     return [...this.#members.keys()].filter((id) => !this.unreachable.has(id)).sort()
   }
@@ -62,7 +62,7 @@ export class RunningInstances {
     return tandem
   }
 
-  /** Starts a process, which joins the sync or continues with what its predecessor had. */
+  /** Starts a process, which joins the sync or continues the work of its predecessor. */
   async start(id: string, overrides: Partial<TandemOptions> = {}): Promise<void> {
     this.note(`${id} starts`)
     this.#starting ??= startInstances([], {
@@ -76,14 +76,14 @@ export class RunningInstances {
     await until(`connected: ${id}`, () => tandem.progress())
   }
 
-  /** What a fault has opened, to be closed when the instances are stopped. */
+  /** Registers resources that a fault has opened. They are closed when the instances are stopped. */
   keep(...closable: { close(): Promise<unknown> }[]): void {
     this.#kept.push(...closable)
   }
 
   /**
-   * Starts a second process of that id while the first one runs on. Returns the first, which is no longer one of the instances; the
-   * second is one of them from `connected` on.
+   * Starts a second process with that id while the first one keeps running. Returns the first, which is no longer one of the instances. The
+   * second counts as an instance once `connected` has resolved.
    */
   async replace(id: string, overrides: Partial<TandemOptions>): Promise<Tandem> {
     this.note(`${id} is replaced`)
@@ -95,7 +95,7 @@ export class RunningInstances {
     return first
   }
 
-  /** Resolves when the process of that id continues with what its predecessor had. */
+  /** Resolves when the process with that id continues the work of its predecessor. */
   async connected(id: string): Promise<void> {
     await until(`continuing: ${id}`, async () => {
       const { state } = await this.get(id).progress()
@@ -122,7 +122,7 @@ export class RunningInstances {
     await this.#started?.kill9(id)
   }
 
-  /** Waits until the instance has died at the step that its fault names. False when it has not within the timeout. */
+  /** Waits until the instance has died at the step that its fault names. Returns false if it has not died within the timeout. */
   async awaitEnd(id: string, timeoutSeconds: number): Promise<boolean> {
     const tandem = this.get(id)
     const deadline = Date.now() + timeoutSeconds * 1_000
@@ -143,7 +143,7 @@ export class RunningInstances {
     await this.connected(id)
   }
 
-  /** Ends the instance by SIGTERM, on which it releases what it owns. */
+  /** Ends the instance by SIGTERM. It then releases what it owns. */
   async leave(id: string): Promise<void> {
     this.died(id, 'SIGTERM')
     const tandem = this.get(id)
@@ -155,11 +155,15 @@ export class RunningInstances {
     if (signal === 'SIGSTOP') this.died(id, signal)
     process.kill(this.get(id).pid, signal)
     if (signal === 'SIGSTOP') this.unreachable.add(id)
-    else this.unreachable.delete(id)
+    else {
+      this.unreachable.delete(id)
+      const death = this.deaths.findLast((one) => one.id === id)
+      if (death) death.backAt = Date.now()
+    }
     this.note(`${id}: ${signal}`)
   }
 
-  /** Connection strings through proxies for one instance alone. They are direct ones, as discovery would bypass the proxies. */
+  /** Starts proxies for one instance. Their connection strings use `directConnection`, because discovery would bypass the proxies. */
   async ownProxies(): Promise<{ proxies: TcpProxy[]; uris: { cluster0: string; cluster1: string } }> {
     const { source, destination } = this.clusters
     const ports = [source, destination].map(({ hosts = [] }) => Number(hosts[0]?.split(':')[1]))
@@ -176,7 +180,7 @@ export class RunningInstances {
     this.faults += 1
     this.disturbed.add(id)
     const others = this.ids.some((one) => one !== id)
-    this.deaths.push({ id, at: Date.now(), how, only: this.committing ? 'coordinator' : 'all', others })
+    this.deaths.push({ id, at: Date.now(), how, only: this.committing ? 'coordinator' : 'all', others, backAt: null })
   }
 
   async coordinator(): Promise<string> {
@@ -189,8 +193,8 @@ export class RunningInstances {
   }
 
   /**
-   * Waits for all instances that can be reached. Rejects when one has FAILED, unless that fulfils the predicate. Returns the
-   * times at which each was first seen to fulfil it.
+   * Waits until all instances that can be reached fulfil the predicate. Rejects when one is FAILED without fulfilling it. Returns the
+   * time at which each was first observed to fulfil it.
    */
   async allReach(
     what: string,
@@ -222,12 +226,12 @@ export class RunningInstances {
     return { id, progress: (await tandem?.progress().catch(() => null)) ?? null }
   }
 
-  /** Kept with the output, for the search for the cause of a failure. */
+  /** Adds a line to the output, which helps to find the cause of a failure. */
   note(what: string): void {
     this.#notes.push(`${new Date().toISOString()} ${what}`)
   }
 
-  /** What was done, and the output of every process there was. */
+  /** Returns the notes and the output of all processes. */
   output(): string {
     return `${this.#notes.join('\n')}\n`.concat(this.#outputs())
   }

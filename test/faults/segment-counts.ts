@@ -1,6 +1,6 @@
 import { MongoClient } from 'mongodb'
 
-/** By segment: whether it is stored as done, and how often a cursor was opened for it. */
+/** For each segment: whether it is stored as done, and how often a cursor was opened for it. */
 export type SegmentCounts = Map<string, { done: boolean; attempts: number }>
 
 export async function countSegments(destinationUri: string): Promise<SegmentCounts> {

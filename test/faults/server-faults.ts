@@ -3,14 +3,14 @@ import type { Random } from '../support/random.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
 import type { Pair } from './clusters.ts'
 
-/** Faults of servers and of the network before them. Pauses between them are random, not waits for something to happen. */
+/** Faults of servers and of the network in front of them. The delays between them are random; they do not wait for a condition. */
 
 export interface FaultyServers extends Pick<Pair, 'source' | 'destination'> {
   random: Random
   counts: { faults: number }
 }
 
-/** `count` stepdowns of one side's primary. */
+/** Steps one side's primary down `count` times. */
 export function stepDowns(side: 'source' | 'destination', count: number, betweenMS: number) {
   return async (run: FaultyServers): Promise<void> => {
     for (let fault = 0; fault < count; fault++) {
@@ -21,7 +21,7 @@ export function stepDowns(side: 'source' | 'destination', count: number, between
   }
 }
 
-/** On a busy machine secondaries may not catch up in the time the primary gives them; then nothing has happened yet. */
+/** Retries if the secondaries do not catch up in the time that the primary gives them, as on a busy machine. Such an attempt changes nothing. */
 async function stepDown(set: ReplicaSet): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -33,7 +33,7 @@ async function stepDown(set: ReplicaSet): Promise<void> {
   }
 }
 
-/** Cuts every connection of one side through its proxy, or lets them hang, for `lastingMS`. */
+/** Cuts the connections through each proxy of one side, or lets them hang, for up to `lastingMS`. */
 export function cuts(side: 'source' | 'destination', count: number, betweenMS: number, lastingMS: number) {
   return async (run: FaultyServers): Promise<void> => {
     for (let fault = 0; fault < count; fault++) {

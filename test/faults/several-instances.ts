@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { both } from '../../src/domain/in-parallel.ts'
 import type { InstancesReport } from '../../src/domain/instances.ts'
 import { Random } from '../support/random.ts'
 import { seedData } from '../support/seed-data.ts'
@@ -8,20 +9,26 @@ import { bulkDatabase, type Pair } from './clusters.ts'
 import { type MigrationResult, runMigration } from './migration.ts'
 import { checkHistory } from './ownership-history.ts'
 import type { RunningInstances } from './running-instances.ts'
+import type { FaultyServers } from './server-faults.ts'
 
-/** What happens to the instances. Afterwards at least one of them runs, and none is stopped or disconnected. */
+/**
+ * A fault of instances or of the servers. After it, at least one instance runs, none is stopped or disconnected, and the
+ * servers can be reached.
+ */
 export interface InstanceFault {
   name: string
-  /** Faults of the first instance's program. It is started alone and so becomes the coordinator. */
+  /** Faults that are injected into the first instance's process. It is started alone and so becomes the coordinator. */
   firstFaults?: Faults
-  /** Starts the instances, in place of plain connection strings for all. */
+  /** Starts the instances, instead of the default start with plain connection strings. */
   prepare?: (instances: RunningInstances, ids: string[]) => Promise<void>
   during?: (instances: RunningInstances) => Promise<void>
-  /** From when the commit has been sent. */
+  /** Faults of the servers or of their network, at the same time as `during`. */
+  servers?: (servers: FaultyServers) => Promise<void>
+  /** Called after the commit has been sent. */
   atCommit?: (instances: RunningInstances) => Promise<void>
   /** Fields of the body of `start`. */
   start?: Record<string, unknown>
-  /** Fills the destination before the start. The workload goes on afterwards. */
+  /** Fills the destination before the start. The workload continues afterwards. */
   seedDestination?: (pair: Pair, seed: number) => Promise<void>
 }
 
@@ -30,7 +37,7 @@ export interface SeveralInstancesOptions {
   seed: number
   instances: number
   fault?: InstanceFault | undefined
-  /** Of the workload, at least, until the faults are over. */
+  /** Minimum number of workload steps before the commit. */
   steps?: number
 }
 
@@ -38,7 +45,7 @@ export interface SeveralInstancesResult {
   faults: number
   takeovers: number
   slowestTakeoverMS: number
-  /** Between the first and the last undisturbed instance that could write. */
+  /** The longest time, in ms, from the first undisturbed instance that reached `canWrite` (or COMMITTED) to the last one. */
   spreadMS: number
 }
 
@@ -48,8 +55,8 @@ const stepsBefore = 20
 const spreadMaxMS = 2_000
 
 /**
- * One migration by several instances under a random workload that runs from before the copy until the commit, with faults
- * of instances. It ends with the comparisons of the clusters and with the owners that the metadata remembers.
+ * Runs one migration by several instances under a random workload that runs from before the copy until the commit, with faults
+ * of instances. At the end it checks the history of owners in the metadata and compares the clusters.
  */
 export async function migrateBySeveral(
   options: SeveralInstancesOptions,
@@ -61,7 +68,8 @@ export async function migrateBySeveral(
   return await runMigration({ clusters: pair, name, random, keep: [bulkDatabase], start }, async (migration) => {
     const { instances, problems } = migration
     await seedData(pair.source.uri, seed, seededShare)
-    const { uri } = pair.source
+    // The application connects past the proxies, so it keeps its connections when tandem's are cut.
+    const uri = (pair.source.proxies.length > 0 && pair.source.uris[0]) || pair.source.uri
     const workload = createWorkload({ uri, seed, ddl: true, transactions: true, opsPerSecond: stepsASecond })
     await workload.runSteps(stepsBefore)
     if (fault?.seedDestination) {
@@ -77,7 +85,11 @@ export async function migrateBySeveral(
       written.abort()
       await writing
     })
-    await fault?.during?.(instances)
+    // If one fails, the other must not go on into the next run, which uses the same servers.
+    await both(
+      Promise.resolve(fault?.during?.(instances)),
+      Promise.resolve(fault?.servers?.({ ...pair, random, counts: instances })),
+    )
     instances.note('the faults are over')
     while (workload.summary().steps < steps && !written.signal.aborted) await sleep(50)
     await instances.allReach('canCommit', (progress) => progress.canCommit, 100)
@@ -118,7 +130,7 @@ async function startAll(instances: RunningInstances, ids: string[], fault: Insta
   }
 }
 
-/** The bytes that the instances have copied add up to the total, also after takeovers. The workload is over, so they stay so. */
+/** Checks that the bytes copied by the instances add up to the total, also after takeovers. The workload is over, so the sums do not change. */
 async function checkCopied(instances: RunningInstances): Promise<string[]> {
   const deadline = Date.now() + 20_000
   for (;;) {
@@ -133,7 +145,7 @@ async function checkCopied(instances: RunningInstances): Promise<string[]> {
         (copy) => copy.status === 'lost' || copy.estimatedTotalBytes === totals.estimatedTotalBytes,
       )
       if (same && totals.estimatedCopiedBytes === totals.estimatedTotalBytes && totals.percent === 100) return []
-      return [`${instances.ids[index]} reports of the copy: ${JSON.stringify({ ...totals, copies })}`]
+      return [`${instances.ids[index]} reports about the copy: ${JSON.stringify({ ...totals, copies })}`]
     })
     if (wrong.length === 0) return []
     if (Date.now() > deadline) return wrong
@@ -146,7 +158,7 @@ async function instancesOf(instances: RunningInstances, id: string): Promise<Ins
   return (await response.json()) as InstancesReport
 }
 
-/** All reach the end, and those that no fault concerned within two seconds of each other. */
+/** Checks that all instances commit, and that those without a fault do so within two seconds of each other. */
 async function watchCommit(instances: RunningInstances): Promise<{ spreadMS: number; problems: string[] }> {
   const [writable, committed] = await Promise.all([
     instances.allReach('canWrite', (progress) => progress.canWrite === true, 180),

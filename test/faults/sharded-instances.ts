@@ -18,7 +18,7 @@ const stepsBefore = 20
 const chunkMoveMS = 2_000
 
 /**
- * One migration between sharded clusters by several instances, under a workload of transactions over shards, shard keys that
+ * Runs one migration between sharded clusters by several instances, under a workload of transactions across shards, shard keys that
  * change, chunks that move every two seconds with the balancer on, and definitions that change.
  */
 export async function migrateSharded(
@@ -59,7 +59,7 @@ export async function migrateSharded(
   })
 }
 
-/** Drops that are still being followed remove their bytes from the total, on one instance sooner than on another. */
+/** Waits until the copied bytes add up: while a drop is being followed, its bytes leave the total on one instance before another. */
 async function copiedBytes(instances: RunningInstances, ids: string[]): Promise<{ copied: number[]; total: number }> {
   return await until('copied bytes that add up', async () => {
     const now = await Promise.all(ids.map((id) => instances.get(id).progress()))

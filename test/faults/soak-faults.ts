@@ -5,22 +5,22 @@ import type { RunningInstances } from './running-instances.ts'
 import { cuts, type FaultyServers, stepDowns } from './server-faults.ts'
 import type { InstanceFault } from './several-instances.ts'
 
-/** What a soak's faults happen to. */
+/** The instances and servers into which a soak injects faults. */
 export interface SoakTarget {
   instances: RunningInstances
   servers: FaultyServers
-  /** The instance that is never killed, so that one process is as old as the run. */
+  /** The instance that is never killed, so that one process runs for the whole soak. */
   spared: string
-  /** Of the one instance that has proxies of its own. */
+  /** The instance that has proxies of its own, and those proxies. */
   proxied: { id: string; proxies: readonly TcpProxy[] } | null
-  /** `start` of the present direction. */
+  /** Body of `start` for the present direction. */
   start: Record<string, unknown>
 }
 
 type Fault = (target: SoakTarget) => Promise<void>
 
 const awayMinMS = 500
-/** Beyond a lease. */
+/** Longer than a lease lasts. */
 const awayMaxMS = 14_000
 /** The instance that joins and leaves. */
 const guest = 'x'
@@ -40,10 +40,10 @@ const onServers =
   (fault: (servers: FaultyServers) => Promise<void>): Fault =>
   async ({ instances, servers }) => {
     await fault(servers)
-    instances.note('a fault of servers is over')
+    instances.note('the fault of the servers is over')
   }
 
-/** Faults by kind. Each leaves all instances running and reachable, but not yet at work again. */
+/** Faults by kind. After each, all instances run and are reachable, but they may not have resumed their work yet. */
 const soakFaults: Record<string, Fault> = {
   kill: killOne,
   stop: during((awayMS) => stop('an instance', { awayMS })),
@@ -60,14 +60,14 @@ const soakFaults: Record<string, Fault> = {
 
 export const soakFaultKinds = Object.keys(soakFaults)
 
-/** Also while a commit or a reversal is under way. */
+/** Kills and restarts one instance. May also be called during a commit or a reversal. */
 export async function killOne({ instances, spared }: SoakTarget): Promise<void> {
   const id = instances.random.pick(instances.ids.filter((one) => one !== spared))
   await instances.kill(id)
   await comeBack(instances, id)
 }
 
-/** The commands of the faults are accepted in RUNNING. */
+/** Waits for RUNNING, the state in which instances accept the commands of the faults. */
 const allRun = ({ instances }: SoakTarget) => instances.allReach('RUNNING', ({ state }) => state === 'RUNNING', 120)
 
 async function pauseWhenRunning(target: SoakTarget): Promise<void> {
@@ -79,14 +79,14 @@ async function joinAndLeaveAgain(target: SoakTarget): Promise<void> {
   const { instances, start } = target
   await allRun(target)
   await instances.start(guest)
-  // An instance that took part before continues by itself, also in the other direction.
+  // An instance that took part before continues without a command, also in the other direction.
   const { state } = await instances.get(guest).progress()
   if (state === 'IDLE') await instances.command(guest, 'start', start)
   await sleep(instances.random.int(0, 6_000))
   await instances.leave(guest)
 }
 
-/** Draws one of these faults after the other until the time is over, at least one; each that has happened is counted in `counts`. */
+/** Injects randomly chosen faults one after the other until the time is over, at least one. `counts` counts the completed faults by kind. */
 export async function injectFaults(
   target: SoakTarget,
   names: readonly string[],

@@ -10,7 +10,7 @@ import { type MetadataFigures, metadataFigures } from './metadata-figures.ts'
 import { checkHistory } from './ownership-history.ts'
 import { RunningInstances } from './running-instances.ts'
 import { injectFaults, killOne, type SoakTarget } from './soak-faults.ts'
-import { type LifeFigures, SoakWatch } from './soak-watch.ts'
+import { type ProcessCycleFigures, SoakWatch } from './soak-watch.ts'
 import { Writing } from './soak-writing.ts'
 
 const clusters = ['cluster0', 'cluster1'] as const
@@ -22,11 +22,11 @@ export interface SoakOptions {
 }
 
 export interface CycleOptions {
-  /** How long the application writes and faults happen. The time of what follows is not limited. */
+  /** Seconds in which the application writes and faults are injected. The rest of the cycle has no time limit. */
   seconds: number
-  /** Kinds of `soakFaultKinds`; with `kill` also at commits and reversals. */
+  /** Some of `soakFaultKinds`. With `kill`, instances are also killed at commits and reversals. */
   faults: readonly string[]
-  /** Of the workload, steps a second. */
+  /** Rates of the workload, in steps per second. */
   paces?: readonly number[]
 }
 
@@ -34,19 +34,19 @@ export interface CycleReport {
   cycle: number
   direction: string
   seed: string
-  /** The whole cycle, and the time from its beginning until the faults were over, all could commit, and all had committed. */
+  /** Duration of the whole cycle. `after` gives the seconds from its beginning until the faults were over, all could commit, and all had committed. */
   seconds: number
   after: { faults: number; canCommit: number; committed: number }
-  /** The largest of all instances when the commit was sent; null where none knew it. */
+  /** The largest lag of all instances when the commit was sent; null if no instance knew it. */
   lagSeconds: number | null
   operations: number
   faults: Record<string, number>
   events: number
   documents: number
-  /** What is not as it should be; the cycle has passed where this is empty. */
+  /** Problems that were found. The cycle has passed if there are none. */
   problems: string[]
-  processes: LifeFigures[]
-  /** Before the commit. */
+  processes: ProcessCycleFigures[]
+  /** Metadata on each cluster before the commit. */
   metadata: Record<(typeof clusters)[number], MetadataFigures>
 }
 
@@ -55,7 +55,7 @@ const killAtReversal = 0.2
 const writeUntilBlocked = 0.5
 
 /**
- * One sync back and forth between two replica sets, by the same instances all the time. Each cycle is one direction: it begins
+ * One sync back and forth between two replica sets, always by the same instances. Each cycle is one direction: it begins
  * with a start or a reversal, continues under the random workload and random faults, and ends with a commit and both comparisons.
  */
 export class SoakRun {
@@ -72,13 +72,13 @@ export class SoakRun {
     this.#instances = new RunningInstances(options.pair, random, startOf('cluster0', 'cluster1'))
   }
 
-  /** Runs the next cycle. Rejects when it cannot be brought to its end, after which no other may follow. */
+  /** Runs the next cycle. Rejects if the cycle cannot be completed; then no other cycle may follow. */
   async cycle({ seconds, faults, paces }: CycleOptions): Promise<CycleReport> {
     const began = performance.now()
     const elapsed = (): number => Math.round((performance.now() - began) / 100) / 10
     const after = { faults: 0, canCommit: 0, committed: 0 }
     const cycle = this.#cycles++
-    // These words are part of the seeds that the runs of past releases are known by.
+    // The word `leg` is part of the seed: another word would not reproduce the runs of past releases.
     const seed = `${this.#options.seed} leg ${cycle + 1}`
     const { cluster0, cluster1 } = { cluster0: this.#options.pair.source, cluster1: this.#options.pair.destination }
     const [from, to] = cycle % 2 === 0 ? ([...clusters] as const) : ([clusters[1], clusters[0]] as const)
@@ -99,7 +99,7 @@ export class SoakRun {
     }
     const counts: Record<string, number> = {}
     const watch = new SoakWatch(instances, from)
-    // The application keeps its connections when those of tandem are cut, in a set of one.
+    // In a set of one member, the application connects past the proxies, so it keeps its connections when tandem's are cut.
     const writer = source.uris.length === 1 ? (source.uris[0] as string) : source.uri
     const writing = new Writing(writer, seed, cycle, random.fork('writing'), paces)
     try {
@@ -135,7 +135,8 @@ export class SoakRun {
       const { differences, documents } = await compareBoth(cluster0.uri, cluster1.uri)
       const orphans = Object.entries(metadata).flatMap(([name, figures]) =>
         Object.entries(figures.orphans).map(
-          ([collection, count]) => `${count} documents in ${collection} on ${name} belong to no collection any more`,
+          ([collection, count]) =>
+            `${count} documents in ${collection} on ${name} belong to a collection that no longer exists`,
         ),
       )
       return {
@@ -158,7 +159,7 @@ export class SoakRun {
     }
   }
 
-  /** The last instance has its own proxies where the sets have one member; with several, discovery would bypass them. */
+  /** Starts all instances. The last one has its own proxies if the sets have one member; with several members, discovery would bypass them. */
   async #startAll(): Promise<void> {
     const instances = this.#instances
     const ids = ['a', 'b', 'c', 'd', 'e'].slice(0, this.#options.instances)
@@ -183,7 +184,7 @@ export class SoakRun {
     return known.length === 0 ? null : Math.max(...known)
   }
 
-  /** Ends the instances. Returns the folder with their logs, which is kept only then. */
+  /** Ends the instances. Returns the folder with their logs, which is removed unless `keep`. */
   async stop(keep: boolean): Promise<string> {
     await this.#instances.stop()
     const folder = path.relative(repositoryRoot, this.#folder)
@@ -196,8 +197,8 @@ export class SoakRun {
 }
 
 /**
- * The metadata at a moment when it holds nothing of collections that are gone, or after fifteen seconds without such a moment:
- * while collections come and go, some drop is always being followed.
+ * Measures the metadata at a moment when it contains nothing of dropped collections, or after fifteen seconds without such a moment:
+ * while the workload creates and drops collections, some drop may always be in progress.
  */
 async function measure(cluster0: string, cluster1: string): Promise<CycleReport['metadata']> {
   const deadline = Date.now() + 15_000

@@ -2,13 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Random } from '../support/random.ts'
 import { createWorkload, type Workload } from '../support/workload.ts'
 
-/** Values of `u` that a cycle's workloads have to themselves. */
+/** Size of the range of values of `u` that is reserved for each workload. */
 const valuesOfOne = 10_000_000
 
-/** Steps a second: the last is more than DDL behind barriers lets two instances follow on a small machine. */
+/** Steps per second. On a small machine, two instances cannot keep up with the last rate, because DDL waits at barriers. */
 const usualPaces = [8, 25, 80]
 
-/** The application of one cycle: writes at changing paces, and now and then rests, until it is stopped or refused. */
+/** The application of one cycle. It writes at changing rates, with pauses, until it is stopped or its writes are refused. */
 export class Writing {
   readonly #paces: Workload[]
   readonly #random: Random
@@ -32,12 +32,12 @@ export class Writing {
     this.#done.catch(() => {})
   }
 
-  /** Steps, the failed ones too. */
+  /** Number of steps, including failed ones. */
   get operations(): number {
     return this.#paces.map((pace) => pace.summary().steps).reduce((sum, steps) => sum + steps, 0)
   }
 
-  /** Resolves when nothing is being written any more. Rejects when the workload met what it may not meet. */
+  /** Resolves when the application no longer writes. Rejects if the workload met an unexpected error. */
   async stop(): Promise<void> {
     this.#stop.abort()
     await this.#done

@@ -6,11 +6,11 @@ import type { RunningInstances } from './running-instances.ts'
 import { countSegments, type SegmentCounts } from './segment-counts.ts'
 
 /**
- * The course of a migration whose workload is a number of steps: some before anything is copied, most while tandem copies and
- * follows, some once it could commit. All of them happen whatever the speed of the machine.
+ * The course of a migration whose workload is a fixed number of steps: some before the copy, most while tandem copies and applies
+ * changes, and some once it can commit. All steps are executed, regardless of the speed of the machine.
  */
 
-/** The part of a workload that is done in steps. */
+/** A workload that is executed in steps. */
 export interface SteppedWorkload {
   runSteps(count: number): Promise<void>
 }
@@ -18,27 +18,25 @@ export interface SteppedWorkload {
 export interface StepwiseRun {
   instances: RunningInstances
   counts: { kills: number; faults: number; slowestRestartMS: number }
-  /** Kills the only instance as by kill -9 and starts it again. */
+  /** Kills the first instance by kill -9 and restarts it. */
   killAndRestart(): Promise<void>
 }
 
 export interface StepwiseOptions {
   workload: SteppedWorkload
-  /** While tandem copies and follows changes. */
+  /** Number of workload steps while tandem copies and applies changes. */
   steps: number
-  /** Once it could commit. */
+  /** Number of workload steps once tandem can commit. */
   lastSteps: number
-  /** Default: one instance. */
+  /** mongosyncIDs of the instances. Default: one instance. */
   ids?: readonly string[]
   faults?: (run: StepwiseRun) => Promise<void>
   /** Faults while the commit is under way; they leave an instance running. */
   commitFaults?: (run: StepwiseRun) => Promise<void>
-  /** Once all could commit, before the last steps. */
+  /** Called once all instances can commit, before the last steps. */
   whenReady?: () => Promise<void>
-  /** When the last step is done, before the commit. */
+  /** Called after the last step, before the commit. */
   whenWritten?: () => Promise<void>
-  /** The sync may also end in FAILED, before or after the command to commit. */
-  mayFail?: boolean
 }
 
 export interface StepwiseResult {
@@ -47,7 +45,7 @@ export interface StepwiseResult {
   slowestRestartMS: number
   /** Segments that were stored as done before a kill and were read again after it: always 0. */
   segmentsReadAgain: number
-  /** Of the first instance, at the end. */
+  /** Progress of the first instance at the end. */
   progress: Progress
 }
 
@@ -59,7 +57,7 @@ export async function migrateStepwise(
   { clusters, instances, problems }: RunningMigration<Clusters>,
   options: StepwiseOptions,
 ): Promise<StepwiseResult> {
-  const { workload, ids = ['a'], mayFail = false } = options
+  const { workload, ids = ['a'] } = options
   const counts = { kills: 0, faults: 0, slowestRestartMS: 0 }
   const doneBefore: SegmentCounts[] = []
   const run: StepwiseRun = {
@@ -75,7 +73,7 @@ export async function migrateStepwise(
       counts.slowestRestartMS = Math.max(counts.slowestRestartMS, performance.now() - from)
     },
   }
-  const hasEnded = ({ state }: Progress) => state === 'COMMITTED' || (mayFail && state === 'FAILED')
+  const hasEnded = ({ state }: Progress) => state === 'COMMITTED'
   const ready = () =>
     instances.allReach('ready to commit', (progress) => progress.canCommit || hasEnded(progress), readySeconds)
 
@@ -91,7 +89,7 @@ export async function migrateStepwise(
   await options.whenWritten?.()
   await faults
   await ready()
-  await Promise.all(ids.map((id) => (mayFail ? instances.get(id).post('commit') : instances.command(id, 'commit'))))
+  await Promise.all(ids.map((id) => instances.command(id, 'commit')))
   await options.commitFaults?.(run)
   await instances.allReach('COMMITTED', hasEnded, committedSeconds)
   const segmentsReadAgain = countReadAgain(await countSegments(clusters.destination.uri), doneBefore)
@@ -110,7 +108,7 @@ function countReadAgain(now: SegmentCounts, before: readonly SegmentCounts[]): n
   return again.size
 }
 
-/** Kills and restarts at `count` random moments. */
+/** Kills and restarts the instance at `count` random moments. */
 export function kills(count: number, betweenMS: number) {
   return async (run: StepwiseRun): Promise<void> => {
     for (let kill = 0; kill < count; kill++) {

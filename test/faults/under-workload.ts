@@ -10,9 +10,9 @@ import { migrateStepwise, type StepwiseResult, type StepwiseRun } from './stepwi
 export interface UnderWorkloadOptions {
   pair: Pair
   seed: number
-  /** Of the workload, while tandem copies and follows changes. */
+  /** Number of workload steps while tandem copies and applies changes. */
   steps?: number
-  /** Documents of 15.9 MB now and then. */
+  /** Whether the workload occasionally writes documents of 15.9 MB. */
   huge?: boolean
   /** Fields of the body of `start`. */
   start?: Record<string, unknown>
@@ -24,7 +24,7 @@ export interface UnderWorkloadOptions {
 const seededShare = 0.3
 const stepsBefore = 20
 
-/** One migration by one instance under the random workload, with faults of the instance or of the servers. */
+/** Runs one migration by one instance under the random workload, with faults of the instance or of the servers. */
 export async function migrateUnderWorkload(options: UnderWorkloadOptions): Promise<MigrationResult<StepwiseResult>> {
   const { pair, seed, steps = 120, huge = false, serverFaults, commitFaults } = options
   const random = new Random(`faults ${seed}`)
@@ -32,7 +32,7 @@ export async function migrateUnderWorkload(options: UnderWorkloadOptions): Promi
   const name = `workload-${seed}`
   return await runMigration({ clusters: pair, name, random, keep: [bulkDatabase], start }, async (migration) => {
     await seedData(pair.source.uri, seed, seededShare)
-    // The application keeps its connections when those of tandem are cut.
+    // The application connects past the proxies, so it keeps its connections when tandem's are cut.
     const uri = (pair.source.proxies.length > 0 && pair.source.uris[0]) || pair.source.uri
     const workload = createWorkload({ uri, seed, ddl: true, huge, transactions: true })
     await workload.runSteps(stepsBefore)
@@ -52,7 +52,7 @@ export async function migrateUnderWorkload(options: UnderWorkloadOptions): Promi
   })
 }
 
-/** The line of such a run. */
+/** Returns the problems and the summary line of such a run. */
 export function workloadOutcome(result: MigrationResult<StepwiseResult>): Outcome {
   const parts = [`${result.documents} documents`]
   if (result.kills > 0) {

@@ -8,10 +8,10 @@ import { bulkDatabase, type Pair } from './clusters.ts'
 import { corrupted, corruptions, seedForCorruptions } from './corruptions.ts'
 import { type MigrationResult, runMigration } from './migration.ts'
 
-/** Steps of a commit at which the process ends itself. */
+/** Steps of a commit at which the process kills itself. */
 const steps = ['commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
 const laterSteps = ['restoreExpiry', 'unblock', 'finishIndexes'] as const
-/** Phases of the verifier, and moments of its verdict, at which it is killed. */
+/** Phases of the verifier, and a moment before its verdict, at which the process is killed. */
 const phases = ['not started', 'initial hashing', 'stream hashing', 'while it settles'] as const
 
 export type KillMoment =
@@ -22,11 +22,11 @@ export type KillMoment =
 
 export interface KillCase {
   moment: KillMoment
-  /** With one document made different before the kill: the verdict is to name it, and nothing else. */
+  /** Whether one document is changed on the destination before the kill. The verdict must name exactly that document. */
   planted: boolean
 }
 
-/** Each moment there is, with and without a planted difference where both can come to it. */
+/** All moments, with and without a planted difference where a sync can reach the moment in both cases. */
 export const killCases: KillCase[] = [
   ...['blockSource' as const, ...steps, ...phases].flatMap((moment) => [
     { moment, planted: false },
@@ -38,17 +38,17 @@ export const killCases: KillCase[] = [
 ]
 
 export interface VerifierKillResult {
-  /** Ranges stored as verified when the process died. */
+  /** Number of ranges that were stored as verified when the process died. */
   rangesBefore: number
-  /** Of these, read again after it: always 0. */
+  /** How many of these were read again after the restart: always 0. */
   rangesReadAgain: number
 }
 
 const planted = corruptions.find(({ name }) => name === 'a changed string') as (typeof corruptions)[number]
 
 /**
- * One migration with the verifier on that is killed at the given moment and started again. It is to end COMMITTED and
- * equal, or FAILED by exactly the planted difference and, after repair and resume, COMMITTED and equal.
+ * Runs one migration with the verifier on whose process is killed at the given moment and restarted. It must end COMMITTED and
+ * equal, or FAILED with exactly the planted difference and, after repair and resume, COMMITTED and equal.
  */
 export async function runVerifierKill(
   pair: Pair,
@@ -68,7 +68,7 @@ export async function runVerifierKill(
     await instances.start('a', { faults: { crashAt: moment } })
     await instances.begin('a')
     const tandem = instances.get('a')
-    // A collection that nothing writes is held back before any scan, so that no scan ends before some ranges are stored.
+    // The scan of a collection without writes is held back before any scan begins, so the scan does not end before some ranges are stored.
     await using _ = moment === 'initial hashing' ? await holdTandem(destination, 'find', `${corrupted}.words`) : null
     await until('copied', () => expectCopied(destination))
     if (isPlanted) await planted.apply(destination.db(corrupted), source.db(corrupted))
@@ -94,7 +94,7 @@ export async function runVerifierKill(
   })
 }
 
-/** Brings `tandem` to the moment. At a step of the commit it has died there by itself. */
+/** Brings `tandem` to the moment. At a step of the commit, the process has killed itself. */
 async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): Promise<void> {
   if (moment === 'not started') return
   await tandem.waitFor(({ verification }) => verification?.source.phase === 'stream hashing', {
@@ -103,22 +103,22 @@ async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): 
   })
   if (moment === 'stream hashing') return await sleep(random.int(0, 1_500))
   await post(tandem, 'commit').catch((error) => {
-    if (!(error instanceof TypeError)) throw error // it may end before it answers
+    if (!(error instanceof TypeError)) throw error // the process may end before it answers
   })
   if (moment === 'while it settles') return await sleep(random.int(0, 1_200))
-  await until('dead or failed', async () => {
+  await until('the process has died or the sync is FAILED', async () => {
     if (!tandem.isRunning()) return
     const progress = await tandem.progress()
     if (progress.state !== 'FAILED') throw new Error(progress.state)
   })
   if (moment !== 'repair') return
   await post(tandem, 'repair').catch(() => {})
-  await until('dead', async () => {
-    if (tandem.isRunning()) throw new Error('it runs')
+  await until('the process has died', async () => {
+    if (tandem.isRunning()) throw new Error('the process still runs')
   })
 }
 
-/** The scan is held, so it is under way when some ranges are stored. */
+/** Kills the process when some ranges are stored. The scan is held back, so it is still in progress then. */
 async function killWhileScanning(tandem: Tandem, destination: MongoClient, random: Random): Promise<void> {
   const stored = random.int(1, 7)
   await until('some ranges stored', async () => {
@@ -130,9 +130,9 @@ async function killWhileScanning(tandem: Tandem, destination: MongoClient, rando
   await tandem.kill9()
 }
 
-/** A restarted instance continues by itself. A commit that was not stored when the process died is sent again. */
+/** Waits for the final state. A restarted instance continues without a command, but a commit that was not stored when the process died is sent again. */
 async function toTheEnd(tandem: Tandem, end: 'FAILED' | 'COMMITTED'): Promise<void> {
-  await tandem.waitFor(({ state, canCommit }) => canCommit || state === end, { timeoutSeconds: 120, what: 'going on' })
+  await tandem.waitFor(({ state, canCommit }) => canCommit || state === end, { timeoutSeconds: 120, what: 'continued' })
   if ((await tandem.progress()).state === 'RUNNING') await post(tandem, 'commit')
   await tandem.waitFor(({ state }) => state === end, { timeoutSeconds: 120, what: end })
 }
@@ -152,16 +152,16 @@ async function post(tandem: Tandem, command: string): Promise<void> {
   if (status !== 200) throw new Error(`${command} answered ${status} ${JSON.stringify(body)}`)
 }
 
-/** What is planted is to stay: all but the bulk is copied. */
+/** Requires that all collections except the bulk are copied, so that the copy does not overwrite the planted difference. */
 async function expectCopied(destination: MongoClient): Promise<void> {
   const collections = destination.db('tandem_internal').collection('collections')
   const copied = await collections.countDocuments({ database: corrupted, state: 'copied' })
   if (copied === 0 || copied < (await collections.countDocuments({ database: corrupted }))) {
-    throw new Error('they are being copied')
+    throw new Error('the collections are still being copied')
   }
 }
 
-/** Changes for the verifier, many of them of the same few documents. */
+/** Writes changes that the verifier must follow, many of them to the same few documents. */
 async function write(source: MongoClient, random: Random): Promise<void> {
   const things = source.db(corrupted).collection<Document>('things')
   const bulk = source.db(bulkDatabase).collection<Document>('documents')
@@ -171,7 +171,7 @@ async function write(source: MongoClient, random: Random): Promise<void> {
   }
 }
 
-/** By range: how often it was read and stored as verified. */
+/** For each range: how often it was read and stored as verified. */
 async function countReads(destination: MongoClient): Promise<Map<string, number>> {
   const ranges = await destination
     .db('tandem_internal')

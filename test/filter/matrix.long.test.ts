@@ -10,17 +10,20 @@ beforeAll(async () => {
 })
 afterAll(() => pair?.[Symbol.asyncDispose]())
 
-const sample: [seed: number, what: string, state: 'COMMITTED' | 'FAILED'][] = [
-  [5, 'exclude databaseRegex, collectionsRegex', 'COMMITTED'],
-  [26, 'include database, collectionsRegex; exclude databaseRegex, collectionsRegex', 'COMMITTED'],
-  // Four renames over the edge.
-  [34, 'include databaseRegex, collections', 'FAILED'],
+const sample: [seed: number, what: string][] = [
+  [5, 'exclude databaseRegex, collectionsRegex'],
+  [26, 'include database, collectionsRegex; exclude databaseRegex, collectionsRegex'],
+  // This seed renames four times across the edge.
+  [34, 'include databaseRegex, collections'],
 ]
 
-test.each(sample)('4.5: seed %i, %s: %s, and the others stay as they were', async (seed, what, state) => {
-  const result = await migrateFiltered(pair, seed)
-  expect(result.filter.what).toBe(what)
-  expect(result).toMatchObject({ state, problems: [] })
-  if (state === 'FAILED') expect(result.crossings).not.toEqual([])
-  else expect(result.documents).toBeGreaterThan(20)
-})
+test.each(sample)(
+  '4.5: seed %i, %s: selected collections are equal, and other ones do not change',
+  async (seed, what) => {
+    const result = await migrateFiltered(pair, seed)
+    expect(result.filter.what).toBe(what)
+    expect(result.problems).toEqual([])
+    if (seed === 34) expect(result.crossings).not.toEqual([])
+    expect(result.documents).toBeGreaterThan(20)
+  },
+)

@@ -7,7 +7,7 @@ const pair = new ShardedPair({}, {})
 
 const selects: Selects = (database, name) => database === 'app' && ['one', 'plain'].includes(name)
 
-test('4.5: between sharded clusters, what is left out stays as it is on the destination', async () => {
+test('4.5: between sharded clusters, collections that are left out do not change on the destination', async () => {
   const { sourceClient, destinationClient } = pair
   const numbered = (from: number) => Array.from({ length: 40 }, (_, at) => ({ _id: from + at, k: at }))
   for (const name of ['one', 'left']) {
@@ -15,7 +15,7 @@ test('4.5: between sharded clusters, what is left out stays as it is on the dest
     await collection.insertMany(numbered(0))
   }
   await rows(sourceClient, 'plain').insertMany(numbered(0))
-  // The same name as one that is left out, in a database that is there already.
+  // The destination already has the database, and in it a collection with a name that is left out.
   await shardedCollection(pair.destination, destinationClient, 'left', { other: 1 })
   await rows(destinationClient, 'left').insertOne({ _id: 1, other: 2 })
   const before = await fingerprints(pair.destination.uri, () => true)

@@ -37,7 +37,7 @@ const linesOf = (text: string): Record<string, unknown>[] =>
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
 describe('a line', () => {
-  test('has time, level, mongosyncID and message, and no credentials wherever it contains a connection string', () => {
+  test('has time, level, mongosyncID and message, and no credentials where it contains a connection string', () => {
     const { journal } = opened(path.join(folder, 'made', 'for it'))
     const uri = 'mongodb://root:hunter2@h/?password=hunter2'
     journal('progress', { error: `cannot reach ${uri}`, deep: { in: [uri] }, kept: 'a@b' })
@@ -56,7 +56,7 @@ describe('a line', () => {
     expect(text).not.toContain('hunter2')
   })
 
-  test('that says which caller sent which command is written at every verbosity', () => {
+  test('that records a command and its caller is written at every verbosity', () => {
     const { journal } = opened(folder, 'fatal')
     const call = {
       id: 'x',
@@ -90,7 +90,7 @@ describe('a line', () => {
 describe('the file', () => {
   const names = () => readdirSync(folder).sort()
 
-  test('is put aside before it is too large, and the oldest goes', () => {
+  test('is rotated before it is too large, and the oldest file is removed', () => {
     const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
     for (let line = 0; line < 10; line += 1) log.write(`${String(line).padEnd(39)}\n`)
     expect(names()).toEqual(['tandem.log', 'tandem.log.1', 'tandem.log.2'])
@@ -98,7 +98,7 @@ describe('the file', () => {
     expect(read).toEqual(['8 9', '6 7', '4 5'])
   })
 
-  test('is continued by the next process, and a line that is too large gets a file of its own', () => {
+  test('is continued by the next process, and a line that is too large gets its own file', () => {
     writeFileSync(file, `${'x'.repeat(89)}\n`)
     const log = new LogFile({ path: file, bytesMax: 100, files: 2 })
     log.write('short\n')
@@ -108,13 +108,13 @@ describe('the file', () => {
     expect(readFileSync(`${file}.1`, 'utf8')).toBe(`${'y'.repeat(200)}\n`)
   })
 
-  test('of one file alone is started again', () => {
+  test('is started again if only one file is kept', () => {
     const log = new LogFile({ path: file, bytesMax: 10, files: 1 })
     for (const line of ['one one\n', 'two two\n']) log.write(line)
     expect([names(), readFileSync(file, 'utf8')]).toEqual([['tandem.log'], 'two two\n'])
   })
 
-  test('may be truncated by other programs, or moved by them and opened again', () => {
+  test('can be truncated by other programs, or moved by them and reopened', () => {
     const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
     log.write(`${'a'.repeat(79)}\n`)
     truncateSync(file)
@@ -127,7 +127,7 @@ describe('the file', () => {
     expect(readFileSync(file, 'utf8')).toBe('c\n')
   })
 
-  test('is put aside at once when it is rotated, unless it is empty, and goes on as before', () => {
+  test('is rotated immediately on request, unless it is empty, and continues as before', () => {
     const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
     log.rotate()
     expect(names()).toEqual(['tandem.log'])
@@ -139,7 +139,7 @@ describe('the file', () => {
     expect(names()).toEqual(['tandem.log', 'tandem.log.1', 'tandem.log.2'])
   })
 
-  test('is for its owner and group alone', () => {
+  test('is accessible only to its owner and group', () => {
     const before = process.umask(0)
     try {
       new LogFile({ path: file, bytesMax: 100, files: 3 }).write('one\n')
@@ -149,8 +149,8 @@ describe('the file', () => {
     expect(statSync(file).mode & 0o777).toBe(0o640)
   })
 
-  // Root may write anywhere.
-  test.skipIf(process.getuid?.() === 0)('grows where it cannot be put aside', () => {
+  // Root can write to any folder.
+  test.skipIf(process.getuid?.() === 0)('grows if it cannot be rotated', () => {
     const log = new LogFile({ path: file, bytesMax: 10, files: 3 })
     log.write('12345678\n')
     chmodSync(folder, 0o500)
@@ -161,29 +161,32 @@ describe('the file', () => {
 })
 
 describe('a log that cannot be written', () => {
-  test('is reported at startup, by the name of the option', () => {
+  test('is reported at startup with the name of the option', () => {
     const inTheWay = path.join(folder, 'file')
     writeFileSync(inTheWay, '')
     expect(() => opened(inTheWay)).toThrow(/^--logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR); give a directory/)
   })
 
-  test.skipIf(!existsSync('/proc/self'))('also where the system takes no folder', () => {
+  test.skipIf(!existsSync('/proc/self'))('is reported at startup if the system does not allow the folder', () => {
     expect(() => opened('/proc/nowhere')).toThrow(/^--logPath: cannot write .*ENOENT/)
   })
 
-  test.skipIf(!existsSync('/dev/full'))('later costs its lines only, whose number is reported afterwards', () => {
-    const { journal, reopen } = opened()
-    journal('notice', { notice: 'before' })
-    rmSync(file)
-    symlinkSync('/dev/full', file)
-    reopen()
-    for (let line = 0; line < 3; line += 1) journal('notice', { notice: 'lost: no space is left' })
-    rmSync(file)
-    reopen()
-    journal('notice', { notice: 'after' })
-    expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([
-      { notice: 'after' },
-      { message: 'log lines lost', lines: 3, level: 'warn' },
-    ])
-  })
+  test.skipIf(!existsSync('/dev/full'))(
+    'continues when the disk has space again, and reports how many lines were lost',
+    () => {
+      const { journal, reopen } = opened()
+      journal('notice', { notice: 'before' })
+      rmSync(file)
+      symlinkSync('/dev/full', file)
+      reopen()
+      for (let line = 0; line < 3; line += 1) journal('notice', { notice: 'lost: no space is left' })
+      rmSync(file)
+      reopen()
+      journal('notice', { notice: 'after' })
+      expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([
+        { notice: 'after' },
+        { message: 'log lines lost', lines: 3, level: 'warn' },
+      ])
+    },
+  )
 })

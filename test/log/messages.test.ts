@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { journalLevels } from '../../src/domain/journal.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
-/** docs/logs.md is what alerts are made by: it has every message there is, and no other. */
+/** Alerts are written from docs/logs.md, so it lists exactly the messages of the log. */
 test('docs/logs.md lists every message of the log', () => {
   const documented = readFileSync(path.join(repositoryRoot, 'docs/logs.md'), 'utf8')
   const listed = [...documented.matchAll(/^\| `([^`]+)` +\| ([A-Z]+) /gm)].map(([, message, level]) => [message, level])
@@ -16,11 +16,11 @@ const sources = readdirSync(path.join(repositoryRoot, 'src'), { recursive: true,
   .filter((file) => file.endsWith('.ts') && file !== 'domain/journal.ts')
   .map((file) => [file, readFileSync(path.join(repositoryRoot, 'src', file), 'utf8')] as const)
 
-test('nothing but the journal writes lines, so that every message is in its list', () => {
+test('only the journal writes lines, so every message is in its list', () => {
   const writing = sources.filter(([, source]) => /\blog\.(trace|debug|info|warn|error|fatal)\(/.test(source))
   expect(writing.map(([file]) => file)).toEqual([])
 })
 
-test.each(Object.keys(journalLevels))('%s is said somewhere', (message) => {
+test.each(Object.keys(journalLevels))('the message %s is used in src', (message) => {
   expect(sources.some(([, source]) => source.includes(`'${message}'`))).toBe(true)
 })

@@ -39,7 +39,7 @@ const error = new Error('it failed')
 const failure = { error: 'DuplicateKey', errorDescription: 'it failed' } as const
 const segments = ['one', 'two', 'three'].map((id) => ({ id, collection: 'c' }))
 
-/** Everything that can happen: actors settle while they are under way, and segments report while they are copied. */
+/** Every event that can happen: actors settle while they run, and segments report while they are copied. */
 function events(snapshot: SnapshotFrom<typeof collectionCopyMachine>): Tried[] {
   const { context } = snapshot
   const children = underWay(snapshot)
@@ -89,7 +89,7 @@ describe('every step of the copy', () => {
     expect(steps.length).toBeGreaterThan(500)
   })
 
-  it('starts no segment beyond the limits, and none twice', () => {
+  it('starts no segment beyond the limits, and no segment twice', () => {
     everyStepShould(({ from, to }) => {
       const started = segments.filter((segment) => isUnderWay(segment, to) && !isUnderWay(segment, from))
       return started.length === 0 || to.context.underWay.length <= to.context.segmentsAtOnce
@@ -97,7 +97,7 @@ describe('every step of the copy', () => {
     everyStepShould(({ to }) => new Set(to.context.underWay).size === to.context.underWay.length)
   })
 
-  it('has a child for each segment under way, and keeps it until it ends', () => {
+  it('has a child for each segment under way, and keeps the child until the segment ends', () => {
     everyStepShould(({ to }) => {
       const children = segments.filter((segment) => isUnderWay(segment, to)).map(({ id }) => id)
       return JSON.stringify(children.sort()) === JSON.stringify([...to.context.underWay].sort())
@@ -110,7 +110,7 @@ describe('every step of the copy', () => {
     })
   })
 
-  it('starts no segment once it is to drain or stop', () => {
+  it('starts no segment after it was told to drain or stop', () => {
     everyStepShould(({ from, to }) => {
       if (from.matches('copying')) return true
       return segments.every((segment) => !isUnderWay(segment, to) || isUnderWay(segment, from))
@@ -128,7 +128,7 @@ describe('every step of the copy', () => {
     })
   })
 
-  it('is drained or stopped only when everything is closed', () => {
+  it('is drained or stopped only after all work is closed', () => {
     const closed = (event: Tried) => event.type === 'xstate.done.actor.close'
     everyStepShould(({ from, event, to }) => {
       if (from.value === to.value || (!to.matches('drained') && !to.matches('stopped'))) return true
@@ -136,7 +136,7 @@ describe('every step of the copy', () => {
     })
   })
 
-  it('from a failure leads to failed or stopped, or to drained when that is asked for', () => {
+  it('leads from a failure to failed or stopped, or to drained if a drain was requested', () => {
     everyStepShould(({ from, to }) => {
       if (!from.matches('stopping')) return true
       return ['stopping', 'stopped', 'failed', 'draining'].includes(pathOf(to))
@@ -144,7 +144,7 @@ describe('every step of the copy', () => {
   })
 })
 
-/** A copy whose work ends when a test says so, with what it has reported to the instance. */
+/** A copy whose work ends when the test ends it. The result includes the copy's reports to the instance. */
 function run(claims: ClaimedSegment[][]) {
   const reports: WorkerReport[] = []
   const running = new Map<string, (event: object) => void>()
@@ -182,7 +182,7 @@ function run(claims: ClaimedSegment[][]) {
   )
   instance.start()
   const actor = instance.getSnapshot().children['copy'] as AnyActorRef
-  const tell = async (id: string, event: object): Promise<void> => {
+  const report = async (id: string, event: object): Promise<void> => {
     running.get(id)?.(event)
     await settle()
   }
@@ -191,12 +191,12 @@ function run(claims: ClaimedSegment[][]) {
     open({ type: 'replication.opened' })
     await settle()
   }
-  const copied = (id: string): Promise<void> => tell(id, { type: 'segment.copied', id })
+  const copied = (id: string): Promise<void> => report(id, { type: 'segment.copied', id })
   return {
     actor,
     begin,
     copied,
-    tell,
+    report,
     clock,
     closing,
     reports,
@@ -209,7 +209,7 @@ function run(claims: ClaimedSegment[][]) {
 const claim = (...ids: string[]): ClaimedSegment[] => ids.map((id) => ({ id, collection: 'c' }))
 
 describe('a copy', () => {
-  it('copies as many segments at a time as the limits allow, and widens at once', async () => {
+  it('copies as many segments at a time as the limits allow, and applies higher limits at once', async () => {
     const copy = run([claim('1', '2', '3', '4', '5', '6')])
     await copy.begin(2)
     expect([...copy.running.keys()]).toEqual(['1', '2'])
@@ -224,7 +224,7 @@ describe('a copy', () => {
     expect([...copy.running.keys()]).toEqual(['5'])
   })
 
-  it('claims again while segments are under way, and looks again when all of them have ended', async () => {
+  it('claims again while segments are under way, and surveys again when all of them have ended', async () => {
     const copy = run([claim('1', '2'), claim('3')])
     await copy.begin(2)
     await copy.copied('1')
@@ -237,10 +237,10 @@ describe('a copy', () => {
     expect(pathOf(copy.actor.getSnapshot())).toBe('waiting')
   })
 
-  it('starts nothing after a failure, and reports it when everything has ended', async () => {
+  it('starts no segment after a failure, and reports the failure when all work has ended', async () => {
     const copy = run([claim('1', '2', '3')])
     await copy.begin(2)
-    await copy.tell('1', { type: 'segment.failed', id: '1', error })
+    await copy.report('1', { type: 'segment.failed', id: '1', error })
     await copy.copied('2')
     expect([...copy.running.keys()]).not.toContain('3')
     expect(copy.reports).toEqual([])
@@ -249,12 +249,12 @@ describe('a copy', () => {
     expect(copy.reports).toEqual([{ type: 'worker.failed', failure }])
   })
 
-  it('records what its segments report, also while it drains, and is drained when all is closed', async () => {
+  it('records the progress of its segments, also while it drains, and is drained when all work is closed', async () => {
     const copy = run([claim('1')])
     await copy.begin(1)
-    await copy.tell('1', { type: 'segment.progressed', collection: 'c', bytes: 7 })
+    await copy.report('1', { type: 'segment.progressed', collection: 'c', bytes: 7 })
     copy.actor.send({ type: 'worker.drain' })
-    await copy.tell('1', { type: 'segment.progressed', collection: 'c', bytes: 5 })
+    await copy.report('1', { type: 'segment.progressed', collection: 'c', bytes: 5 })
     expect(copy.recorded).toEqual([7, 5])
     expect(copy.reports).toEqual([])
     copy.closing.resolve(null)

@@ -10,7 +10,7 @@ import type { SyncSession } from '../../src/session/sync-session.ts'
 import { begin, configuration, type InstanceSnapshot, stateOf, views } from './instance-model.ts'
 import { settle } from './stub-workers.ts'
 
-/** What the real actors of a commit's and a reversal's steps do first, before work that is not there. */
+/** The first actions of the real actors in the steps of a commit and a reversal. The work that follows is replaced. */
 
 const converting: Partial<InstanceContext> = {
   ...{ initialised: true, copyCompleted: true, hashed: true },
@@ -20,13 +20,13 @@ const reversing: Partial<InstanceContext> = { ...converting, commitRequested: fa
 const never = (): Promise<never> => new Promise(() => {})
 const context: SyncContext = { ...freshSync, attempt: 1, term: 1 }
 
-/** An instance whose lease is lost: only its holder can store what it has come to. */
-function buried(instance: Partial<InstanceContext>) {
+/** An instance whose lease is lost. Only the holder of the lease can store the instance's context. */
+function evicted(instance: Partial<InstanceContext>) {
   const [ended, lease] = [deferred<void>(), deferred<void>()]
   const did: string[] = []
   let held = false
   let sync = syncMachine.resolveState({ value: { decided: 'converting' }, context })
-  const work = {
+  const session = {
     lease: {
       get held() {
         return held
@@ -39,8 +39,9 @@ function buried(instance: Partial<InstanceContext>) {
     },
     verify: never,
     resign: never,
+    verification: { observed: () => {} },
     coordination: { leading: true },
-    team: {
+    peers: {
       get view() {
         return sync.matches('committed') ? views.committed : views.converting
       },
@@ -56,12 +57,12 @@ function buried(instance: Partial<InstanceContext>) {
     steps: { [stepOf(sync) ?? '']: async () => void did.push('convert') },
   }
   const machine = withActors({
-    work: () => work as unknown as SyncSession,
+    current: () => session as unknown as SyncSession,
     part: () => 'arrived',
     asked: () => ({ abortsBefore: 0, dryRun: false }),
     ended: () => ended.promise,
     storing: () => lease.promise,
-    swapDirection: async () => void did.push('turnAround'),
+    swapDirection: async () => void did.push('swapDirection'),
     report: (event) => actor.send(event),
   })
   const actor = createActor(machine, { input: { ...begin().context, configuration, ...instance } })
@@ -69,9 +70,9 @@ function buried(instance: Partial<InstanceContext>) {
   return { did, ended, stateOf: () => stateOf(actor.getSnapshot() as InstanceSnapshot), stop: () => actor.stop() }
 }
 
-describe('a step of an instance that was buried', () => {
-  it('takes the lease before it waits for what only its holder can store', async () => {
-    const instance = buried(converting)
+describe('a step of an evicted instance', () => {
+  it('takes the lease before it waits for the context to be stored', async () => {
+    const instance = evicted(converting)
     instance.ended.resolve()
     for (let turn = 0; turn < 8; turn++) await settle()
     expect(instance.did).toEqual(['lead', 'convert'])
@@ -79,16 +80,16 @@ describe('a step of an instance that was buried', () => {
     instance.stop()
   })
 
-  it('does so in a reversal as well', async () => {
-    const instance = buried(reversing)
+  it('takes the lease first in a reversal, too', async () => {
+    const instance = evicted(reversing)
     instance.ended.resolve()
     for (let turn = 0; turn < 4; turn++) await settle()
-    expect(instance.did.slice(0, 2)).toEqual(['lead', 'turnAround'])
+    expect(instance.did.slice(0, 2)).toEqual(['lead', 'swapDirection'])
     instance.stop()
   })
 
-  it('does not, while anything of its last life is under way: that could write again', async () => {
-    const instance = buried(converting)
+  it('does not take the lease while work of its last lease term is under way, because that work could write again', async () => {
+    const instance = evicted(converting)
     for (let turn = 0; turn < 4; turn++) await settle()
     expect([instance.did, instance.stateOf()]).toEqual([[], 'syncing.finishing.handedOver'])
     instance.ended.resolve()

@@ -7,10 +7,11 @@ import type { ElectionEvent } from '../../machines/protocol.ts'
 import { settle } from './stub-workers.ts'
 
 /**
- * Instances, the office in the metadata database and their leases, as a model: a step is one instance's look, the end of
- * its campaign (won or not, told or lost), its death and burial. Whatever the order, the office has one owner in an epoch.
+ * A model of instances, their leases and the coordinator role in the metadata database. A step is a read by one
+ * instance, the end of its campaign (won or not, with the reply delivered or lost), its eviction, a pause or a release
+ * of the role. In any order of steps the role has one owner in an epoch.
  */
-interface Office {
+interface Role {
   owner: string | null
   epoch: number
 }
@@ -18,28 +19,28 @@ interface Office {
 class Candidate {
   readonly id: string
   readonly actor: Actor<typeof electionMachine>
-  life = 1
+  leaseEpoch = 1
   eligible = true
-  #finish: ((answer: 'told' | 'lost') => void) | null = null
+  #finish: ((reply: 'delivered' | 'lost') => void) | null = null
 
-  constructor(id: string, office: Office, dead: Set<string>, won: (owner: string, epoch: number) => void) {
+  constructor(id: string, role: Role, expired: Set<string>, won: (owner: string, epoch: number) => void) {
     this.id = id
     const campaign = fromPromise<boolean, CampaignInput>(
       ({ signal }) =>
         new Promise((resolve, reject) => {
-          const seen = { ...office }
-          this.#finish = (answer) => {
+          const observed = { ...role }
+          this.#finish = (reply) => {
             this.#finish = null
-            // The compare-and-set takes place whether or not anybody hears of it.
-            const free = office.owner === null || dead.has(office.owner)
-            const mayWrite = !dead.has(this.token)
-            const taken = mayWrite && free && office.epoch === seen.epoch && office.owner === seen.owner
+            // The compare-and-set takes effect whether or not the reply is delivered.
+            const free = role.owner === null || expired.has(role.owner)
+            const mayWrite = !expired.has(this.token)
+            const taken = mayWrite && free && role.epoch === observed.epoch && role.owner === observed.owner
             if (taken) {
-              office.owner = this.token
-              office.epoch += 1
-              won(this.token, office.epoch)
+              role.owner = this.token
+              role.epoch += 1
+              won(this.token, role.epoch)
             }
-            if (signal.aborted || answer === 'lost') reject(new Error('no answer'))
+            if (signal.aborted || reply === 'lost') reject(new Error('no answer'))
             else resolve(taken)
           }
         }),
@@ -49,23 +50,23 @@ class Candidate {
   }
 
   get token(): string {
-    return `${this.id}#${this.life}`
+    return `${this.id}#${this.leaseEpoch}`
   }
 
   get isCampaigning(): boolean {
     return this.#finish !== null
   }
 
-  finish(answer: 'told' | 'lost'): void {
-    this.#finish?.(answer)
+  finish(reply: 'delivered' | 'lost'): void {
+    this.#finish?.(reply)
   }
 
-  look(office: Office, dead: Set<string>): void {
-    const vacant = office.owner === null || dead.has(office.owner)
+  read(role: Role, expired: Set<string>): void {
+    const vacant = role.owner === null || expired.has(role.owner)
     this.actor.send({
       type: 'office.seen',
-      holder: office.owner?.split('#')[0] ?? null,
-      mine: office.owner === this.token,
+      holder: role.owner?.split('#')[0] ?? null,
+      mine: role.owner === this.token,
       vacant,
       eligible: this.eligible,
     })
@@ -81,21 +82,21 @@ class Candidate {
 }
 
 type Step =
-  | { do: 'look' | 'bury' | 'pause' | 'resign'; who: number }
-  | { do: 'finish'; who: number; answer: 'told' | 'lost' }
+  | { do: 'read' | 'evict' | 'pause' | 'resign'; who: number }
+  | { do: 'finish'; who: number; reply: 'delivered' | 'lost' }
 
 const steps = (count: number): fc.Arbitrary<Step[]> => {
   const who = fc.nat({ max: count - 1 })
   return fc.array(
     fc.oneof(
-      { weight: 6, arbitrary: who.map((who): Step => ({ do: 'look', who })) },
+      { weight: 6, arbitrary: who.map((who): Step => ({ do: 'read', who })) },
       {
         weight: 6,
         arbitrary: fc
-          .tuple(who, fc.constantFrom('told', 'told', 'lost'))
-          .map(([who, answer]): Step => ({ do: 'finish', who, answer: answer as 'told' | 'lost' })),
+          .tuple(who, fc.constantFrom('delivered', 'delivered', 'lost'))
+          .map(([who, reply]): Step => ({ do: 'finish', who, reply: reply as 'delivered' | 'lost' })),
       },
-      { weight: 2, arbitrary: who.map((who): Step => ({ do: 'bury', who })) },
+      { weight: 2, arbitrary: who.map((who): Step => ({ do: 'evict', who })) },
       { weight: 1, arbitrary: who.map((who): Step => ({ do: 'pause', who })) },
       { weight: 1, arbitrary: who.map((who): Step => ({ do: 'resign', who })) },
     ),
@@ -104,13 +105,13 @@ const steps = (count: number): fc.Arbitrary<Step[]> => {
 }
 
 async function play(count: number, sequence: Step[]): Promise<void> {
-  const office: Office = { owner: null, epoch: 0 }
-  const dead = new Set<string>()
+  const role: Role = { owner: null, epoch: 0 }
+  const expired = new Set<string>()
   const owners = new Map<number, string>()
   const candidates = Array.from(
     { length: count },
     (_, index) =>
-      new Candidate(`i${index}`, office, dead, (owner, epoch) => {
+      new Candidate(`i${index}`, role, expired, (owner, epoch) => {
         expect(owners.has(epoch)).toBe(false)
         owners.set(epoch, owner)
       }),
@@ -118,45 +119,45 @@ async function play(count: number, sequence: Step[]): Promise<void> {
   for (const candidate of candidates) expect(candidate.holder).toBeNull()
   for (const step of sequence) {
     const candidate = candidates[step.who] as Candidate
-    if (step.do === 'look') candidate.look(office, dead)
-    else if (step.do === 'finish') candidate.finish(step.answer)
+    if (step.do === 'read') candidate.read(role, expired)
+    else if (step.do === 'finish') candidate.finish(step.reply)
     else if (step.do === 'pause') candidate.eligible = !candidate.eligible
     else if (step.do === 'resign') {
-      if (office.owner === candidate.token) office.owner = null
+      if (role.owner === candidate.token) role.owner = null
     } else {
-      // Its lease expired and the others buried it; it comes back in another life.
-      dead.add(candidate.token)
-      candidate.life += 1
+      // The lease of the candidate expired and another instance evicted it. It returns in a new lease term.
+      expired.add(candidate.token)
+      candidate.leaseEpoch += 1
       candidate.actor.send({ type: 'lease.lost' })
     }
     await settle()
-    if (step.do === 'look' && !candidate.isCampaigning) {
-      const mine = office.owner === candidate.token
+    if (step.do === 'read' && !candidate.isCampaigning) {
+      const mine = role.owner === candidate.token
       expect(candidate.value === 'leading').toBe(mine)
       if (mine) expect(candidate.holder).toBe(candidate.id)
-      else if (office.owner !== null && !dead.has(office.owner)) {
-        expect(candidate.holder).toBe(office.owner.split('#')[0])
+      else if (role.owner !== null && !expired.has(role.owner)) {
+        expect(candidate.holder).toBe(role.owner.split('#')[0])
       }
     }
-    // Whoever leads has won the office itself, whether or not it has lost it since without having looked.
+    // A candidate that leads has won the role. It may have lost the role since without having read that.
     for (const one of candidates) {
       if (one.value === 'leading') expect([...owners.values()]).toContain(one.token)
     }
   }
-  // Left alone, somebody comes to lead, and only one.
+  // Without further faults, exactly one candidate leads.
   for (let round = 0; round < 4; round++) {
     for (const candidate of candidates) {
       candidate.eligible = true
-      candidate.finish('told')
+      candidate.finish('delivered')
       await settle()
-      candidate.look(office, dead)
+      candidate.read(role, expired)
       await settle()
     }
   }
   for (const candidate of candidates) {
-    candidate.finish('told')
+    candidate.finish('delivered')
     await settle()
-    candidate.look(office, dead)
+    candidate.read(role, expired)
     await settle()
   }
   expect(candidates.filter(({ value }) => value === 'leading')).toHaveLength(1)
@@ -166,12 +167,12 @@ async function play(count: number, sequence: Step[]): Promise<void> {
 
 describe('election', () => {
   it('has a path to every state', () => {
-    const seen = { type: 'office.seen' as const, holder: 'b', mine: false, vacant: false, eligible: true }
+    const others = { type: 'office.seen' as const, holder: 'b', mine: false, vacant: false, eligible: true }
     const events: ElectionEvent[] = [
-      seen,
-      { ...seen, holder: 'a', mine: true },
-      { ...seen, holder: null, vacant: true },
-      { ...seen, holder: null, vacant: true, eligible: false },
+      others,
+      { ...others, holder: 'a', mine: true },
+      { ...others, holder: null, vacant: true },
+      { ...others, holder: null, vacant: true, eligible: false },
       { type: 'lease.lost' },
     ]
     const paths = getShortestPaths(electionMachine, { events, input: { self: 'a' } })
@@ -179,7 +180,7 @@ describe('election', () => {
     expect([...reached].sort()).toEqual(['campaigning', 'following', 'leading', 'unknown'])
   })
 
-  it('gives the office one owner in an epoch, and a leader when it is left alone, whatever the order of events', async () => {
+  it('gives the role one owner in an epoch in any order of events, and one leader when no more faults occur', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 4 }).chain((count) => fc.tuple(fc.constant(count), steps(count))),
@@ -189,24 +190,24 @@ describe('election', () => {
     )
   })
 
-  it('of an instance that is alone makes it its own coordinator, which nobody is before', async () => {
-    const office: Office = { owner: null, epoch: 0 }
-    const alone = new Candidate('only', office, new Set(), () => {})
+  it('makes an instance that is alone the coordinator, and knows no coordinator before', async () => {
+    const role: Role = { owner: null, epoch: 0 }
+    const alone = new Candidate('only', role, new Set(), () => {})
     expect(alone.holder).toBeNull()
-    alone.look(office, new Set())
+    alone.read(role, new Set())
     await settle()
     expect([alone.value, alone.holder]).toEqual(['campaigning', null])
-    alone.finish('told')
+    alone.finish('delivered')
     await settle()
     expect([alone.value, alone.holder]).toEqual(['leading', 'only'])
     alone.actor.stop()
   })
 
-  it('is not stood for by an instance that is paused', async () => {
-    const office: Office = { owner: null, epoch: 0 }
-    const paused = new Candidate('paused', office, new Set(), () => {})
+  it('has no campaign by a paused instance', async () => {
+    const role: Role = { owner: null, epoch: 0 }
+    const paused = new Candidate('paused', role, new Set(), () => {})
     paused.eligible = false
-    paused.look(office, new Set())
+    paused.read(role, new Set())
     await settle()
     expect([paused.value, paused.isCampaigning]).toEqual(['unknown', false])
     paused.actor.stop()

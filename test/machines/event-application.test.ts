@@ -23,12 +23,12 @@ const restingStates = [
 const error = new Error('it failed')
 const failure = { error: 'InternalError', errorDescription: 'it failed' } as const
 
-/** Everything that can happen: orders arrive at any time, and actors settle or report while they are under way. */
+/** Every event that can happen: orders arrive at any time, and actors settle or report while they run. */
 function events(snapshot: Snapshot): Tried[] {
   const outputs = {
     barriers: [undefined],
     claim: [0, 2],
-    // Without a commit timestamp nothing is passed.
+    // Without a commit timestamp there is no time that partitions could pass.
     pass: snapshot.context.commitPoint === null ? [false] : [false, true],
     change: [undefined],
     close: [null, failure],
@@ -64,7 +64,7 @@ describe('every step of event application', () => {
     })
   })
 
-  it('applies only what was claimed just before, and claims only while nothing is applied', () => {
+  it('applies only partitions that were claimed immediately before, and claims only while none is applied', () => {
     everyStepShould(({ from, event, to }) => {
       if (underWay(from).includes('apply') || !underWay(to).includes('apply')) return true
       return event.type === 'xstate.done.actor.claim' && event['output'] === 2
@@ -72,14 +72,14 @@ describe('every step of event application', () => {
     everyStepShould(({ to }) => !(underWay(to).includes('claim') && underWay(to).includes('apply')))
   })
 
-  it('is drained only when everything is closed, or when it never began', () => {
+  it('is drained only after all work is closed, or when it never began', () => {
     everyStepShould(({ from, event, to }) => {
       if (from.value === to.value || (!to.matches('drained') && !to.matches('stopped'))) return true
       return from.matches('opening') || event.type === 'xstate.done.actor.close'
     })
   })
 
-  it('heeds a drain in every state in which it may still apply events', () => {
+  it('follows a drain order in every state in which it may still apply events', () => {
     everyStepShould(({ from, event, to }) => {
       if (event.type !== 'worker.drain') return true
       if (from.matches('opening')) return to.matches('drained')

@@ -1,7 +1,7 @@
 import { type AnyMachineSnapshot, type AnyStateMachine, initialTransition, transition } from 'xstate'
 import { pathOf } from '../../machines/sync-view.ts'
 
-/** An event as the test names it; `xstate.done.actor.X` and the like come from actors that a machine invokes. */
+/** An event that a test sends. Events such as `xstate.done.actor.X` come from actors that a machine invokes. */
 export interface Tried {
   type: string
   [field: string]: unknown
@@ -21,8 +21,8 @@ export function underWay(snapshot: { children: object }): string[] {
 }
 
 /**
- * Every step that a machine can take. `events` are those that can happen in a state: an invoked actor settles only
- * while it is under way, and a delay elapses only in its state. What the machine reports to its parent goes nowhere.
+ * Every step that a machine can take. `events` returns the events that can happen in a state: an invoked actor settles
+ * only while it runs, and a delay elapses only in its state. Reports of the machine to its parent are dropped.
  */
 export function everyStep<Snapshot extends AnyMachineSnapshot>(
   machine: AnyStateMachine & { getInitialSnapshot: (...given: never[]) => Snapshot },
@@ -47,7 +47,7 @@ export function everyStep<Snapshot extends AnyMachineSnapshot>(
   return steps
 }
 
-/** How the actors under way may settle: each with every output of `outputs`, or with an error. */
+/** The events with which the running actors may settle: each with every output of `outputs`, or with an error. */
 export function settlements(snapshot: { children: object }, outputs: Record<string, unknown[]>, error: Error): Tried[] {
   return underWay(snapshot).flatMap((id) => {
     const settled = outputs[id]

@@ -9,9 +9,9 @@ import {
   configuration,
   type InstanceSnapshot,
   promises,
-  seen,
   stateOf,
   stored,
+  syncSeen,
   views,
   workers,
 } from './instance-model.ts'
@@ -19,10 +19,10 @@ import { StubWorkers, settle } from './stub-workers.ts'
 
 const start: SyncCommand = { type: 'sync.start', configuration }
 
-/** What comes from the other instances, whatever is under way here. */
+/** Reports that the other instances may cause, whatever this instance does. */
 const others: WorkerReport[] = [
   { type: 'lease.buried' },
-  ...(['applying', 'applyingAgain', 'aborted'] as const).map(seen),
+  ...(['applying', 'applyingAgain', 'aborted'] as const).map(syncSeen),
 ]
 
 type Step =
@@ -38,12 +38,12 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.constant({ do: 'crash' as const }) },
 )
 
-const untilCommitPoint: Step[] = [
+const untilCommitTimestamp: Step[] = [
   { do: 'send', command: start },
-  { do: 'send', command: seen('replicating') },
+  { do: 'send', command: syncSeen('replicating') },
   { do: 'proceed', id: 'collectionCopy' },
   { do: 'send', command: commit },
-  { do: 'send', command: seen('applying') },
+  { do: 'send', command: syncSeen('applying') },
 ]
 
 const snapshotOf = (stubs: StubWorkers) => stubs.actor.getSnapshot() as InstanceSnapshot
@@ -70,7 +70,7 @@ async function walk(steps: Step[]): Promise<StubWorkers> {
     const before = snapshotOf(stubs)
     const reversed = step.do === 'send' && step.command.type === 'sync.reverse'
     const wasCommitted = before.matches('committed') && !reversed
-    const turning = step.do === 'proceed' && step.id === 'metadataMove'
+    const swapsDirection = step.do === 'proceed' && step.id === 'metadataMove'
     if (step.do === 'send') {
       stubs.actor.send(step.command)
       await settle()
@@ -81,24 +81,24 @@ async function walk(steps: Step[]): Promise<StubWorkers> {
     } else await stubs[step.do](step.id)
     check(stubs)
     const { context } = snapshotOf(stubs)
-    if (canWrite && !turning) expect(context.canWrite).toBe(true)
+    if (canWrite && !swapsDirection) expect(context.canWrite).toBe(true)
     if (wasCommitted) expect(snapshotOf(stubs).matches('committed')).toBe(true)
     canWrite = context.canWrite
   }
   return stubs
 }
 
-/** What an operator would send next to get the migration done. */
-function wish(stubs: StubWorkers): SyncCommand | null {
+/** The command that an operator sends next to complete the migration; null when none is needed. */
+function nextCommand(stubs: StubWorkers): SyncCommand | null {
   const snapshot = snapshotOf(stubs)
   if (snapshot.matches('idle')) return start
   if (snapshot.matches('paused') || snapshot.matches('failed')) return { type: 'sync.resume' }
-  // As the sync answers when it is asked.
-  return snapshot.hasTag('canCommit') ? { ...commit, abortsBefore: goesOn(stubs).aborts } : null
+  // The stored sync returns this number of aborts when it accepts a request.
+  return snapshot.hasTag('canCommit') ? { ...commit, abortsBefore: nextView(stubs).aborts } : null
 }
 
-/** What the coordinator brings the sync to next, for an instance that has come so far. */
-function goesOn(stubs: StubWorkers): SyncView {
+/** The next state of the sync that the coordinator reaches, for an instance with this snapshot. */
+function nextView(stubs: StubWorkers): SyncView {
   const snapshot = snapshotOf(stubs)
   const { aborts = 0, revision = 1 } = snapshot.context.sync ?? {}
   const known = {
@@ -112,8 +112,8 @@ function goesOn(stubs: StubWorkers): SyncView {
   return { ...(snapshot.context.commitRequested ? views.applying : views.replicating), ...known }
 }
 
-describe('with workers that act by themselves', () => {
-  it('no sequence of commands, ends, failures and crashes runs two of a kind or leaves one running at rest', async () => {
+describe('an instance with workers that act by themselves', () => {
+  it('never runs two workers of a kind, and runs none at rest, in any sequence of commands, ends, failures and crashes', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
         const stubs = await walk([{ do: 'send', command: start }, ...steps])
@@ -123,14 +123,14 @@ describe('with workers that act by themselves', () => {
     )
   })
 
-  it('every such sequence can still be brought to committed', async () => {
+  it('can reach committed after every such sequence', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
         const stubs = await walk(steps)
         for (let round = 0; round < 24 && stateOf(snapshotOf(stubs)) !== 'committed.left'; round++) {
-          const command = wish(stubs)
+          const command = nextCommand(stubs)
           if (command) stubs.actor.send(command)
-          stubs.sync = goesOn(stubs)
+          stubs.sync = nextView(stubs)
           for (const id of [...stubs.running.keys()]) await stubs.proceed(id)
           check(stubs)
         }
@@ -142,10 +142,10 @@ describe('with workers that act by themselves', () => {
     )
   })
 
-  it('a pause is told to both workers, once', async () => {
+  it('sends one drain order to each worker for a pause', async () => {
     const stubs = await walk([
       { do: 'send', command: start },
-      { do: 'send', command: seen('replicating') },
+      { do: 'send', command: syncSeen('replicating') },
       { do: 'send', command: { type: 'sync.pause' } },
     ])
     stubs.actor.send({ type: 'sync.pause' })
@@ -157,10 +157,10 @@ describe('with workers that act by themselves', () => {
     stubs.actor.stop()
   })
 
-  it('a pause is told again to the workers that an instance begins anew with, and comes to its end', async () => {
+  it('sends the drain order again to its new workers when it is evicted during a pause, and completes the pause', async () => {
     const stubs = await walk([
       { do: 'send', command: start },
-      { do: 'send', command: seen('replicating') },
+      { do: 'send', command: syncSeen('replicating') },
       { do: 'send', command: { type: 'sync.pause' } },
       { do: 'send', command: { type: 'lease.buried' } },
     ])
@@ -170,12 +170,12 @@ describe('with workers that act by themselves', () => {
     ])
     await stubs.proceed('collectionCopy')
     await stubs.proceed('eventApplication')
-    expect(stateOf(snapshotOf(stubs))).toBe('paused.resting')
+    expect(stateOf(snapshotOf(stubs))).toBe('paused.holding')
     stubs.actor.stop()
   })
 
-  it('the commit point is told to the event application', async () => {
-    const stubs = await walk(untilCommitPoint)
+  it('sends the commit timestamp to event application', async () => {
+    const stubs = await walk(untilCommitTimestamp)
     expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '7' } }])
     await stubs.proceed('eventApplication')
     expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.awaiting')

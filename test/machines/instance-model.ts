@@ -7,11 +7,11 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 
 export type InstanceSnapshot = SnapshotFrom<typeof instanceMachine>
 
-/** What XState sends a machine when an invoked promise settles. */
+/** The event that XState sends to a machine when an invoked actor settles. */
 export type Settlement =
   | { type: `xstate.done.actor.${string}`; output: unknown }
   | { type: `xstate.error.actor.${string}`; error: unknown }
-/** What XState sends a machine when it has been in a state for so long. */
+/** The event that XState sends to a machine when a delay has passed in a state. */
 export type Elapsed = { type: `xstate.after.${string}` }
 export type AnyEvent = SyncCommand | WorkerReport | Settlement | Elapsed
 
@@ -40,10 +40,11 @@ export const takenOver = { error: 'LeaseLost', errorDescription: 'taken over' } 
 
 export const commit = { type: 'sync.commit', abortsBefore: 0, commitUntil: null, dryRun: false } as const
 
-const unseen: SyncView = {
+const replicating: SyncView = {
   revision: 1,
   state: 'replicating',
   initialised: true,
+  convergences: 0,
   attempt: 0,
   aborts: 0,
   underWay: false,
@@ -55,23 +56,25 @@ const unseen: SyncView = {
   failures: 0,
   failure: null,
 }
-const decided = { ...unseen, attempt: 1, decided: true }
+const decided = { ...replicating, attempt: 1, decided: true }
 
-/** The sync as a whole, in every way that makes a difference to an instance. */
+/** All views of the sync as a whole to which an instance reacts differently. */
 export const views = {
-  initialising: { ...unseen, initialised: false },
-  replicating: unseen,
-  gathering: { ...unseen, attempt: 1 },
-  applying: { ...unseen, attempt: 1, underWay: true, commitPoint: '7' },
-  preparing: { ...unseen, attempt: 1, underWay: true },
-  applyingAgain: { ...unseen, attempt: 2, underWay: true, commitPoint: '9' },
-  aborted: { ...unseen, attempt: 1, aborts: 1 },
+  initialising: { ...replicating, initialised: false },
+  replicating,
+  gathering: { ...replicating, attempt: 1 },
+  applying: { ...replicating, attempt: 1, underWay: true, commitPoint: '7' },
+  preparing: { ...replicating, attempt: 1, underWay: true },
+  applyingAgain: { ...replicating, attempt: 2, underWay: true, commitPoint: '9' },
+  aborted: { ...replicating, attempt: 1, aborts: 1 },
+  replanning: { ...replicating, state: 'replanning', initialised: false, convergences: 1 },
+  converging: { ...replicating, convergences: 1 },
   opening: decided,
   converting: { ...decided, canWrite: true },
   committed: { ...decided, canWrite: true, committed: true },
 } satisfies Record<string, SyncView>
 
-export const seen = (name: keyof typeof views): WorkerReport => ({ type: 'sync.seen', sync: views[name] })
+export const syncSeen = (name: keyof typeof views): WorkerReport => ({ type: 'sync.seen', sync: views[name] })
 
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
@@ -91,12 +94,12 @@ export const reports: WorkerReport[] = [
   { type: 'verification.restarted' },
   { type: 'events.reached' },
   { type: 'lease.buried' },
-  ...(Object.keys(views) as (keyof typeof views)[]).map(seen),
+  ...(Object.keys(views) as (keyof typeof views)[]).map(syncSeen),
   { type: 'worker.failed', failure },
   { type: 'worker.failed', failure: takenOver },
 ]
 
-const foreseenByNobody = new Error('it failed')
+const unexpectedError = new Error('it failed')
 
 export const settlements: Settlement[] = [
   ...promises.map((id) => ({
@@ -105,8 +108,8 @@ export const settlements: Settlement[] = [
   })),
   ...[...promises, ...workers].map((id) => ({
     type: `xstate.error.actor.${id}` as const,
-    // One for all: what differs in its text alone is the same state.
-    error: foreseenByNobody,
+    // All events share one error, because states that differ only in its text are the same state here.
+    error: unexpectedError,
   })),
 ]
 
@@ -114,7 +117,7 @@ export const elapsed: Elapsed[] = (['paused', 'failed'] as const).map((rest) => 
   type: `xstate.after.holdAgain.instance.${rest}.waiting` as const,
 }))
 
-/** The instance without the machines of its workers, which have tests of their own. */
+/** The instance without the machines of its workers, which have their own tests. */
 const stub = fromCallback(() => {})
 const alone = instanceMachine.provide({
   actors: { collectionCopy: stub, eventApplication: stub, verification: stub },
@@ -124,7 +127,7 @@ export function begin(context: InstanceContext | null = null): InstanceSnapshot 
   return initialTransition(alone, context)[0]
 }
 
-/** The machine alone: no worker is started, its orders go nowhere. */
+/** The machine's transition alone: no worker is started, and its orders are dropped. */
 export function next(snapshot: InstanceSnapshot, event: AnyEvent): InstanceSnapshot {
   return transition(alone, snapshot, event as SyncCommand)[0]
 }
@@ -135,7 +138,7 @@ export function running(snapshot: InstanceSnapshot): string[] {
   return Object.keys(snapshot.children).filter((id) => (snapshot.children as Record<string, unknown>)[id] !== undefined)
 }
 
-/** What a crash leaves: the context, as it is stored. */
+/** The stored context, which survives a crash. */
 export function stored(snapshot: InstanceSnapshot): InstanceContext {
   return JSON.parse(JSON.stringify(storable(snapshot.context))) as InstanceContext
 }

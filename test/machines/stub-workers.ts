@@ -19,17 +19,18 @@ interface StubWorker {
   copied: boolean
 }
 
-/** Stands in for the real workers: keeps their manners, and acts only when a test says so. */
+/** Replaces the real workers. It follows their protocol, and acts only when a test calls for it. */
 export class StubWorkers {
   readonly actor: Actor<typeof instanceMachine>
-  /** What runs now, and every violation of "one at a time" seen so far. */
+  /** The actors that run now. */
   readonly running = new Map<string, StubPromise | StubWorker>()
+  /** Ids of actors that were started while an actor with the same id was running. */
   readonly doubled: string[] = []
-  /** Orders in the order they arrived, with the worker they were given to. */
+  /** All orders in the sequence of their arrival, each with the worker that received it. */
   readonly orders: { to: string; order: WorkerOrder }[] = []
-  /** What each was started with. */
+  /** The input with which each actor was started. */
   readonly inputs: { id: string; input: unknown }[] = []
-  /** The sync as a whole, which the follower tells of. */
+  /** The view of the sync as a whole that the follower reports. */
   sync: SyncView
 
   constructor(context: InstanceContext | null = null, sync: SyncView = views.replicating, clock?: SimulatedClock) {
@@ -50,7 +51,7 @@ export class StubWorkers {
         receive((order) => {
           this.orders.push({ to: id, order })
           stub.orders.push(order)
-          // As the real one: what has ended needs no draining.
+          // Like the real worker, a copy that has completed is drained at once.
           if (stub.copied) stub.sendBack({ type: 'copy.drained' })
         })
         return () => this.running.delete(id)
@@ -77,7 +78,7 @@ export class StubWorkers {
     this.running.set(stub.id, stub)
   }
 
-  /** Lets something that runs come to the end it is heading for; nothing happens when it has none. */
+  /** Lets a running actor reach its next end. Does nothing when it has none. */
   async proceed(id: string): Promise<void> {
     const stub = this.running.get(id)
     if (!stub) return
@@ -93,7 +94,7 @@ export class StubWorkers {
     } else if (id === 'syncFollower') {
       stub.sendBack({ type: 'sync.seen', sync: this.sync })
     } else if (id === 'verification') {
-      // As the real one: it begins when the copy has ended.
+      // Like the real verification, it begins when the copy has ended.
       if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.hashed' })
     } else if (id === 'eventApplication') {
       const last = stub.orders.at(-1)

@@ -25,7 +25,7 @@ const error = new Error('it failed')
 const oplogLost = new FatalError('OplogWindowLost', 'gone')
 const failure = { error: 'InternalError', errorDescription: 'it failed' } as const
 
-/** Everything that can happen: the role is observed while this instance waits, and actors settle while they work. */
+/** Every event that can happen: the role is observed while this instance waits, and actors settle while they run. */
 function events(snapshot: Snapshot): Tried[] {
   const children = underWay(snapshot)
   const outputs = {
@@ -65,7 +65,7 @@ describe('every step of the verification', () => {
     expect(new Set(steps.map(({ to }) => pathOf(to)))).toEqual(new Set(restingStates))
   })
 
-  it('verifies only under a run, and only after an earlier run and the copy have ended', () => {
+  it('verifies only during a run, and only after an earlier run and the copy have ended', () => {
     everyStepShould(({ to }) => !underWay(to).includes('verify') || underWay(to).includes('run'))
     everyStepShould(({ from, event, to }) => {
       if (underWay(from).includes('verify') || !underWay(to).includes('verify')) return true
@@ -73,7 +73,7 @@ describe('every step of the verification', () => {
     })
   })
 
-  it('ends a run only when everything is closed', () => {
+  it('ends a run only after all work is closed', () => {
     everyStepShould(({ from, event, to }) => {
       if (!underWay(from).includes('run') || underWay(to).includes('run')) return true
       return event.type.endsWith('.actor.close')
@@ -91,11 +91,11 @@ describe('every step of the verification', () => {
     })
   })
 
-  it('keeps an error until it is closed', () => {
+  it('keeps the first error', () => {
     everyStepShould(({ from, to }) => from.context.error === null || to.context.error === from.context.error)
   })
 
-  it('follows when it has scanned, whatever a commit asks', () => {
+  it('follows changes after it has scanned everything, also when a commit asks for a verdict', () => {
     everyStepShould(({ to }) => pathOf(to) !== 'leading.verifying.scanning' || !to.context.scanned)
     everyStepShould(({ to }) => pathOf(to) !== 'leading.verifying.following' || to.context.scanned)
   })

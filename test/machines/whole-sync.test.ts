@@ -1,17 +1,26 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { publicState } from '../../src/session/report-progress.ts'
-import { type Action, act, complete, memberActions, stateOfSync, type Whole, wholeOf } from './whole-sync.ts'
+import {
+  type Action,
+  act,
+  complete,
+  memberActions,
+  reversedWhole,
+  stateOfSync,
+  type Whole,
+  wholeOf,
+} from './whole-sync.ts'
 
 const closed = ['committing.preparing', 'committing.verifying', 'committing.deciding']
 
-/** What must hold whatever has happened. */
+/** The invariants of every action. */
 function check(before: Whole, { does, member }: Action, after: Whole): void {
   const state = stateOfSync(after)
   const describe = () => `${stateOfSync(before)} ─ ${does} by ${member} ─▶ ${state}`
   const { decided } = { decided: after.sync.hasTag('decided') }
   if (before.sync.hasTag('decided')) expect(decided, describe()).toBe(true)
-  // Nothing is applied while the destination is compared with the source, or from the decision on.
+  // No changes are applied while the destination is compared with the source, and from the decision on.
   if (closed.includes(state) || decided) {
     expect(after.members.map(({ holds }) => holds).includes(true), describe()).toBe(false)
   }
@@ -19,9 +28,28 @@ function check(before: Whole, { does, member }: Action, after: Whole): void {
     expect([stateOfSync(before), does, before.leader], describe()).toEqual(['committing.deciding', 'step', member])
     expect(before.sync.context.request?.dryRun, describe()).toBe(false)
   }
+  // Nobody copies or applies by a plan that was replaced, nor while it is being replaced by the coordinator.
+  if (after.sync.hasTag('applicable')) {
+    const plans = after.members.filter(({ open }) => open).map(({ plan }) => plan)
+    expect(
+      plans.every((plan) => plan === after.sync.context.convergences),
+      describe(),
+    ).toBe(true)
+  }
+  if (stateOfSync(before) === 'replanning' && state === 'replicating') {
+    expect(before.members.map(({ open, holds }) => open || holds).includes(true), describe()).toBe(false)
+  }
+  // What no oplog contains is not followed: collections are prepared to be converged first.
+  if (stateOfSync(before) === 'reversing.adapting' && state !== 'reversing.adapting') {
+    expect(state, describe()).toBe(before.lost ? 'replanning' : 'replicating')
+  }
+  // A commit begins only when everything is converged.
+  if (stateOfSync(before) === 'committing.gathering' && state === 'committing.takingPoint') {
+    expect(after.copied, describe()).toBe(after.sync.context.convergences)
+  }
   // A report of an earlier term changes nothing.
   if (does === 'staleReport') expect(after.sync, describe()).toBe(before.sync)
-  // A verdict holds in its coordinator's term alone.
+  // A verdict is valid only in its coordinator's term.
   if (after.sync.context.term > before.sync.context.term) expect(state, describe()).not.toBe('committing.deciding')
   for (const { snapshot } of after.members) {
     const { canWrite } = snapshot.context
@@ -31,49 +59,80 @@ function check(before: Whole, { does, member }: Action, after: Whole): void {
   }
 }
 
-/** Counters count up for ever; what matters is which is ahead. */
-const keyOf = ({ sync, members, leader }: Whole): string => {
-  const { term, attempt, aborts, failures, request, commitPoint: _point, quietUntil: _until, ...context } = sync.context
+/** Replaces counters, which are unbounded, by their order, because only the order makes a difference. */
+const keyOf = ({ sync, members, leader, copied }: Whole): string => {
+  const { term, attempt, aborts, failures, request, commitPoint: _point, quietUntil: _until, ...others } = sync.context
+  const { convergences, startTime: _time, scope: _scope, ...unfiltered } = others
+  const { filters: _filters, filterChange: _change, ...context } = unfiltered
   const known = members.map(({ snapshot, open, holds, ...member }) => {
-    const { attempt: own, abortsBefore, sync: seen, commitPoint: _own, limits: _limits, ...rest } = snapshot.context
+    const { attempt: own, abortsBefore, sync: view, commitPoint: _own, limits: _limits, ...rest } = snapshot.context
     const { copyDrained: _copy, eventsDrained: _events, configuration: _configuration, ...flags } = rest
-    const saw = seen && [seen.state, Math.sign(seen.attempt - attempt), Math.sign(seen.aborts - aborts)]
-    const counts = [own && Math.sign(own - attempt), abortsBefore - aborts, member.term - term].map(Math.sign)
-    return [snapshot.value, flags, counts, open, holds, saw, member.failures && member.failures - failures]
+    const { convergences: converged, ...shown } = flags
+    const observed = view && [
+      view.state,
+      ...[view.attempt - attempt, view.aborts - aborts, view.convergences - convergences].map(Math.sign),
+    ]
+    const plans = [converged, open ? member.plan : convergences, member.stoppedFor].map((one) => one - convergences)
+    const counts = [own && Math.sign(own - attempt), abortsBefore - aborts, member.term - term, ...plans].map(Math.sign)
+    return [snapshot.value, shown, counts, open, holds, observed, member.failures && member.failures - failures]
   })
-  return JSON.stringify([sync.value, { ...context, asked: request?.dryRun }, known, leader])
+  return JSON.stringify([sync.value, { ...context, asked: request?.dryRun }, known, leader, copied === convergences])
 }
 
-/** A pause, and what makes no other difference to one instance than a failure or a crash does, is left to the random sequences. */
+/**
+ * The random sequences try the other actions: a pause, and actions with the same effect on a single instance as a
+ * failure or a crash.
+ */
 const tried = memberActions.filter(
-  (does) => !['pause', 'drained', 'failWorker', 'buried', 'staleReport'].includes(does),
+  (does) => !['pause', 'drained', 'failWorker', 'buried', 'staleReport', 'stop'].includes(does),
 )
 
-describe('one instance and its sync', () => {
+interface Explored {
+  reachable: Map<string, Whole>
+  /** The keys of the wholes that lead to a whole, by the key of that whole. */
+  predecessors: Map<string, string[]>
+}
+
+/**
+ * Everything that one instance can reach. Checks the invariants of every action.
+ * @param isEnd true where nothing more is tried
+ */
+function explore(begun: Whole, isEnd: (whole: Whole) => boolean = () => false): Explored {
   const reachable = new Map<string, Whole>()
-  /** By the key of what they lead to. */
-  const leadHere = new Map<string, string[]>()
-  const begun = wholeOf(1)
+  const predecessors = new Map<string, string[]>()
   for (const open = [begun]; open.length > 0; ) {
     const from = open.pop() as Whole
     const key = keyOf(from)
     if (reachable.has(key)) continue
     reachable.set(key, from)
+    if (isEnd(from)) continue
     for (const does of tried) {
       const action = { member: 0, does }
       const to = act(from, action)
       check(from, action, to)
       if (to === from) continue
-      leadHere.set(keyOf(to), [...(leadHere.get(keyOf(to)) ?? []), key])
+      predecessors.set(keyOf(to), [...(predecessors.get(keyOf(to)) ?? []), key])
       open.push(to)
     }
   }
+  return { reachable, predecessors }
+}
 
-  it('come to every state of the sync but those of a reversal', () => {
+function expectCompletes(wholes: readonly Whole[]): void {
+  for (const whole of wholes) {
+    expect(complete(whole), keyOf(whole)).not.toBeNull()
+    expect(complete(act(whole, { member: 0, does: 'crash' })), `crash in ${keyOf(whole)}`).not.toBeNull()
+  }
+}
+
+describe('one instance and its sync', () => {
+  const { reachable, predecessors } = explore(wholeOf(1))
+
+  it('reach every state of the sync except those of a reversal', () => {
     const states = new Set([...reachable.values()].map(stateOfSync))
     expect([...states].sort()).toEqual(
       [
-        ...['initialising', 'replicating', 'undoing', 'restoring', 'failed', 'committed'],
+        ...['initialising', 'replicating', 'replanning', 'undoing', 'restoring', 'failed', 'committed'],
         ...['gathering', 'takingPoint', 'applying', 'preparing', 'verifying', 'deciding'].map(
           (one) => `committing.${one}`,
         ),
@@ -83,19 +142,19 @@ describe('one instance and its sync', () => {
     expect(reachable.size).toBeGreaterThan(500)
   })
 
-  it('can be led on to committed from every state that they can come to, crashes included', () => {
+  it('can reach committed from every state that they can reach, crashes included', () => {
     const isOver = ({ members }: Whole) => members.every(({ snapshot }) => snapshot.matches({ committed: 'left' }))
     const leads = new Set<string>()
     for (const open = [...reachable].filter(([, whole]) => isOver(whole)).map(([key]) => key); open.length > 0; ) {
       const key = open.pop() as string
       if (leads.has(key)) continue
       leads.add(key)
-      open.push(...(leadHere.get(key) ?? []))
+      open.push(...(predecessors.get(key) ?? []))
     }
     expect([...reachable.keys()].filter((key) => !leads.has(key))).toEqual([])
   })
 
-  it('undo an aborted commit without the operator, whatever has become of the instance', () => {
+  it('undo an aborted commit without the operator, whatever the state of the instance is', () => {
     const undoing = [...reachable.values()].filter(({ sync }) => sync.matches('undoing'))
     const states = new Set(undoing.map(({ members: [one] }) => one && publicState(one.snapshot)))
     expect([...states].sort()).toEqual(['COMMITTING', 'FAILED', 'RUNNING'])
@@ -103,12 +162,21 @@ describe('one instance and its sync', () => {
     expect(undone.filter(({ sync }) => sync.matches('undoing')).map(keyOf)).toEqual([])
   })
 
-  it('come to committed by themselves, and by an operator who resumes and commits, also after a crash', () => {
-    const sample = [...reachable.values()].filter((_, at) => at % 12 === 0)
-    for (const whole of sample) {
-      expect(complete(whole), keyOf(whole)).not.toBeNull()
-      expect(complete(act(whole, { member: 0, does: 'crash' })), `crash in ${keyOf(whole)}`).not.toBeNull()
-    }
+  it('reach committed with an operator who only resumes and commits, also after a crash', () => {
+    expectCompletes([...reachable.values()].filter((_, at) => at % 12 === 0))
+  })
+})
+
+describe('one instance and a reversed sync', () => {
+  it.each([
+    ['no oplog contains all changes since the commit, and collections are converged first', true],
+    ['the oplog contains all changes since the commit, and they are followed', false],
+  ])('%s: from every state of the reversal it reaches committed, crashes included', (_what, lost) => {
+    // From `replicating` on, the sync is that of any other direction.
+    const { reachable } = explore(reversedWhole(1, lost), ({ sync }) => sync.matches('replicating'))
+    const states = new Set([...reachable.values()].map(stateOfSync))
+    expect([...states].sort()).toEqual([...(lost ? ['replanning'] : []), 'replicating', 'reversing.adapting'])
+    expectCompletes([...reachable.values()])
   })
 })
 
@@ -126,24 +194,29 @@ describe('several instances and their sync', () => {
       { maxLength: 150 },
     )
 
-  it.each([2, 3])(
-    '%d: whatever happens in whatever order, what is decided stays, and all come to committed',
-    (count) => {
-      fc.assert(
-        fc.property(actions(count), (happens) => {
-          let whole = wholeOf(count)
-          for (const action of happens) {
-            const next = act(whole, action)
-            check(whole, action, next)
-            whole = next
-          }
-          expect(
-            complete(whole),
-            `${stateOfSync(whole)}\n${whole.members.map(({ snapshot }) => JSON.stringify([snapshot.value, snapshot.context])).join('\n')}`,
-          ).not.toBeNull()
-        }),
-        { numRuns: 150 },
-      )
-    },
-  )
+  it.each([
+    ['2', 2, wholeOf],
+    ['3', 3, wholeOf],
+    [
+      '2 in a reversed sync whose changes since the commit are in no oplog',
+      2,
+      (count: number) => reversedWhole(count, true),
+    ],
+  ])('%s: keep a decision in any order of events, and all reach committed', (_what, count, begun) => {
+    fc.assert(
+      fc.property(actions(count), (happens) => {
+        let whole = begun(count)
+        for (const action of happens) {
+          const next = act(whole, action)
+          check(whole, action, next)
+          whole = next
+        }
+        expect(
+          complete(whole),
+          `${stateOfSync(whole)}\n${whole.members.map(({ snapshot }) => JSON.stringify([snapshot.value, snapshot.context])).join('\n')}`,
+        ).not.toBeNull()
+      }),
+      { numRuns: 150 },
+    )
+  })
 })

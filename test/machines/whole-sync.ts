@@ -1,5 +1,6 @@
 import { type SnapshotFrom, transition } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
+import { freshContext, reversedContext, storable } from '../../machines/instance-context.ts'
 import { syncMachine } from '../../machines/sync.ts'
 import { type CoordinatorReport, freshSync, type SyncEvent } from '../../machines/sync-context.ts'
 import { pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
@@ -15,20 +16,24 @@ import {
 } from './instance-model.ts'
 
 /**
- * The sync machine, stored, and the machines of the instances that follow it, with what SyncFollower, SyncSession and Peers do
- * between them: a model without clusters, in which everything that may happen happens in any order.
+ * A model without clusters: the stored sync machine, the machines of the instances that follow it, and the work of
+ * SyncFollower, SyncSession and Peers between them. All possible events may happen in any order.
  */
 
 export interface Member {
   snapshot: InstanceSnapshot
-  /** Its workers have begun: what stood in their way is undone. */
+  /** Its workers have begun, because the preparation of a former commit is undone. */
   open: boolean
-  /** It owns partitions, and applies their changes. */
+  /** It owns partitions and applies their changes. */
   holds: boolean
-  /** Of its last term as the coordinator. */
+  /** Number of its last term as coordinator; 0 when it has had none. */
   term: number
-  /** Failures of commits that it knows of. */
+  /** Number of failed commit attempts that it knows of; null before it has read the sync. */
   failures: number | null
+  /** The convergence whose plan its workers have loaded. */
+  plan: number
+  /** The convergence for which it has declared that its workers have ended. */
+  stoppedFor: number
 }
 
 export interface Whole {
@@ -37,7 +42,14 @@ export interface Whole {
   members: readonly Member[]
   leader: number | null
   terms: number
+  /** The convergence after which every collection is copied; -1 before the first copy has ended. */
+  copied: number
+  /** After a reversal, no oplog contains all changes since the commit. */
+  lost: boolean
 }
+
+const everything = { includeNamespaces: null, excludeNamespaces: null }
+const newFilter = { filters: everything, before: everything, dropExcluded: false }
 
 export const memberActions = [
   'follow',
@@ -46,6 +58,8 @@ export const memberActions = [
   'staleReport',
   'open',
   'claim',
+  'converge',
+  'stop',
   'copied',
   'hashed',
   'drained',
@@ -67,13 +81,22 @@ export interface Action {
   does: MemberAction
 }
 
+const resting = { open: false, holds: false, term: 0, failures: null, plan: 0, stoppedFor: 0 }
+
 export function wholeOf(count: number): Whole {
   const sync = syncMachine.resolveState({ value: 'initialising', context: freshSync })
-  let whole: Whole = { sync, revision: 0, members: [], leader: null, terms: 0 }
-  const idle: Member = { snapshot: begin(), open: false, holds: false, term: 0, failures: null }
-  whole = { ...whole, members: Array.from({ length: count }, () => idle) }
-  for (let one = 0; one < count; one++) whole = tell(whole, one, { type: 'sync.start', configuration })
+  let whole: Whole = { sync, revision: 0, members: [], leader: null, terms: 0, copied: -1, lost: false }
+  whole = { ...whole, members: Array.from({ length: count }, () => ({ ...resting, snapshot: begin() })) }
+  for (let one = 0; one < count; one++) whole = deliver(whole, one, { type: 'sync.start', configuration })
   return whole
+}
+
+/** A sync whose stored state has been moved to the new destination of a reversal. */
+export function reversedWhole(count: number, lost: boolean): Whole {
+  const sync = syncMachine.resolveState({ value: { reversing: 'adapting' }, context: freshSync })
+  const context = { ...storable(reversedContext({ ...freshContext, configuration })), sync: null }
+  const members = Array.from({ length: count }, () => ({ ...resting, snapshot: begin(context) }))
+  return { sync, revision: 0, members, leader: null, terms: 0, copied: lost ? -1 : 0, lost }
 }
 
 export const stateOfSync = (whole: Whole): string => pathOf(whole.sync)
@@ -88,7 +111,7 @@ function change(whole: Whole, one: number, fields: Partial<Member>): Whole {
 function send(whole: Whole, event: SyncEvent): Whole {
   if (!whole.sync.can(event)) return whole
   const [next] = transition(syncMachine, whole.sync, event)
-  // As it is read back.
+  // The stored form is read back.
   const { value, context } = JSON.parse(JSON.stringify({ value: next.value, context: next.context }))
   return { ...whole, sync: syncMachine.resolveState({ value, context }), revision: whole.revision + 1 }
 }
@@ -96,11 +119,12 @@ function send(whole: Whole, event: SyncEvent): Whole {
 function report(whole: Whole, one: number, event: CoordinatorReport): Whole {
   const { term } = at(whole, one)
   const elected = send(whole, { type: 'coordinator.elected', term })
-  return send(elected, { ...event, term, attempt: elected.sync.context.attempt } as SyncEvent)
+  const { attempt, convergences } = elected.sync.context
+  return send(elected, { ...event, term, attempt, convergences } as SyncEvent)
 }
 
-/** An event for one instance; what it stops and starts with it. */
-function tell(whole: Whole, one: number, event: AnyEvent): Whole {
+/** Sends an event to one instance, and applies the effects of the actors that it stops and starts. */
+function deliver(whole: Whole, one: number, event: AnyEvent): Whole {
   const [snapshot, actions] = transition(instanceMachine, at(whole, one).snapshot, event as never)
   const begun = (id: string) =>
     actions.some(
@@ -112,7 +136,7 @@ function tell(whole: Whole, one: number, event: AnyEvent): Whole {
   }
   const isFailed = snapshot.matches('failed') && !at(whole, one).snapshot.matches('failed')
   if (begun('syncFollower')) next = change(next, one, { failures: null })
-  // As Pulse does.
+  // HeartbeatPublisher reports this failure.
   if (isFailed && whole.leader === one && snapshot.context.commitRequested && snapshot.context.failure) {
     next = report(next, one, { type: 'commit.failed', failure: snapshot.context.failure })
   }
@@ -120,18 +144,20 @@ function tell(whole: Whole, one: number, event: AnyEvent): Whole {
 }
 
 const isAtWork = ({ snapshot }: Member) => ['RUNNING', 'COMMITTING', 'REVERSING'].includes(publicState(snapshot))
-/** At work, or no other one is. */
+/** True when this instance is at work, or no other instance is. */
 const mayLead = (whole: Whole, one: number) =>
   isAtWork(at(whole, one)) || !whole.members.some((member, each) => each !== one && isAtWork(member))
 
-/** An instance that rests coordinates no more, if another works. */
+/** An instance that is not at work gives the coordinator role up if another instance is at work. */
 function rest(whole: Whole, one: number): Whole {
   return whole.leader !== one || mayLead(whole, one) ? whole : { ...whole, leader: null }
 }
 
 const fails: AnyEvent = { type: 'worker.failed', failure }
 
-/** What the coordinator reports when its step is done; null while it is not done. */
+const isWithoutLease = ({ snapshot }: Member): boolean => pathOf(snapshot).match(/holding|waiting/) !== null
+
+/** The coordinator's report at the end of its step; null while the step cannot end. */
 function doStep(whole: Whole, one: number): CoordinatorReport | null {
   const member = at(whole, one)
   const isCommitting = publicState(member.snapshot) === 'COMMITTING'
@@ -140,6 +166,13 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
   switch (stepOf(whole.sync)) {
     case 'initialise':
       return { type: 'initialised' }
+    case 'replan': {
+      const { convergences } = whole.sync.context
+      // The follower shows the state to its instance before it begins the step.
+      const hasLeft = member.snapshot.context.convergences === convergences && !member.open
+      const haveStopped = others.every((other) => other.stoppedFor === convergences || isWithoutLease(other))
+      return hasLeft && haveStopped ? { type: 'convergence.planned', startTime: '5' } : null
+    }
     case 'gather': {
       const all = whole.members.every(({ snapshot }) => publicState(snapshot) === 'COMMITTING')
       return isCommitting && member.open && all ? { type: 'commit.gathered' } : null
@@ -158,6 +191,8 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
       return isArrived(member) ? { type: 'commit.opened' } : null
     case 'convert':
       return isArrived(member) ? { type: 'commit.converted' } : null
+    case 'adapt':
+      return { type: 'reversal.adapted', converges: whole.lost }
     case 'undo':
       return { type: 'commit.undone', aborts: whole.sync.context.aborts }
     default:
@@ -165,17 +200,17 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
   }
 }
 
-/** As `SyncSession.#untilApplicable` does once. */
-function becomeApplicable(whole: Whole, one: number, anew: boolean): [Whole, boolean] {
+/** Performs one iteration of `SyncSession.#untilApplicable`. */
+function becomeApplicable(whole: Whole, one: number, restarts: boolean): [Whole, boolean] {
   const leads = whole.leader === one
-  if (whole.sync.hasTag('applicable') && !(anew && leads)) return [whole, true]
+  if (whole.sync.hasTag('applicable') && !(restarts && leads)) return [whole, true]
   if (whole.sync.hasTag('decided') || !leads) return [whole, false]
   const next = report(whole, one, { type: 'commit.renewed' })
   return [next, next.sync.hasTag('applicable')]
 }
 
 function command(whole: Whole, one: number, event: AnyEvent): Whole {
-  return at(whole, one).snapshot.can(event as never) ? tell(whole, one, event) : whole
+  return at(whole, one).snapshot.can(event as never) ? deliver(whole, one, event) : whole
 }
 
 function commit(whole: Whole, one: number, dryRun: boolean): Whole {
@@ -188,6 +223,7 @@ function commit(whole: Whole, one: number, dryRun: boolean): Whole {
     request,
     replaces: isUnused && known ? known.at : null,
     abortsBefore: whole.sync.context.aborts,
+    convergences: at(whole, one).snapshot.context.convergences,
   })
   const taken = next.sync.context.request
   if (taken?.dryRun !== dryRun) return next
@@ -195,7 +231,7 @@ function commit(whole: Whole, one: number, dryRun: boolean): Whole {
   return command(next, one, { type: 'sync.commit', abortsBefore: aborts, commitUntil: null, dryRun })
 }
 
-/** What happens next, to one instance; the same whole where it cannot. */
+/** Performs an action of one instance. Returns the same whole when the action is not possible. */
 export function act(whole: Whole, { member: one, does }: Action): Whole {
   const member = at(whole, one)
   const { snapshot } = member
@@ -208,10 +244,10 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       const view = viewOf(whole.sync, whole.revision)
       const isOurs =
         publicState(snapshot) === 'COMMITTING' && member.failures !== null && view.failures > member.failures
-      const told = tell(whole, one, { type: 'sync.seen', sync: view })
-      if (!isRunning(at(told, one), 'syncFollower')) return told
-      const known = change(told, one, { failures: view.failures })
-      return isOurs && view.failure ? tell(known, one, { type: 'worker.failed', failure: view.failure }) : known
+      const informed = deliver(whole, one, { type: 'sync.seen', sync: view })
+      if (!isRunning(at(informed, one), 'syncFollower')) return informed
+      const known = change(informed, one, { failures: view.failures })
+      return isOurs && view.failure ? deliver(known, one, { type: 'worker.failed', failure: view.failure }) : known
     }
     case 'step': {
       const undoes = isRunning(member, 'undo') && whole.sync.matches('undoing')
@@ -226,19 +262,30 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return report(elected, one, done)
     }
     case 'failStep':
-      return leads && follows && !isWatching && doStep(whole, one) ? tell(whole, one, fails) : whole
+      return leads && follows && !isWatching && doStep(whole, one) ? deliver(whole, one, fails) : whole
     case 'staleReport': {
-      // One that was under way when its term ended.
+      // A report that was under way when its term ended.
       if (leads || member.term === 0) return whole
       const done = doStep(whole, one)
-      return done
-        ? send(whole, { ...done, term: member.term, attempt: whole.sync.context.attempt } as SyncEvent)
-        : whole
+      const { attempt, convergences } = whole.sync.context
+      return done ? send(whole, { ...done, term: member.term, attempt, convergences } as SyncEvent) : whole
     }
     case 'open': {
       if (!isRunning(member, 'eventApplication') || member.open) return whole
       const [next, open] = becomeApplicable(whole, one, true)
-      return open ? change(next, one, { open }) : next
+      return open ? change(next, one, { open, plan: next.sync.context.convergences }) : next
+    }
+    case 'converge': {
+      const convergencesBefore = whole.sync.context.convergences
+      // While one is planned, only a new filter requests another one.
+      const filter = whole.sync.matches('replanning') ? { filter: newFilter } : {}
+      return send(whole, { type: 'convergence.requested', scope: 'all', convergencesBefore, ...filter })
+    }
+    case 'stop': {
+      const { convergences } = whole.sync.context
+      const isAsked = whole.sync.matches('replanning') && member.stoppedFor !== convergences && !leads
+      const hears = follows ? snapshot.context.convergences === convergences : isRunning(member, 'undo')
+      return isAsked && hears && !member.open ? change(whole, one, { stoppedFor: convergences, holds: false }) : whole
     }
     case 'claim': {
       if (!member.open || member.holds) return whole
@@ -246,28 +293,29 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return holds ? change(next, one, { holds }) : next
     }
     case 'copied':
-      return member.open && !snapshot.context.copyCompleted ? tell(whole, one, { type: 'copy.completed' }) : whole
+      if (!member.open || snapshot.context.copyCompleted) return whole
+      return deliver({ ...whole, copied: Math.max(whole.copied, member.plan) }, one, { type: 'copy.completed' })
     case 'hashed': {
       const may = snapshot.context.copyCompleted && isRunning(member, 'verification') && !snapshot.context.hashed
-      return may ? tell(whole, one, { type: 'verification.hashed' }) : whole
+      return may ? deliver(whole, one, { type: 'verification.hashed' }) : whole
     }
     case 'drained': {
       if (!snapshot.matches({ syncing: { replicating: 'draining' } })) return whole
-      return tell(tell(whole, one, { type: 'copy.drained' }), one, { type: 'events.drained' })
+      return deliver(deliver(whole, one, { type: 'copy.drained' }), one, { type: 'events.drained' })
     }
     case 'reached': {
       const may =
         member.open && snapshot.context.attempt > 0 && isRunning(member, 'commitDeadline') && !isArrived(member)
-      return may ? tell(whole, one, { type: 'events.reached' }) : whole
+      return may ? deliver(whole, one, { type: 'events.reached' }) : whole
     }
     case 'failWorker':
-      return isRunning(member, 'eventApplication') ? tell(whole, one, fails) : whole
+      return isRunning(member, 'eventApplication') ? deliver(whole, one, fails) : whole
     case 'settled': {
       const [id] = ['hold', 'leave'].filter((name) => isRunning(member, name))
-      return id ? tell(whole, one, { type: `xstate.done.actor.${id}`, output: undefined }) : whole
+      return id ? deliver(whole, one, { type: `xstate.done.actor.${id}`, output: undefined }) : whole
     }
     case 'elect': {
-      // One that rests gives the office up when another has come to work since.
+      // A leader that is not at work gives the role up when another instance has begun to work since.
       const isVacant = whole.leader === null || !mayLead(whole, whole.leader)
       const hasLeft = snapshot.matches('committed') || snapshot.matches('idle')
       if (!isVacant || !mayLead(whole, one) || hasLeft) return whole
@@ -280,7 +328,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
     }
     case 'buried': {
       const next = { ...change(whole, one, { holds: false }), leader: leads ? null : whole.leader }
-      return tell(next, one, { type: 'lease.buried' })
+      return deliver(next, one, { type: 'lease.buried' })
     }
     case 'pause':
       return command(whole, one, { type: 'sync.pause' })
@@ -294,17 +342,18 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       if (!snapshot.can({ type: 'sync.abort' })) return whole
       const { abortsBefore } = snapshot.context
       const next = send(whole, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
-      return tell(next, one, { type: 'sync.seen', sync: viewOf(next.sync, next.revision) })
+      return deliver(next, one, { type: 'sync.seen', sync: viewOf(next.sync, next.revision) })
     }
   }
 }
 
-/** What goes on by itself, and what an operator would do to get the migration done. */
+/** The actions that happen without an operator. */
 const fair: MemberAction[] = [
   'elect',
   'follow',
   'open',
   'claim',
+  'stop',
   'step',
   'copied',
   'hashed',
@@ -313,7 +362,10 @@ const fair: MemberAction[] = [
   'settled',
 ]
 
-/** Lets everything go on until all instances are COMMITTED; the rounds that it took, or null. */
+/**
+ * Continues until all instances are COMMITTED, with an operator who resumes and commits. Returns the number of rounds;
+ * null when `roundsMax` rounds were too few.
+ */
 export function complete(whole: Whole, roundsMax = 40): { whole: Whole; rounds: number } | null {
   let now = whole
   for (let rounds = 0; rounds < roundsMax; rounds++) {

@@ -36,12 +36,12 @@ afterAll(async () => {
   await set.stop()
 })
 
-interface Seen {
+interface Reader {
   /** Values of `n` in the order of their events. */
   numbers: number[]
   positions: StreamPosition[]
   context: TestContext
-  /** Resolves when `n` has been seen. */
+  /** Resolves when the event of `n` has been read. */
   until: (n: number) => Promise<void>
   end: () => Promise<void>
 }
@@ -52,29 +52,29 @@ async function now(): Promise<StreamPosition> {
 }
 
 /** Reads the stream in the background, as the event application does. */
-function follow(start: StreamPosition, source = cluster): Seen {
+function follow(start: StreamPosition, source = cluster): Reader {
   const context = testContext()
-  const seen: Omit<Seen, 'until' | 'end'> = { numbers: [], positions: [], context }
+  const reader: Omit<Reader, 'until' | 'end'> = { numbers: [], positions: [], context }
   let failure: unknown = null
   const run = (async () => {
     for await (const batch of readChangeStream(source, start, context)) {
       for (const bytes of batch.events) {
         const event = BSON.deserialize(bytes)
         if (event['ns'].db === database && event['operationType'] === 'insert')
-          seen.numbers.push(event['fullDocument'].n)
+          reader.numbers.push(event['fullDocument'].n)
       }
-      seen.positions.push(batch.position)
+      reader.positions.push(batch.position)
     }
   })().catch((error) => {
     failure = error
   })
   return {
-    ...seen,
+    ...reader,
     until: async (n) => {
       const deadline = Date.now() + 30_000
-      while (!seen.numbers.includes(n)) {
+      while (!reader.numbers.includes(n)) {
         if (failure) throw failure
-        if (Date.now() > deadline) throw new Error(`${n} was not seen; the last was ${seen.numbers.at(-1)}`)
+        if (Date.now() > deadline) throw new Error(`${n} was not read; the last was ${reader.numbers.at(-1)}`)
         await delay(5)
       }
     },
@@ -86,8 +86,8 @@ function follow(start: StreamPosition, source = cluster): Seen {
   }
 }
 
-/** Inserts n = from, from + 1, … one after the other until stopped; returns how far it came. */
-function writeOn(from: number): { stop: () => Promise<number> } {
+/** Inserts n = from, from + 1, … one after the other until it is stopped. `stop` returns the next number. */
+function keepWriting(from: number): { stop: () => Promise<number> } {
   let stopped = false
   let n = from
   const run = (async () => {
@@ -121,39 +121,39 @@ async function cursorsOfStream(): Promise<Document[]> {
     .toArray()
 }
 
-describe('the stream goes on where it was, nothing lost, repeated or out of order', () => {
+describe('the stream continues without lost, repeated or reordered events', () => {
   async function whileWriting(
-    disturb: (seen: Seen, round: number) => Promise<void>,
+    disturb: (reader: Reader, round: number) => Promise<void>,
     rounds: number,
     source = cluster,
-  ): Promise<Seen> {
-    const seen = follow(await now(), source)
-    const writer = writeOn(0)
+  ): Promise<Reader> {
+    const reader = follow(await now(), source)
+    const writer = keepWriting(0)
     for (let round = 0; round < rounds; round++) {
-      await seen.until(round * 10)
-      await disturb(seen, round)
+      await reader.until(round * 10)
+      await disturb(reader, round)
     }
     const written = await writer.stop()
-    await seen.until(written - 1)
-    await seen.end()
-    expect(seen.numbers).toEqual(upTo(written))
-    return seen
+    await reader.until(written - 1)
+    await reader.end()
+    expect(reader.numbers).toEqual(upTo(written))
+    return reader
   }
 
-  /** A busy stream slips through most attempts to kill it. */
-  async function untilHit(seen: Seen, kill: () => Promise<void>): Promise<void> {
-    const before = seen.context.retried.length
+  /** Repeats `kill` until the stream fails once: most attempts find a busy stream between two commands. */
+  async function untilRetried(reader: Reader, kill: () => Promise<void>): Promise<void> {
+    const before = reader.context.retried.length
     const deadline = Date.now() + 10_000
-    while (seen.context.retried.length === before) {
-      expect(Date.now(), 'the stream noticed nothing').toBeLessThan(deadline)
+    while (reader.context.retried.length === before) {
+      expect(Date.now(), 'the stream did not fail').toBeLessThan(deadline)
       await kill()
       await delay(5)
     }
   }
 
   it('after its cursor was killed', async () => {
-    await whileWriting(async (seen) => {
-      await untilHit(seen, async () => {
+    await whileWriting(async (reader) => {
+      await untilRetried(reader, async () => {
         for (const { cursor, ns } of await cursorsOfStream()) {
           const [db, ...collection] = (ns as string).split('.') as [string, ...string[]]
           await client.db(db).command({ killCursors: collection.join('.'), cursors: [cursor.cursorId] })
@@ -163,8 +163,8 @@ describe('the stream goes on where it was, nothing lost, repeated or out of orde
   })
 
   it('after its operation was killed', async () => {
-    await whileWriting(async (seen) => {
-      await untilHit(seen, async () => {
+    await whileWriting(async (reader) => {
+      await untilRetried(reader, async () => {
         for (const { opid } of await cursorsOfStream()) {
           if (opid !== undefined) await client.db('admin').command({ killOp: 1, op: opid })
         }
@@ -172,20 +172,20 @@ describe('the stream goes on where it was, nothing lost, repeated or out of orde
     }, 2)
   })
 
-  it('after its connection was cut, while reading and while reopening', async () => {
-    const seen = await whileWriting(async (_, round) => {
+  it('after its connection was closed, while reading and while reopening', async () => {
+    const reader = await whileWriting(async (_, round) => {
       const failCommands = round % 2 === 0 ? ['getMore'] : ['getMore', 'aggregate']
       await failCommand({ times: 2 }, { failCommands, closeConnection: true })
     }, 6)
-    expect(seen.context.retried.length).toBeGreaterThan(3)
+    expect(reader.context.retried.length).toBeGreaterThan(3)
   })
 
-  it('after answers were lost on their way', async () => {
+  it('after replies were lost on the network', async () => {
     const [host, port] = (set.hosts[0] as string).split(':') as [string, string]
     await using proxy = await startProxy(host, Number(port))
     const behind = testCluster(`mongodb://127.0.0.1:${proxy.port}/?directConnection=true`)
     try {
-      const seen = await whileWriting(
+      const reader = await whileWriting(
         async () => {
           await proxy.cut()
           await proxy.heal()
@@ -193,7 +193,7 @@ describe('the stream goes on where it was, nothing lost, repeated or out of orde
         8,
         behind,
       )
-      expect(seen.context.retried.length).toBeGreaterThan(0)
+      expect(reader.context.retried.length).toBeGreaterThan(0)
     } finally {
       await behind.close()
     }
@@ -206,10 +206,10 @@ describe('the stream goes on where it was, nothing lost, repeated or out of orde
     [11601, 'Interrupted'],
     [50, 'MaxTimeMSExpired'],
   ])('after error %i, %s', async (errorCode) => {
-    const seen = await whileWriting(async () => {
+    const reader = await whileWriting(async () => {
       await failCommand({ times: 2 }, { failCommands: ['getMore', 'aggregate'], errorCode })
     }, 2)
-    expect(seen.context.retried.length).toBeGreaterThan(0)
+    expect(reader.context.retried.length).toBeGreaterThan(0)
   })
 
   it('after the primary stepped down', async () => {
@@ -218,15 +218,15 @@ describe('the stream goes on where it was, nothing lost, repeated or out of orde
     }, 2)
   })
 
-  it('in another process, from any position it gave', async () => {
-    const seen = follow(await now())
-    const writer = writeOn(0)
-    await seen.until(30)
+  it('in a new reader, from any position that it reported', async () => {
+    const reader = follow(await now())
+    const writer = keepWriting(0)
+    await reader.until(30)
     const written = await writer.stop()
-    await seen.until(written - 1)
-    await seen.end()
+    await reader.until(written - 1)
+    await reader.end()
     const numbersAfter: number[][] = []
-    for (const position of [seen.positions[0], seen.positions[3], seen.positions.at(-1)]) {
+    for (const position of [reader.positions[0], reader.positions[3], reader.positions.at(-1)]) {
       const again = follow(position as StreamPosition)
       await client
         .db(database)
@@ -243,74 +243,81 @@ describe('the stream goes on where it was, nothing lost, repeated or out of orde
   })
 })
 
-describe('the start', () => {
-  it('is inclusive: what happened at that very time is seen', async () => {
+describe('the start of a stream', () => {
+  it('is inclusive: the stream delivers the events of exactly that time', async () => {
     await client.db(database).collection('numbers').insertOne({ n: -1 })
     const reply = await client.db(database).command({ insert: 'numbers', documents: [{ n: 0 }] })
     await client.db(database).collection('numbers').insertOne({ n: 1 })
-    const seen = follow({ kind: 'time', time: fromTimestamp(reply['operationTime']) })
-    await seen.until(1)
-    await seen.end()
-    expect(seen.numbers).toEqual([0, 1])
+    const reader = follow({ kind: 'time', time: fromTimestamp(reply['operationTime']) })
+    await reader.until(1)
+    await reader.end()
+    expect(reader.numbers).toEqual([0, 1])
   })
 
-  it('after a token leaves out nothing of the transaction or command the token’s event was part of', async () => {
-    const seen = follow(await now())
+  it('before a transaction delivers every event of the transaction', async () => {
+    const reader = follow(await now())
     const session = client.startSession()
     await client.db(database).createCollection('numbers')
     await session.withTransaction(async () => {
       for (const n of upTo(40)) await client.db(database).collection('numbers').insertOne({ n }, { session })
     })
     await session.endSession()
-    await seen.until(39)
-    await seen.end()
-    expect(seen.numbers).toEqual(upTo(40))
+    await reader.until(39)
+    await reader.end()
+    expect(reader.numbers).toEqual(upTo(40))
   })
 })
 
 describe('a position', () => {
-  it('moves on while nothing happens, and while only databases that are left out change', async () => {
-    const seen = follow(await now())
+  it('advances while the cluster is idle, and while only excluded databases change', async () => {
+    const reader = follow(await now())
     await delay(100)
-    const before = seen.positions.at(-1)?.time ?? 0n
-    for (let beat = 0; beat < 3; beat++) {
-      await client.db('tandem_internal').collection('beats').insertOne({})
-      await appendOplogNote(cluster, 'beat')
+    const before = reader.positions.at(-1)?.time ?? 0n
+    for (let round = 0; round < 3; round++) {
+      await client.db('tandem_internal').collection('filler').insertOne({})
+      await appendOplogNote(cluster, 'heartbeat')
       const target = cluster.latest
       const deadline = Date.now() + 5_000
-      while ((seen.positions.at(-1)?.time ?? 0n) < target) {
-        expect(Date.now(), 'the position stands still').toBeLessThan(deadline)
+      while ((reader.positions.at(-1)?.time ?? 0n) < target) {
+        expect(Date.now(), 'the position does not advance').toBeLessThan(deadline)
         await delay(20)
       }
     }
-    await seen.end()
-    const times = seen.positions.map(({ time }) => time)
+    await reader.end()
+    const times = reader.positions.map(({ time }) => time)
     expect(times.at(-1)).toBeGreaterThan(before)
     expect(times).toEqual([...times].sort((one, other) => (one < other ? -1 : 1)))
-    expect(seen.numbers).toEqual([])
+    expect(reader.numbers).toEqual([])
   })
 })
 
 describe('a lost history', () => {
   it.each([
-    ['getMore', 286],
-    ['aggregate', 286],
-    ['aggregate', 280],
-    ['getMore', 136],
-  ])('met by %s as error %i is said by name, at once', async (failing, errorCode) => {
-    const start = await now()
-    await failCommand('alwaysOn', { failCommands: [failing], errorCode })
-    const context = testContext()
-    const reading = (async () => {
-      for await (const _ of readChangeStream(cluster, start, context));
-    })()
-    const error = await reading.catch((error) => error)
-    expect(error).toBeInstanceOf(FatalError)
-    expect(error).toMatchObject({ failure: 'OplogWindowLost', cause: { code: errorCode } })
-    expect(context.retried).toEqual([])
-  })
+    ['getMore', 286, 'ChangeStreamHistoryLost'],
+    ['aggregate', 286, 'ChangeStreamHistoryLost'],
+    ['aggregate', 280, 'ChangeStreamFatalError'],
+    ['getMore', 136, 'CappedPositionLost'],
+  ])(
+    'that %s reports as error %i fails the stream with OplogWindowLost, without a retry',
+    async (failing, errorCode, codeName) => {
+      const start = await now()
+      await failCommand('alwaysOn', { failCommands: [failing], errorCode })
+      const context = testContext()
+      const reading = (async () => {
+        for await (const _ of readChangeStream(cluster, start, context));
+      })()
+      const error = await reading.catch((error) => error)
+      expect(error).toBeInstanceOf(FatalError)
+      expect(error).toMatchObject({ failure: 'OplogWindowLost', cause: { code: errorCode } })
+      expect(error.message).toMatch(
+        `reading the change stream: the oplog of cluster0 no longer reaches back to the stored position (${failing} on cluster0, admin`,
+      )
+      expect(error.message).toMatch(`: ${codeName} (${errorCode}): Failing command via 'failCommand' failpoint), so`)
+      expect(context.retried).toEqual([])
+    },
+  )
 
-  it('is what a real oplog that has rolled over amounts to', async () => {
+  it('fails the stream when a real oplog has rolled over', async () => {
     await using small = await startReplicaSet({ oplogSizeMB: 1, extraArgs: ['--syncdelay', '1'] })
     await using writer = new MongoClient(small.uri)
     const source = testCluster(small.uri)
@@ -347,14 +354,14 @@ async function rollOver(writer: MongoClient, time: bigint): Promise<void> {
   }
 }
 
-describe('when told to stop', () => {
-  it('the stream ends between two batches and closes its cursor', async () => {
+describe('a stream that is stopped', () => {
+  it('ends between two batches and closes its cursor', async () => {
     // Streams of other tests whose connections were broken may still be idle on the server.
     const before = await openStreams()
-    const seen = follow(await now())
+    const reader = follow(await now())
     await client.db(database).collection('numbers').insertOne({ n: 0 })
-    await seen.until(0)
-    await seen.end()
+    await reader.until(0)
+    await reader.end()
     const left = (await openStreams()).filter((id) => !before.includes(id))
     expect(left).toEqual([])
   })

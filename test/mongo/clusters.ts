@@ -22,12 +22,12 @@ export function testContext(): TestContext {
   }
 }
 
-/** A cluster whose commands a fail point can pick out by `appName`. */
+/** A cluster whose commands a fail point can select by `appName`. */
 export function testCluster(uri: string, appName = 'tandem-test'): Cluster {
   return new Cluster('cluster0', uri, appName)
 }
 
-/** The events of what `work` does, as tandem reads them. */
+/** The change events of the operations in `work`, as tandem reads them. */
 export async function changesDuring(cluster: Cluster, work: () => Promise<unknown>): Promise<ChangeEvent[]> {
   await appendOplogNote(cluster, 'test')
   const start = cluster.latest + 1n

@@ -13,7 +13,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** What is stored of a sync, by collection: the real stores write it, and the report reads it back. */
+/** The figures of each collection: the real stores write them, and the report reads them back. */
 
 const one = oneSet()
 const configuration = { buildIndexes: 'beforeDataCopy', verification: { enabled: true } } as StartConfiguration
@@ -61,6 +61,7 @@ function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogueEntr
     planned: true,
     hasTombstones: false,
     converging: false,
+    convergedFrom: null,
     ...more,
   }
 }
@@ -88,7 +89,7 @@ const range = (at: number, ordinal: number, documents: number, bytes: number) =>
   bytes,
 })
 
-/** Every report is looked up anew. */
+/** Each report comes from a new instance of CollectionReports, so that none is cached. */
 const report = (page = firstPage, given = configuration, restored = false) =>
   new CollectionReports(new CollectionFigures(one.cluster), given).report(page, restored)
 const names = async (page = firstPage, given = configuration): Promise<string[]> =>
@@ -99,7 +100,7 @@ describe('the report on collections', () => {
     expect(await report()).toEqual({ collections: [], total: 0 })
   })
 
-  it('adds up what every instance has copied and compared, the collection with the most left first', async () => {
+  it('sums what all instances have copied and compared, with the collection that has the most work left first', async () => {
     await metadata.collections.save([entryOf(1, 100), entryOf(2, 1_000, { refusedIndexes: ['n_1'] }), entryOf(3, 50)])
     const done = { done: true, documents: 5, bytes: 60 }
     await metadata.segments.plan([segmentOf(1, 0, done), segmentOf(1, 1, { ...done, documents: 4, bytes: 50 })])
@@ -123,7 +124,7 @@ describe('the report on collections', () => {
       verification: { phase: 'not started', hashedDocumentCount: 0, hashedRanges: 0, totalRanges: 2 },
       mismatches: 0,
     })
-    // Its end is what counts, whatever had been estimated.
+    // The copy has ended, so the copied bytes replace the estimate.
     expect(collections[2]).toEqual({
       namespace: 'app.c1',
       copy: {
@@ -146,7 +147,7 @@ describe('the report on collections', () => {
     })
   })
 
-  it('puts what a verdict names first, and leaves verification out where it is switched off', async () => {
+  it('lists the collections of a verdict first, and omits verification when it is disabled', async () => {
     await metadata.collections.save([entryOf(1, 100), entryOf(2, 200), entryOf(3, 300)])
     const mismatch = { kind: 'content', id: 1 }
     const app = (name: string) => ({ ...mismatch, namespace: `app.${name}` })
@@ -166,7 +167,7 @@ describe('the report on collections', () => {
     ])
   })
 
-  it('counts what a reversal took over as copied and compared', async () => {
+  it('counts collections that a reversal took over as copied and compared', async () => {
     await metadata.collections.save([entryOf(1, 100, { state: 'copied', totalCopied: 90 })])
     await verified.saveRanges([range(1, 0, 0, 0)])
     expect((await report()).collections[0]).toMatchObject({
@@ -175,7 +176,7 @@ describe('the report on collections', () => {
     })
   })
 
-  it('leaves out a collection that is gone, whose ranges still stand', async () => {
+  it('omits a dropped collection whose ranges are still stored', async () => {
     await metadata.segments.plan([segmentOf(7, 0)])
     await verified.saveRanges([range(7, 0, 1, 1)])
     expect(await report()).toEqual({ collections: [], total: 0 })
@@ -193,7 +194,7 @@ describe('the report on collections', () => {
       read.mockClear()
     })
 
-    it('comes in pages that have each of them once, from as many commands as for one', async () => {
+    it('lists each collection on one page, with as many commands as for one collection', async () => {
       expect(await names({ limit: 3, after: 0 })).toEqual(['app.c9999', 'app.c9998', 'app.c9997'])
       expect(
         commands()
@@ -205,7 +206,7 @@ describe('the report on collections', () => {
       expect((await report({ limit: 1, after: collections })).total).toBe(collections)
     })
 
-    it('is looked up once for all who ask within a second, and seldom by however many', async () => {
+    it('is read once for all requests within a second', async () => {
       const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
       const answers = await Promise.all(Array.from({ length: 200 }, () => reports.report(firstPage, false)))
       expect(new Set(answers).size).toBe(1)
@@ -214,15 +215,15 @@ describe('the report on collections', () => {
     })
   })
 
-  it('fails at once where the destination does, and is looked up anew for who asks later', async () => {
+  it('fails at once when the destination fails, and is read again for a later request', async () => {
     await metadata.collections.save([entryOf(1, 100)])
     const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
     {
-      // ExceededTimeLimit: what is retried elsewhere.
+      // ExceededTimeLimit, which other reads retry.
       const data = { failCommands: ['aggregate'], errorCode: 262, appName: 'tandem-test' }
       await using _failing = await failPoint(one.client, 'failCommand', data)
-      const asked = Array.from({ length: 20 }, () => reports.report(firstPage, false).catch(({ code }) => code))
-      expect(await Promise.all(asked)).toEqual(asked.map(() => 262))
+      const requests = Array.from({ length: 20 }, () => reports.report(firstPage, false).catch(({ code }) => code))
+      expect(await Promise.all(requests)).toEqual(requests.map(() => 262))
     }
     const again = () => reports.report(firstPage, false)
     await vi.waitFor(async () => expect((await again()).total).toBe(1), { timeout: 20_000, interval: 100 })

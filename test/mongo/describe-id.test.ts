@@ -10,7 +10,7 @@ function idElement(_id: unknown): Buffer {
   return bytes.subarray(span.start, span.valueEnd)
 }
 
-it('an _id is shown in a message as Extended JSON, at most 256 characters of it', () => {
+it('a message shows at most 256 characters of an _id, as Extended JSON', () => {
   expect(describeId(idElement('short'))).toBe('"short"')
   expect(describeId(idElement(new BSON.Int32(7)))).toBe('{"$numberInt":"7"}')
   const long = describeId(idElement('x'.repeat(1_000_000)))

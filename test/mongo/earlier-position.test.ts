@@ -3,7 +3,10 @@ import { expect, it } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { earlierPosition, type StreamPosition } from '../../src/mongo/change-stream.ts'
 
-/** A small world, so that equal times and equal tokens are common. A token begins with its time, as the server's do. */
+/**
+ * Few different values, so that equal times and equal tokens are common. A token begins with its time, like the
+ * server's.
+ */
 const positions: fc.Arbitrary<StreamPosition> = fc
   .record({ second: fc.nat({ max: 3 }), within: fc.option(fc.nat({ max: 3 })) })
   .map(({ second, within }) => {
@@ -12,28 +15,31 @@ const positions: fc.Arbitrary<StreamPosition> = fc
     return { kind: 'token', token: { _data: `82${second}${within}` }, time }
   })
 
-/** A time comes before every token of its own: a stream that starts there begins with all that happened at it. */
-const rank = (position: StreamPosition): string =>
+/**
+ * A sort key. A time comes before every token of that time, because a stream that starts at the time delivers all of
+ * its events.
+ */
+const sortKey = (position: StreamPosition): string =>
   `${String(position.time).padStart(20, '0')} ${position.kind === 'token' ? position.token._data : ''}`
 
-it('the earlier of two positions is the one whose stream begins with more', () => {
+it('the earlier of two positions is the one whose stream delivers more events', () => {
   fc.assert(
     fc.property(positions, positions, (one, other) => {
       const earlier = earlierPosition(one, other)
       expect([one, other]).toContain(earlier)
-      expect(rank(earlier)).toBe([rank(one), rank(other)].sort()[0])
-      expect(rank(earlierPosition(other, one))).toBe(rank(earlier))
+      expect(sortKey(earlier)).toBe([sortKey(one), sortKey(other)].sort()[0])
+      expect(sortKey(earlierPosition(other, one))).toBe(sortKey(earlier))
     }),
   )
 })
 
-it('the earliest of several is the same in whatever order they come, and itself beside itself', () => {
+it('the earliest of several positions does not depend on their order, and the comparison of a position with itself returns it', () => {
   const several = fc.array(positions, { minLength: 1, maxLength: 6 })
   fc.assert(
     fc.property(several, (all) => {
-      const first = rank(all.reduce(earlierPosition))
-      expect(rank([...all].reverse().reduce(earlierPosition))).toBe(first)
-      expect(first).toBe(all.map(rank).sort()[0])
+      const first = sortKey(all.reduce(earlierPosition))
+      expect(sortKey([...all].reverse().reduce(earlierPosition))).toBe(first)
+      expect(first).toBe(all.map(sortKey).sort()[0])
     }),
   )
   fc.assert(

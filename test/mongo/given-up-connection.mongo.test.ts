@@ -4,7 +4,10 @@ import { tlsFiles } from '../support/tls/files.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** What lies in this host's kernel when a write is given up must not leave it afterwards, as it does when a socket is closed in order. */
+/**
+ * When tandem gives up on a write, the kernel of this host must discard the bytes in its send buffer. It would still
+ * send them if the socket were closed normally.
+ */
 
 const one = oneSet({
   extraArgs: [
@@ -12,13 +15,13 @@ const one = oneSet({
     '--tlsAllowConnectionsWithoutCertificates',
   ],
 })
-/** More than the other side's kernel takes from a connection that nobody reads, less than this side's takes. */
+/** More bytes than the peer's kernel buffers for an unread connection, and fewer than this host's kernel buffers. */
 const documents = Array.from({ length: 8 }, (_, _id) => ({ _id, filling: 'x'.repeat(100_000) }))
 
 it.each([
   ['plain', ''],
   ['TLS', `&tls=true&tlsCAFile=${encodeURIComponent(tlsFiles.authority)}`],
-])('the rest of a write that was given up is not sent any more: %s', async (name, options) => {
+])('the rest of a write is not sent after the client gave up on it: %s', async (name, options) => {
   const [host, port] = (one.set.hosts[0] as string).split(':') as [string, string]
   await using proxy = await startHoldingProxy(host, Number(port))
   const cluster = testCluster(`mongodb://127.0.0.1:${proxy.port}/?directConnection=true${options}`)

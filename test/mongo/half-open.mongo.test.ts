@@ -1,11 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Cluster, RawCursor } from '../../src/mongo/cluster.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
 import { isTransient } from '../../src/mongo/errors.ts'
+import { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { startProxy, type TcpProxy } from '../support/tcp-proxy.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** A connection that stays and answers no more, as after a network was parted: no error ever comes by itself. */
+/**
+ * A connection that stays open and no longer answers, as after a network partition: the socket never reports an error.
+ */
 
 const one = oneSet()
 let proxy: TcpProxy
@@ -22,26 +25,29 @@ afterAll(async () => {
   await proxy?.close()
 })
 
-/** Of a command with a limit of half a second; the driver finds a server that is gone only after ten. */
+/**
+ * Upper bound, in ms, until a command with a time limit of 500 ms fails. The driver by itself detects an unreachable
+ * server only after 10 s.
+ */
 const limitedMS = 5_000
 const unlimitedMS = 30_000
 
 const collMod = { collMod: 'c', validationLevel: 'strict' }
 
-async function fails(work: Promise<unknown>, patienceMS = limitedMS): Promise<unknown> {
+async function errorOf(command: Promise<unknown>, limitMS = limitedMS): Promise<unknown> {
   const begun = performance.now()
-  const error = await work.then(
+  const error = await command.then(
     () => 'answered',
     (reason) => reason,
   )
-  expect(performance.now() - begun).toBeLessThan(patienceMS)
+  expect(performance.now() - begun).toBeLessThan(limitMS)
   return error
 }
 
-describe('on a connection that answers no more', () => {
+describe('on a connection that no longer answers', () => {
   it.each([
     ['a read', limitedMS, () => behind.read('admin', { ping: 1 }, { timeoutMS: 500 })],
-    // Definitions take as long as they take: here it is the driver's own look at the server that finds nothing there.
+    // DDL commands have no time limit. The driver's monitoring detects that the server does not answer.
     [
       'a command without a time limit',
       unlimitedMS,
@@ -53,24 +59,24 @@ describe('on a connection that answers no more', () => {
       () => behind.write('app', { insert: 'c', documents: [{}] }, { timeoutMS: 500, unfenced: true }),
     ],
   ])(
-    '%s ends by itself, as something to be tried again; then it goes on',
+    '%s fails with a transient error, and succeeds when the network works again',
     { timeout: 60_000 },
-    async (_what, patienceMS, work) => {
-      await work()
+    async (_what, limitMS, command) => {
+      await command()
       proxy.blackhole()
-      expect(isTransient(await fails(work(), patienceMS))).toBe(true)
+      expect(isTransient(await errorOf(command(), limitMS))).toBe(true)
       await proxy.heal()
-      await expect.poll(() => work().then(() => 'answered', String), { timeout: 20_000 }).toBe('answered')
+      await expect.poll(() => command().then(() => 'answered', String), { timeout: 20_000 }).toBe('answered')
     },
   )
 
-  it('so does the next batch of a cursor', { timeout: 60_000 }, async () => {
+  it('reading the next batch of a cursor fails with a transient error', { timeout: 60_000 }, async () => {
     const collection = one.client.db('app').collection<{ _id: number }>('many')
     await collection.insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id })))
     const cursor = await RawCursor.open(behind, 'app', { find: 'many', batchSize: 10 })
     await cursor.next()
     proxy.blackhole()
-    expect(isTransient(await fails(cursor.next({ timeoutMS: 500 })))).toBe(true)
+    expect(isTransient(await errorOf(cursor.next({ timeoutMS: 500 })))).toBe(true)
     await proxy.heal()
     await cursor.close()
   })

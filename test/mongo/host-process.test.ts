@@ -6,7 +6,7 @@ import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.
 
 const own = (): ProcessIdentity => hostProcess.identity() as ProcessIdentity
 
-/** Another process, which has told who it is and lives until it is killed. */
+/** Starts another process, which prints its identity and runs until it is killed. */
 async function another(): Promise<{ identity: ProcessIdentity; kill: () => Promise<unknown> }> {
   const module = fileURLToPath(new URL('../../src/mongo/host-process.ts', import.meta.url))
   const script = `
@@ -16,36 +16,36 @@ async function another(): Promise<{ identity: ProcessIdentity; kill: () => Promi
   const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '--eval', script], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
-  const [told] = (await once(child.stdout, 'data')) as [Buffer]
+  const [printed] = (await once(child.stdout, 'data')) as [Buffer]
   const kill = async (): Promise<unknown> => {
     child.kill('SIGKILL')
     return await once(child, 'exit')
   }
-  return { identity: JSON.parse(told.toString()), kill }
+  return { identity: JSON.parse(printed.toString()), kill }
 }
 
 describe.runIf(process.platform === 'linux')('a process', () => {
-  it('tells the same of itself each time, and has not ended', () => {
+  it('always has the same identity, and has not ended', () => {
     expect(own()).toEqual(hostProcess.identity())
     expect(own().pid).toBe(process.pid)
     expect(hostProcess.hasEnded(own())).toBe(false)
   })
 
-  it('has ended when it is gone, and not before', async () => {
+  it('has ended after it was killed, and not before', async () => {
     const { identity, kill } = await another()
     expect(hostProcess.hasEnded(identity)).toBe(false)
     await kill()
     expect(hostProcess.hasEnded(identity)).toBe(true)
   })
 
-  it('has ended when its pid belongs to one that started at another time', () => {
+  it('has ended when its pid belongs to a process that started at another time', () => {
     expect(hostProcess.hasEnded({ ...own(), startedAt: '1' })).toBe(true)
   })
 
   it.each([
     ['of another container, though it has the same pid', { pidNamespace: 'pid:[1]' }],
     ['of another container, though no process here has its pid', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
-    ['of another machine, or of this one before it was started again', { bootID: 'another', startedAt: '1' }],
+    ['of another machine, or of this machine before a reboot', { bootID: 'another', startedAt: '1' }],
   ])('%s is not known to have ended', (_what, differences) => {
     expect(hostProcess.hasEnded({ ...own(), ...differences })).toBe(false)
   })

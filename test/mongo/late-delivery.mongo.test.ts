@@ -13,7 +13,7 @@ import { type HoldingProxy, startHoldingProxy } from '../support/holding-proxy.t
 import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** A write that was given up, and is delivered when a newer one, of the same document, has been made. */
+/** A write that its sender gave up on reaches the server after a newer write of the same document. */
 
 const one = oneSet()
 const patience = { timeout: 20_000, interval: 20 }
@@ -63,8 +63,8 @@ function write(cluster: Cluster, v: number, timeoutMS?: number, form: Form = 're
   return cluster.write('app', { update: 'c', updates }, timeoutMS === undefined ? {} : { timeoutMS })
 }
 
-/** A holder that writes 1, and dies while the message that writes 2 is held back. */
-async function dieWriting(id: string, form: Form, isFenced = true): Promise<HoldingProxy> {
+/** A holder that writes 1, and crashes while the proxy holds back the message that writes 2. */
+async function crashWhileWriting(id: string, form: Form, isFenced = true): Promise<HoldingProxy> {
   const { proxy, uri } = await proxied()
   const { cluster, lease, context } = await writer(id, 'first', uri)
   if (!isFenced) cluster.sessions = null
@@ -79,16 +79,17 @@ async function dieWriting(id: string, form: Form, isFenced = true): Promise<Hold
   return proxy
 }
 
-const proveDead = (id: string) =>
+/** Changes the stored process, so that a successor finds that it has ended. */
+const proveEnded = (id: string) =>
   leases().updateOne({ _id: OwnershipStore.leaseName(id) }, { $set: { 'process.startedAt': '1' } })
 
-async function bury(id: string): Promise<void> {
+async function evict(id: string): Promise<void> {
   await leases().updateOne({ _id: OwnershipStore.leaseName(id) }, { $set: { expiresAt: givenUp } })
   expect(await store().evict(await viewOf(id), 0, async () => {})).toBe(true)
 }
 
 describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form) => {
-  it('it is refused when the same process has sent it again', async () => {
+  it('is refused when the same process has sent it again', async () => {
     const { proxy, uri } = await proxied()
     const { cluster, lease } = await writer(`again ${form}`, 'first', uri)
     await lease.acquire()
@@ -102,20 +103,20 @@ describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form
     expect(await document()).toEqual({ _id: 1, v: 4 })
   })
 
-  it('it is refused when others have evicted the lease', async () => {
-    const proxy = await dieWriting(`buried ${form}`, form)
-    await bury(`buried ${form}`)
-    const { cluster, lease } = await writer(`heir ${form}`, 'heir')
+  it('is refused when other instances have evicted the lease', async () => {
+    const proxy = await crashWhileWriting(`evicted ${form}`, form)
+    await evict(`evicted ${form}`)
+    const { cluster, lease } = await writer(`successor ${form}`, 'successor')
     await lease.acquire()
     await write(cluster, 3)
     await proxy.deliver()
     expect(await document()).toEqual({ _id: 1, v: 3 })
   })
 
-  it('it is refused when another process has taken the same lease', async () => {
+  it('is refused when another process has taken the same lease', async () => {
     const id = `taken ${form}`
-    const proxy = await dieWriting(id, form)
-    await proveDead(id)
+    const proxy = await crashWhileWriting(id, form)
+    await proveEnded(id)
     const { cluster, lease } = await writer(id, 'second')
     await lease.acquire()
     await write(cluster, 3)
@@ -124,17 +125,17 @@ describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form
   })
 })
 
-it('without a number it would be carried out', async () => {
-  const proxy = await dieWriting('unfenced', 'retryable', false)
-  await bury('unfenced')
-  const { cluster, lease } = await writer('unfenced heir', 'heir')
+it('a delayed write without a number is executed', async () => {
+  const proxy = await crashWhileWriting('unfenced', 'retryable', false)
+  await evict('unfenced')
+  const { cluster, lease } = await writer('unfenced successor', 'successor')
   await lease.acquire()
   await write(cluster, 3)
   await proxy.deliver()
   expect(await document()).toEqual({ _id: 1, v: 2 })
 })
 
-it('it is refused when the process that gave it up has its lease in another term', async () => {
+it('a delayed write is refused when its process has lost the lease and taken it again', async () => {
   const { proxy, uri } = await proxied()
   const { cluster, lease } = await writer('alive', 'first', uri)
   await lease.acquire()
@@ -148,8 +149,8 @@ it('it is refused when the process that gave it up has its lease in another term
   })
   expect(await late).toBe('given up')
   const lost = new Promise((resolve) => Object.assign(lease, { onLost: resolve }))
-  const buried = { $set: { buried: true, expiresAt: givenUp }, $inc: { epoch: 1 } }
-  await leases().updateOne({ _id: OwnershipStore.leaseName('alive') }, buried)
+  const eviction = { $set: { buried: true, expiresAt: givenUp }, $inc: { epoch: 1 } }
+  await leases().updateOne({ _id: OwnershipStore.leaseName('alive') }, eviction)
   await lease.verify()
   expect(await lost).toBe('buried')
   fence.mockRestore()
@@ -160,7 +161,10 @@ it('it is refused when the process that gave it up has its lease in another term
   expect(await document()).toEqual({ _id: 1, v: 3 })
 })
 
-/** Writes 1, then 2, which is held back and whose session cannot be closed because the lease is not renewed in time. */
+/**
+ * Writes 1, then 2. The proxy holds the second write back, and its session cannot be closed because the lease is not
+ * renewed in time.
+ */
 async function leaveOpen(cluster: Cluster, proxy: HoldingProxy): Promise<void> {
   await write(cluster, 1)
   proxy.hold()
@@ -174,7 +178,7 @@ async function leaveOpen(cluster: Cluster, proxy: HoldingProxy): Promise<void> {
   cluster.fence = fence
 }
 
-it('what could not be closed is closed before the next write, whichever session that has', async () => {
+it('a session that could not be closed is closed before the next write of any session', async () => {
   const { proxy, uri } = await proxied()
   const { cluster, lease } = await writer('open', 'first', uri)
   await lease.acquire()
@@ -187,11 +191,11 @@ it('what could not be closed is closed before the next write, whichever session 
   expect(await document()).toEqual({ _id: 1, v: 3 })
 })
 
-it('an instance that writes after its eviction is refused, and finds its lease lost', async () => {
-  const { cluster, lease } = await writer('ghost', 'first')
+it('a write after the eviction of its instance is refused, and the instance learns that its lease is lost', async () => {
+  const { cluster, lease } = await writer('writes after eviction', 'first')
   await lease.acquire()
   const lost = new Promise((resolve) => Object.assign(lease, { onLost: resolve }))
-  await bury('ghost')
+  await evict('writes after eviction')
   lease.fence()
   const error = await write(cluster, 5).catch((reason: unknown) => reason)
   expect(error).toMatchObject({ code: 225 })
@@ -199,7 +203,7 @@ it('an instance that writes after its eviction is refused, and finds its lease l
   expect(await lost).toBe('buried')
 })
 
-it('the lease of an earlier release has no sessions that are to be closed', async () => {
+it('an instance is evicted without closing sessions if an earlier release stored its lease', async () => {
   const fences = () => one.client.db('tandem_internal').collection('fences').find().toArray()
   const { context, lease } = await writer('earlier', 'first')
   await lease.acquire()
@@ -215,7 +219,7 @@ it('the lease of an earlier release has no sessions that are to be closed', asyn
   expect((await viewOf('earlier')).sessions).not.toBeNull()
 })
 
-it('a session is used by one write at a time, and none waits for ever', async () => {
+it('one write at a time uses a session, and every waiting write gets one', async () => {
   const { cluster, lease } = await writer('many', 'first')
   await lease.acquire()
   const inserts = Array.from({ length: 100 }, (_, _id) =>
@@ -230,7 +234,7 @@ it('a session is used by one write at a time, and none waits for ever', async ()
   expect(codeOf(await cluster.write('app', { create: 'many' }).catch((error: unknown) => error))).toBe(48)
 })
 
-it('a lease that was removed, and is taken again, counts from the beginning', async () => {
+it('a lease that was removed can be taken and used again, although its numbers begin again', async () => {
   const { cluster, lease } = await writer('removed', 'first')
   await lease.acquire()
   for (const v of [1, 2, 3]) await write(cluster, v)
@@ -242,7 +246,7 @@ it('a lease that was removed, and is taken again, counts from the beginning', as
   expect(await document()).toEqual({ _id: 1, v: 4 })
 })
 
-it('partitions are given back only when the server refuses a write of unknown outcome', async () => {
+it('partitions are released only after the server refuses a write of unknown outcome', async () => {
   const { proxy, uri } = await proxied()
   const { cluster, lease, context } = await writer('rebalanced', 'first', uri)
   await lease.acquire()

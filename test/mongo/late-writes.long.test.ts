@@ -7,14 +7,14 @@ import { codeOf, isTransient } from '../../src/mongo/errors.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** How long the server works on a write that nobody waits for any more, and how long a successor waits for it. */
+/** How long the server executes a write that no client waits for, and how long a successor waits for it. */
 
 const one = oneSet()
 const secured = oneSet({ auth: true })
-/** Within it the server gives up a write; a successor that may not look waits a little longer. */
+/** The server ends a write within this time. A successor that may not list operations waits a little longer. */
 const limitMS = 25_000
 
-it('a definition and a record that the server could not write in time are not written later', async () => {
+it('the server does not execute a definition or a metadata write after its time limit', async () => {
   const cluster = testCluster(one.set.uri, 'late')
   onTestFinished(() => cluster.close())
   await one.client.db('app').createCollection('old')
@@ -52,12 +52,12 @@ it('a definition and a record that the server could not write in time are not wr
   expect(await one.client.db('tandem_internal').collection('sync').countDocuments()).toBe(0)
 })
 
-it('what another user writes is waited for; a user without the privilege to see it waits as long as it can last', async () => {
+it('a successor waits for a write of another user; without the privilege to list it, it waits for the time limit', async () => {
   const admin = secured.client.db('admin')
-  const looks = { role: 'looks', privileges: [{ resource: { cluster: true }, actions: ['inprog'] }], roles: [] }
-  await admin.command({ createRole: looks.role, privileges: looks.privileges, roles: looks.roles })
-  await admin.command({ createUser: 'looks', pwd: 'p', roles: ['looks'] })
-  await admin.command({ createUser: 'blind', pwd: 'p', roles: [{ role: 'readWrite', db: 'app' }] })
+  const privileges = [{ resource: { cluster: true }, actions: ['inprog'] }]
+  await admin.command({ createRole: 'lister', privileges, roles: [] })
+  await admin.command({ createUser: 'lister', pwd: 'p', roles: ['lister'] })
+  await admin.command({ createUser: 'unprivileged', pwd: 'p', roles: [{ role: 'readWrite', db: 'app' }] })
   const as = (user: string): Cluster => {
     const cluster = testCluster(withUser(secured.set.uri, user), user)
     onTestFinished(() => cluster.close())
@@ -71,8 +71,10 @@ it('what another user writes is waited for; a user without the privilege to see 
     isOver = true
   })
   const began = performance.now()
-  const [looked, waited] = [as('looks'), as('blind')].map((cluster) => cluster.idle({ 'command.comment': comment }))
-  await looked
+  const [listed, waited] = [as('lister'), as('unprivileged')].map((cluster) =>
+    cluster.idle({ 'command.comment': comment }),
+  )
+  await listed
   expect(isOver).toBe(true)
   expect(performance.now() - began).toBeLessThan(limitMS)
   await waited

@@ -4,7 +4,10 @@ import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** A host whose clock is wrong: leases go by the destination's, and a holder's own part by a clock that only counts on. */
+/**
+ * A host whose clock is wrong. The destination's clock sets the expiry of a lease, and the holder measures its validity
+ * by the clocks of its own host.
+ */
 
 const one = oneSet()
 const minuteMS = 60_000
@@ -29,7 +32,7 @@ function contender(name: string, id: string): Lease {
   return lease
 }
 
-/** As this host's wall clock would have it; timers and the monotonic clock stay. */
+/** Shifts the wall clock of this host. Timers and the monotonic clock do not change. */
 function setClock(offByMS: number): void {
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + offByMS })
 }
@@ -41,7 +44,7 @@ it.each([
   ['stood still', () => vi.spyOn(performance, 'now').mockReturnValue(performance.now()), 20_000],
   ['was set back', () => vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 20_000), -10 * minuteMS],
 ])(
-  'a holder whose machine was suspended may not write, though one of its clocks %s',
+  'a holder whose machine was suspended may not write, even if one of its clocks %s',
   async (what, suspend, offByMS) => {
     const holder = contender(what, 'a')
     await holder.acquire()
@@ -60,7 +63,7 @@ describe('a clock that is wrong by ten minutes', () => {
   it.each([
     ['fast', 10 * minuteMS],
     ['slow', -10 * minuteMS],
-  ])('%s: a lease that is held is not taken, and its holder may write', async (name, offByMS) => {
+  ])('%s: no other process takes a lease that is held, and its holder may write', async (name, offByMS) => {
     const holder = contender(name, 'a')
     await holder.acquire()
     setClock(offByMS)

@@ -10,7 +10,7 @@ import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** What does not prove that the holder of a lease is dead. */
+/** Facts that do not prove that the holder of a lease has ended. */
 
 const one = oneSet()
 const closing: (() => Promise<unknown>)[] = []
@@ -34,7 +34,7 @@ function contender(name: string, id: string): Lease {
   return lease
 }
 
-/** A process of its own that holds the lease and renews it until it is killed. */
+/** A separate process that holds the lease and renews it until it is killed. */
 async function holder(name: string): Promise<ChildProcess> {
   const script = fileURLToPath(new URL('./lease-holder.ts', import.meta.url))
   const args = ['--import', 'tsx', script, one.set.uri, name, 'a', `holder-${incarnations++}`]
@@ -47,21 +47,21 @@ async function holder(name: string): Promise<ChildProcess> {
 const isTaken = async (lease: Lease, withinMS: number): Promise<boolean> =>
   await Promise.race([lease.acquire().then(() => true), delay(withinMS, false)])
 
-describe('a live holder of the same id', () => {
+describe('a running holder of the same id', () => {
   it.each([
     ['has the same pid in another container of a pod of the same name', { pidNamespace: 'pid:[1]', pid: process.pid }],
-    ['has a pid that this container has no process of', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
-    ['runs on another node, where its pod was moved', { bootID: 'another', pid: process.pid }],
-  ])('keeps its lease: it %s', async (what, elsewhere) => {
+    ['has a pid that no process of this container has', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
+    ['runs on another node, to which its pod was moved', { bootID: 'another', pid: process.pid }],
+  ])('keeps its lease when it %s', async (what, elsewhere) => {
     await holder(what)
     const { process: identity } = (await leases().findOne({ _id: what })) as Document
-    // As releases before this one stored it, too, which took these two for a proof.
+    // Earlier releases stored the host and the pid, and treated them as a proof.
     const former = { host: hostname(), pid: elsewhere.pid }
     await leases().updateOne({ _id: what }, { $set: { process: { ...identity, ...elsewhere }, ...former } })
     expect(await isTaken(contender(what, 'a'), 3_000)).toBe(false)
   })
 
-  it('keeps its lease when an earlier release has stored of it no more than host and pid', async () => {
+  it('keeps its lease when an earlier release has stored only its host and pid', async () => {
     await holder('old form')
     const former = { host: hostname(), pid: process.pid }
     await leases().updateOne({ _id: 'old form' }, { $set: former, $unset: { process: '' } })
@@ -69,18 +69,18 @@ describe('a live holder of the same id', () => {
   })
 })
 
-describe('a clock of the destination that was set ahead, as by a failover to another member', () => {
+describe('a clock of the destination that steps ahead, as after a failover to another member', () => {
   const name = OwnershipStore.leaseName('stepped')
-  /** The stored expiry, as the new clock has it. */
+  /** Makes the stored expiry lie in the past, as a clock that steps ahead does. */
   const step = () => leases().updateOne({ _id: name }, [{ $set: { expiresAt: { $add: ['$$NOW', -1] } } }])
 
-  it('ends no lease that is renewed: nobody buries it or takes it over', async () => {
+  it('expires no lease that is renewed: no instance evicts it or takes it over', async () => {
     const lease = contender(name, 'stepped')
     await lease.acquire()
     const store = new OwnershipStore(one.cluster)
     await step()
-    const [seen] = (await store.read()).leases.filter(({ id }) => id === 'stepped')
-    expect(seen).toMatchObject({ epoch: 1, expired: false })
+    const [view] = (await store.read()).leases.filter(({ id }) => id === 'stepped')
+    expect(view).toMatchObject({ epoch: 1, expired: false })
     const other = contender(name, 'stepped')
     const taken = isTaken(other, 2_000)
     const until = performance.now() + 1_900

@@ -10,16 +10,21 @@ import type { LeaseView } from '../../src/domain/owner.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { failPoint } from '../support/fail-point.ts'
+import { directUri } from '../support/replica-set-members.ts'
+import { startProxy } from '../support/tcp-proxy.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** Several that have one lease after another, where the first left a write that the server still works on. */
+/** Several processes take one lease in turn. The first has left a write that the server still executes. */
 
 const one = oneSet()
 const closing: (() => Promise<unknown>)[] = []
 const patience = { timeout: 20_000, interval: 20 }
-/** For several looks at what the server works on. */
-const severalLooksMS = 300
+/** Well before the lease would expire by itself. */
+const givenBackSoon = { timeout: 5_000, interval: 20 }
+const portOf = (uri: string): number => Number(new URL(uri).port)
+/** Enough time for several polls of the operations that the server runs. */
+const severalPollsMS = 300
 
 afterAll(async () => {
   await Promise.all(closing.map((close) => close()))
@@ -39,13 +44,16 @@ interface Contender {
   context: TestContext
 }
 
-/** A process that has ended is proven dead: a successor need not wait until it has seen the lease unrenewed. */
-const proveDead = (id: string) =>
+/**
+ * Changes the stored process, so that a successor finds that it has ended and does not wait until it has observed the
+ * lease unrenewed.
+ */
+const proveEnded = (id: string) =>
   leases().updateOne({ _id: nameOf(id), process: { $type: 'object' } }, { $set: { 'process.startedAt': '1' } })
 
-function contender(id: string, incarnation: string): Contender {
+function contender(id: string, incarnation: string, uri = one.set.uri): Contender {
   const context = testContext()
-  const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
+  const cluster = testCluster(uri, `tandem:${id}:${incarnation}`)
   cluster.stopped = context.signal
   const lease = new Lease(cluster, nameOf(id), { id, incarnation }, context)
   closing.push(async () => {
@@ -60,7 +68,7 @@ interface LateWrite extends AsyncDisposable {
   end(): Promise<void>
 }
 
-/** The first holder, dead, and its write. */
+/** Takes the lease as the first holder, stops that holder, and leaves a write of it running on the server. */
 async function lateWriteOf(id: string): Promise<LateWrite> {
   const first = contender(id, 'first')
   await first.lease.acquire()
@@ -83,8 +91,8 @@ async function lateWriteOf(id: string): Promise<LateWrite> {
   }
 }
 
-/** The second takes the lease and is killed while it waits for the first one's write. */
-async function dieTaking(id: string, incarnation = 'second'): Promise<void> {
+/** The second process takes the lease and is killed while it waits for the write of the first. */
+async function killWhileTaking(id: string, incarnation = 'second'): Promise<void> {
   const script = fileURLToPath(new URL('./lease-holder.ts', import.meta.url))
   const args = ['--import', 'tsx', script, one.set.uri, nameOf(id), id, incarnation]
   const child: ChildProcess = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'inherit'] })
@@ -93,12 +101,12 @@ async function dieTaking(id: string, incarnation = 'second'): Promise<void> {
   await once(child, 'exit')
 }
 
-/** The next one comes to have the lease only when the late write has ended. */
+/** The next process acquires the lease only after the late write has ended. */
 async function expectToWait(id: string, late: LateWrite): Promise<void> {
   const next = contender(id, 'next')
   const acquiring = next.lease.acquire()
   await vi.waitFor(async () => expect(await stored(id)).toMatchObject({ incarnation: 'next' }), patience)
-  await sleep(severalLooksMS)
+  await sleep(severalPollsMS)
   expect((await viewOf(id)).drained).toBe(1)
   await late.end()
   await acquiring
@@ -107,46 +115,63 @@ async function expectToWait(id: string, late: LateWrite): Promise<void> {
   expect(await viewOf(id)).toMatchObject({ epoch, drained: epoch, predecessors: [] })
 }
 
-describe('the write of a dead process is waited for', () => {
-  it('by the successor of a successor that was killed while it waited', async () => {
+describe('the write of a process that has ended delays the lease', () => {
+  it('for the successor of a successor that was killed while it waited', async () => {
     await using late = await lateWriteOf('twice')
-    await dieTaking('twice')
+    await killWhileTaking('twice')
     await expectToWait('twice', late)
   })
 
-  it('by the third successor, when two were killed while they waited', async () => {
+  it('for the third successor, when two were killed while they waited', async () => {
     await using late = await lateWriteOf('thrice')
-    await dieTaking('thrice')
-    await dieTaking('thrice', 'third')
+    await killWhileTaking('thrice')
+    await killWhileTaking('thrice', 'third')
     await expectToWait('thrice', late)
   })
 
-  it('by the instances that evict a successor that was killed while it waited', async () => {
-    await using late = await lateWriteOf('buried')
-    await dieTaking('buried')
-    await leases().updateOne({ _id: nameOf('buried') }, { $set: { expiresAt: givenUp } })
-    const burial = store().evict(await viewOf('buried'), 0, async () => {})
-    await vi.waitFor(async () => expect(await viewOf('buried')).toMatchObject({ epoch: 3, evicted: true }), patience)
-    await sleep(severalLooksMS)
-    expect((await viewOf('buried')).drained).toBe(1)
+  it('for the instances that evict a successor that was killed while it waited', async () => {
+    await using late = await lateWriteOf('evicted')
+    await killWhileTaking('evicted')
+    await leases().updateOne({ _id: nameOf('evicted') }, { $set: { expiresAt: givenUp } })
+    const eviction = store().evict(await viewOf('evicted'), 0, async () => {})
+    await vi.waitFor(async () => expect(await viewOf('evicted')).toMatchObject({ epoch: 3, evicted: true }), patience)
+    await sleep(severalPollsMS)
+    expect((await viewOf('evicted')).drained).toBe(1)
     await late.end()
-    await burial
-    expect(await viewOf('buried')).toMatchObject({ drained: 4, predecessors: [] })
+    await eviction
+    expect(await viewOf('evicted')).toMatchObject({ drained: 4, predecessors: [] })
   })
 
-  it('by the successor of one that gave the lease back while it waited', async () => {
+  it('for the successor of a process that gave the lease back while it waited', async () => {
     await using late = await lateWriteOf('given back')
     const second = contender('given back', 'second')
     const acquiring = second.lease.acquire().catch((error: unknown) => error)
     await vi.waitFor(async () => expect(await stored('given back')).toMatchObject({ incarnation: 'second' }), patience)
     await second.lease.release()
-    expect(await viewOf('given back')).toMatchObject({ epoch: 2, drained: 1, expired: true })
+    // When the reply that the lease is taken has not arrived yet, the attempt gives the lease back a moment later.
+    await vi.waitFor(
+      async () => expect(await viewOf('given back')).toMatchObject({ epoch: 2, drained: 1, expired: true }),
+      givenBackSoon,
+    )
     second.context.stop()
     await acquiring
     await expectToWait('given back', late)
   })
 
-  it('by the successor of one that was told to stop while it waited', async () => {
+  it('for the successor of a process that gave the lease back before the reply that it was taken arrived', async () => {
+    await using late = await lateWriteOf('far')
+    await using proxy = await startProxy('127.0.0.1', portOf(one.set.uris[0] as string), { delayMS: 200 })
+    const second = contender('far', 'second', directUri(proxy.port))
+    const acquiring = second.lease.acquire().catch((error: unknown) => error)
+    await vi.waitFor(async () => expect(await stored('far')).toMatchObject({ incarnation: 'second' }), patience)
+    expect(second.lease.epoch).toBe(0)
+    await second.lease.release()
+    expect(await acquiring).toBeInstanceOf(StoppedError)
+    expect(await viewOf('far')).toMatchObject({ epoch: 2, drained: 1, expired: true })
+    await expectToWait('far', late)
+  })
+
+  it('for the successor of a process that was stopped while it waited', async () => {
     await using late = await lateWriteOf('stopped')
     const second = contender('stopped', 'second')
     const acquiring = second.lease.acquire()
@@ -159,7 +184,7 @@ describe('the write of a dead process is waited for', () => {
     await expectToWait('stopped', late)
   })
 
-  it('by the successor of an earlier version, which stored one predecessor', async () => {
+  it('for the successor of an earlier version, which stored only one predecessor', async () => {
     await using late = await lateWriteOf('earlier')
     await leases().updateOne(
       { _id: nameOf('earlier') },
@@ -170,31 +195,31 @@ describe('the write of a dead process is waited for', () => {
   })
 })
 
-it('a predecessor that has been waited for is waited for no more', async () => {
+it('a lease lists no predecessor whose writes have ended', async () => {
   const [first, second] = [contender('over', 'first'), contender('over', 'second')]
   await first.lease.acquire()
-  await proveDead('over')
+  await proveEnded('over')
   await second.lease.acquire()
   expect((await viewOf('over')).predecessors).toEqual([])
-  // An earlier version let its one predecessor stand.
-  const settled = { $set: { predecessor: 'first' }, $unset: { predecessors: '' } }
-  await leases().updateOne({ _id: nameOf('over') }, settled)
+  // An earlier version kept its one predecessor after the writes had ended.
+  const earlierForm = { $set: { predecessor: 'first' }, $unset: { predecessors: '' } }
+  await leases().updateOne({ _id: nameOf('over') }, earlierForm)
   expect((await viewOf('over')).predecessors).toEqual([])
 })
 
-it('one who may still believe that the lease is its own is given its time by every successor until it had it', async () => {
+it('a successor waits for the confirmation window of a predecessor that an earlier successor did not wait for', async () => {
   const windowMS = 1_500
-  const belief = { windowMS, holds: () => true, knows: async () => false }
-  const first = contender('believing', 'first')
+  const detector = { windowMS, holds: () => true, knows: async () => false }
+  const first = contender('confirmed', 'first')
   await first.lease.acquire()
-  // The second took it on hearsay, and died at once; that it is dead is proven.
+  // The second took the lease without a proof that the first has ended, and crashed at once. Its own end is proven.
   await leases().updateOne(
-    { _id: nameOf('believing') },
+    { _id: nameOf('confirmed') },
     { $set: { incarnation: 'second', epoch: 2, predecessors: ['first'] } },
   )
   const context = testContext()
-  const cluster = testCluster(one.set.uri, 'tandem:believing:third')
-  const third = new Lease(cluster, nameOf('believing'), { id: 'believing', incarnation: 'third' }, context, belief)
+  const cluster = testCluster(one.set.uri, 'tandem:confirmed:third')
+  const third = new Lease(cluster, nameOf('confirmed'), { id: 'confirmed', incarnation: 'third' }, context, detector)
   const since = performance.now()
   await third.acquire()
   expect(performance.now() - since).toBeGreaterThanOrEqual(windowMS - 10)

@@ -13,7 +13,7 @@ import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { slowness } from '../support/slowness.ts'
 import { testCluster, testContext } from './clusters.ts'
 
-/** These run side by side, for most of their time is spent waiting for a lease of ten seconds to run out. */
+/** These tests run concurrently, because they mostly wait for a lease of ten seconds to expire. */
 
 let set: ReplicaSet
 let client: MongoClient
@@ -32,7 +32,7 @@ afterAll(async () => {
 
 let incarnations = 0
 
-/** As another process of the same host would have it: an incarnation and connections of its own. */
+/** A lease with its own incarnation and connections, as another process of the same host has. */
 function contender(name: string, id: string): Lease {
   const incarnation = `incarnation-${incarnations++}`
   const context = testContext()
@@ -68,12 +68,12 @@ async function waitsFor(acquiring: Promise<void>, milliseconds: number): Promise
 }
 
 const leases = () => client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
-const fenced = (lease: Lease) => expect(() => lease.fence()).toThrow(TransientReplyError)
+const expectFenced = (lease: Lease) => expect(() => lease.fence()).toThrow(TransientReplyError)
 
 describe.concurrent('a lease', () => {
-  it('is taken by the second when the first gives it back, with a higher epoch', async () => {
+  it('is taken by the second process when the first gives it back, with a higher epoch', async () => {
     const [first, second] = [contender('given back', 'a'), contender('given back', 'b')]
-    fenced(first)
+    expectFenced(first)
     await first.acquire()
     expect([first.epoch, first.holder]).toEqual([1, 'a'])
     first.fence()
@@ -81,14 +81,14 @@ describe.concurrent('a lease', () => {
     const acquiring = second.acquire()
     expect(await waitsFor(acquiring, 1_500)).toBe(true)
     expect(second.holder).toBe('a')
-    fenced(second)
+    expectFenced(second)
     await first.release()
-    fenced(first)
+    expectFenced(first)
     await acquiring
     expect([second.epoch, second.holder]).toEqual([2, 'b'])
   })
 
-  it('of an id that looks like the name of a field stores that id, and is renewed under it', async () => {
+  it('of an id that looks like a field path stores that id, and is renewed under it', async () => {
     const lease = contender('dollar', '$x.$y')
     await lease.acquire()
     const stored = await client.db('tandem_internal').collection<{ _id: string }>('leases').findOne({ _id: 'dollar' })
@@ -97,10 +97,10 @@ describe.concurrent('a lease', () => {
     expect(lease.held).toBe(true)
   })
 
-  it('can be used as soon as it is taken, while the process that gave it back lives on', async () => {
+  it('can be used as soon as it is taken, while the process that gave it back still runs', async () => {
     const [first, second] = [contender('handed over', 'a'), contender('handed over', 'b')]
     await first.acquire()
-    // Long enough for its driver to watch the server by a hello that waits, which is no write to wait for.
+    // Long enough for its driver to monitor the server with an awaitable hello, which is not a write to wait for.
     await delay(4_000)
     await first.release()
     const since = performance.now()
@@ -109,33 +109,33 @@ describe.concurrent('a lease', () => {
     expect(performance.now() - since).toBeLessThan(2_000 * (await slowness()))
   })
 
-  it('of a process that died is taken over by another instance when it has expired, not before', async () => {
+  it('of a process that was killed is taken over by another instance when it has expired, not before', async () => {
     const { child, epoch } = await holder('expired', 'a')
     await kill(child)
-    const died = performance.now()
+    const killedAt = performance.now()
     const other = contender('expired', 'b')
     const acquiring = other.acquire()
     expect(await waitsFor(acquiring, 5_000)).toBe(true)
     await acquiring
-    expect(performance.now() - died).toBeLessThan(13_000)
+    expect(performance.now() - killedAt).toBeLessThan(13_000)
     expect(other.epoch).toBe(epoch + 1)
     other.fence()
   })
 
-  it('of a process that died is taken over at once by the same instance started again', async () => {
+  it('of a process that was killed is taken over at once by the same instance after a restart', async () => {
     const { child, epoch } = await holder('restarted', 'a')
     const successor = contender('restarted', 'a')
     const acquiring = successor.acquire()
-    // It lives, so it is no predecessor yet.
+    // The holder still runs, so the successor must wait.
     expect(await waitsFor(acquiring, 1_000)).toBe(true)
     await kill(child)
-    const died = performance.now()
+    const killedAt = performance.now()
     await acquiring
-    expect(performance.now() - died).toBeLessThan(3_000 * (await slowness()))
+    expect(performance.now() - killedAt).toBeLessThan(3_000 * (await slowness()))
     expect(successor.epoch).toBe(epoch + 1)
   })
 
-  it('is held longer than it lasts by renewing, and by nobody else meanwhile', async () => {
+  it('is held longer than its duration when it is renewed, and no other process takes it meanwhile', async () => {
     const [first, second] = [contender('renewed', 'a'), contender('renewed', 'b')]
     await first.acquire()
     expect(await waitsFor(second.acquire(), 11_500)).toBe(true)
@@ -143,7 +143,7 @@ describe.concurrent('a lease', () => {
     expect(first.epoch).toBe(1)
   })
 
-  it('that another has taken is lost: the holder hears of it and writes no more', async () => {
+  it('that another process has taken is lost: the holder is notified and its fence rejects writes', async () => {
     const lease = contender('lost', 'a')
     await lease.acquire()
     const lost = new Promise<string>((resolve) => {
@@ -151,7 +151,7 @@ describe.concurrent('a lease', () => {
     })
     await leases().updateOne({ _id: 'lost' }, { $set: { owner: 'b', incarnation: 'x', epoch: 7 } })
     expect(await lost).toBe('taken')
-    fenced(lease)
+    expectFenced(lease)
     expect(lease.holder).toBeNull()
     expect(await leases().findOne({ _id: 'lost' })).toMatchObject({ owner: 'b', epoch: 7 })
   })
@@ -169,7 +169,7 @@ describe.concurrent('a lease', () => {
     await expect(acquiring).rejects.toThrow(StoppedError)
   })
 
-  it('acquired again by the process that gave it back is its own again, and lasts', async () => {
+  it('can be acquired again by the process that gave it back, and is then renewed', async () => {
     const [first, second] = [contender('again', 'a'), contender('again', 'b')]
     await first.acquire()
     await first.release()
@@ -180,7 +180,7 @@ describe.concurrent('a lease', () => {
 })
 
 describe.concurrent('a position', () => {
-  it('is written by the holder of the newest epoch, and by no earlier one', async () => {
+  it('is written by the holder of the newest epoch, and not by a holder of an earlier epoch', async () => {
     const cluster = testCluster(set.uri)
     closing.push(() => cluster.close())
     const metadata = new Metadata(cluster, testContext())
@@ -204,7 +204,7 @@ describe.concurrent('a position', () => {
 })
 
 describe.concurrent('without the destination', () => {
-  it('a lease lapses, and with it the right to write; back again, it goes on', async () => {
+  it('a lease lapses and its fence rejects writes; when the destination is back, the lease is renewed', async () => {
     const admin = client.db('admin')
     const context = testContext()
     const cluster = testCluster(set.uri, 'cut off')
@@ -230,7 +230,7 @@ describe.concurrent('without the destination', () => {
       }
     }
     const lapsed = performance.now() - since
-    // Well before a successor may begin, ten seconds after the last renewal.
+    // A successor may begin ten seconds after the last renewal.
     expect(lapsed).toBeLessThan(8_500)
     expect(lapsed).toBeGreaterThan(3_000)
     await expect(write()).rejects.toThrow(TransientReplyError)
@@ -249,8 +249,8 @@ describe.concurrent('without the destination', () => {
   })
 })
 
-describe.concurrent('a write of the dead', () => {
-  it('that the destination is still working on is waited for', async () => {
+describe.concurrent('a write of a process that was killed', () => {
+  it('delays the successor while the destination still executes it', async () => {
     const admin = client.db('admin')
     const hang = { nss: 'app.writes_of_hanging' }
     await admin.command({ configureFailPoint: 'hangDuringBatchInsert', mode: 'alwaysOn', data: hang })

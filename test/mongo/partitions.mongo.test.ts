@@ -8,7 +8,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** How the events of one stream fall to several readers, each of which asks the server for its partitions only. */
+/** How the events of one stream are divided among several readers, each of which requests only its partitions. */
 
 const one = oneSet()
 const count = 4
@@ -21,7 +21,7 @@ interface Row extends Document {
   _id: object | string | number | boolean
 }
 
-/** Spellings of the same number, which are the same `_id` to the server. */
+/** Values of different types for the same number, which the server treats as the same `_id`. */
 const spellings = (value: number) => [
   new Int32(value),
   Long.fromNumber(value),
@@ -29,7 +29,7 @@ const spellings = (value: number) => [
   Decimal128.fromString(`${value}.00`),
 ]
 const numbers = [0, 1, -7, 12_345, 2 ** 40]
-/** Of every type that makes an `_id`. */
+/** Values of every type that an `_id` may have. */
 const ids = [
   ...Array.from({ length: 60 }, (_, index) => index + 100),
   ...Array.from({ length: 20 }, (_, index) => `text ${index}`),
@@ -88,7 +88,7 @@ const isDefinition = (event: Document): boolean => event['documentKey'] === unde
 const tokens = (events: Document[]): string[] => events.map(tokenOf)
 
 describe('events', () => {
-  it('of documents come to one partition each, those of definitions to all, in the order of the stream', async () => {
+  it('of documents belong to one partition each, those of definitions to all, in the order of the stream', async () => {
     const everything = await eventsOf()
     const parts = await Promise.all(
       all.map((partition) => eventsOf({ partitions: [partition], whole: [{ uuid: whole, database: '', name: '' }] })),
@@ -101,35 +101,35 @@ describe('events', () => {
       expect(tokens(part.filter(isDefinition))).toEqual(tokens(definitions))
       const known = new Set(tokens(part))
       expect(tokens(part)).toEqual(tokens(everything).filter((token) => known.has(token)))
-      // Of a good hundred `_id`s nobody gets next to nothing.
+      // There are more than a hundred `_id`s, so every partition gets a considerable part.
       expect(part.length - definitions.length).toBeGreaterThan(10)
     }
     const documents = parts.flatMap((part) => tokens(part.filter((event) => !isDefinition(event))))
     expect(documents.sort()).toEqual(tokens(everything.filter((event) => !isDefinition(event))).sort())
   })
 
-  it('of several partitions are those of each', async () => {
+  it('of several partitions are the events of each of them', async () => {
     const some = await eventsOf({ partitions: [1, 3], whole: [] })
     const each = await Promise.all([1, 3].map((partition) => eventsOf({ partitions: [partition], whole: [] })))
     expect(new Set(tokens(some))).toEqual(new Set(each.flatMap(tokens)))
     expect(tokens(await eventsOf({ partitions: all, whole: [] }))).toEqual(tokens(await eventsOf()))
   })
 
-  it('of one number in whatever spelling come to one partition', async () => {
+  it('of one number in any numeric type belong to one partition', async () => {
     const found = new Map<string, Set<number>>()
     for (const partition of all) {
       for (const { documentKey, ns } of await eventsOf({ partitions: [partition], whole: [] })) {
         if (!documentKey || String(ns.coll) !== 'numbers') continue
         const value = Number(documentKey['_id'])
-        const seen = found.get(String(value)) ?? new Set()
-        found.set(String(value), seen.add(partition))
+        const known = found.get(String(value)) ?? new Set()
+        found.set(String(value), known.add(partition))
       }
     }
     expect([...found.keys()].sort()).toEqual(numbers.map(String).sort())
     for (const [value, partitions] of found) expect([value, partitions.size]).toEqual([value, 1])
   })
 
-  it('of a collection that belongs together come to partition 0 alone', async () => {
+  it('of a collection that is not divided belong to partition 0 only', async () => {
     for (const partition of all) {
       const events = await eventsOf({ partitions: [partition], whole: [{ uuid: whole, database: '', name: '' }] })
       const ofWhole = events.filter((event) => !isDefinition(event) && String(event['ns'].coll) === 'whole')
@@ -139,7 +139,7 @@ describe('events', () => {
 })
 
 describe('identities recorded during the copy', () => {
-  it('belong to the partition that their events come to', async () => {
+  it('belong to the same partition as their events', async () => {
     const context = testContext()
     const metadata = new Metadata(one.cluster, context)
     const uuid = Buffer.alloc(16, 3).toString('latin1')
@@ -175,7 +175,7 @@ describe('identities recorded during the copy', () => {
     for (const { order } of page) expect(order).toBeGreaterThan(10)
   })
 
-  it('are all read, a page at a time, also when two instances gave them the same numbers', async () => {
+  it('are all read in pages, even if several instances gave them the same numbers', async () => {
     const metadata = new Metadata(one.cluster, testContext())
     const uuid = Buffer.alloc(16, 4).toString('latin1')
     const elementOf = (_id: string): Buffer => Buffer.from(BSON.serialize({ _id })).subarray(4, -1)

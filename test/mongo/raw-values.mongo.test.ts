@@ -5,8 +5,8 @@ import { describe, expect, it, vi } from 'vitest'
 import { openRange, readByIds } from '../../src/documents/read-documents.ts'
 import { deleteStatement, upsertStatement } from '../../src/documents/statements.ts'
 import { type TypedValue, typedDocument } from '../../src/domain/raw-bson.ts'
-import { RawCursor } from '../../src/mongo/cluster.ts'
 import { isTransient } from '../../src/mongo/errors.ts'
+import { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { CheckedText, RawValue, rawSequence } from '../../src/mongo/raw-values.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { anyName, anyValue, documentOf, lengthPrefixed, oneOfEveryType, typed } from '../domain/bson-arbitraries.ts'
@@ -18,8 +18,8 @@ import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * src/mongo/raw-values.ts leans on the inside of one exact version of the driver. An upgrade fails here first: read
- * that file, see the rest of this one pass, then change the version below.
+ * src/mongo/raw-values.ts relies on the internals of one exact version of the driver. An upgrade fails here first:
+ * review that file, check that the other tests of this file pass, then change the version below.
  */
 const driverVersion = '7.8.0'
 
@@ -54,7 +54,7 @@ const withId = (id: number, value: TypedValue) =>
   ])
 
 describe('the driver', () => {
-  it('is the version whose inside was looked at, and pinned to it', () => {
+  it('has the version whose internals were reviewed, and is pinned to it', () => {
     const require = createRequire(import.meta.url)
     expect(require('mongodb/package.json').version).toBe(driverVersion)
     expect(require('../../package.json').dependencies.mongodb).toBe(driverVersion)
@@ -64,7 +64,7 @@ describe('the driver', () => {
 const maxKey = Buffer.from([0x7f])
 
 describe('a RawValue', () => {
-  it('is written as its own bytes and type, under any name that commands have, among any neighbours', () => {
+  it('is written with its own bytes and type, under any name of a command field, next to any other fields', () => {
     const commandName = anyName.filter((name) => !name.includes('\x07'))
     const fields = fc.uniqueArray(fc.record({ name: commandName, value: anyValue }), {
       selector: ({ name }) => name,
@@ -72,7 +72,7 @@ describe('a RawValue', () => {
     })
     fc.assert(
       fc.property(fields, (fields) => {
-        // A Map, for an object would put numeric names first.
+        // A Map, because an object would put numeric names first.
         const written = BSON.serialize(new Map(fields.map(({ name, value }) => [name, new RawValue(value)])))
         expect(Buffer.from(written)).toEqual(documentOf(fields))
       }),
@@ -80,7 +80,7 @@ describe('a RawValue', () => {
     )
   })
 
-  it('is written so in arrays, whatever the length of the index', () => {
+  it('is written with its own bytes and type in arrays, for indexes of any number of digits', () => {
     const values = fc.array(anyValue, { minLength: 1, maxLength: 4 })
     fc.assert(
       fc.property(values, (values) => {
@@ -146,17 +146,17 @@ describe('a RawValue', () => {
 })
 
 describe('a CheckedText', () => {
-  it('is a text to the server, and is asked only when the message is written', async () => {
-    let asked = 0
+  it('is a string for the server, and is checked only when the message is written', async () => {
+    let checks = 0
     const comment = new CheckedText('what for', () => {
-      asked += 1
+      checks += 1
     })
-    expect(asked).toBe(0)
+    expect(checks).toBe(0)
     await one.client.db('admin').command({ ping: 1, comment })
-    expect(asked).toBe(1)
+    expect(checks).toBe(1)
   })
 
-  it('that throws then keeps the command from being sent, and the connection usable', async () => {
+  it('whose check throws prevents the command from being sent, and leaves the connection usable', async () => {
     const db = one.client.db('checked')
     const comment = new CheckedText('too late', () => {
       throw new Error('the lease is lost')
@@ -170,7 +170,7 @@ describe('a CheckedText', () => {
 })
 
 describe('a raw sequence', () => {
-  it('inserts documents as they are: order of names, names twice, and types no driver writes', async () => {
+  it('inserts documents unchanged, with their order of names, repeated names, and types that no driver writes', async () => {
     const odd = rawDocument([
       ['_id', 0],
       ['b', 1],
@@ -200,15 +200,15 @@ describe('a raw sequence', () => {
     expect(await stored('sequence')).toEqual(documents)
   })
 
-  it('of large documents is sent in pieces, more of them than one system call takes, and arrives byte for byte', async () => {
+  it('of large documents is sent in more pieces than one system call accepts, and arrives byte for byte', async () => {
     const random = new Random('pieces')
     const documents = Array.from({ length: 1_500 }, (_, id) => large(id, random.int(3_000, 12_000)))
     await insert('pieces', documents)
     expect(Buffer.concat(await stored('pieces')).equals(Buffer.concat(documents))).toBe(true)
   })
 
-  it.for(['is cut', 'gives nothing on until the command is given up'])(
-    'of large documents fails with an error worth a retry when the connection %s',
+  it.for(['is closed', 'forwards nothing until the command times out'])(
+    'of large documents fails with a transient error when the connection %s',
     async (what) => {
       await using proxy = await startProxy('127.0.0.1', Number(new URL(one.set.uris[0] as string).port))
       const cluster = testCluster(`mongodb://127.0.0.1:${proxy.port}/?directConnection=true`)
@@ -217,12 +217,12 @@ describe('a raw sequence', () => {
         proxy.blackhole()
         const documents = Array.from({ length: 1_000 }, (_, id) => large(id, 12_000))
         const command = { insert: 'cut', documents: rawSequence('documents', documents), ordered: false }
-        const sent = cluster.write('app', command, { timeoutMS: what === 'is cut' ? 30_000 : 500, unfenced: true })
+        const sent = cluster.write('app', command, { timeoutMS: what === 'is closed' ? 30_000 : 500, unfenced: true })
         const failed = sent.then(
           () => null,
           (error) => error,
         )
-        if (what === 'is cut') await proxy.cut()
+        if (what === 'is closed') await proxy.cut()
         expect(isTransient(await failed)).toBe(true)
         await proxy.heal()
         await vi.waitFor(() => cluster.read('admin', { ping: 1 }), { timeout: 20_000, interval: 100 })
@@ -232,13 +232,13 @@ describe('a raw sequence', () => {
     },
   )
 
-  it('takes a part of what it is given', async () => {
+  it('sends the given part of its documents', async () => {
     const documents = Array.from({ length: 10 }, (_, at) => rawDocument([['_id', at]]))
     await insert('part', documents, 3, 7)
     expect(await stored('part')).toEqual(documents.slice(3, 7))
   })
 
-  it('replaces and deletes by the bytes of an _id', async () => {
+  it('sends replacements and deletes that contain the bytes of an _id', async () => {
     const random = new Random('statements')
     const ids = [1, 'a', new ObjectId(random.bytes(12)), nested([['x', Long.fromInt(1)]]), new BSON.MaxKey()]
     const documents = ids.map((id, at) =>
@@ -263,14 +263,16 @@ describe('a raw sequence', () => {
 
 const hex = (document: Buffer) => document.toString('hex')
 
-/** A replacement refuses those at the top; reconciling has its own way around that. */
+/**
+ * A replacement refuses top-level names that begin with a dollar sign. Reconciling writes such documents differently.
+ */
 function withoutDollarNames(document: Buffer): Buffer {
   const fields = [...elements(document)].filter(({ name }) => !name.startsWith('$'))
   return documentOf(fields)
 }
 
 describe('raw batches', () => {
-  it('are Buffers that hold what is stored, from the first batch to the last', async () => {
+  it('are Buffers with the stored bytes, from the first batch to the last', async () => {
     const documents = Array.from({ length: 25 }, (_, at) =>
       rawDocument([
         ['_id', at],
@@ -292,7 +294,7 @@ describe('raw batches', () => {
     expect(read).toEqual(documents)
   })
 
-  it('of nothing are empty', async () => {
+  it('of an empty result are empty', async () => {
     const cursor = await RawCursor.open(one.cluster, 'app', { find: 'nothing' })
     expect((await cursor.next())?.documents).toEqual([])
     expect(await cursor.next()).toBeNull()

@@ -1,3 +1,5 @@
+import { syncBuiltinESMExports } from 'node:module'
+import timers from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { asRefusal } from '../../src/checks/check.ts'
 import { addCircumstances } from '../../src/domain/circumstances.ts'
@@ -6,33 +8,39 @@ import type { Journal } from '../../src/domain/journal.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { type Progressed, type RetryContext, RetryMonitor, retry } from '../../src/mongo/retry.ts'
 
-/** Vitest fakes the timers of the global object alone. */
-vi.mock('node:timers/promises', () => ({
-  setTimeout: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
-}))
-beforeEach(() => void vi.useFakeTimers())
-afterEach(() => void vi.useRealTimers())
+beforeEach(() => {
+  vi.useFakeTimers()
+  // Vitest fakes only the timers of the global object.
+  const sleep = (ms = 0) => new Promise((resolve) => setTimeout(resolve, ms))
+  vi.spyOn(timers, 'setTimeout').mockImplementation(sleep as typeof timers.setTimeout)
+  syncBuiltinESMExports()
+})
+afterEach(() => {
+  vi.useRealTimers()
+  vi.restoreAllMocks()
+  syncBuiltinESMExports()
+})
 
-const said: [string, unknown][] = []
-beforeEach(() => void said.splice(0))
+const logged: [string, unknown][] = []
+beforeEach(() => void logged.splice(0))
 const context: RetryContext = {
   monitor: new RetryMonitor(),
   signal: new AbortController().signal,
-  journal: ((message, fields) => said.push([message, fields])) as Journal,
+  journal: ((message, fields) => logged.push([message, fields])) as Journal,
 }
 
-function passing(): Error {
+function transientError(): Error {
   const error = new TransientReplyError('not now')
   addCircumstances(error, { cluster: 'cluster1', command: 'insert', namespace: 'app.things' })
   return error
 }
 
-test('what is retried is shown until anything succeeds, and how long it took is logged', async () => {
+test('a retry is shown until a part of the work succeeds, and its duration is logged', async () => {
   const shown: (string | undefined)[] = []
   let attempts = 0
   const run = retry('copying', context, async (progressed) => {
     attempts += 1
-    if (attempts < 3) throw passing()
+    if (attempts < 3) throw transientError()
     shown.push(context.monitor.current?.what)
     progressed(true)
     shown.push(context.monitor.current?.what)
@@ -40,16 +48,16 @@ test('what is retried is shown until anything succeeds, and how long it took is 
   await vi.runAllTimersAsync()
   await run
   expect(shown).toEqual(['copying', undefined])
-  expect(said).toEqual([['retry ended', { what: 'copying', attempts: 2, seconds: 0.15 }]])
+  expect(logged).toEqual([['retry ended', { what: 'copying', attempts: 2, seconds: 0.15 }]])
 })
 
-/** Minutes until it is given up, when each attempt comes so far and fails then. */
+/** Minutes until `retry` gives up when each attempt runs `attempt` and then fails. Null when it does not give up. */
 async function minutesOf(attempt: (progressed: Progressed) => void): Promise<number | null> {
   const began = Date.now()
   const controller = new AbortController()
   const run = retry('copying', { ...context, signal: controller.signal }, async (progressed) => {
     attempt(progressed)
-    throw passing()
+    throw transientError()
   }).catch((error) => error)
   let failed: unknown = null
   void run.then((error) => {
@@ -69,14 +77,14 @@ async function minutesOf(attempt: (progressed: Progressed) => void): Promise<num
   return Math.round((Date.now() - began) / 60_000)
 }
 
-test('it is given up after 30 minutes, also where each attempt begins again, but not where it goes on', async () => {
+test('retry gives up after 30 minutes, also if each attempt starts from the beginning, but not if attempts continue', async () => {
   expect(await minutesOf(() => {})).toBe(30)
   expect(await minutesOf((progressed) => progressed(false))).toBe(30)
   expect(await minutesOf((progressed) => progressed(true))).toBe(null)
 })
 
-test('a command that a cluster does not answer says which, and the driver’s last error', () => {
-  expect(asRefusal(passing(), 'commit')).toMatchObject({
+test('a command fails with the name of the cluster that does not answer and the last error of the driver', () => {
+  expect(asRefusal(transientError(), 'commit')).toMatchObject({
     refusal: 'ClusterUnreachable',
     message: 'cluster1 does not answer (not now); check that cluster and the network, then send commit again',
   })

@@ -1,17 +1,18 @@
 import { Binary, Long, MongoClient, Timestamp } from 'mongodb'
 import { expect, it, onTestFinished } from 'vitest'
-import { type Cluster, RawCursor, toTimestamp } from '../../src/mongo/cluster.ts'
+import { type Cluster, toTimestamp } from '../../src/mongo/cluster.ts'
 import { codeOf, isTransient } from '../../src/mongo/errors.ts'
+import { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { stayAtOneRouter } from '../../src/mongo/same-server.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { clusterOfFile, shardInTwo } from '../support/mongos/cluster-of-file.ts'
 import { testCluster } from './clusters.ts'
 
-/** Two routers, and what one of them does not know of the other. */
+/** Two routers, neither of which knows the cursors, times and pending writes of the other. */
 
 const context = clusterOfFile({ mongoses: 2 })
 
-/** Uses both routers. */
+/** A cluster that uses both routers. */
 function bothRouters(): Cluster {
   const cluster = testCluster(`${context.cluster.uri}?localThresholdMS=60000`)
   onTestFinished(() => cluster.close())
@@ -20,14 +21,14 @@ function bothRouters(): Cluster {
 
 const addresses = (): string[] => context.cluster.mongoses.map(({ uri }) => new URL(uri).host)
 
-/** A read by the router of this address. */
+/** Reads through the router with this address. */
 async function readVia(cluster: Cluster, address: string, database: string, command: object): Promise<unknown> {
   const session = cluster.startSession()
   stayAtOneRouter(session, address)
   return await cluster.read(database, command, { session }).finally(() => session.endSession())
 }
 
-it('a cursor is read to its end, and closed, at the router that opened it', async () => {
+it('a cursor is read to its end and closed at the router that opened it', async () => {
   await shardInTwo(context, 'cursors.things')
   const documents = Array.from({ length: 100 }, (_, _id) => ({ _id, k: _id * 2 }))
   await context.client.db('cursors').collection<{ _id: number }>('things').insertMany(documents)
@@ -55,7 +56,7 @@ it('a cursor is read to its end, and closed, at the router that opened it', asyn
   }
 })
 
-it('a time that one router told is read after at the other, which has not heard of it', async () => {
+it('a read after a time that one router reported succeeds at the other router, which has not observed that time', async () => {
   const database = context.client.db('times')
   const admin = context.client.db('admin')
   await admin.command({ enableSharding: 'times', primaryShard: context.cluster.shards[1]?.name })
@@ -64,7 +65,7 @@ it('a time that one router told is read after at the other, which has not heard 
   await context.client.db('ahead').collection<{ _id: number }>('things').insertOne({ _id: 1 })
   const cluster = bothRouters()
   const [first, second] = addresses() as [string, string]
-  // Each has a connection, with the time it had then.
+  // Opens a connection to each router, which keeps the time of this moment.
   for (const address of [first, second]) await readVia(cluster, address, 'times', { find: 'things' })
 
   await using shard = await MongoClient.connect(context.cluster.shards[0]?.uri ?? '')
@@ -75,7 +76,7 @@ it('a time that one router told is read after at the other, which has not heard 
     session.advanceClusterTime({ clusterTime: later, signature })
     await shard.db('admin').command({ appendOplogNote: 1, data: {} }, { session })
   })
-  // The first shard's time, by way of the first router.
+  // The first router returns the time of the first shard.
   await readVia(cluster, first, 'ahead', { find: 'things' })
   expect(toTimestamp(cluster.latest).greaterThanOrEqual(later)).toBe(true)
 
@@ -83,7 +84,7 @@ it('a time that one router told is read after at the other, which has not heard 
   await expect(readVia(cluster, second, 'times', { find: 'things', readConcern })).resolves.toMatchObject({ ok: 1 })
 })
 
-it('a time in the future that a read is refused for will come', async () => {
+it('the refusal of a read after a future time is transient', async () => {
   const cluster = testCluster(context.cluster.uri)
   onTestFinished(() => cluster.close())
   const afterClusterTime = new Timestamp({ t: Math.floor(Date.now() / 1000) + 7 * 86_400, i: 1 })
@@ -97,7 +98,7 @@ it('a time in the future that a read is refused for will come', async () => {
   expect(isTransient(otherwise)).toBe(false)
 })
 
-it('a write that a router has not handed on to a shard yet is waited for', async () => {
+it('tandem waits for a write that a router has not forwarded to a shard yet', async () => {
   await context.client.db('held').collection('things').insertOne({})
   const cluster = testCluster(`${context.cluster.uri}?localThresholdMS=60000`, 'held')
   onTestFinished(() => cluster.close())
@@ -105,7 +106,7 @@ it('a write that a router has not handed on to a shard yet is waited for', async
   cluster.sharded = true
   const [held] = context.cluster.mongoses
   await using router = await MongoClient.connect(held?.uri ?? '')
-  // The stand-in's router knows an insert by another name.
+  // The router of the stand-in calls an insert `clusterInsert`.
   const data = { failCommands: ['insert', 'clusterInsert'], blockConnection: true, blockTimeMS: 2_000 }
   await using _ = await failPoint(router, 'failCommand', data)
   const session = cluster.startSession()

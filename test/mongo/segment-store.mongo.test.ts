@@ -16,13 +16,13 @@ beforeEach(async () => {
 })
 
 const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
-const nobodyIsDead = (): boolean => false
-const dead =
+const noneExpired = (): boolean => false
+const expired =
   (...tokens: OwnerToken[]) =>
   (owner: OwnerToken): boolean =>
     tokens.includes(owner)
 
-/** Segments of one collection, whose ranks are the other way round from their ordinals. */
+/** Segments of one collection, whose priorities (`rank`) are in the reverse order of their ordinals. */
 function segmentsOf(collection: string, count: number, firstRank = 0): Segment[] {
   return Array.from({ length: count }, (_, ordinal) => ({
     collection,
@@ -40,7 +40,7 @@ function segmentsOf(collection: string, count: number, firstRank = 0): Segment[]
   }))
 }
 
-/** A plan whose segments may be claimed. */
+/** Stores a plan and makes its segments claimable. */
 async function planAndOpen(segments: Segment[]): Promise<void> {
   await store.plan(segments)
   await store.open([...new Set(segments.map(({ collection }) => collection))])
@@ -51,9 +51,9 @@ const ranks = (segments: Segment[]): number[] => segments.map(({ rank }) => rank
 const done = (segment: Segment, bytes: number): Segment => ({ ...segment, done: true, bytes, documents: 1 })
 
 describe('segments', () => {
-  it('are claimed by an owner whose id looks like the name of a field, stored before ids were checked', async () => {
+  it('are claimed by an owner whose id looks like a field path, stored before ids were checked', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
-    const claimed = await store.claim('$x.$y#1', 1, 2, nobodyIsDead)
+    const claimed = await store.claim('$x.$y#1', 1, 2, noneExpired)
     expect(claimed).toHaveLength(2)
     await store.saveProgress(
       claimed.map((segment) => done(segment, 10)),
@@ -62,7 +62,7 @@ describe('segments', () => {
     expect(await store.bytesBy('$x.$y')).toEqual(new Map([[uuid(1), 20]]))
   })
 
-  it('come back as they were planned', async () => {
+  it('are loaded as they were planned', async () => {
     const planned = segmentsOf(uuid(1), 3)
     await planAndOpen([...planned, ...segmentsOf(uuid(2), 2)])
     expect(await load(uuid(1))).toEqual(planned)
@@ -72,31 +72,31 @@ describe('segments', () => {
     expect(await store.openCollections()).toEqual(new Set([uuid(1)]))
   })
 
-  it('are nobody’s to claim before their plan is on record', async () => {
+  it('cannot be claimed before their plan is open', async () => {
     await store.plan([...segmentsOf(uuid(1), 2), ...segmentsOf(uuid(2), 1, 2)])
-    expect(await store.claim('a#1', 2, 64, nobodyIsDead)).toEqual([])
+    expect(await store.claim('a#1', 2, 64, noneExpired)).toEqual([])
     await store.open([uuid(1)])
-    expect(ranks(await store.claim('a#1', 3, 64, nobodyIsDead))).toEqual([0, 1])
+    expect(ranks(await store.claim('a#1', 3, 64, noneExpired))).toEqual([0, 1])
     await store.open([uuid(1), uuid(2)])
-    expect(ranks(await store.claim('a#1', 4, 64, nobodyIsDead))).toEqual([2])
+    expect(ranks(await store.claim('a#1', 4, 64, noneExpired))).toEqual([2])
   })
 
-  it('are claimed in the order of their ranks, largest collection first', async () => {
+  it('are claimed in the order of their priorities, across collections', async () => {
     await planAndOpen([...segmentsOf(uuid(1), 3, 4), ...segmentsOf(uuid(2), 4)])
-    const claimed = await store.claim('a#1', 2, 64, nobodyIsDead)
+    const claimed = await store.claim('a#1', 2, 64, noneExpired)
     expect(ranks(claimed)).toEqual([0, 1, 2, 3, 4, 5, 6])
-    expect(await store.claim('a#1', 3, 64, nobodyIsDead)).toEqual([])
+    expect(await store.claim('a#1', 3, 64, noneExpired)).toEqual([])
   })
 
-  it('are nobody’s twice, however many claim at the same moment', async () => {
+  it('are claimed once each when several owners claim at the same moment', async () => {
     await planAndOpen(segmentsOf(uuid(1), 60))
     const taken: [string, number][] = []
     await Promise.all(
       ['a#1', 'b#1', 'c#7', 'd#2'].map(async (owner, index) => {
         for (let claim = index; ; claim++) {
-          const claimed = await store.claim(owner, claim, 2, nobodyIsDead)
+          const claimed = await store.claim(owner, claim, 2, noneExpired)
           if (claimed.length > 0) taken.push(...ranks(claimed).map((rank): [string, number] => [owner, rank]))
-          // Those it went for may all have been taken by others; nobody has anything left only when all is claimed.
+          // Other owners may have taken all candidates of this claim. No segment is left only when all are claimed.
           else if (taken.length === 60) return
         }
       }),
@@ -108,59 +108,59 @@ describe('segments', () => {
     for (const [owner, rank] of taken) expect(rows.find((row) => row['rank'] === rank)?.['owner']).toBe(owner)
   })
 
-  it('of a dead owner go on after its last _id, elsewhere; what is done, or another’s, stays', async () => {
+  it('of an expired owner continue after its last _id; completed segments and those of other owners stay', async () => {
     await planAndOpen(segmentsOf(uuid(1), 4))
-    const [first, second] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
-    const [third] = (await store.claim('c#1', 2, 1, nobodyIsDead)) as [Segment]
+    const [first, second] = (await store.claim('a#1', 2, 2, noneExpired)) as [Segment, Segment]
+    const [third] = (await store.claim('c#1', 2, 1, noneExpired)) as [Segment]
     const last = Buffer.from([0x10, 9, 0, 0, 0])
     await store.saveProgress([done(first, 100), { ...second, last, bytes: 70, documents: 7, attempts: 1 }], 'a#1')
-    expect(ranks(await store.claim('b#1', 2, 8, nobodyIsDead))).toEqual([3])
-    const taken = await store.claim('b#1', 3, 8, dead('a#1'))
+    expect(ranks(await store.claim('b#1', 2, 8, noneExpired))).toEqual([3])
+    const taken = await store.claim('b#1', 3, 8, expired('a#1'))
     expect(taken).toMatchObject([{ rank: second.rank, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false }])
-    // The dead one may still believe that it is its own.
+    // The expired owner may still send its progress.
     await store.saveProgress([{ ...second, bytes: 5_000, done: true }], 'a#1')
     expect(await load(uuid(1))).toContainEqual(taken[0])
     expect(third.rank).toBe(2)
-    expect(await store.claim('b#1', 4, 8, dead('a#1'))).toEqual([])
+    expect(await store.claim('b#1', 4, 8, expired('a#1'))).toEqual([])
   })
 
-  it('of a collection that was cut anew are not told by who copied another range under the same number', async () => {
+  it('of a collection that was split again ignore the progress of an earlier range with the same ordinal', async () => {
     await planAndOpen(segmentsOf(uuid(1), 1))
-    const [before] = (await store.claim('a#1', 2, 1, nobodyIsDead)) as [Segment]
+    const [before] = (await store.claim('a#1', 2, 1, noneExpired)) as [Segment]
     await store.remove([uuid(1)])
     await planAndOpen(segmentsOf(uuid(1), 2))
-    await store.claim('a#1', 3, 2, nobodyIsDead)
+    await store.claim('a#1', 3, 2, noneExpired)
     await store.saveProgress([done(before, 100)], 'a#1')
     for (const segment of await load(uuid(1))) expect(segment).toMatchObject({ done: false, bytes: 0 })
   })
 
-  it('given back by a pause come back as its own, and as another’s when another takes them', async () => {
+  it('are its own (`wasOwn`) for the instance that released and claims them again, and not for another instance', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
-    const [one, other] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
+    const [one, other] = (await store.claim('a#1', 2, 2, noneExpired)) as [Segment, Segment]
     await store.saveProgress([{ ...one, bytes: 10 }], 'a#1')
     await store.saveProgress([done(other, 20)], 'a#1')
     await store.release('a#1', 2)
-    expect(await store.claim('a#1', 3, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: true }])
+    expect(await store.claim('a#1', 3, 2, noneExpired)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: true }])
     await store.release('a#1', 3)
-    expect(await store.claim('b#1', 2, 2, nobodyIsDead)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: false }])
-    // In another life of the same instance, what it copied is its own still.
-    expect(await store.claim('a#4', 2, 2, dead('b#1'))).toMatchObject([{ wasOwn: false }])
-    expect(await store.claim('a#6', 2, 2, dead('a#4'))).toMatchObject([{ wasOwn: true }])
+    expect(await store.claim('b#1', 2, 2, noneExpired)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: false }])
+    // A segment that the same instance copied in an earlier lease term is still its own.
+    expect(await store.claim('a#4', 2, 2, expired('b#1'))).toMatchObject([{ wasOwn: false }])
+    expect(await store.claim('a#6', 2, 2, expired('a#4'))).toMatchObject([{ wasOwn: true }])
   })
 
-  it('claimed again are not given back by a word that comes late', async () => {
+  it('that were claimed again are not released by a delayed release', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
-    await store.claim('a#1', 2, 2, nobodyIsDead)
+    await store.claim('a#1', 2, 2, noneExpired)
     await store.release('a#1', 2)
-    await store.claim('a#1', 3, 2, nobodyIsDead)
+    await store.claim('a#1', 3, 2, noneExpired)
     await store.release('a#1', 2)
-    expect(await store.claim('b#1', 2, 2, nobodyIsDead)).toEqual([])
+    expect(await store.claim('b#1', 2, 2, noneExpired)).toEqual([])
   })
 
-  it('count with the instance that has them now: each byte once', async () => {
+  it('count each byte once, for the instance that owns them now', async () => {
     await planAndOpen([...segmentsOf(uuid(1), 3), ...segmentsOf(uuid(2), 2, 3)])
-    const [a0, a1] = (await store.claim('a#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
-    const [b0, b1] = (await store.claim('b#1', 2, 2, nobodyIsDead)) as [Segment, Segment]
+    const [a0, a1] = (await store.claim('a#1', 2, 2, noneExpired)) as [Segment, Segment]
+    const [b0, b1] = (await store.claim('b#1', 2, 2, noneExpired)) as [Segment, Segment]
     await store.saveProgress([done(a0, 100), { ...a1, bytes: 30 }], 'a#1')
     await store.saveProgress([done(b0, 7), { ...b1, bytes: 5 }], 'b#1')
     expect(await store.bytesByInstance()).toEqual(
@@ -169,7 +169,7 @@ describe('segments', () => {
         ['b', 12],
       ]),
     )
-    await store.claim('b#1', 4, 8, dead('a#1'))
+    await store.claim('b#1', 4, 8, expired('a#1'))
     expect(await store.bytesByInstance()).toEqual(
       new Map([
         ['a', 100],

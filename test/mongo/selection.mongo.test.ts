@@ -42,18 +42,18 @@ async function eventsOf(filters: NamespaceFilters, from = start, batchSize = 0):
 const shown = ({ time, operationType, database, collection, to }: ChangeEvent): string =>
   [time, operationType, database, collection, to?.collection].join(' ')
 
-/** What the filter's own answers for names leave of the events. */
+/** The events whose names the filter selects. */
 async function expectedOf(filters: NamespaceFilters): Promise<ChangeEvent[]> {
   const selection = select(filters)
-  const left: ChangeEvent[] = []
+  const expected: ChangeEvent[] = []
   for (const event of everything) {
     const { operationType, database, collection, to } = event
     const names = [collection, ...(to ? [to.collection] : [])]
-    const asked = await Promise.all(names.map((name) => selection.selects(database, name)))
-    const goes = operationType === 'dropDatabase' && (await selection.databases([database])).length > 0
-    if (goes || asked.includes(true)) left.push(event)
+    const selected = await Promise.all(names.map((name) => selection.selects(database, name)))
+    const isSelectedDrop = operationType === 'dropDatabase' && (await selection.databases([database])).length > 0
+    if (isSelectedDrop || selected.includes(true)) expected.push(event)
   }
-  return left
+  return expected
 }
 
 beforeAll(async () => {
@@ -78,7 +78,7 @@ beforeAll(async () => {
   everything = await eventsOf({ includeNamespaces: null, excludeNamespaces: null })
 })
 
-describe('the source and the predicate', () => {
+describe('the condition of the change stream and the selection by names', () => {
   const pattern = fc.constantFrom(
     { pattern: '^(?:al|be)' },
     { pattern: ' E $ ', options: 'xi' },
@@ -86,7 +86,7 @@ describe('the source and the predicate', () => {
     { pattern: 'ü', options: 'ims' },
     { pattern: '' },
     { pattern: '^tmp' },
-    // Of the empty text, too, which the server holds against them where an oplog entry has no such name.
+    // These also match the empty text, against which the server matches them if an oplog entry lacks the name.
     { pattern: '^(?!alpha|people)' },
     { pattern: '^(beta|ledger)?$' },
   )
@@ -106,7 +106,7 @@ describe('the source and the predicate', () => {
   const entries = fc.array(entry, { minLength: 1, maxLength: 2 })
   const filters = fc.record({ includeNamespaces: fc.option(entries), excludeNamespaces: fc.option(entries) })
 
-  it('property: leave the same events of a random history', { timeout: 60_000 }, async () => {
+  it('property: select the same events of a random history', { timeout: 60_000 }, async () => {
     expect(everything.length).toBeGreaterThan(300)
     await fc.assert(
       fc.asyncProperty(filters, async (filter) => {
@@ -117,21 +117,21 @@ describe('the source and the predicate', () => {
   })
 
   it.each([{ pattern: '^tmp' }, { pattern: '^TMP', options: 'i' }])(
-    'an exclusion by %j leaves out no name of the server itself, so what an out stage writes is seen whole',
+    'an exclusion by %j excludes no temporary name of the server, so the stream contains all writes of an $out stage',
     async (collectionsRegex) => {
       const filter = { includeNamespaces: null, excludeNamespaces: [{ database: 'people', collectionsRegex }] }
       const of = (events: ChangeEvent[]): string[] =>
         events.filter(({ database, collection }) => database === 'people' && /^tmp|^out$/.test(collection)).map(shown)
-      const seen = of(await eventsOf(filter))
-      expect(seen).toEqual(of(everything))
-      expect(seen.some((event) => event.includes('insert people tmp.agg_out.'))).toBe(true)
+      const found = of(await eventsOf(filter))
+      expect(found).toEqual(of(everything))
+      expect(found.some((event) => event.includes('insert people tmp.agg_out.'))).toBe(true)
       expect(await select(filter).selects('people', 'tmp.agg_out.0b1c')).toBe(true)
       expect(await select(filter).selects('people', 'tmpab1cd.renameCollection')).toBe(true)
       expect(await select(filter).selects('people', 'tmp.mine')).toBe(false)
     },
   )
 
-  it('a stream that is filtered resumes after any batch without loss', async () => {
+  it('a filtered stream resumes after any batch without losing events', async () => {
     const filter = include({ database: 'people' }, { databaseRegex: { pattern: '^LED', options: 'i' } })
     expect((await eventsOf(filter, start, 1)).map(shown)).toEqual((await expectedOf(filter)).map(shown))
   })
@@ -146,7 +146,7 @@ describe('patterns', () => {
       )
     ).map(({ name }) => name)
 
-  it("4.5: are the server's: options in any order, and what only its engine knows", async () => {
+  it("4.5: are the server's regular expressions, with options in any order and features of its engine only", async () => {
     const names = ['cage_1', 'CAGE_2', 'Käfig', '$cage', '$$ROOT', 'aba', 'abc']
     const of = (pattern: string, options?: string): Promise<string[]> =>
       chosen({ database: 'zoo', collectionsRegex: { pattern, ...(options === undefined ? {} : { options }) } }, names)
@@ -154,7 +154,7 @@ describe('patterns', () => {
     expect(await of('^ cage _', 'ix')).toEqual(['cage_1', 'CAGE_2'])
     expect(await of('(?i)^KÄF')).toEqual(['Käfig'])
     expect(await of('^\\$')).toEqual(['$cage', '$$ROOT'])
-    // A palindrome by recursion, which JavaScript's regular expressions do not have.
+    // A palindrome by recursion, which JavaScript's regular expressions do not support.
     expect(await of('^((.)(?1)\\2|.)$')).toEqual(['aba'])
   })
 

@@ -1,4 +1,6 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import type { Document } from 'mongodb'
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { recordTombstones } from '../../src/documents/record-tombstones.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
@@ -6,11 +8,11 @@ import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** What several instances store of one sync, side by side. */
+/** Concurrent writes of several instances to the metadata of one sync. */
 
 const one = oneSet()
 let metadata: Metadata
-/** The coordinator whose term the metadata is written in. */
+/** The coordinator term in which the metadata is written. */
 let coordinator: { term: number }
 beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
@@ -25,11 +27,11 @@ const at = (seconds: number): StreamPosition => ({
   time: clusterTime(seconds, 1),
 })
 
-/** Partitions, each owned under this epoch. */
+/** Partitions, each with this ownership epoch. */
 const under = (epoch: number, ...partitions: number[]) => new Map(partitions.map((partition) => [partition, epoch]))
 
 describe('positions of several partitions', () => {
-  it('begin together, and only once', async () => {
+  it('are all initialized together, and only once', async () => {
     await metadata.beginPartitions(3, { kind: 'time', time: clusterTime(5, 1) })
     await metadata.savePositions(new Map([[1, 2]]), at(6))
     await metadata.beginPartitions(3, { kind: 'time', time: clusterTime(9, 1) })
@@ -42,7 +44,7 @@ describe('positions of several partitions', () => {
     )
   })
 
-  it('are saved each under the epoch of its own ownership', async () => {
+  it('are saved, each under its own ownership epoch', async () => {
     await metadata.beginPartitions(3, at(1))
     await metadata.savePositions(
       new Map([
@@ -61,12 +63,12 @@ describe('positions of several partitions', () => {
     )
     await expect(refused).rejects.toMatchObject({ failure: 'LeaseLost' })
     const positions = await metadata.loadPartitions()
-    // Partition 0 is still this owner's, so its position may have moved; partition 1 has passed to another.
+    // Partition 0 still belongs to this owner, so its position may have moved. Partition 1 belongs to another owner.
     expect(positions.get(1)).toEqual(at(3))
     expect(positions.get(2)).toEqual(at(1))
   })
 
-  it('are apart from those of a reversal', async () => {
+  it('are separate from those of a reversal', async () => {
     await metadata.beginPartitions(2, at(1))
     await metadata.savePosition('reverse', 1, at(5))
     expect([...(await metadata.loadPartitions()).keys()]).toEqual([0, 1])
@@ -95,10 +97,11 @@ describe('a collection', () => {
     planned: true,
     hasTombstones: false,
     converging: false,
+    convergedFrom: null,
   })
   const copied = async () => (await metadata.collections.load()).find((one) => one.uuid === uuid(1))
 
-  it('is copied when every partition has ended it, in whatever order and however often', async () => {
+  it('is copied when every partition has ended its copy, in any order and any number of times', async () => {
     await metadata.collections.save([entry(1), entry(2)])
     await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
     expect(await metadata.collections.endCopy(uuid(1), under(1, 2, 0), 4)).toBeNull()
@@ -114,7 +117,7 @@ describe('a collection', () => {
     expect(await metadata.collections.endCopy(uuid(1), under(1, 1), 4)).toBe(0)
   })
 
-  it('is copied once when the last partitions end it at the same moment', async () => {
+  it('is copied when the last partitions end its copy at the same moment', async () => {
     await metadata.collections.save([entry(1)])
     const answers = await Promise.all(
       [0, 1, 2, 3].map((partition) => metadata.collections.endCopy(uuid(1), under(1, partition), 4)),
@@ -123,7 +126,7 @@ describe('a collection', () => {
     expect(await copied()).toMatchObject({ state: 'copied', endedPartitions: new Set([0, 1, 2, 3]) })
   })
 
-  it('is completed by the next look when whoever ended the last partition died in the middle', async () => {
+  it('is completed by the next read if the instance that ended the last partition crashed before it could', async () => {
     await metadata.collections.save([entry(1), entry(2)])
     await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
     const beforeItIsCompleted = metadata.collections.endCopy(uuid(1), under(1, 0, 1, 2, 3), 5)
@@ -134,10 +137,10 @@ describe('a collection', () => {
     expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
   })
 
-  it('is not ended by a former owner of a partition, whose word comes late', async () => {
+  it('is not ended by a delayed write of a former owner of a partition', async () => {
     await metadata.collections.save([entry(1), entry(2)])
     await metadata.collections.endCopy(uuid(1), under(3, 1, 2, 3), 4)
-    // Partition 0 has passed to another, which records what comes until it ends the copy itself.
+    // Partition 0 belongs to another owner now, which records tombstones until it ends the copy itself.
     await metadata.collections.claimCopies(under(4, 0))
     await metadata.tombstones.add(uuid(1), [{ idElement: int(1), order: 1, reorder: false }])
     const late = await metadata.collections.endCopy(uuid(1), under(3, 0), 4).catch((error) => error)
@@ -148,14 +151,61 @@ describe('a collection', () => {
     expect(await metadata.tombstones.read(uuid(1), null, 10)).toEqual([])
   })
 
-  it('is ended by the owner of partitions in a sync that was begun before they had epochs there', async () => {
+  it('is not stored as copied by a delayed write of the copy before its convergence', async () => {
+    const write = vi.spyOn(one.cluster, 'write')
+    onTestFinished(() => write.mockRestore())
+    await metadata.collections.save([entry(1)])
+    await metadata.collections.endCopy(uuid(1), under(1, 0, 1), 2)
+    const delayed = write.mock.calls.find(([, command]) => storesCopied(command))
+    coordinator.term = 1
+    await metadata.collections.converge([{ ...entry(1), converging: true }], under(2, 0, 1))
+    await metadata.collections.endCopy(uuid(1), under(2, 0), 2)
+    await one.cluster.write(...(delayed as Parameters<typeof one.cluster.write>))
+    expect(await copied()).toMatchObject({ state: 'copying', totalCopied: null, endedPartitions: new Set([0]) })
+    expect(await metadata.collections.endCopy(uuid(1), under(2, 1), 2)).toBe(0)
+    expect(await copied()).toMatchObject({ state: 'copied', totalCopied: 0 })
+  })
+
+  it('keeps its tombstones when a removal of those of an earlier copy is delivered late', async () => {
+    const write = vi.spyOn(one.cluster, 'write')
+    onTestFinished(() => write.mockRestore())
+    const sent = () => write.mock.calls.filter(([, command]) => command['delete'] === 'tombstones')
+    const tombstone = (id: number) => ({ idElement: int(id), order: id, reorder: false })
+    const recorded = async () =>
+      (await metadata.tombstones.read(uuid(1), null, 10)).map(({ idElement }) => idElement.at(-4))
+    await metadata.collections.save([entry(1)])
+    await metadata.tombstones.add(uuid(1), [tombstone(1)])
+    await metadata.collections.endCopy(uuid(1), under(1, 0), 1)
+    expect(await recorded()).toEqual([])
+    for (const [convergence, convergedFrom] of [clusterTime(5, 1), clusterTime(6, 1)].entries()) {
+      coordinator.term = convergence
+      const [before] = await metadata.collections.load()
+      await metadata.collections.converge([{ ...entry(1), converging: true }], under(2 + convergence, 0))
+      await metadata.tombstones.remove(before ? [before] : [])
+      await metadata.collections.saveConvergedFrom([uuid(1)], convergedFrom)
+      const earlier = [...sent()]
+      expect(earlier.length).toBeGreaterThanOrEqual(2 + 2 * convergence)
+      // An identity that an earlier copy recorded under the same number is recorded again.
+      const identities = [{ idElement: int(1) }, { idElement: int(2) }]
+      await recordTombstones({ metadata, nextOrder: () => 1 }, { ...entry(1), convergedFrom }, identities)
+      for (const delayed of earlier) await one.cluster.write(...delayed)
+      expect(await recorded()).toEqual([1, 2])
+      expect(await metadata.collections.endCopy(uuid(1), under(2 + convergence, 0), 1)).toBe(0)
+      expect(await recorded()).toEqual([])
+    }
+    await metadata.tombstones.add(uuid(1), [tombstone(3)], clusterTime(6, 1))
+    await metadata.collections.remove(uuid(1))
+    expect(await recorded()).toEqual([])
+  })
+
+  it('is ended by the owner of partitions in a sync of a release that stored no epochs in collections', async () => {
     await metadata.collections.save([entry(1)])
     const collections = one.client.db('tandem_internal').collection('collections')
     await collections.updateMany({}, { $unset: { epochs: 1 } })
     expect(await metadata.collections.endCopy(uuid(1), under(7, 0, 1), 2)).toBe(0)
   })
 
-  it('whose plan a later coordinator has stored keeps it, whatever comes late of an earlier one', async () => {
+  it('keeps the plan of a later coordinator despite delayed writes of an earlier coordinator', async () => {
     const segments = [segment(1, 0), segment(1, 1)]
     coordinator.term = 5
     await metadata.collections.save([{ ...entry(1), planned: false }])
@@ -176,23 +226,23 @@ describe('a collection', () => {
     coordinator.term = 0
   })
 
-  it('that is gone meanwhile is nobody’s to copy', async () => {
+  it('that was dropped is not created by the end of its copy', async () => {
     expect(await metadata.collections.endCopy(uuid(7), under(1, 0), 4)).toBe(0)
     expect(await metadata.collections.load()).toEqual([])
   })
 
-  it('saved again by the coordinator stays as far as the others have brought it', async () => {
+  it('keeps the progress of other instances when the coordinator saves it again', async () => {
     await metadata.collections.save([entry(1)])
     await metadata.collections.endCopy(uuid(1), under(1, 0, 1), 2)
     await metadata.collections.save([{ ...entry(1), name: 'renamed' }])
     expect(await copied()).toMatchObject({ state: 'copied', name: 'renamed', endedPartitions: new Set([0, 1]) })
   })
 
-  it('that is cut meanwhile keeps the name it was given, and does not come back when it was dropped', async () => {
+  it('keeps its new name when it is split, and is not created again if it was dropped meanwhile', async () => {
     const unplanned = [1, 2, 3].map((digit) => ({ ...entry(digit), planned: false }))
     coordinator.term = 4
     await metadata.collections.save(unplanned)
-    // By what follows definitions beside the plan, and by a successor in office.
+    // While the plan is made, DDL events rename one collection and drop another, and a later coordinator saves a third.
     await metadata.collections.save([{ ...entry(1), planned: false, name: 'renamed' }])
     await metadata.collections.remove(uuid(2))
     coordinator.term = 5
@@ -207,7 +257,7 @@ describe('a collection', () => {
     coordinator.term = 0
   })
 
-  it('keeps what a later coordinator has written of it', async () => {
+  it('keeps the definition that a later coordinator has written', async () => {
     coordinator.term = 5
     await metadata.collections.save([{ ...entry(1), name: 'later' }])
     coordinator.term = 4
@@ -221,6 +271,11 @@ describe('a collection', () => {
     coordinator.term = 0
   })
 })
+
+/** Whether this command stores a collection as copied. */
+function storesCopied(command: Document): boolean {
+  return command['update'] === 'collections' && command['updates'][0].u.$set.state === 'copied'
+}
 
 const segment = (digit: number, ordinal: number) => ({
   collection: uuid(digit),

@@ -8,16 +8,16 @@ const hex = (value: number, digits = 8): string => value.toString(16).padStart(d
 const at = (second: number) => clusterTime(second, 1)
 type Token = StreamPosition & { kind: 'token' }
 
-/** Before every event of its time, as a server's tokens without an event are. */
+/** A token without an event. Like the server's, it sorts before every event of its time. */
 function markAt(second: number): Token {
   const time = at(second)
   return { kind: 'token', time, token: { _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}00` } }
 }
 
-/** A cluster's events; of each its time, in seconds. Several may share one. */
+/** The events of a cluster. Each has a time in seconds, which several events may share. */
 class Log {
   readonly times: number[] = [1]
-  /** No event can come any more before this time. */
+  /** No later event can have an earlier time than this. */
   frontier = 1
 
   positionOf(event: number): Token {
@@ -33,7 +33,9 @@ class Log {
     return first < 0 ? this.times.length : first
   }
 
-  /** What a stream that resumes here answers: up to `count` events, and a position with or without an event of its own. */
+  /**
+   * The reply to a stream that resumes here: up to `count` events, and the position of an event or a token without one.
+   */
   read(from: StreamPosition, count: number, marks: boolean): { events: number[]; position: Token } | null {
     const place = this.from(from)
     const events = this.times.slice(place, place + count).map((_, offset) => place + offset)
@@ -85,11 +87,14 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 const selected = { 'ns.db': 'app' }
 
-/** A reader as the verifier is one: on a stream of its own, or taking what is published; and the owner of that stream. */
+/**
+ * The owner of a published stream, and a reader like the verifier, which reads a stream of its own or takes the
+ * published batches.
+ */
 class World {
   readonly log = new Log()
   readonly shared = new SharedStream()
-  /** Where the reader has begun, and everything that it has got since. */
+  /** The position at which the reader began. `got` contains the events that it received since. */
   begun: StreamPosition = { kind: 'time', time: at(1) }
   got = new Set<number>()
   position: StreamPosition = this.begun
@@ -169,7 +174,7 @@ class World {
     this.position = position
   }
 
-  /** The events that the reader's position has passed, and that it has never got. */
+  /** The events before the reader's position that it has not received. */
   get missed(): number[] {
     const passed = this.log.from(this.position)
     const missed: number[] = []
@@ -183,7 +188,7 @@ function batchOf({ events, position }: { events: number[]; position: Token }): S
 }
 
 describe('a stream with a second reader', () => {
-  it('leaves no gap before the position of that reader, whatever is published, joined, left and restarted', async () => {
+  it('leaves no gap before the position of that reader for any order of publishing, joining, leaving and restarting', async () => {
     let taken = 0
     const property = fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 80, size: 'max' }), async (steps) => {
       const world = new World()
@@ -197,11 +202,11 @@ describe('a stream with a second reader', () => {
       taken += world.taken
     })
     await fc.assert(property, { numRuns: 1_000 })
-    // The rule would also hold if nobody ever joined.
+    // The property would also hold if the reader never joined.
     expect(taken).toBeGreaterThan(300)
   })
 
-  it('of different tokens of one time, neither counts as not after the other', () => {
+  it('cannot order two different tokens of one time', () => {
     const [mark, event] = [markAt(5), new Log().positionOf(0)]
     const sameTime: Token = { ...event, time: mark.time }
     expect([isNotAfter(mark, sameTime), isNotAfter(sameTime, mark), isNotAfter(mark, mark)]).toEqual([
@@ -218,7 +223,7 @@ describe('a stream with a second reader', () => {
     expect([isNotAfter(markAt(4), byTime), isNotAfter(markAt(6), byTime)]).toEqual([true, false])
   })
 
-  it('goes on when the reader throws, and the reader gets its own error', async () => {
+  it('continues when the reader throws, and the reader gets its own error', async () => {
     const shared = new SharedStream()
     const owner = shared.publish(markAt(1), null)
     const share = shared.join(markAt(1), null, () => {
@@ -232,7 +237,7 @@ describe('a stream with a second reader', () => {
     expect(taken).toEqual([at(3)])
   })
 
-  it('passes nothing after its end, nor what an earlier publication still reads', async () => {
+  it('passes on no batch after its end, and none of an earlier publication', async () => {
     const shared = new SharedStream()
     const former = shared.publish(markAt(1), null)
     const share = shared.join(markAt(1), null, () => true)

@@ -9,12 +9,12 @@ import { rawDocument } from '../support/bson-values.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** What a process that starts again finds of what its predecessor knew: every field of it. */
+/** A process that starts again loads every field that its predecessor stored. */
 
 const one = oneSet()
 const metadata = () => new Metadata(one.cluster, testContext())
 
-it('a collection comes back with everything that is stored of it', async () => {
+it('a collection is loaded with all of its stored fields', async () => {
   const entry: CatalogueEntry = {
     uuid: Buffer.alloc(16, 0xf1).toString('latin1'),
     database: 'shöp',
@@ -52,10 +52,11 @@ it('a collection comes back with everything that is stored of it', async () => {
     planned: true,
     hasTombstones: false,
     converging: true,
+    convergedFrom: 5n,
   }
   await metadata().collections.save([entry])
   expect(await metadata().collections.load()).toEqual([entry])
-  // How far its copy is, which whoever ends it stores.
+  // The instance that ends the copy stores its progress.
   expect(
     await metadata().collections.endCopy(
       entry.uuid,
@@ -73,24 +74,24 @@ it('a collection comes back with everything that is stored of it', async () => {
   expect(await metadata().collections.copying(3)).toEqual([])
 })
 
-it('a collection that the release before stored was created empty, and an earlier release refuses what is stored now', async () => {
+it('a collection of schema version 1 is loaded as created empty, and the next write stores version 2', async () => {
   const uuid = Buffer.alloc(16, 0xd3).toString('latin1')
   const entry = newEntry('app', { uuid, name: 'old' }, { options: [], indexes: [] }, 'copying')
   await metadata().collections.save([{ ...entry, converging: true }])
   const stored = one.client.db('tandem_internal').collection('collections')
   const ofEntry = { database: 'app', name: 'old' }
   expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 2, converging: true })
-  // As version 1 was stored.
+  // The stored form of version 1.
   await stored.updateOne(ofEntry, { $set: { schemaVersion: 1 }, $unset: { converging: '' } })
   const load = async () => (await metadata().collections.load()).find((found) => found.uuid === uuid)
   expect(await load()).toMatchObject({ converging: false, state: 'copying' })
-  // Whatever is written next makes it version 2.
+  // Any write changes the version to 2.
   await metadata().collections.claimCopies(new Map([[0, 1]]))
   expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 2 })
   expect(await load()).toMatchObject({ converging: false })
 })
 
-it('so does the record of the sync', async () => {
+it('the record of the sync is loaded with all of its stored fields', async () => {
   const record: SyncRecord = {
     configuration: {
       source: 'cluster1',
@@ -110,7 +111,7 @@ it('so does the record of the sync', async () => {
   expect(await metadata().loadSync()).toEqual(record)
 })
 
-it('and a position of either kind, to the last bit', async () => {
+it('a position of either kind is loaded exactly as it was stored', async () => {
   const time = clusterTime(4_294_967_295, 4_294_967_295)
   await metadata().savePosition(0, 1, { kind: 'time', time })
   await metadata().savePosition(1, 1, { kind: 'token', token: { _data: '82FFFF' }, time })

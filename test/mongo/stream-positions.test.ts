@@ -6,27 +6,30 @@ import type { Cluster } from '../../src/mongo/cluster.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { testContext } from './clusters.ts'
 
-/** What a stream does with answers that no server is known to give when asked, but that were seen after a resume. */
+/** How a stream handles replies that a test cannot provoke from a server, but that were observed after a resume. */
 
 const hex = (value: number) => value.toString(16).padStart(8, '0').toUpperCase()
 const tokenAt = (time: ClusterTime) => ({ _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}0000` })
 const at = (seconds: number) => clusterTime(seconds, 1)
 
-interface ScriptedAnswer {
-  /** Of `postBatchResumeToken`; null leaves it out. */
+interface ScriptedReply {
+  /** The time of `postBatchResumeToken`. Null omits the token. */
   token: ClusterTime | null
   events?: ClusterTime[]
-  /** The server ends the cursor with this answer. */
+  /** The server ends the cursor with this reply. */
   ended?: boolean
 }
 
-/** A cluster that answers an aggregate and the getMores after it with these batches, whatever it is asked; the last one for ever. */
-function scripted(batches: ScriptedAnswer[], sent: Document[] = []): Cluster {
+/**
+ * A cluster that replies to each aggregate and getMore with the next of these batches, and repeats the last one. It
+ * ignores the content of the commands.
+ */
+function scripted(batches: ScriptedReply[], sent: Document[] = []): Cluster {
   let next = 0
   const answer = async (_: string, command: Document): Promise<Document> => {
     sent.push(command)
     if ('killCursors' in command) return {}
-    const { token, events = [], ended } = batches[Math.min(next++, batches.length - 1)] as ScriptedAnswer
+    const { token, events = [], ended } = batches[Math.min(next++, batches.length - 1)] as ScriptedReply
     const documents = events.map((time) => Buffer.from(BSON.serialize({ _id: tokenAt(time) })))
     const field = 'aggregate' in command ? 'firstBatch' : 'nextBatch'
     const position = token === null ? {} : { postBatchResumeToken: tokenAt(token) }
@@ -36,7 +39,7 @@ function scripted(batches: ScriptedAnswer[], sent: Document[] = []): Cluster {
   return { before6: false, sharded: false, startSession, read: answer } as unknown as Cluster
 }
 
-it('a position does not go back when the server tells an older one without events', async () => {
+it('a position does not move back when the server returns an older position without events', async () => {
   const cluster = scripted([
     { token: at(10), events: [at(10)] },
     { token: at(4) },
@@ -52,7 +55,7 @@ it('a position does not go back when the server tells an older one without event
   expect(times).toEqual([at(10), at(12), at(13)])
 })
 
-it('events that come again after a resume are passed on: to apply them twice changes nothing, to lose one would', async () => {
+it('events that the server repeats after a resume are passed on, because applying them twice is harmless', async () => {
   const cluster = scripted([
     { token: at(10), events: [at(10)] },
     { token: at(9), events: [at(8), at(9)] },
@@ -70,15 +73,15 @@ it('events that come again after a resume are passed on: to apply them twice cha
 const opened = (sent: Document[]): Document[] => sent.filter((command) => 'aggregate' in command)
 const closed = (sent: Document[]): Document[] => sent.filter((command) => 'killCursors' in command)
 
-it('an answer without a token of its own leaves the cursor open, and its events are passed on', async () => {
+it('a reply without a resume token leaves the cursor open, and its events are passed on', async () => {
   const sent: Document[] = []
   const script = [{ token: at(2) }, { token: null }, { token: null, events: [at(3), at(4)] }, { token: at(9) }]
-  const seen: [ClusterTime, number][] = []
+  const batches: [ClusterTime, number][] = []
   for await (const batch of readChangeStream(scripted(script, sent), { kind: 'time', time: at(1) }, testContext())) {
-    seen.push([batch.position.time, batch.events.length])
+    batches.push([batch.position.time, batch.events.length])
     if (batch.position.time === at(9)) break
   }
-  expect(seen).toEqual([
+  expect(batches).toEqual([
     [at(2), 0],
     [at(4), 2],
     [at(9), 0],
@@ -87,7 +90,7 @@ it('an answer without a token of its own leaves the cursor open, and its events 
   expect(closed(sent)).toHaveLength(1)
 })
 
-it('a stream that the server ends is opened again where it was, and the reason is told', async () => {
+it('a stream that the server ends is reopened at its last position, and the reason is reported', async () => {
   const sent: Document[] = []
   const context = testContext()
   const script = [{ token: at(2) }, { token: at(3), ended: true }, { token: at(3) }, { token: at(4) }]
@@ -100,7 +103,7 @@ it('a stream that the server ends is opened again where it was, and the reason i
   ])
 })
 
-it('a stream that is ended again and again without advancing waits longer each time, is shown, and fails by name', async () => {
+it('a stream that ends repeatedly without advancing waits longer each time, is shown, and fails with ChangeStreamStalled', async () => {
   const sent: Document[] = []
   const sentAt: number[] = []
   const context = testContext()

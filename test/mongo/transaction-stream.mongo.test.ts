@@ -5,7 +5,7 @@ import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** All events of a transaction have one time: only the token tells where among them a reader stands. */
+/** All events of a transaction have the same time. Only the token identifies the position of a reader among them. */
 
 const one = oneSet()
 const count = 7_000
@@ -15,7 +15,7 @@ async function now(): Promise<bigint> {
   return one.cluster.latest
 }
 
-/** Batches from a position on, until the stream has passed `end`. */
+/** Reads batches from a position until the stream has passed `end`. */
 async function batches(from: StreamPosition, end: bigint): Promise<StreamBatch[]> {
   const read: StreamBatch[] = []
   for await (const batch of readChangeStream(one.cluster, from, testContext(), { awaitMS: () => 20 })) {
@@ -28,7 +28,7 @@ async function batches(from: StreamPosition, end: bigint): Promise<StreamBatch[]
 const insertsOf = (read: StreamBatch[]) =>
   read.flatMap(({ events }) => events.map(parseChangeEvent)).filter(({ kind }) => kind === 'insert')
 
-it('a reader that ended in the middle of a transaction goes on there, and misses nothing of it', async () => {
+it('a reader that ended in the middle of a transaction continues there and misses no event', async () => {
   await one.client.db('app').createCollection('c')
   const start: StreamPosition = { kind: 'time', time: (await now()) + 1n }
   const session = one.client.startSession()

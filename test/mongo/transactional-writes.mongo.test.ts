@@ -12,7 +12,10 @@ import { failPoint } from '../support/fail-point.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** Batches of updates and deletes are transactions, so that one number fences them all. What no transaction takes is written all the same. */
+/**
+ * A batch of updates or deletes is a transaction, so that one number fences all of its statements. A batch that cannot
+ * run in a transaction is written without one.
+ */
 
 const one = oneSet({ members: 3 })
 const c = () => one.client.db('app').collection<{ _id: number; v?: number; u?: number }>('c')
@@ -48,7 +51,7 @@ const replacements = (count: number, v: number) =>
 const entriesOf = async (op: Document): Promise<number> =>
   await one.client.db('local').collection('oplog.rs').countDocuments(op)
 
-it('a batch of updates, and one of deletes, is one oplog entry each', async () => {
+it('a batch of updates and a batch of deletes each write one oplog entry', async () => {
   const { cluster } = await writer('batches')
   await one.client.db('app').createCollection('c')
   const updates = replacements(100, 1).map((statement) => Buffer.from(BSON.serialize(statement)))
@@ -61,7 +64,7 @@ it('a batch of updates, and one of deletes, is one oplog entry each', async () =
   expect(await c().countDocuments({ v: 1 })).toBe(50)
 })
 
-it('a capped collection, which takes no transaction, is written statement by statement', async () => {
+it('a batch for a capped collection, which does not support transactions, is written statement by statement', async () => {
   const { cluster } = await writer('capped')
   await one.client.db('app').createCollection('c', { capped: true, size: 100_000 })
   const updates = replacements(20, 1).map(({ q, u }) => ({ q, u, upsert: true }))
@@ -69,7 +72,7 @@ it('a capped collection, which takes no transaction, is written statement by sta
   expect(await c().countDocuments()).toBe(20)
 })
 
-it('each statement that fails is named, and the others take effect', async () => {
+it('the reply lists each statement that fails, and the other statements take effect', async () => {
   const { cluster } = await writer('failing')
   await c().createIndex({ u: 1 }, { unique: true })
   const updates = Array.from({ length: 20 }, (_, _id) => ({
@@ -88,7 +91,7 @@ it('each statement that fails is named, and the others take effect', async () =>
   expect(await c().countDocuments()).toBe(18)
 })
 
-it('a statement that may change several documents goes as a transaction', async () => {
+it('a statement that may change several documents is sent as a transaction', async () => {
   const { cluster } = await writer('multi')
   await cluster.write('app', { insert: 'c', documents: Array.from({ length: 10 }, (_, _id) => ({ _id, v: 1 })) })
   const before = await entriesOf({ op: 'c', 'o.applyOps.ns': 'app.c' })
@@ -99,7 +102,7 @@ it('a statement that may change several documents goes as a transaction', async 
   expect(await entriesOf({ op: 'c', 'o.applyOps.ns': 'app.c' })).toBe(before + 2)
 })
 
-it('a commit that ended in a network error leaves no transaction open, and the batch can be sent again', async () => {
+it('a commit that fails with a network error leaves no transaction open, and the batch can be sent again', async () => {
   const { cluster } = await writer('cut')
   await c().insertOne({ _id: 0, v: 0 })
   const data = { failCommands: ['commitTransaction'], closeConnection: true }
@@ -113,15 +116,15 @@ it('a commit that ended in a network error leaves no transaction open, and the b
   expect(await c().countDocuments({ v: 2 })).toBe(20)
 })
 
-it('a transaction whose owner may not write any more is closed before the next write', async () => {
+it('a transaction whose owner may no longer write is closed before the next write', async () => {
   const { cluster } = await writer('unfenced')
   await one.client.db('app').createCollection('c')
   const { fence } = cluster
-  let asked = 0
+  let checks = 0
   cluster.fence = () => {
-    asked += 1
-    // The first is asked before the batch, the second when it is sent, the third when its commit is sent.
-    if (asked === 3) throw new Error('the lease could not be renewed in time')
+    checks += 1
+    // The fence is checked before the batch, when the batch is sent, and when the commit is sent.
+    if (checks === 3) throw new Error('the lease could not be renewed in time')
     fence()
   }
   await expect(cluster.write('app', { update: 'c', updates: replacements(20, 1) })).rejects.toThrow('renewed')
@@ -132,7 +135,7 @@ it('a transaction whose owner may not write any more is closed before the next w
   expect(await c().countDocuments()).toBe(0)
 })
 
-it('a failover in the middle of batches loses none of them', async () => {
+it('a failover between batches loses none of them', async () => {
   const { cluster } = await writer('failover')
   await one.client.db('app').createCollection('c')
   let version = 0
@@ -176,9 +179,9 @@ it('a statement that may change several documents is not sent without a number a
 })
 
 it('a takeover waits for the open transaction of a process that connected as another user', async () => {
-  const { cluster } = await writer('heir')
+  const { cluster } = await writer('successor')
   await one.client.db('app').createCollection('c')
-  await using former = new MongoClient(one.set.uri, { appName: 'tandem:heir:gone' })
+  await using former = new MongoClient(one.set.uri, { appName: 'tandem:successor:gone' })
   const session = former.startSession()
   session.startTransaction()
   await former.db('app').collection<{ _id: number }>('c').insertOne({ _id: 1 }, { session })

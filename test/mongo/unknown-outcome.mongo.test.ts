@@ -6,14 +6,14 @@ import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * A router answers that it lost a shard while the shard goes on with the write. Here the server itself gives that answer, and
- * another operation with the write's comment is what goes on.
+ * A router replies that it lost a shard while the shard continues the write. Here the server itself gives that reply,
+ * and another operation with the comment of the write represents the write that continues.
  */
 
 const one = oneSet()
 let count = 0
 
-/** The write rejects only after what runs under its comment has ended. */
+/** The write rejects only after the operation with its comment has ended. */
 async function expectToWait(sharded: boolean, data: Document): Promise<void> {
   const appName = `router-${count++}`
   const cluster = testCluster(one.set.uri, appName)
@@ -44,33 +44,34 @@ async function expectToWait(sharded: boolean, data: Document): Promise<void> {
 
 const lost = [6, 89, 90, 91, 145, 189, 202, 317, 333, 384, 9001, 11600, 11602]
 
-it.each(lost)('error %i may leave a write under way, so it is waited for', (errorCode) =>
+it.each(lost)('tandem waits for a write that failed with error %i, because it may still run', (errorCode) =>
   expectToWait(false, { errorCode }),
 )
 
-it('a router says so of anything that passes', () => expectToWait(true, { errorCode: 50 }))
+it('tandem waits for a write for which a router returned any transient error', () =>
+  expectToWait(true, { errorCode: 50 }))
 
-it('also in a write concern error', () =>
+it('tandem waits for a write that failed with such a code in a write concern error', () =>
   expectToWait(false, { writeConcernError: { code: 91, errmsg: 'shutting down' } }))
 
-it('also of one statement', async () => {
+it('tandem waits for a write of which one statement failed with such a code', async () => {
   const cluster = testCluster(one.set.uri, 'statements')
   onTestFinished(() => cluster.close())
-  const asked = vi.spyOn(cluster, 'idle')
+  const idle = vi.spyOn(cluster, 'idle')
   const command = vi.spyOn(cluster.client.db('app').constructor.prototype, 'command')
   onTestFinished(() => command.mockRestore())
   const writeErrors = [{ index: 0, code: 6, errmsg: 'no shard' }]
   command.mockResolvedValueOnce({ ok: 1, n: 0, writeErrors })
   await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('transient error')
-  expect(asked).toHaveBeenCalledExactlyOnceWith({ 'command.comment': 'statements:1' })
-  // The driver throws a write concern error, with the statements' errors in it.
+  expect(idle).toHaveBeenCalledExactlyOnceWith({ 'command.comment': 'statements:1' })
+  // The driver throws a write concern error that contains the errors of the statements.
   const writeConcernError = { code: 100, codeName: 'UnsatisfiableWriteConcern', errmsg: 'too few members' }
   command.mockRejectedValueOnce(new MongoWriteConcernError({ ok: 1, writeConcernError, writeErrors }))
   await expect(cluster.write('app', { insert: 'c', documents: [{}] })).rejects.toThrow('too few members')
-  expect(asked).toHaveBeenLastCalledWith({ 'command.comment': 'statements:2' })
+  expect(idle).toHaveBeenLastCalledWith({ 'command.comment': 'statements:2' })
 })
 
-it('a write concern that was not met is no answer, whatever the reason', async () => {
+it('an unmet write concern is a transient error for any reason', async () => {
   const cluster = testCluster(one.set.uri, 'concern')
   onTestFinished(() => cluster.close())
   const data = {

@@ -6,7 +6,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** The demo, with a source of 5.0: its data, its writer, its kill in the middle of the copy. */
+/** The demo with a source of 5.0: its data, its writer and its kill during the copy. */
 
 let source: ReplicaSet
 let destination: ReplicaSet
@@ -23,7 +23,7 @@ afterAll(() => Promise.all([source?.stop(), destination?.stop()]))
 const copiedShare = ({ collectionCopy }: Progress) =>
   (collectionCopy?.estimatedCopiedBytes ?? 0) / (collectionCopy?.estimatedTotalBytes ?? 1)
 
-test('the data of the demo goes from 5.0 to 6.0 under its writer and a kill, verified and equal', async () => {
+test('the demo data is migrated from 5.0 to 6.0 under its writer and a kill, and is verified and equal', async () => {
   const data = readDataSet()
   await loadDataSet(source.uri, data, () => {}, { before6: true })
   const clusters = { cluster0: source.uri, cluster1: destination.uri }

@@ -11,7 +11,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { idOfEveryType, insertRaw, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
 
-/** What a source older than 6.0 answers: no collectionUUID in commands and events, reads by UUID. */
+/** Reads from a source older than 6.0, which supports no collectionUUID in commands and events, but reads by UUID. */
 
 const one = oneSet({ version: '5.0' })
 
@@ -35,7 +35,7 @@ async function idsOf(database: string, uuid: string, ids: number[]): Promise<num
 }
 
 describe('a source older than 6.0', () => {
-  it('tells by the resume token which collection an event is about, whatever the _id, also in transactions', async () => {
+  it('names the collection of an event by UUID in the resume token, for every type of _id, also in transactions', async () => {
     const random = new Random('tokens')
     const db = one.client.db('tokens')
     const uuids: string[] = []
@@ -64,7 +64,7 @@ describe('a source older than 6.0', () => {
     expect(new Set(inTransaction.map((event) => event.uuid))).toEqual(new Set([uuid]))
   })
 
-  it('never mistakes a collection for another one of its name', async () => {
+  it('distinguishes a collection from a former collection of the same name', async () => {
     const things = one.client.db('names').collection<{ _id: number }>('things')
     let former = ''
     const events = await changesDuring(one.cluster, async () => {
@@ -86,12 +86,12 @@ describe('a source older than 6.0', () => {
     expect(await idsOf('names', uuid, [1, 2])).toBe(2)
     for (const gone of [former, Buffer.from(new UUID().buffer).toString('latin1')]) {
       const collection = { database: 'names', name: 'renamed', uuid: gone }
-      for (const work of [
+      for (const read of [
         () => idsOf('names', gone, [1]),
         () => openRange(one.cluster, collection, { from: null, to: null }, one.cluster.latest, 10),
         () => sizeOf(one.cluster, collection),
       ]) {
-        const error = await work().then(
+        const error = await read().then(
           () => null,
           (thrown: unknown) => thrown,
         )

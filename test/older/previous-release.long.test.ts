@@ -9,7 +9,7 @@ import { type Faults, startSync, type Tandem } from '../support/tandem-process.t
 import { writesBlocked } from '../support/write-block-mode.ts'
 import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 
-/** A sync that the release before began, in whatever state, is taken over: nothing that users wrote is lost, and it ends. */
+/** A sync that the previous release began is continued from any stored state. No write of a user is lost, and the sync completes. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -22,7 +22,7 @@ interface StoredInstance {
 const stored = (on = pair.destinationClient) => on.db('tandem_internal')
 const stages = (on = pair.destinationClient) => stored(on).collection<Document & { _id: string }>('stages')
 
-async function begun(enableUserWriteBlocking: string, faults: Faults = {}): Promise<Tandem> {
+async function startedInstance(enableUserWriteBlocking: string, faults: Faults = {}): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance({ faults })
   await startSync(tandem, { enableUserWriteBlocking, reversible: enableUserWriteBlocking === both })
@@ -31,13 +31,13 @@ async function begun(enableUserWriteBlocking: string, faults: Faults = {}): Prom
 }
 
 async function commitDiesAt(step: string, enableUserWriteBlocking: string): Promise<void> {
-  await using tandem = await begun(enableUserWriteBlocking, { crashAt: step })
+  await using tandem = await startedInstance(enableUserWriteBlocking, { crashAt: step })
   await commitUntilItDies(tandem)
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }
 
-/** What the release before would have stored where the process that is gone stood, with that one's own times. */
-async function asOlder(name: keyof typeof olderSyncs, on = pair.destinationClient): Promise<void> {
+/** Replaces the stored state by what the previous release would have stored at the same point, but keeps the timestamps of the process that ended. */
+async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destinationClient): Promise<void> {
   const older: OlderSync = olderSyncs[name]
   const { context } = (await stages(on).findOne()) as unknown as { context: Record<string, unknown> }
   const ofOwn = (fields: Record<string, unknown>, own: Record<string, unknown>, ...names: string[]) => {
@@ -54,7 +54,7 @@ async function asOlder(name: keyof typeof olderSyncs, on = pair.destinationClien
   }
 }
 
-/** Also while users' writes are blocked. */
+/** Updates metadata, also while users' writes are blocked. */
 const update = (collection: string, q: Document, u: Document, on = pair.destinationClient) =>
   stored(on).command({ update: collection, updates: [{ q, u }], mayBypassWriteBlocking: true })
 
@@ -64,8 +64,8 @@ async function expectCommitted(tandem: Tandem): Promise<void> {
   expect((await committed(tandem)).canWrite).toBe(true)
   expect(await writesBlocked(pair.destinationClient)).toBe(false)
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
-  // By which the older release knows that it cannot go on with it.
-  expect(await stages().findOne()).toMatchObject({ schemaVersion: 2, value: 'committed' })
+  // The schema version prevents the older release from continuing the sync.
+  expect(await stages().findOne()).toMatchObject({ schemaVersion: 4, value: 'committed' })
 }
 
 async function commit(tandem: Tandem): Promise<void> {
@@ -74,22 +74,22 @@ async function commit(tandem: Tandem): Promise<void> {
   await expectCommitted(tandem)
 }
 
-describe('a sync that the release before left', () => {
-  it('RUNNING goes on, with what was written meanwhile', async () => {
-    await (await begun(both)).kill9()
-    await asOlder('RUNNING, canCommit')
+describe('a sync that the previous release left', () => {
+  it('continues from RUNNING and applies writes that were made meanwhile', async () => {
+    await (await startedInstance(both)).kill9()
+    await storeAsOlder('RUNNING, canCommit')
     await write('meanwhile')
     await using tandem = await pair.startInstance()
     await commit(tandem)
   })
 
-  it('PAUSED stays so until it is resumed', async () => {
+  it('stays PAUSED until it is resumed', async () => {
     {
-      await using tandem = await begun(both)
+      await using tandem = await startedInstance(both)
       expect(await tandem.post('pause')).toEqual(accepted)
       await tandem.waitFor(({ state }) => state === 'PAUSED', { timeoutSeconds: 30, what: 'PAUSED' })
     }
-    await asOlder('PAUSED')
+    await storeAsOlder('PAUSED')
     await write('meanwhile')
     await using tandem = await pair.startInstance()
     expect((await tandem.progress()).state).toBe('PAUSED')
@@ -98,10 +98,10 @@ describe('a sync that the release before left', () => {
   })
 
   it.each(['commitPoint', 'prepareIndexes', 'verdict', 'decide'] as const)(
-    'at a commit that died at %s, before its decision, takes a new commit point',
+    'takes a new commit timestamp if the process died at %s of a commit, before the decision',
     async (step) => {
       await commitDiesAt(step, 'destinationOnly')
-      await asOlder(`died at ${step}`)
+      await storeAsOlder(`died at ${step}`)
       await write('meanwhile')
       await things(pair.sourceClient).deleteOne({ _id: 8 })
       await things(pair.sourceClient).insertOne({ _id: 'takes over', u: 8 })
@@ -111,19 +111,19 @@ describe('a sync that the release before left', () => {
     },
   )
 
-  it('at a commit that died at unblock, after its decision, opens the destination', async () => {
+  it('enables writes on the destination if the process died at unblock of a commit, after the decision', async () => {
     await commitDiesAt('unblock', both)
-    await asOlder('died at unblock')
+    await storeAsOlder('died at unblock')
     expect(await writesBlocked(pair.destinationClient)).toBe(true)
     await using tandem = await pair.startInstance()
     await expectCommitted(tandem)
   })
 
   it.each(['unblocked', 'finishIndexes'] as const)(
-    'at a commit that died at %s, when users write on the destination, changes nothing of theirs',
+    'keeps users’ writes on the destination if the process died at %s of a commit',
     async (step) => {
       await commitDiesAt(step, both)
-      await asOlder(`died at ${step}`)
+      await storeAsOlder(`died at ${step}`)
       const ofUsers = things(pair.destinationClient)
       await ofUsers.insertOne({ _id: 'new', u: 'new', by: 'users' })
       await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'users' } })
@@ -140,12 +140,12 @@ describe('a sync that the release before left', () => {
     },
   )
 
-  it('COMMITTED stays so, and can be reversed', async () => {
+  it('stays COMMITTED and can be reversed', async () => {
     {
-      await using tandem = await begun(both)
+      await using tandem = await startedInstance(both)
       await commit(tandem)
     }
-    await asOlder('COMMITTED')
+    await storeAsOlder('COMMITTED')
     await things(pair.destinationClient).insertOne({ _id: 'new', u: 'new', by: 'users' })
     await using tandem = await pair.startInstance()
     expect((await tandem.progress()).state).toBe('COMMITTED')
@@ -158,7 +158,7 @@ describe('a sync that the release before left', () => {
   })
 })
 
-describe('a sync that a release before reversed, which announced nothing of it', () => {
+describe('a sync that an older release reversed without announcing the reversal', () => {
   async function expectReversed(): Promise<void> {
     await things(pair.destinationClient).insertOne({ _id: 'meanwhile', u: 'meanwhile', by: 'users' })
     await using tandem = await pair.startInstance()
@@ -168,42 +168,42 @@ describe('a sync that a release before reversed, which announced nothing of it',
     await committed(tandem)
     expect(await things(pair.sourceClient).findOne({ _id: 'meanwhile' })).not.toBeNull()
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
-    // Once it is reversed by this release it is announced.
+    // This release announces a reversal.
     expect(await tandem.post('reverse')).toEqual(accepted)
     await readyToCommit(tandem)
     expect(await stored(pair.sourceClient).collection('moves').findOne()).toMatchObject({ generation: 2 })
   }
 
-  it('goes on, and is reversed again', async () => {
+  it('continues and can be reversed again', async () => {
     {
-      await using tandem = await begun(both)
+      await using tandem = await startedInstance(both)
       await commit(tandem)
       expect(await tandem.post('reverse')).toEqual(accepted)
       await readyToCommit(tandem)
       await tandem.kill9()
     }
-    await asOlder('reversed, RUNNING', pair.sourceClient)
+    await storeAsOlder('reversed, RUNNING', pair.sourceClient)
     await stored().collection('moves').drop()
     await expectReversed()
   })
 
-  it('goes on where the process died when the sync stood on both clusters', async () => {
+  it('continues if the process died while the metadata existed on both clusters', async () => {
     {
-      await using tandem = await begun(both, { crashAt: 'reverseForget' })
+      await using tandem = await startedInstance(both, { crashAt: 'reverseForget' })
       await commit(tandem)
       await tandem.post('reverse').catch((error) => {
         if (!(error instanceof TypeError)) throw error
       })
       await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
     }
-    await asOlder('reversal died at reverseSwitch')
-    await asOlder('reversal died at reverseDefinitions', pair.sourceClient)
+    await storeAsOlder('reversal died at reverseSwitch')
+    await storeAsOlder('reversal died at reverseDefinitions', pair.sourceClient)
     await stored().collection('moves').drop()
     await expectReversed()
   })
 })
 
-describe('a commit that failed in the release before', () => {
+describe('a commit that failed in the previous release', () => {
   const setOnDestination = (u: number) =>
     pair.destinationClient.db('app').command({
       update: 'things',
@@ -212,16 +212,16 @@ describe('a commit that failed in the release before', () => {
     })
 
   async function fails(): Promise<Tandem> {
-    const tandem = await begun(both)
+    const tandem = await startedInstance(both)
     await setOnDestination(-7)
     expect(await tandem.post('commit')).toEqual(accepted)
     await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'FAILED' })
     return tandem
   }
 
-  it('is FAILED still, and resume commits', async () => {
+  it('is still FAILED, and resume completes it', async () => {
     await (await fails()).kill9()
-    await asOlder('FAILED with VerificationFailed')
+    await storeAsOlder('FAILED with VerificationFailed')
     await setOnDestination(7)
     await using tandem = await pair.startInstance()
     expect(await tandem.progress()).toMatchObject({ state: 'FAILED', failure: { error: 'VerificationFailed' } })
@@ -229,7 +229,7 @@ describe('a commit that failed in the release before', () => {
     await expectCommitted(tandem)
   })
 
-  it('and was aborted there is over: the next command may be a rehearsal', async () => {
+  it('and was aborted there has ended, so the next command may be a rehearsal', async () => {
     {
       await using tandem = await fails()
       expect(await tandem.post('abort')).toEqual(accepted)
@@ -237,7 +237,7 @@ describe('a commit that failed in the release before', () => {
       await vi.waitFor(async () => expect(await stages().findOne()).toMatchObject({ value: 'replicating' }), patience)
       await readyToCommit(tandem)
     }
-    await asOlder('FAILED, aborted and undone')
+    await storeAsOlder('FAILED, aborted and undone')
     expect(await writesBlocked(pair.sourceClient)).toBe(false)
     await write('meanwhile')
     await using tandem = await pair.startInstance()
@@ -251,16 +251,16 @@ describe('a commit that failed in the release before', () => {
   })
 })
 
-it('an abort that the release before acknowledged and had not undone is undone: users write on the source', async () => {
+it('an abort that the previous release acknowledged but did not complete is completed, so users can write on the source', async () => {
   {
-    await using tandem = await begun(both)
+    await using tandem = await startedInstance(both)
     await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
     expect(await tandem.post('commit')).toEqual(accepted)
     await held.reached()
     expect(await tandem.post('abort')).toEqual(accepted)
     await tandem.kill9()
   }
-  await asOlder('abort acknowledged, killed before undone')
+  await storeAsOlder('abort acknowledged, killed before undone')
   await pair.sourceClient.db('admin').command({ setUserWriteBlockMode: 1, global: true })
   await using tandem = await pair.startInstance()
   await vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(false), patience)

@@ -1,15 +1,15 @@
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 
 /**
- * What the release before the sync's state became one machine stored, captured from its processes, which were killed where the name
- * of an entry says so: the document `sync` of `tandem_internal.stages`, and the instance's context. Only times are the same here
- * in all of them.
+ * State as stored by the last release in which the sync was not yet one state machine: the document `sync` of
+ * `tandem_internal.stages`, and the instance's context. The state was captured from processes of that release, which were killed at
+ * the step that an entry's name gives. Only the times were replaced, so that all entries have the same ones.
  */
 export interface OlderSync {
-  /** How often the sync had been reversed. */
+  /** Number of reversals of the sync. */
   generation: number
   stages: Record<string, unknown>
-  /** Of the instance's context, what differs from `olderContext`. */
+  /** Fields of the instance's context that differ from `olderContext`. */
   instance: Record<string, unknown>
 }
 
@@ -70,52 +70,55 @@ const commitPoint = '7711273824716587010'
 const quietUntil = '7711273829011554311'
 const at = 1795420848131
 
-const begun = { initialised: true, schemaVersion: 1 }
-const hashed = { ...begun, hashed: true }
-const asked = { ...hashed, abortReason: null, request: { dryRun: false, maxSeconds: null, at } }
-const pointed = {
-  ...asked,
+const initialised = { initialised: true, schemaVersion: 1 }
+const hashed = { ...initialised, hashed: true }
+const requested = { ...hashed, abortReason: null, request: { dryRun: false, maxSeconds: null, at } }
+const withCommitPoint = {
+  ...requested,
   ...{ attempt: 1, term: 1, step: 'point', commitPoint },
   ...{ abandoned: false, heldBack: false, failure: null },
 }
-const prepared = { ...pointed, step: 'prepared' }
-const verified = { ...pointed, step: 'verified', writesHeld: true }
-const decided = { ...pointed, step: 'decided', writesHeld: false, quietUntil, lateWrites: null }
+const prepared = { ...withCommitPoint, step: 'prepared' }
+const verified = { ...withCommitPoint, step: 'verified', writesHeld: true }
+const decided = { ...withCommitPoint, step: 'decided', writesHeld: false, quietUntil, lateWrites: null }
 const failed = { ...prepared, writesHeld: true, failure, failures: 1 }
 const aborted = { ...verified, request: null, abandoned: true, aborts: 1 }
 const committed = { ...decided, step: 'committed', lateWrites: { total: 0, first: [] } }
 
 const ready = { copyCompleted: true, hashed: true }
 const committing = { ...ready, commitRequested: true }
-const arrived = { ...committing, commitPoint, reached: true }
-const left = { ...arrived, commitRequested: false, decided: true, canWrite: true }
-const turned = { configuration: { ...configuration, source: 'cluster1', destination: 'cluster0' }, copyCompleted: true }
-const adapting = { ...turned, reversing: 'adapting' }
+const reachedCommitPoint = { ...committing, commitPoint, reached: true }
+const handedOver = { ...reachedCommitPoint, commitRequested: false, decided: true, canWrite: true }
+const swapped = {
+  configuration: { ...configuration, source: 'cluster1', destination: 'cluster0' },
+  copyCompleted: true,
+}
+const preparingDestination = { ...swapped, reversing: 'adapting' }
 
-/** In the order in which a sync comes to them. */
+/** Stored states in the order in which a sync reaches them. */
 export const olderSyncs = {
-  'RUNNING, copying': { generation: 0, stages: begun, instance: {} },
+  'RUNNING, copying': { generation: 0, stages: initialised, instance: {} },
   'RUNNING, canCommit': { generation: 0, stages: hashed, instance: ready },
   PAUSED: {
     generation: 0,
     stages: hashed,
     instance: { ...ready, copyDrained: true, eventsDrained: true, pauseRequested: true },
   },
-  'died at blockSource': { generation: 0, stages: asked, instance: committing },
-  'died at commitPoint': { generation: 0, stages: asked, instance: committing },
-  'died at prepareIndexes': { generation: 0, stages: pointed, instance: arrived },
-  'died at reversePosition': { generation: 0, stages: prepared, instance: arrived },
-  'died at verdict': { generation: 0, stages: { ...prepared, writesHeld: true }, instance: arrived },
-  'died at lastCheck': { generation: 0, stages: verified, instance: arrived },
-  'died at decide': { generation: 0, stages: verified, instance: arrived },
-  'died at unblock': { generation: 0, stages: decided, instance: { ...arrived, decided: true } },
-  'died at unblocked': { generation: 0, stages: decided, instance: { ...arrived, decided: true } },
+  'died at blockSource': { generation: 0, stages: requested, instance: committing },
+  'died at commitPoint': { generation: 0, stages: requested, instance: committing },
+  'died at prepareIndexes': { generation: 0, stages: withCommitPoint, instance: reachedCommitPoint },
+  'died at reversePosition': { generation: 0, stages: prepared, instance: reachedCommitPoint },
+  'died at verdict': { generation: 0, stages: { ...prepared, writesHeld: true }, instance: reachedCommitPoint },
+  'died at lastCheck': { generation: 0, stages: verified, instance: reachedCommitPoint },
+  'died at decide': { generation: 0, stages: verified, instance: reachedCommitPoint },
+  'died at unblock': { generation: 0, stages: decided, instance: { ...reachedCommitPoint, decided: true } },
+  'died at unblocked': { generation: 0, stages: decided, instance: { ...reachedCommitPoint, decided: true } },
   'died at finishIndexes': {
     generation: 0,
     stages: { ...decided, step: 'canWrite' },
-    instance: { ...arrived, decided: true, canWrite: true },
+    instance: { ...reachedCommitPoint, decided: true, canWrite: true },
   },
-  /** Begun again by another process, which died while it deferred what the first had prepared. */
+  /** Another process began the commit again. It died while it deferred again what the first process had prepared. */
   'second attempt, deferring again': {
     generation: 0,
     stages: { ...prepared, writesHeld: true, abandoned: true },
@@ -126,11 +129,11 @@ export const olderSyncs = {
     stages: { ...prepared, writesHeld: true, abandoned: true, heldBack: true, abortsUndone: 0 },
     instance: committing,
   },
-  'FAILED with VerificationFailed': { generation: 0, stages: failed, instance: { ...arrived, failure } },
+  'FAILED with VerificationFailed': { generation: 0, stages: failed, instance: { ...reachedCommitPoint, failure } },
   'FAILED twice': {
     generation: 0,
     stages: { ...failed, attempt: 2, term: 2, failures: 2, abortsUndone: 0 },
-    instance: { ...arrived, failure },
+    instance: { ...reachedCommitPoint, failure },
   },
   'FAILED, resumed and died': {
     generation: 0,
@@ -160,15 +163,23 @@ export const olderSyncs = {
   'rehearsal with maxSeconds died at lastCheck': {
     generation: 0,
     stages: { ...verified, request: { dryRun: true, maxSeconds: 300, at } },
-    instance: { ...arrived, commitUntil: at + 300_007, dryRun: true },
+    instance: { ...reachedCommitPoint, commitUntil: at + 300_007, dryRun: true },
   },
-  COMMITTED: { generation: 0, stages: committed, instance: left },
-  'reversal died at reverseCopy': { generation: 0, stages: committed, instance: { ...left, reversing: 'moving' } },
-  'reversal died at reverseSwitch': { generation: 0, stages: committed, instance: { ...left, reversing: 'moving' } },
-  'reversal died at reverseDefinitions': { generation: 1, stages: begun, instance: adapting },
+  COMMITTED: { generation: 0, stages: committed, instance: handedOver },
+  'reversal died at reverseCopy': {
+    generation: 0,
+    stages: committed,
+    instance: { ...handedOver, reversing: 'moving' },
+  },
+  'reversal died at reverseSwitch': {
+    generation: 0,
+    stages: committed,
+    instance: { ...handedOver, reversing: 'moving' },
+  },
+  'reversal died at reverseDefinitions': { generation: 1, stages: initialised, instance: preparingDestination },
   'reversed, RUNNING': {
     generation: 1,
     stages: { ...hashed, adapted: true },
-    instance: { ...turned, hashed: true },
+    instance: { ...swapped, hashed: true },
   },
 } satisfies Record<string, OlderSync>

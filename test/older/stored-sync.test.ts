@@ -10,14 +10,14 @@ import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 type Name = keyof typeof olderSyncs
 
 /**
- * For each: the sync's state; where the instance boots to; whether a commit that was asked for goes on. By what the older release did
- * after a restart: before the decision it deferred again what a commit had prepared and began another attempt.
+ * For each stored form: the state of the sync, the state in which the instance boots, and whether a requested commit continues. This
+ * matches the older release after a restart: before the decision, it deferred again what a commit had prepared, and began another attempt.
  */
 const expected: Record<Name, { sync: string; boots: string; request?: true; attempt?: number; failure?: true }> = {
   'RUNNING, copying': { sync: 'replicating', boots: 'syncing.replicating.copying' },
   'RUNNING, canCommit': { sync: 'replicating', boots: 'syncing.replicating.applying' },
   PAUSED: { sync: 'replicating', boots: 'paused.resting' },
-  // No attempt was on record; this one is the first.
+  // No attempt was stored, so this one is the first.
   'died at blockSource': gathering(1),
   'died at commitPoint': gathering(1),
   'died at prepareIndexes': committing('applying'),
@@ -32,9 +32,9 @@ const expected: Record<Name, { sync: string; boots: string; request?: true; atte
   'second attempt about to begin': gathering(2),
   'FAILED with VerificationFailed': failed(1),
   'FAILED twice': failed(2),
-  // It failed no more: the next attempt was about to begin.
+  // The sync was no longer FAILED, because the next attempt was about to begin.
   'FAILED, resumed and died': gathering(2),
-  // The failure of the commit that was aborted stayed on record.
+  // The failure of the aborted commit was still stored.
   'FAILED, aborted and undone': { sync: 'replicating', boots: 'syncing.replicating.applying', attempt: 1 },
   'abort acknowledged, killed before undone': { sync: 'undoing', boots: 'syncing.replicating.applying', attempt: 1 },
   'aborted and undone': { sync: 'replicating', boots: 'syncing.replicating.applying', attempt: 1 },
@@ -62,20 +62,20 @@ function failed(attempt: number) {
 
 const contextOf = ({ instance }: OlderSync) => completed({ ...olderContext, ...instance } as Partial<InstanceContext>)
 const memberOf = (context: InstanceContext): Member => {
-  return { snapshot: begin(context), open: false, holds: false, term: 0, failures: null }
+  return { snapshot: begin(context), open: false, holds: false, term: 0, failures: null, plan: 0, stoppedFor: 0 }
 }
-/** Of a coordinator's term before. */
+/** Number of coordinator terms so far. */
 const terms = 9
 
 function wholeOf({ stages, generation }: Pick<OlderSync, 'stages' | 'generation'>, contexts: InstanceContext[]): Whole {
   const { snapshot } = syncFrom(stages, generation)
-  return { sync: snapshot, revision: 0, members: contexts.map(memberOf), leader: null, terms }
+  return { sync: snapshot, revision: 0, members: contexts.map(memberOf), leader: null, terms, copied: 0, lost: false }
 }
 
-describe('what the release before stored', () => {
+describe('a state that the previous release stored', () => {
   const names = Object.keys(olderSyncs) as Name[]
 
-  it.each(names)('%s: the sync is taken over as it was', (name) => {
+  it.each(names)('%s: the sync keeps its state', (name) => {
     const { stages, generation }: OlderSync = olderSyncs[name]
     const { sync, request = false, attempt = 0, failure = false } = expected[name]
     const { snapshot, revision } = syncFrom(stages, generation)
@@ -89,14 +89,14 @@ describe('what the release before stored', () => {
     if (sync === 'committing.gathering') expect(context.commitPoint).toBeNull()
   })
 
-  it.each(names)('%s: the instance boots to where it was', (name) => {
+  it.each(names)('%s: the instance boots into its former state', (name) => {
     const context = contextOf(olderSyncs[name])
     expect([context.sync, context.attempt]).toEqual([null, 0])
     expect(pathOf(begin(context))).toBe(expected[name].boots)
   })
 
   it.each(names.filter((name) => olderSyncs[name].generation === 0 && !name.startsWith('reversal')))(
-    '%s: one instance or two lead it on to committed',
+    '%s: one or two instances lead the sync to committed',
     (name) => {
       const older: OlderSync = olderSyncs[name]
       const context = contextOf(older)
@@ -106,7 +106,7 @@ describe('what the release before stored', () => {
     },
   )
 
-  it('has a commit that is decided when users may write on the destination, and in no other state', () => {
+  it('shows a commit as decided from the step `decided` on, and canWrite from the step `canWrite` on', () => {
     for (const name of names) {
       const { stages, generation }: OlderSync = olderSyncs[name]
       const view = viewOf(syncFrom(stages, generation).snapshot, 0)
@@ -118,7 +118,7 @@ describe('what the release before stored', () => {
 
 const steps = ['none', 'point', 'prepared', 'verified', 'decided', 'canWrite', 'committed']
 
-/** Any flags beside each other, whether or not the older release could come to them. */
+/** Any combination of stored fields, including combinations that the older release could not reach. */
 const anyStages = fc.record(
   {
     initialised: fc.boolean(),
@@ -147,11 +147,11 @@ type AnyStages = typeof anyStages extends fc.Arbitrary<infer Any> ? Any : never
 
 const ready = { ...completed(olderContext as Partial<InstanceContext>), copyCompleted: true, hashed: true }
 
-/** A rehearsal waits for an instance that the operator tells to commit, and refuses that: then the operator aborts it. */
+/** Completes the sync. A rehearsal may wait for an instance that received another commit, which the rehearsal refuses; then the operator aborts it. */
 function completeAtLast(whole: Whole): ReturnType<typeof complete> {
-  const happens = [...'123'].flatMap(() => ['elect', 'follow', 'open', 'step'] as const)
+  const events = [...'123'].flatMap(() => ['elect', 'follow', 'open', 'step'] as const)
   const aborted = () => {
-    const actions = [...happens, 'abort' as const].flatMap((does) =>
+    const actions = [...events, 'abort' as const].flatMap((does) =>
       whole.members.map((_, member) => ({ member, does })),
     )
     return actions.reduce(act, whole)
@@ -159,7 +159,7 @@ function completeAtLast(whole: Whole): ReturnType<typeof complete> {
   return complete(whole) ?? complete(aborted())
 }
 
-/** Where an instance can be while this is stored. */
+/** Contexts that an instance can have while these fields are stored. */
 function contextsAt({
   step = 'none',
   initialised,
@@ -185,8 +185,8 @@ function contextsAt({
   return [ready, { ...ready, commitAborted: true }, ...(aborts > 0 ? [{ ...arrived, abortsBefore: aborts - 1 }] : [])]
 }
 
-describe('whatever the release before stored', () => {
-  it('is some state of the sync, also after a reversal, and stays the same state until something happens', () => {
+describe('any state that the previous release stored', () => {
+  it('becomes a state of the sync, also after a reversal, and is unchanged when it is stored and read again', () => {
     fc.assert(
       fc.property(anyStages, fc.nat({ max: 2 }), (stages, generation) => {
         const { snapshot } = syncFrom(stages, generation)
@@ -197,34 +197,34 @@ describe('whatever the release before stored', () => {
         expect(again.snapshot.context).toEqual(snapshot.context)
         const isDecided = steps.indexOf(stages.step ?? 'none') >= steps.indexOf('decided')
         expect(snapshot.hasTag('decided')).toBe(isDecided)
-        // An instance that is not in a commit applies changes only where nothing on the destination is prepared.
+        // An instance that is not in a commit applies changes only if nothing on the destination is prepared for a commit.
         if (snapshot.hasTag('applicable') && (stages.attempt ?? 0) > 0 && (stages.step ?? 'none') !== 'none') {
           const isRestored = stages.abandoned === true && stages.heldBack === true
           expect(isRestored || pathOf(snapshot) === 'committing.applying').toBe(true)
         }
-        // An instance takes the number of the attempt whose commit point it goes to; 0 is none.
+        // An instance takes the number of the attempt whose commit timestamp it must reach; 0 means none.
         if (snapshot.matches('committing')) expect(snapshot.context.attempt).toBeGreaterThan(0)
       }),
       { numRuns: 3_000 },
     )
   })
 
-  it('is led on to committed, whatever happens first', () => {
-    const happens = fc.array(
+  it('leads to committed after any sequence of actions', () => {
+    const events = fc.array(
       fc.record({ member: fc.nat({ max: 1 }), does: fc.constantFrom(...memberActions) }) as fc.Arbitrary<Action>,
       { maxLength: 30 },
     )
     fc.assert(
-      fc.property(anyStages, fc.tuple(fc.nat(), fc.nat()), happens, (stages, picks, actions) => {
+      fc.property(anyStages, fc.tuple(fc.nat(), fc.nat()), events, (stages, picks, actions) => {
         const contexts = contextsAt(stages)
         const members = picks.map((pick) => contexts[pick % contexts.length] as InstanceContext)
         let whole = wholeOf({ stages, generation: 0 }, members)
-        const begun = whole.sync.value
+        const initialState = whole.sync.value
         for (const action of actions) whole = act(whole, action)
         expect(
           completeAtLast(whole),
           JSON.stringify([
-            begun,
+            initialState,
             whole.sync.value,
             ...whole.members.map(({ snapshot }) => [snapshot.value, snapshot.context]),
           ]),

@@ -8,13 +8,13 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** An aborted commit is undone whatever has become of the instances: users wait for the source, which is blocked. */
+/** An instance that fails, pauses or restarts during an abort still undoes the commit: users wait for the blocked source. */
 
 const pair = pairedSets()
 const patience = { timeout: 20_000, interval: 20 }
 
-/** Sends a commit that has blocked the source and waits on the destination, which is released at the end. */
-async function committing(tandem: Tandem, then: () => Promise<void>): Promise<void> {
+/** Runs `then` during a commit that has blocked the source and waits on the destination; releases the commit at the end. */
+async function duringCommit(tandem: Tandem, then: () => Promise<void>): Promise<void> {
   await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
   expect(await tandem.post('commit')).toEqual(accepted)
   await held.reached()
@@ -39,11 +39,11 @@ async function expectCommits(tandem: Tandem): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-it('by an instance that has failed with it, and is resumed', async () => {
+it('an instance that fails during an abort still unblocks the source, and commits after a resume', async () => {
   await using tandem = await ready()
   const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 96 }
-  await committing(tandem, async () => {
-    // No passing error: the instance fails with it.
+  await duringCommit(tandem, async () => {
+    // The error is not transient, so the instance fails.
     await failPoint(pair.sourceClient, 'failCommand', refused, { times: 1 })
     expect(await tandem.post('abort')).toEqual(accepted)
     const failed = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 20, what: 'FAILED' })
@@ -55,9 +55,9 @@ it('by an instance that has failed with it, and is resumed', async () => {
   await expectCommits(tandem)
 })
 
-it('by an instance that was paused meanwhile, also after a restart', async () => {
+it('an instance that is paused and killed during an abort unblocks the source after its restart and stays PAUSED', async () => {
   const tandem = await ready()
-  await committing(tandem, async () => {
+  await duringCommit(tandem, async () => {
     const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 262 }
     await using held = await failPoint(pair.sourceClient, 'failCommand', refused)
     expect(await tandem.post('abort')).toEqual(accepted)
@@ -73,22 +73,22 @@ it('by an instance that was paused meanwhile, also after a restart', async () =>
   await expectCommits(successor)
 })
 
-it('by a paused instance that could not take its lease again at first', async () => {
+it('a paused instance that cannot acquire its lease at first completes the abort once it can', async () => {
   await using tandem = await ready()
   const internal = pair.destinationClient.db('tandem_internal')
   const leases = internal.collection<{ _id: string; epoch: number }>('leases')
   const _id = `instance:${(await tandem.progress()).mongosyncID}`
   const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 262 }
   let held: FailPoint | undefined
-  await committing(tandem, async () => {
+  await duringCommit(tandem, async () => {
     held = await failPoint(pair.sourceClient, 'failCommand', refused)
     expect(await tandem.post('abort')).toEqual(accepted)
     await held.reached()
     expect(await tandem.post('pause')).toEqual(accepted)
   })
   await using _ = held as FailPoint
-  // As another instance leaves it that has waited until this one's writes had ended, but with a field that no version can read: taking the
-  // lease fails by that at once, and not after 30 minutes.
+  // The lease looks as another instance leaves it after it has evicted this one and drained its writes. In addition, the invalid
+  // field `predecessors` makes each acquisition fail at once instead of after 30 minutes.
   const evicted = { buried: true, takesWork: false, expiresAt: new Date(0), predecessors: 7 }
   const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }
   const before = await leases.findOne({ _id })
@@ -109,14 +109,14 @@ it('by a paused instance that could not take its lease again at first', async ()
   await expectCommits(tandem)
 })
 
-it('before another commit can begin: until then canCommit is false, and a commit is refused with the reason', async () => {
+it('an abort ends before another commit begins: until then canCommit is false, and a commit is refused with the reason', async () => {
   await using tandem = await ready()
-  await committing(tandem, async () => {
+  await duringCommit(tandem, async () => {
     expect(await tandem.post('abort')).toEqual(accepted)
     await unblocked()
     const progress = await tandem.progress()
     expect(progress).toMatchObject({ state: 'RUNNING', canCommit: false })
-    const refusal = expect.stringMatching(/aborted.*taken back/)
+    const refusal = expect.stringMatching(/aborted.*being undone/)
     expect(progress.warnings).toContainEqual(refusal)
     expect(await tandem.post('commit')).toMatchObject({
       status: 409,

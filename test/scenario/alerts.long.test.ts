@@ -3,15 +3,15 @@ import { metricsOf } from '../support/metrics-of.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** docs/metrics.md: what alerts go by is on /metrics in the states that they are about. */
+/** The metrics that the alerts of docs/metrics.md use are on /metrics in the states that these alerts cover. */
 
-/** The oplog is cut at checkpoints, each second here. */
+/** The server truncates the oplog at checkpoints, which run every second here. */
 const pair = pairedSets({ source: { oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] } })
-/** tandem looks at the oplog once a minute. */
+/** tandem reads the oplog window once a minute. */
 const soon = { timeout: 180_000, interval: 200 }
 const oplog = 'tandem_oplog_remaining_seconds'
 
-/** 200 of these are more than the oplog holds; it is cut only while there is something to add. */
+/** 200 of these documents exceed the size of the oplog. The server truncates the oplog only while it writes new entries. */
 async function fillOplog(documents = 200): Promise<void> {
   const big = 'x'.repeat(200_000)
   const filler = pair.sourceClient.db('fill').collection<{ _id: number; big: string }>('fill')
@@ -19,7 +19,7 @@ async function fillOplog(documents = 200): Promise<void> {
     await filler.replaceOne({ _id: at % 5 }, { big: `${at}${big}` }, { upsert: true })
 }
 
-it('the oplog while RUNNING, PAUSED and FAILED, and what is different', async () => {
+it('/metrics shows the remaining oplog while RUNNING, PAUSED and FAILED, and the number of differing documents', async () => {
   await fillOplog()
   await pair.sourceClient.db('app').collection<{ _id: number }>('things').insertOne({ _id: 1 })
   await using tandem = await pair.startInstance()
@@ -30,7 +30,7 @@ it('the oplog while RUNNING, PAUSED and FAILED, and what is different', async ()
   await shows({ 'tandem_state{state="RUNNING"}': 1, tandem_oplog_visible: 1, tandem_copying: 0 })
   await shows({ [oplog]: expect.any(Number), tandem_differing_documents: 0, 'tandem_instances{status="alive"}': 1 })
 
-  // Somebody writes on the destination: it stays different.
+  // A foreign write on the destination leaves a permanent difference.
   await pair.destinationClient.db('app').collection<{ _id: number }>('things').insertOne({ _id: 2 })
   const rechecks = pair.destinationClient.db('tandem_internal').collection('rechecks')
   await vi.waitFor(async () => expect(await rechecks.countDocuments()).toBe(1), soon)
@@ -42,17 +42,17 @@ it('the oplog while RUNNING, PAUSED and FAILED, and what is different', async ()
   await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
   await shows({ 'tandem_state{state="FAILED"}': 1, tandem_mismatches: 1, [oplog]: expect.any(Number) })
 
-  // It stands still, and the oplog rolls on until nothing is left of where it stands.
-  const standing = async (): Promise<void> => {
+  // A FAILED sync does not advance, so the oplog rolls over its position.
+  const expectNothingLeft = async (): Promise<void> => {
     await fillOplog(10)
     const metrics = await metricsOf(tandem.url)
     expect([metrics.get('tandem_state{state="FAILED"}'), metrics.get(oplog)]).toEqual([1, 0])
   }
   await fillOplog()
-  await vi.waitFor(standing, { ...soon, interval: 1_000 })
+  await vi.waitFor(expectNothingLeft, { ...soon, interval: 1_000 })
 })
 
-it('an instance that is lost, as the others see it', async () => {
+it('another instance counts a killed instance as lost on /metrics', async () => {
   const options = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
   await using one = await startTandem({ ...options, id: 'one' })
   await using other = await startTandem({ ...options, id: 'other' })

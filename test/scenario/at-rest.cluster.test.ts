@@ -2,17 +2,17 @@ import { expect, it, vi } from 'vitest'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** What an instance asks of its clusters while it has nothing to do. */
+/** The commands that an instance sends to its clusters after the commit. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 100 }
-/** Of the source; nothing of the drivers' own sends any. */
+/** The number of `ping` commands that the source has received. The drivers send none by themselves. */
 const pings = async (): Promise<number> => {
   const { metrics } = await pair.sourceClient.db('admin').command({ serverStatus: 1 })
   return Number(metrics.commands.ping.total)
 }
 
-it('an instance asks the source for its time while lag is reported, and no longer once it has committed', async () => {
+it('an instance reads the cluster time of the source while it reports the lag, and stops once it has committed', async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
   await using tandem = await pair.startInstance()
   await startSync(tandem)
@@ -22,15 +22,15 @@ it('an instance asks the source for its time while lag is reported, and no longe
   expect(await tandem.post('commit')).toMatchObject({ status: 200 })
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })
   const members = pair.destinationClient.db('tandem_internal').collection('members')
-  const beat = async (): Promise<string> => JSON.stringify(await members.find().toArray())
-  // It still tells the others that it is there, each second: as often as a ping would have come.
-  const nextBeat = async (): Promise<void> => {
-    const seen = await beat()
-    await vi.waitFor(async () => expect(await beat()).not.toBe(seen), patience)
+  const heartbeats = async (): Promise<string> => JSON.stringify(await members.find().toArray())
+  // The instance still publishes its heartbeat every second, as often as it would send a ping.
+  const nextHeartbeat = async (): Promise<void> => {
+    const before = await heartbeats()
+    await vi.waitFor(async () => expect(await heartbeats()).not.toBe(before), patience)
   }
-  // One ping may be under way at the first.
-  await nextBeat()
+  // One ping may still be in flight until the first heartbeat.
+  await nextHeartbeat()
   const committed = await pings()
-  for (let beats = 0; beats < 3; beats++) await nextBeat()
+  for (let count = 0; count < 3; count++) await nextHeartbeat()
   expect(await pings()).toBe(committed)
 })

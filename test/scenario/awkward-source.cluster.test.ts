@@ -5,7 +5,7 @@ import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** What a source may hold or do that is seldom seen and easily carried wrong. See test/pitfalls.md. */
+/** Rare contents and operations of a source that a sync easily gets wrong. See test/pitfalls.md. */
 
 const pair = pairedSets()
 
@@ -26,29 +26,29 @@ async function commitsEqual(tandem: Tandem): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-it('a write that has its time and is not in the oplog yet when the sync starts is not lost', async () => {
+it('a write that has an optime but is not yet in the oplog when the sync starts is not lost', async () => {
   await app(pair.sourceClient, 'things').insertMany(rows(0, 10))
   const name = 'sleepBetweenInsertOpTimeGenerationAndLogOp'
   await using sleeping = await failPoint(pair.sourceClient, name, { waitForMillis: 4_000 }, { times: 1 })
   await using tandem = await pair.startInstance()
   const late = app(pair.sourceClient, 'things').insertOne({ _id: 'late' })
-  // The note that fixes the start waits for it, and so does everything that is read.
+  // The oplog no-op that fixes the start time waits for this write, and so does every read.
   await sleeping.reached()
   await app(pair.sourceClient, 'others').insertOne({ _id: 1 }, { writeConcern: { w: 1 } })
   await startSync(tandem)
   await late
-  const note = await pair.sourceClient
+  const noop = await pair.sourceClient
     .db('local')
     .collection('oplog.rs')
     .findOne({ op: 'n', 'o.tandem': 'start' }, { sort: { $natural: -1 } })
   const sync = await pair.destinationClient.db('tandem_internal').collection('sync').findOne()
-  const [noted, started] = [note, sync].map((one) => (one?.['ts'] ?? one?.['startTime']) as Timestamp)
-  expect(noted).toBeDefined()
-  expect(started?.greaterThanOrEqual(noted as Timestamp)).toBe(true)
+  const [noopTime, started] = [noop, sync].map((one) => (one?.['ts'] ?? one?.['startTime']) as Timestamp)
+  expect(noopTime).toBeDefined()
+  expect(started?.greaterThanOrEqual(noopTime as Timestamp)).toBe(true)
   await commitsEqual(tandem)
 })
 
-/** Updates whose description says less than it seems to: names with dots and dollars, arrays that become something else. */
+/** Updates with an ambiguous updateDescription: names with dots and dollars, arrays that become another type. */
 const awkward: (Document | Document[])[] = [
   { $set: { 'list.0.x': 1 } },
   { $set: { 'list.0': null } },
@@ -69,15 +69,15 @@ const awkward: (Document | Document[])[] = [
   { $set: { list: [{ x: 0 }, { x: 1 }, { x: 2 }] } },
 ]
 
-it('updates that a description of changes tells badly arrive as they are, during the copy and after it', async () => {
+it('updates with an ambiguous updateDescription arrive exactly, during the copy and after it', async () => {
   const things = app(pair.sourceClient, 'things')
   const start = { list: [{ x: 0 }, { x: 1 }] }
   await things.insertMany(rows(0, 60).map((row) => ({ ...row, ...structuredClone(start) })))
-  // Every document comes through a part of them, each through another.
-  const shake = async (offset: number): Promise<void> => {
+  // Each document gets a different subset of the updates.
+  const applyUpdates = async (offset: number): Promise<void> => {
     for (const [at, update] of awkward.entries()) {
       const ids = rows(0, 60).flatMap(({ _id }) => ((Number(_id) + at + offset) % 3 === 0 ? [] : [_id]))
-      // What an update cannot do to a document as it is now, it leaves.
+      // An update that does not fit the current document fails and changes nothing.
       for (const _id of ids) await things.updateOne({ _id }, update).catch(() => {})
     }
   }
@@ -85,12 +85,12 @@ it('updates that a description of changes tells badly arrive as they are, during
   await using tandem = await pair.startInstance()
   await startSync(tandem)
   await held.reached()
-  await shake(0)
+  await applyUpdates(0)
   await held.release()
   await canCommit(tandem)
   await things.insertMany(rows(60, 80).map((row) => ({ ...row, ...structuredClone(start) })))
   await things.updateMany({ _id: { $gte: 60 } }, { $set: { right: 'after the insert' } })
-  await shake(1)
+  await applyUpdates(1)
   await commitsEqual(tandem)
 })
 
@@ -123,7 +123,7 @@ it('indexes of old releases keep their values and versions', async () => {
     })),
     { key: { words: 'text' }, name: 'words', textIndexVersion: 2 },
     { key: { u: 1 }, name: 'unique', unique: true, sparse: true },
-    { key: { u: 1 }, name: 'twin', sparse: true },
+    { key: { u: 1 }, name: 'conflicting', sparse: true },
   ]
   await db.command({ createIndexes: 'things', indexes })
   await using tandem = await pair.startInstance()
@@ -151,10 +151,12 @@ it('options changed by collMod before, during and after the copy are as on the s
       { key: { seen: 1 }, expireAfterSeconds: 90_000 },
     ])
   }
-  // In three rounds each change is made to two collections, and none is made to all.
+  // Each round makes each change to two collections. After three rounds no change has been made to all collections.
   const round = async (first: number): Promise<void> => {
     for (const [at, change] of changes.entries()) {
-      for (const of of [first, first + 1]) await db.command({ collMod: `c${(at + of) % changes.length}`, ...change })
+      for (const offset of [first, first + 1]) {
+        await db.command({ collMod: `c${(at + offset) % changes.length}`, ...change })
+      }
     }
   }
   await round(0)

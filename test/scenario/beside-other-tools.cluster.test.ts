@@ -4,7 +4,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** MongoDB's mongosync and migration-verifier may run beside tandem: what they store on either cluster is never a user's data. */
+/** MongoDB's mongosync and migration-verifier may run beside tandem: their metadata on either cluster is never user data. */
 
 const pair = pairedSets()
 const accepted = { status: 200, body: { success: true } }
@@ -39,11 +39,11 @@ it('metadata of other migration tools is not synced, compared, counted or refuse
   for (const database of prefixes) {
     await things(pair.sourceClient, database).insertOne({ _id: 2 })
     await bypassing(pair.destinationClient, database, [{ _id: 5 }])
-    await pair.sourceClient.db(database).createCollection('created while it follows')
+    await pair.sourceClient.db(database).createCollection('created while RUNNING')
     await pair.sourceClient.db(`${database}_dropped`).createCollection('dropped')
     await pair.sourceClient.db(`${database}_dropped`).dropDatabase()
   }
-  // Changes of users' definitions still arrive, which a filter on the server's side could lose.
+  // DDL of users still arrives; a filter on the server could lose it.
   await pair.sourceClient.db('other').createCollection('dropped')
   await pair.sourceClient.db('other').dropDatabase()
   await pair.sourceClient.db('app').renameCollection('things', 'renamed')
@@ -63,7 +63,7 @@ it('metadata of other migration tools is not synced, compared, counted or refuse
   }
 })
 
-it('a filter cannot name such a database', async () => {
+it('a filter cannot name a database of another migration tool', async () => {
   await using tandem = await pair.startInstance()
   const answer = await tandem.post('start', {
     source: 'cluster0',

@@ -6,12 +6,12 @@ import { migrateUnderWorkload } from '../faults/under-workload.ts'
 import { type KillMoment, runVerifierKill } from '../faults/verifier-kill.ts'
 import { slowness } from '../support/slowness.ts'
 
-/** A fixed sample of what `npm run chaos` runs in full; a failing seed is named and replays there. */
+/** A fixed sample of what `npm run chaos` runs in full. A failing test names its seed for a replay there. */
 
 const equalAndUnrepeated = { problems: [], segmentsReadAgain: 0 }
 const oplogSizeMB = 1_024
 
-/** One pair for the tests of a block. */
+/** Starts one pair of clusters for the tests of a `describe` block. */
 function pairFor(options: PairOptions): { pair: Pair } {
   const held = {} as { pair: Pair }
   beforeAll(async () => {
@@ -42,7 +42,7 @@ describe('kill -9', () => {
   const on = pairFor({ bulk: 200_000 })
 
   test.each([301, 302])(
-    'seed %i: continues by itself within 5 s, reads no finished segment again, ends equal',
+    'seed %i continues by itself within 5 s, reads no finished segment again and ends equal',
     async (seed) => {
       const result = await migrateUnderWorkload({
         ...on,
@@ -63,7 +63,7 @@ describe('kill -9 of the verifier', () => {
     ['initial hashing', true],
     ['verdict', false],
   ]
-  test.each(sample)('at %s, with a difference planted: %s, ends with the same verdict', async (moment, planted) => {
+  test.each(sample)('during %s (with a planted difference: %s) ends with the same verdict', async (moment, planted) => {
     const { problems, rangesBefore, rangesReadAgain } = await runVerifierKill(on.pair, 601, { moment, planted })
     expect({ problems, rangesReadAgain }).toEqual({ problems: [], rangesReadAgain: 0 })
     if (moment === 'initial hashing') expect(rangesBefore).toBeGreaterThan(0)

@@ -4,7 +4,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Clustered collections expire documents by an option of the collection. Like a TTL index it is deferred until the commit. */
+/** Clustered collections expire documents by a collection option. tandem defers it until the commit, as it does TTL indexes. */
 
 /** The TTL monitors run each second. */
 const everySecond = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
@@ -17,7 +17,7 @@ interface Row extends Document {
 }
 
 const rows = (client: MongoClient, name: string) => client.db('app').collection<Row>(name)
-/** All of them expired decades ago. */
+/** Documents whose expiry time passed decades ago. */
 const old = (count: number): Row[] => Array.from({ length: count }, (_, at) => ({ _id: new Date(1_000 + at), at }))
 const monitor = (client: MongoClient, enabled: boolean) =>
   client.db('admin').command({ setParameter: 1, ttlMonitorEnabled: enabled })
@@ -40,7 +40,7 @@ afterEach(async () => {
   for (const client of [pair.sourceClient, pair.destinationClient]) await monitor(client, true)
 })
 
-it('nothing expires on the destination before the commit; options arrive with it, changed ones too, and return after a reversal', async () => {
+it('nothing expires on the destination before the commit, which sets the expiry that the source has at that time; the commit after a reversal does the same', async () => {
   const { sourceClient, destinationClient } = pair
   await monitor(sourceClient, false)
   const source = sourceClient.db('app')
@@ -88,7 +88,7 @@ it('nothing expires on the destination before the commit; options arrive with it
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 })
 
-it('what the source expires during a commit is no late write', async () => {
+it('documents that the source expires during a commit do not count as late writes', async () => {
   const { sourceClient, destinationClient } = pair
   await monitor(sourceClient, false)
   await sourceClient.db('app').createCollection('expiring', { ...clustered, expireAfterSeconds: 1 })

@@ -3,7 +3,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** Indexes that are one while `unique` is held back: the second is built at the end of the commit. */
+/** Indexes that conflict while `unique` is deferred: the second is built at the end of the commit. */
 
 const pair = pairedSets()
 
@@ -12,13 +12,13 @@ test('a conflicting index has all its options when the sync is COMMITTED', async
   await db.collection<{ _id: number }>('things').insertOne({ _id: 1 })
   await db.collection('things').createIndexes([
     { key: { a: 1 }, name: 'unique', unique: true },
-    { key: { a: 1 }, name: 'expiring twin', expireAfterSeconds: 3_600 },
+    { key: { a: 1 }, name: 'second, expiring', expireAfterSeconds: 3_600 },
     { key: { b: 1 }, name: 'another unique', unique: true },
-    { key: { b: 1 }, name: 'prepared twin' },
+    { key: { b: 1 }, name: 'second, prepared' },
     { key: { c: 1 }, name: 'a third unique', unique: true },
-    { key: { c: 1 }, name: 'hidden twin', hidden: true },
+    { key: { c: 1 }, name: 'second, hidden', hidden: true },
   ])
-  await db.command({ collMod: 'things', index: { name: 'prepared twin', prepareUnique: true } })
+  await db.command({ collMod: 'things', index: { name: 'second, prepared', prepareUnique: true } })
   await using tandem = await pair.startInstance()
   await startSync(tandem, { verification: { enabled: true } })
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
@@ -26,9 +26,9 @@ test('a conflicting index has all its options when the sync is COMMITTED', async
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
   const { differences } = await compareBoth(pair.source.uri, pair.destination.uri)
   expect(differences).toEqual([])
-  const standing = await pair.destinationClient.db('app').collection('things').indexes()
-  const byName = new Map(standing.map((index) => [index.name, index]))
-  expect(byName.get('expiring twin')).toMatchObject({ expireAfterSeconds: 3_600 })
-  expect(byName.get('prepared twin')).toMatchObject({ prepareUnique: true })
-  expect(byName.get('hidden twin')).toMatchObject({ hidden: true })
+  const indexes = await pair.destinationClient.db('app').collection('things').indexes()
+  const byName = new Map(indexes.map((index) => [index.name, index]))
+  expect(byName.get('second, expiring')).toMatchObject({ expireAfterSeconds: 3_600 })
+  expect(byName.get('second, prepared')).toMatchObject({ prepareUnique: true })
+  expect(byName.get('second, hidden')).toMatchObject({ hidden: true })
 })

@@ -2,18 +2,19 @@ import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
+import { convergencesOf } from '../support/lost-history.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** What an instance says and does when something fails, and how it goes on. See test/contract.md. */
+/** How an instance reports a failure and how it continues afterwards. See test/contract.md. */
 
 /**
- * Its oplog is cut down to a megabyte at every checkpoint, each second; nothing is written to it unasked; and clients reach
- * it by a proxy.
+ * The server truncates its oplog to one megabyte at every checkpoint, which runs every second. It writes no periodic no-ops.
+ * Clients reach it through a proxy.
  */
 let source: ReplicaSet
 let destination: ReplicaSet
-/** Past the proxies. */
+/** The clients of the tests bypass the proxies. */
 let sourceClient: MongoClient
 let destinationClient: MongoClient
 
@@ -85,7 +86,7 @@ async function commit(tandem: Tandem): Promise<void> {
   expect((await compareClusters(source.uris[0] as string, destination.uris[0] as string)).differences).toEqual([])
 }
 
-/** As a server answers whose oplog no longer reaches back far enough. */
+/** Makes the source answer like a server whose oplog no longer reaches back to the position. */
 const loseHistory = () =>
   sourceClient.db('admin').command({
     configureFailPoint: 'failCommand',
@@ -123,9 +124,10 @@ describe('FAILED', () => {
     await arrives('meanwhile')
     expect(await tandem.progress()).not.toHaveProperty('failure')
     await commit(tandem)
+    expect(await convergencesOf(destinationClient)).toBe(0)
   })
 
-  it('README: FAILED stays FAILED over a restart, and resume goes on', async () => {
+  it('README: FAILED stays FAILED after a restart, and resume continues the sync', async () => {
     const predecessor = await startedSync()
     await loseHistory()
     const { failure } = await failed(predecessor)
@@ -141,36 +143,25 @@ describe('FAILED', () => {
     await commit(tandem)
   })
 
-  it('README: an oplog that no longer reaches back is FAILED by name, and never a silent new start', async () => {
-    await using tandem = await startedSync()
-    expect(await tandem.post('pause')).toEqual(accepted)
-    await loseOplogAfter('lost')
-
-    expect(await tandem.post('resume')).toEqual(accepted)
-    expect((await failed(tandem)).failure?.error).toBe('OplogWindowLost')
-    // Nor does asking again help.
-    expect(await tandem.post('resume')).toEqual(accepted)
-    await tandem.waitFor(({ state, failure }) => state === 'FAILED' && failure?.error === 'OplogWindowLost', {
-      timeoutSeconds: 30,
-      what: 'failed again',
-    })
-    expect((await tandem.post('start', start)).body.error).toBe('WrongState')
-    expect(await things(destinationClient).findOne({ _id: 'lost' })).toBeNull()
-  })
-
-  it('README: canCommit stays false after a restart until the source has answered from the stored position', async () => {
+  it('README: after a restart, canCommit stays false until the source has answered; OplogWindowLost fails the sync, and resume then converges', async () => {
     await (await startedSync()).kill9()
     await loseOplogAfter('lost')
     await using tandem = await startInstance()
     const answers: Progress[] = []
     while (answers.at(-1)?.state !== 'FAILED') {
       expect(tandem.isRunning()).toBe(true)
-      // Refused while it connects.
+      // The instance refuses the request while it connects.
       const progress = await tandem.progress().catch(() => null)
       if (progress) answers.push(progress)
     }
     expect(answers.at(-1)?.failure?.error).toBe('OplogWindowLost')
     expect(answers.filter(({ canCommit }) => canCommit).length).toBe(0)
+    expect((await tandem.post('start', start)).body.error).toBe('WrongState')
+    expect(await things(destinationClient).findOne({ _id: 'lost' })).toBeNull()
+
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await arrives('lost')
+    await commit(tandem)
   })
 
   it('README: a commit that fails names the documents to fix, never their values, and resume completes it', async () => {
@@ -178,7 +169,7 @@ describe('FAILED', () => {
     await things(sourceClient).insertOne({ _id: 'first', secret: 'canary-17' })
     // The verifier would name the foreign document first.
     await using tandem = await startedSync({ enableUserWriteBlocking: 'none', verification: { enabled: false } })
-    // What write blocking would have prevented.
+    // Write blocking would prevent this insert.
     await things(destinationClient).insertOne({ _id: 'foreign', secret: 'canary-17' })
     expect(await tandem.post('commit')).toEqual(accepted)
     const { failure } = await failed(tandem)
@@ -192,7 +183,7 @@ describe('FAILED', () => {
     expect((await compareClusters(source.uris[0] as string, destination.uris[0] as string)).differences).toEqual([])
   })
 
-  it('README: a time-series collection that appears while RUNNING is FAILED by name', async () => {
+  it('README: a time-series collection that appears while RUNNING fails the sync with its name', async () => {
     await using tandem = await startedSync()
     await sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
     const { failure } = await failed(tandem)
@@ -205,7 +196,7 @@ describe('FAILED', () => {
     await commit(tandem)
   })
 
-  it('README: a namespace that something else made on the destination is FAILED by name, and resume goes on without it', async () => {
+  it('README: a namespace that another client creates on the destination fails the sync with its name, and resume continues once it is dropped', async () => {
     await using tandem = await startedSync({ enableUserWriteBlocking: 'none' })
     await destinationClient.db('app').collection('taken').insertOne({ foreign: true })
     await sourceClient.db('app').collection('taken').insertOne({ foreign: false })
@@ -228,7 +219,7 @@ describe('FAILED', () => {
     expect(await tandem.stop()).toBe(1)
     expect(tandem.output()).toMatch(/OplogWindowLost/)
 
-    // What it stored is there for the next one.
+    // The next process reports the stored failure.
     await fix(sourceClient)
     await using successor = await startInstance(['--exitOnFailure'])
     await vi.waitFor(() => successor.progress(), patience)
@@ -258,13 +249,13 @@ describe('FAILED', () => {
   }
 })
 
-describe('unreachable for a while', () => {
+describe('a cluster that is temporarily unreachable', () => {
   it.each(['source', 'destination'] as const)(
     'README: retrying is shown while the %s is disconnected, then the sync continues',
-    async (cutOff) => {
+    async (disconnected) => {
       await using tandem = await startedSync()
       expect(await tandem.progress()).not.toHaveProperty('retrying')
-      const [proxy] = { source, destination }[cutOff].proxies
+      const [proxy] = { source, destination }[disconnected].proxies
       const from = Date.now()
       await proxy?.cut()
       await things(sourceClient).insertOne({ _id: 'meanwhile' })
@@ -281,12 +272,15 @@ describe('unreachable for a while', () => {
 
       await proxy?.heal()
       await arrives('meanwhile')
-      await tandem.waitFor((progress) => progress.retrying === undefined, { timeoutSeconds: 30, what: 'calm again' })
+      await tandem.waitFor((progress) => progress.retrying === undefined, {
+        timeoutSeconds: 30,
+        what: 'without retries',
+      })
       await commit(tandem)
     },
   )
 
-  it('README: pause is accepted while the destination is disconnected, and holds when it is back', async () => {
+  it('README: pause is accepted while the destination is disconnected, and the sync is PAUSED after it reconnects', async () => {
     await using tandem = await startedSync()
     await destination.proxies[0]?.cut()
     await tandem.waitFor((progress) => progress.retrying !== undefined, { timeoutSeconds: 20, what: 'retrying' })
@@ -303,7 +297,7 @@ describe('idle', () => {
   it('4.2: no-ops on an idle source keep the position moving', async () => {
     await using tandem = await startedSync()
     const from = new Date()
-    const note = await vi.waitFor(
+    const noop = await vi.waitFor(
       async () => {
         const [found] = await sourceClient
           .db('local')
@@ -317,7 +311,7 @@ describe('idle', () => {
     )
     await vi.waitFor(async () => {
       const position = await destinationClient.db('tandem_internal').collection('positions').findOne()
-      expect(position?.['time'].greaterThanOrEqual(note['ts'])).toBe(true)
+      expect(position?.['time'].greaterThanOrEqual(noop['ts'])).toBe(true)
     }, patience)
     expect((await tandem.progress()).lagTimeSeconds).toBeLessThanOrEqual(15)
   })

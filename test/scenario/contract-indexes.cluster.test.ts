@@ -5,10 +5,10 @@ import { compareClusters } from '../support/compare.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** Indexes, and the traits that are held back until commit. See test/contract.md. */
+/** Indexes, and the options that are deferred until the commit. See test/contract.md. */
 
 const parameter = (assignment: string) => ['--setParameter', assignment]
-// Only on the destination does anything expire, and every second.
+// Only the destination runs the TTL monitor, every second.
 const pair = pairedSets({
   source: { extraArgs: parameter('ttlMonitorEnabled=false') },
   destination: { extraArgs: parameter('ttlMonitorSleepSecs=1') },
@@ -37,7 +37,7 @@ async function commit(tandem: Tandem): Promise<Progress> {
   return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
 }
 
-/** Specifications by name, in the destination's words. */
+/** Index specifications by name, as the destination lists them. */
 async function destinationIndexes(collection: string): Promise<Record<string, Document>> {
   const found = await app(pair.destinationClient, collection)
     .indexes()
@@ -68,7 +68,7 @@ it('2.1: existing indexes and ones created while RUNNING are on the destination'
     await app(pair.sourceClient, 'things').createIndex({ applying: 1 }, { partialFilterExpression: { n: { $gt: 5 } } })
     await app(pair.sourceClient, 'things').dropIndex('dropped later')
     await app(pair.sourceClient, 'created').createIndex({ later: 'hashed' })
-    // Built while the migration runs, not at its end.
+    // These indexes are built while the migration runs, not at its end.
     await vi.waitFor(async () => {
       expect(Object.keys(await destinationIndexes('things')).sort()).toEqual([
         '_id_',
@@ -138,7 +138,7 @@ it.each(['beforeDataCopy', 'never'])(
   },
 )
 
-it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as on the source when COMMITTED', async () => {
+it('facts 4.3: unique, TTL, hidden and capped are deferred while RUNNING and as on the source when COMMITTED', async () => {
   const db = pair.sourceClient.db('app')
   const indexes = [
     { key: { u: 1 }, name: 'unique', unique: true },
@@ -153,19 +153,19 @@ it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as
 
   await using tandem = await startedSync()
   await canCommit(tandem)
-  // And on those that appear while it runs.
+  // Collections that appear while RUNNING defer the same options.
   await app(pair.sourceClient, 'later').createIndexes(indexes)
   await db.createCollection('capped later', { capped: true, size: 4096, max: 7 })
   for (const collection of ['things', 'later']) {
     await vi.waitFor(async () => expect(Object.keys(await destinationIndexes(collection))).toHaveLength(5), patience)
-    const standing = await destinationIndexes(collection)
-    for (const index of Object.values(standing)) {
+    const found = await destinationIndexes(collection)
+    for (const index of Object.values(found)) {
       expect(index).not.toHaveProperty('unique')
       expect(index).not.toHaveProperty('prepareUnique')
       expect(index).not.toHaveProperty('hidden')
     }
-    expect(standing['ttl']?.['expireAfterSeconds']).toBe(2_147_483_647)
-    expect(standing['all']).toMatchObject({ expireAfterSeconds: 2_147_483_647, sparse: true })
+    expect(found['ttl']?.['expireAfterSeconds']).toBe(2_147_483_647)
+    expect(found['all']).toMatchObject({ expireAfterSeconds: 2_147_483_647, sparse: true })
   }
   for (const name of ['capped', 'capped later']) {
     const options = await vi.waitFor(async () => {
@@ -189,7 +189,7 @@ it('facts 4.3: unique, TTL, hidden and capped are held back while RUNNING and as
   expect(capped).toMatchObject({ options: { capped: true, size: 8192, max: 20 } })
 })
 
-it('facts 4.3: options changed on the source while RUNNING end as they are there', async () => {
+it('facts 4.3: options changed on the source while RUNNING are as on the source when COMMITTED', async () => {
   const things = app(pair.sourceClient, 'things')
   await things.createIndexes([
     { key: { seen: 1 }, name: 'ttl', expireAfterSeconds: 3600 },
@@ -217,10 +217,10 @@ it('facts 4.3: options changed on the source while RUNNING end as they are there
   })
 })
 
-it('facts 4.3: nothing expires on the destination before the commit, and then it does', async () => {
+it('facts 4.3: documents expire on the destination only after the commit', async () => {
   await app(pair.sourceClient, 'sessions').createIndex({ seen: 1 }, { expireAfterSeconds: 1 })
   await app(pair.sourceClient, 'sessions').insertOne({ _id: 1, seen: new Date(Date.now() - 3_600_000) })
-  // Write blocking would also keep the server from expiring anything.
+  // Write blocking would also stop the TTL monitor of the destination.
   await using tandem = await startedSync({ enableUserWriteBlocking: 'none' })
   await canCommit(tandem)
   const passes = async () => {

@@ -1,11 +1,11 @@
 import type { Document, MongoClient } from 'mongodb'
-import { expect, it, vi } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
-import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support/fail-point.ts'
+import { failPoint, holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Every field of progress as docs/contract.md has it, seen over HTTP. See test/contract.md. */
+/** Every field of progress as docs/contract.md defines it, observed over HTTP. See test/contract.md. */
 
 const pair = pairedSets()
 
@@ -20,7 +20,7 @@ const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.d
 const canCommit = (tandem: Tandem) =>
   tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 
-/** Commits at once: `canCommit` promises that it succeeds. */
+/** Commits as soon as `canCommit` is true, which promises that a commit succeeds. */
 async function commit(tandem: Tandem): Promise<Progress> {
   await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
@@ -45,9 +45,9 @@ function copyOf(progress: Progress): NonNullable<Progress['collectionCopy']> {
 }
 
 it('2.5: coordinatorID equals mongosyncID when the instance runs alone', async () => {
-  await using tandem = await startInstance({ id: 'lonely' })
+  await using tandem = await startInstance({ id: 'single' })
   await startSync(tandem)
-  const named = { mongosyncID: 'lonely', coordinatorID: 'lonely' }
+  const named = { mongosyncID: 'single', coordinatorID: 'single' }
   expect(await canCommit(tandem)).toMatchObject(named)
   await tandem.post('pause')
   expect(await tandem.progress()).toMatchObject({ state: 'PAUSED', ...named })
@@ -55,7 +55,7 @@ it('2.5: coordinatorID equals mongosyncID when the instance runs alone', async (
   expect(await commit(tandem)).toMatchObject(named)
 })
 
-it('facts 3: without --id the mongosyncID is that of mongosync, coordinator', async () => {
+it('facts 3: without --id the mongosyncID is coordinator, as in mongosync', async () => {
   await using tandem = await startInstance()
   await startSync(tandem)
   expect(await canCommit(tandem)).toMatchObject({ mongosyncID: 'coordinator', coordinatorID: 'coordinator' })
@@ -73,27 +73,27 @@ it('2.5: directionMapping is <cluster name>: <host>:<port>', async () => {
 it('2.5: info goes through its four values in order', async () => {
   await app(pair.sourceClient, 'things').insertMany(numbered(10))
   await app(pair.sourceClient, 'things').createIndex({ text: 1, _id: 1 }, { unique: true })
-  const seen: (string | null)[] = []
-  const see = ({ info }: Progress) => {
-    if (seen.at(-1) !== info) seen.push(info)
+  const infos: (string | null)[] = []
+  const record = ({ info }: Progress) => {
+    if (infos.at(-1) !== info) infos.push(info)
     return true
   }
   const until = (condition: (progress: Progress) => boolean, what: string) =>
-    tandem.waitFor((progress) => see(progress) && condition(progress), { timeoutSeconds: 30, what })
+    tandem.waitFor((progress) => record(progress) && condition(progress), { timeoutSeconds: 30, what })
 
   await using copy = await holdCopy('app.things')
   await using tandem = await startInstance()
   await startSync(tandem)
   await copy.reached()
-  await until(() => true, 'seen copying')
+  await until(() => true, 'copying')
   await copy.release()
   await until((progress) => progress.canCommit, 'ready to commit')
   await using finish = await holdCommand('collMod', 'app.things')
   expect(await tandem.post('commit')).toEqual(accepted)
-  await until((progress) => progress.retrying !== undefined, 'held before its end')
+  await until((progress) => progress.retrying !== undefined, 'held in its last step')
   await finish.release()
   await until(({ state }) => state === 'COMMITTED', 'committed')
-  expect(seen).toEqual([
+  expect(infos).toEqual([
     'collection copy',
     'change event application',
     'waiting for commit to complete',
@@ -112,7 +112,7 @@ it('2.5: totalEventsApplied grows with applied changes', async () => {
     what: 'counting 300 inserts',
   })
   expect(grown.totalEventsApplied).toBeLessThan(before + 330)
-  // Documents that the copy brings are no events.
+  // Documents that the copy writes do not count as events.
   expect(before).toBeLessThan(10)
   expect((await commit(tandem)).totalEventsApplied).toBeGreaterThanOrEqual(before + 300)
 })
@@ -152,7 +152,7 @@ it('3: lagTimeSeconds is null while PAUSED', async () => {
   expect((await tandem.progress()).lagTimeSeconds).toBeTypeOf('number')
 })
 
-it('4.2: lagTimeSeconds stays low through a commit that comes late, and is 0 when COMMITTED', async () => {
+it('4.2: lagTimeSeconds stays low during a commit that is sent seconds after canCommit, and is 0 when COMMITTED', async () => {
   await app(pair.sourceClient, 'things').createIndex({ text: 1 }, { unique: true })
   await using tandem = await startInstance()
   await startSync(tandem)
@@ -167,12 +167,12 @@ it('4.2: lagTimeSeconds stays low through a commit that comes late, and is 0 whe
   await held.release()
   const end = await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
   expect(end.lagTimeSeconds).toBe(0)
-  // Whatever is written to the source afterwards is none of this sync's business.
+  // Writes on the source after the commit do not change the lag.
   await app(pair.sourceClient, 'late').insertOne({ _id: 1 })
   expect((await tandem.progress()).lagTimeSeconds).toBe(0)
 })
 
-/** By the clock of the oplog, which only writes set. */
+/** Waits until the cluster time of the source has advanced; only writes advance it. */
 async function sourceTimePasses(seconds: number): Promise<void> {
   const write = async (): Promise<number> => {
     const { operationTime } = await pair.sourceClient.db('app').command({ insert: 'clock', documents: [{}] })
@@ -208,7 +208,7 @@ it('4.2: estimatedCopiedBytes never passes the total and equals it at the end of
   await using tandem = await startInstance()
   await startSync(tandem)
   await held.reached()
-  // It is counted batch by batch.
+  // Copied bytes are counted batch by batch.
   const first = await sizeOf('first')
   const firstCopied = await tandem.waitFor((progress) => copyOf(progress).estimatedCopiedBytes >= first, {
     timeoutSeconds: 20,
@@ -227,14 +227,14 @@ it('4.2: estimatedCopiedBytes never passes the total and equals it at the end of
   for (const sample of samples) {
     expect(copyOf(sample).estimatedCopiedBytes).toBeLessThanOrEqual(copyOf(sample).estimatedTotalBytes)
   }
-  // The end of the copy is the end: what is applied later is not copied.
+  // The figures stay the same after the copy: applied events do not count as copied.
   await app(pair.sourceClient, 'second').insertMany(numbered(100, 10_000, 1000))
   await arrives('second', { _id: 10_099 })
   expect(copyOf(await tandem.progress())).toEqual(copyOf(end))
   expect(copyOf(await commit(tandem))).toEqual(copyOf(end))
 })
 
-it('4.2: an empty source is copied to the full', async () => {
+it('4.2: for an empty source estimatedCopiedBytes equals estimatedTotalBytes', async () => {
   await using tandem = await startInstance()
   await startSync(tandem)
   const { estimatedCopiedBytes, estimatedTotalBytes } = copyOf(await canCommit(tandem))
@@ -258,13 +258,13 @@ it('4.2: estimatedTotalBytes follows deletes on the source during the copy', asy
   )
 })
 
-/** The change comes while the first batch of `things` is held, and is beyond what has been read ahead (6.2 MB). */
+/** The change is made while the first batch of `things` is held. It lies beyond the prefetched documents (6.2 MB). */
 async function totalChanges(
   change: () => Promise<unknown>,
   isChanged: (before: number, total: number) => boolean,
 ): Promise<void> {
   await app(pair.sourceClient, 'last').insertOne({ _id: 1 })
-  // With it the copy goes on for as long as is looked at it.
+  // This held insert keeps the copy running while the test reads the progress.
   await using last = await holdCommand('insert', 'app.last')
   await using held = await holdCopy('app.things')
   await using tandem = await startInstance()
@@ -291,3 +291,85 @@ async function sizeOf(collection: string): Promise<number> {
     .toArray()
   return sum?.['bytes'] as number
 }
+
+describe('facts 10: indexBuilding', () => {
+  const figures = (...[indexesBuilt, totalIndexesToBuild, collectionsFinished, collectionsTotal]: number[]) => ({
+    indexBuilding: { indexesBuilt, totalIndexesToBuild, collectionsFinished, collectionsTotal },
+  })
+  const until = (tandem: Tandem, indexesBuilt: number, totalIndexesToBuild: number) =>
+    tandem.waitFor(
+      ({ indexBuilding: now }) => now?.indexesBuilt === indexesBuilt && now.totalIndexesToBuild === totalIndexesToBuild,
+      { timeoutSeconds: 30, what: `${indexesBuilt} of ${totalIndexesToBuild} indexes` },
+    )
+  /** Builds of indexes on collections that have documents do not end until released. */
+  const holdBuilds = () => failPoint(pair.destinationClient, 'hangAfterStartingIndexBuild', {})
+
+  async function seed(): Promise<void> {
+    await app(pair.sourceClient, 'things').insertMany(numbered(10))
+    await app(pair.sourceClient, 'things').createIndexes([
+      { key: { text: 1 } },
+      { key: { n: 1 }, unique: true, sparse: true },
+    ])
+    await app(pair.sourceClient, 'others').createIndex({ n: 1 })
+    await app(pair.sourceClient, 'plain').insertOne({ _id: 1 })
+  }
+
+  it('counts the indexes of the whole sync, also after a restart, and those under way', async () => {
+    await seed()
+    {
+      await using tandem = await startInstance()
+      await startSync(tandem)
+      expect(await canCommit(tandem)).toMatchObject(figures(3, 3, 2, 2))
+      expect(await tandem.stop()).toBe(0)
+    }
+    await using tandem = await startInstance()
+    expect(await until(tandem, 3, 3)).toMatchObject(figures(3, 3, 2, 2))
+    await using held = await holdBuilds()
+    await app(pair.sourceClient, 'things').createIndex({ later: 1 })
+    expect(await until(tandem, 3, 4)).toMatchObject(figures(3, 4, 1, 2))
+    await held.release()
+    expect(await until(tandem, 4, 4)).toMatchObject(figures(4, 4, 2, 2))
+    expect(await commit(tandem)).toMatchObject(figures(4, 4, 2, 2))
+  })
+
+  it('is the same for each instance, because the coordinator builds the indexes', async () => {
+    await seed()
+    await using first = await startInstance({ id: 'first' })
+    await startSync(first)
+    await using second = await startInstance({ id: 'second' })
+    await startSync(second)
+    for (const one of [first, second]) expect(await canCommit(one)).toMatchObject(figures(3, 3, 2, 2))
+    await using held = await holdBuilds()
+    await app(pair.sourceClient, 'things').createIndex({ later: 1 })
+    for (const one of [first, second]) expect(await until(one, 3, 4)).toMatchObject(figures(3, 4, 1, 2))
+    await held.release()
+    for (const one of [first, second]) expect(await until(one, 4, 4)).toMatchObject(figures(4, 4, 2, 2))
+  })
+
+  it('is absent with buildIndexes never', async () => {
+    await seed()
+    await using tandem = await startInstance()
+    await startSync(tandem, { buildIndexes: 'never', verification: { enabled: false } })
+    expect(await canCommit(tandem)).not.toHaveProperty('indexBuilding')
+  })
+})
+
+it('facts 10: pingLatencyMs is at least 1, -1 while pings fail, and absent while PAUSED', async () => {
+  await using tandem = await startInstance()
+  await startSync(tandem)
+  const until = (condition: (source: number, destination: number) => boolean, what: string) =>
+    tandem.waitFor(
+      ({ source, destination }) => condition(source?.pingLatencyMs ?? 0, destination?.pingLatencyMs ?? 0),
+      { timeoutSeconds: 30, what },
+    )
+  await until((source, destination) => source >= 1 && destination >= 1, 'both latencies')
+  {
+    await using _ = await failPoint(pair.sourceClient, 'failCommand', { failCommands: ['ping'], errorCode: 91 })
+    await until((source, destination) => source === -1 && destination >= 1, 'a failed ping of the source')
+  }
+  await until((source, destination) => source >= 1 && destination >= 1, 'both latencies again')
+  await tandem.post('pause')
+  const paused = await tandem.progress()
+  expect(paused).not.toHaveProperty('source')
+  expect(paused).not.toHaveProperty('destination')
+})

@@ -7,7 +7,7 @@ import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { slowness } from '../support/slowness.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** What part II of docs/contract.md says about instances that are started again. See test/contract.md. */
+/** The rules of part II of docs/contract.md about instances that restart. See test/contract.md. */
 
 const pair = pairedSets()
 
@@ -19,7 +19,7 @@ const accepted = { status: 200, body: { success: true } }
 type Uris = { cluster0: string; cluster1: string }
 const given = (): Uris => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
 
-/** The first answer of a new instance that speaks of its sync, and when it came. */
+/** Starts an instance. Returns the first progress that it answers, and the time of that answer, ms. */
 async function restart(uris: Uris = given()): Promise<{ tandem: Tandem; first: Progress; connectedAt: number }> {
   const tandem = await startTandem(uris)
   const first = await vi.waitFor(() => tandem.progress(), patience)
@@ -62,16 +62,16 @@ async function expectEqualClusters(): Promise<void> {
 }
 
 it.each(['kill9', 'stop'] as const)(
-  'README: a RUNNING instance ended by %s goes on within 5 seconds, and an identical start is answered success',
+  'README: a RUNNING instance ended by %s continues within 5 seconds, and an identical start succeeds',
   async (end) => {
     const predecessor = await startedSync()
     await endBy(end, predecessor)
-    await things(pair.sourceClient).insertOne({ _id: 'while it was away' })
+    await things(pair.sourceClient).insertOne({ _id: 'during the downtime' })
 
     const { tandem, first, connectedAt } = await restart()
     await using _ = tandem
     expect(first.state).toBe('RUNNING')
-    await arrives('while it was away', patience.timeout)
+    await arrives('during the downtime', patience.timeout)
     expect(performance.now() - connectedAt).toBeLessThan(continuesWithinMs * (await slowness()))
 
     expect(await tandem.post('start', start)).toEqual(accepted)
@@ -79,8 +79,8 @@ it.each(['kill9', 'stop'] as const)(
     expect(await tandem.post('start', spelledOut)).toEqual(accepted)
     const other = { ...start, buildIndexes: 'never' }
     expect(await tandem.post('start', other)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
-    const turned = { ...start, source: 'cluster1', destination: 'cluster0' }
-    expect((await tandem.post('start', turned)).body.success).toBe(false)
+    const swapped = { ...start, source: 'cluster1', destination: 'cluster0' }
+    expect((await tandem.post('start', swapped)).body.success).toBe(false)
     expect(await tandem.progress()).toMatchObject({
       state: 'RUNNING',
       directionMapping: first.directionMapping,
@@ -92,7 +92,7 @@ it.each(['kill9', 'stop'] as const)(
   },
 )
 
-it('README: an instance that was killed while it copied goes on copying by itself', async () => {
+it('README: an instance that was killed during the copy continues the copy by itself', async () => {
   await things(pair.sourceClient).insertMany(
     Array.from({ length: 3000 }, (_, at) => ({ _id: at, text: 'x'.repeat(1000) })),
   )
@@ -123,7 +123,7 @@ it('README: an instance that was killed while it copied goes on copying by itsel
 })
 
 it.each(['kill9', 'stop'] as const)(
-  'README: what was PAUSED stays PAUSED after a restart by %s, until it is resumed',
+  'README: a PAUSED sync stays PAUSED after a restart by %s, until it is resumed',
   async (end) => {
     const predecessor = await startedSync()
     expect(await predecessor.post('pause')).toEqual(accepted)
@@ -141,26 +141,26 @@ it.each(['kill9', 'stop'] as const)(
       directionMapping: before.directionMapping,
       mongosyncID: 'coordinator',
     })
-    // Its stored figures, as soon as they are read.
+    // The instance shows its stored figures as soon as it has read them.
     await vi.waitFor(
       async () => expect((await tandem.progress()).collectionCopy).toEqual(before.collectionCopy),
       patience,
     )
-    // An identical start is no resume.
+    // An identical start does not resume the sync.
     expect(await tandem.post('start', start)).toEqual(accepted)
     expect((await tandem.progress()).state).toBe('PAUSED')
     expect(await things(pair.destinationClient).findOne({ _id: 'paused' })).toBeNull()
 
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('paused')
-    // Only until its next state does it take a start for the one it was restarted with.
+    // The instance accepts an identical start only until its state changes.
     expect(await tandem.post('start', start)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     await commit(tandem)
     await expectEqualClusters()
   },
 )
 
-it('2.5: coordinatorID is that of the instance, which runs alone, also in PAUSED after a restart', async () => {
+it('2.5: coordinatorID names the only instance, also in PAUSED after a restart', async () => {
   const predecessor = await startedSync()
   await predecessor.post('pause')
   await predecessor.stop()
@@ -168,17 +168,17 @@ it('2.5: coordinatorID is that of the instance, which runs alone, also in PAUSED
   await using _ = tandem
   await tandem.waitFor(({ coordinatorID }) => coordinatorID === 'coordinator', {
     timeoutSeconds: 30,
-    what: 'the coordinator is identified',
+    what: 'showing its coordinator',
   })
   expect((await tandem.progress()).state).toBe('PAUSED')
 })
 
-it.each(['kill9', 'stop'] as const)('README: what was COMMITTED stays COMMITTED after a restart by %s', async (end) => {
+it.each(['kill9', 'stop'] as const)('README: a COMMITTED sync stays COMMITTED after a restart by %s', async (end) => {
   const predecessor = await startedSync()
   const before = await commit(predecessor)
   await endBy(end, predecessor)
   await things(pair.sourceClient).insertOne({ _id: 'too late' })
-  await things(pair.destinationClient).insertOne({ _id: 'the new life' })
+  await things(pair.destinationClient).insertOne({ _id: 'after the commit' })
 
   const { tandem, first } = await restart()
   await using _ = tandem
@@ -196,21 +196,21 @@ it.each(['kill9', 'stop'] as const)('README: what was COMMITTED stays COMMITTED 
   )
   for (const command of ['pause', 'resume', 'commit'])
     expect((await tandem.post(command)).body.error).toBe('WrongState')
-  // Nothing is synced any more, and writes stay allowed.
-  await things(pair.destinationClient).insertOne({ _id: 'and on' })
-  const standing = await things(pair.destinationClient).find().sort({ _id: 1 }).toArray()
-  expect(standing.map(({ _id }) => _id)).toEqual([1, 2, 'and on', 'the new life'])
+  // The sync applies no more changes, and writes on the destination stay allowed.
+  await things(pair.destinationClient).insertOne({ _id: 'after the restart' })
+  const found = await things(pair.destinationClient).find().sort({ _id: 1 }).toArray()
+  expect(found.map(({ _id }) => _id)).toEqual([1, 2, 'after the commit', 'after the restart'])
 })
 
 it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
-  'README: a commit that ended with the process at %s is completed by the next one',
+  'README: the next process completes a commit that a crash at %s interrupted',
   async (step) => {
     await things(pair.sourceClient).createIndex({ u: 1 }, { unique: true, sparse: true })
     await things(pair.sourceClient).insertMany([{ _id: 1, u: 1 }, { _id: 2 }, { _id: 3 }])
     await using predecessor = await startTandem({ ...given(), faults: { crashAt: step } })
     await startSync(predecessor, { enableUserWriteBlocking: 'sourceAndDestination' })
     await predecessor.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-    await predecessor.post('commit').catch(() => {}) // it may end before it answers
+    await predecessor.post('commit').catch(() => {}) // the process may end before it answers
     await vi.waitFor(() => expect(predecessor.isRunning()).toBe(false), patience)
 
     const { tandem, first } = await restart()
@@ -238,14 +238,14 @@ it('README: clusters are bound by identity, so other names for the same hosts ar
 })
 
 it('README: a restart with other clusters under the same names is refused', async () => {
-  await using stranger = await startReplicaSet()
+  await using other = await startReplicaSet()
   const predecessor = await startedSync()
   await predecessor.stop()
   await things(pair.sourceClient).insertOne({ _id: 'away' })
-  await expectRefusedAtRestart({ cluster0: stranger.uri, cluster1: pair.destination.uri })
-  expect(await contents(stranger.uri)).toEqual([])
+  await expectRefusedAtRestart({ cluster0: other.uri, cluster1: pair.destination.uri })
+  expect(await contents(other.uri)).toEqual([])
 
-  // The right clusters go on where they were.
+  // A restart with the right clusters continues the sync.
   const { tandem } = await restart()
   await using _ = tandem
   await arrives('away')
@@ -266,7 +266,7 @@ it('README: a restart with the clusters swapped is refused', async () => {
   await expectEqualClusters()
 })
 
-it('README: a foreign record on the source, of a reversal that never was, is refused at a restart', async () => {
+it('README: a restart refuses a foreign sync record on the source that describes a reversal which never happened', async () => {
   const predecessor = await startedSync()
   await predecessor.stop()
   await things(pair.sourceClient).insertOne({ _id: 'away' })

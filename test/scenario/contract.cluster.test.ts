@@ -6,7 +6,7 @@ import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** Commands and states as docs/contract.md has them, seen over HTTP. See test/contract.md. */
+/** Commands and states as docs/contract.md defines them, observed over HTTP. See test/contract.md. */
 
 const pair = pairedSets()
 
@@ -22,7 +22,7 @@ const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.d
 const canCommit = (tandem: Tandem) =>
   tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 
-/** Commits at once: `canCommit` promises that it succeeds. */
+/** Commits as soon as `canCommit` is true, which promises that a commit succeeds. */
 async function commit(tandem: Tandem): Promise<Progress> {
   await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
@@ -92,7 +92,7 @@ describe('a whole sync', () => {
     await using tandem = await startInstance()
     await startSync(tandem)
     await held.reached()
-    // While its collection is copied: seen by the copy, or by the events, or by both.
+    // These writes come while the collection is copied: the copy, the change stream or both read them.
     await app(pair.sourceClient, 'things').deleteMany({ _id: { $lt: 10 } })
     await app(pair.sourceClient, 'things').updateMany({ _id: { $gte: 1490 } }, { $set: { changed: true } })
     await app(pair.sourceClient, 'things').insertOne({ _id: 5000 })
@@ -134,7 +134,7 @@ describe('a whole sync', () => {
     })
   })
 
-  it('facts 2.2: what was written while PAUSED arrives after resume, and a pause may come while the copy runs', async () => {
+  it('facts 2.2: writes made while PAUSED arrive after resume, and a pause is accepted during the copy', async () => {
     await app(pair.sourceClient, 'things').insertMany(numbered(3000))
     await using held = await holdCopy('app.things')
     await using tandem = await startInstance()
@@ -179,7 +179,7 @@ describe('commands and states', () => {
     expect(await stored()).toEqual(before)
     expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy' })
     await held.release()
-    // At the very first answer that says so.
+    // The commit follows the first progress that shows canCommit.
     await commit(tandem)
   })
 
@@ -194,12 +194,12 @@ describe('commands and states', () => {
     const refused = await tandem.post('start', other)
     expect(refused).toMatchObject({ status: 409, body: { success: false, error: 'WrongState' } })
     expect(refused.body.errorDescription).toMatch(/RUNNING/)
-    const turned = await tandem.post('start', { ...start, source: 'cluster1', destination: 'cluster0' })
-    expect(turned.body.success).toBe(false)
+    const swapped = await tandem.post('start', { ...start, source: 'cluster1', destination: 'cluster0' })
+    expect(swapped.body.success).toBe(false)
     expect(await stored()).toEqual(before)
     expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', directionMapping: progress.directionMapping })
     await commit(tandem)
-    // The first start's write blocking is what counts.
+    // The write blocking of the first start applies: the source is writable.
     await app(pair.sourceClient, 'things').insertOne({ _id: 2 })
   })
 
@@ -234,7 +234,7 @@ describe('commands and states', () => {
       await app(pair.sourceClient, 'unique').createIndex({ u: 1 }, { unique: true })
       await using tandem = await startInstance()
       await reach(tandem)
-      const before = [await stored(), still(await tandem.progress())]
+      const before = [await stored(), stableFields(await tandem.progress())]
       for (const command of refused) {
         const answer = await tandem.post(command, command === 'start' ? start : {})
         expect({ command, ...answer }).toEqual({
@@ -243,7 +243,7 @@ describe('commands and states', () => {
           body: { success: false, error: 'WrongState', errorDescription: expect.stringMatching(/\S/) },
         })
       }
-      expect([await stored(), still(await tandem.progress())]).toEqual(before)
+      expect([await stored(), stableFields(await tandem.progress())]).toEqual(before)
       expect((await tandem.progress()).state).toBe(state)
     },
   )
@@ -259,7 +259,7 @@ describe('commands and states', () => {
     await tandem.post('pause')
   }
 
-  /** It stays there: the fail point is for the next test to turn off. */
+  /** The sync stays in COMMITTING until the setup of the next test turns the fail point off. */
   async function reachCommitting(tandem: Tandem): Promise<void> {
     await reachRunning(tandem)
     const held = await holdCommand('collMod', 'app.unique')
@@ -272,17 +272,17 @@ describe('commands and states', () => {
     await commit(tandem)
   }
 
-  /** What of the progress does not move by itself. */
-  function still({ state, canCommit, canWrite, info, directionMapping, failure }: Progress): unknown {
+  /** The fields of the progress that only a command or a failure changes. */
+  function stableFields({ state, canCommit, canWrite, info, directionMapping, failure }: Progress): unknown {
     return { state, canCommit, canWrite, info, directionMapping, failure }
   }
 
-  /** What a restart would go on from, without positions. */
-  /** A state is shown a moment before it is stored. */
+  /** Waits until the state is stored: progress shows a state a moment before that. */
   async function readinessStored(): Promise<void> {
     await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/hashed\W+true/), patience)
   }
 
+  /** The stored state from which a restart would continue, without positions. */
   async function stored(): Promise<Document[]> {
     const internal = pair.destinationClient.db('tandem_internal')
     const [sync, instances] = await Promise.all([

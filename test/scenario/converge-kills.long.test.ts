@@ -4,7 +4,7 @@ import { kill, stop } from '../faults/instance-faults.ts'
 import { type InstanceFault, migrateBySeveral } from '../faults/several-instances.ts'
 import { converging } from '../support/older-copy.ts'
 
-/** A fixed sample of what `npm run chaos -- --converge 100` runs in full; a failing seed is named and replays there. */
+/** A fixed sample of what `npm run chaos -- --converge 100` runs in full. A failing test names its seed for a replay there. */
 
 let pair: Pair
 beforeAll(async () => {
@@ -19,7 +19,7 @@ const sample: [number, InstanceFault][] = [
 ]
 
 test.each(sample.map(([seed, fault]) => ({ seed, fault: converging(fault) })))(
-  'seed $seed, two instances, $fault.name: equal',
+  'seed $seed, two instances, $fault.name: the clusters are equal',
   async ({ seed, fault }) => {
     const result = await migrateBySeveral({ pair, seed, instances: 2, fault, steps: 60 })
     expect(result).toMatchObject({ problems: [] })

@@ -1,12 +1,13 @@
 import { type Document, Double, Int32, Long, type MongoClient } from 'mongodb'
 import { afterEach, expect, test } from 'vitest'
 import type { Finding } from '../../src/domain/finding.ts'
-import { compareBoth } from '../support/compare-both.ts'
+import { commitEqual } from '../support/commit-equal.ts'
+import { seedHostile } from '../support/hostile-seeds.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { Random } from '../support/random.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** A sync that begins on a destination with data: only what differs is written, and both are equal afterwards. */
+/** A sync onto a destination with data writes only the differences and makes both clusters equal. */
 
 const pair = pairedSets()
 let tandem: Tandem | null = null
@@ -20,16 +21,7 @@ const converge = { existingData: 'converge' } as const
 
 type Any = { _id: unknown; [field: string]: unknown }
 
-async function commitEqual(): Promise<void> {
-  if (!tandem) throw new Error('nothing runs')
-  await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 120, what: 'canCommit' })
-  expect(await tandem.post('commit')).toMatchObject({ status: 200 })
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
-  const { differences } = await compareBoth(pair.source.uri, pair.destination.uri)
-  expect(differences).toEqual([])
-}
-
-/** Documents that the destination has written in a database since `from`, by its oplog. */
+/** The number of documents written in a database of the destination since `from`, according to its oplog. */
 async function writtenSince(from: Document, database: string): Promise<number> {
   const entries = pair.destinationClient
     .db('local')
@@ -62,20 +54,20 @@ async function insertBoth(database: string, name: string, documents: Document[])
   }
 }
 
-test('README: a destination that an older copy has filled becomes equal, and only what differs is written', async () => {
+test('README: a destination with an older copy becomes equal, and only the differences are written', async () => {
   const random = new Random('older copy')
   const documents = Array.from({ length: 50_000 }, (_, _id) => ({ _id, n: 0, text: random.word(200) }))
   await insertBoth('app', 'things', documents as Document[])
   const things = pair.sourceClient.db('app').collection<{ _id: number; n: number; text?: string }>('things')
-  const touched = new Set<number>()
+  const changed = new Set<number>()
   const operations = Array.from({ length: 10_000 }, (_, at) => {
     const kind = random.int(0, 9)
     if (kind === 0) {
-      touched.add(100_000 + at)
+      changed.add(100_000 + at)
       return { insertOne: { document: { _id: 100_000 + at, n: 1, text: random.word(200) } } }
     }
     const _id = random.int(0, 49_999)
-    touched.add(_id)
+    changed.add(_id)
     if (kind === 1) return { deleteOne: { filter: { _id } } }
     return { updateOne: { filter: { _id }, update: { $inc: { n: 1 } } } }
   })
@@ -84,13 +76,13 @@ test('README: a destination that an older copy has filled becomes equal, and onl
   const began = await newestEntry()
   tandem = await pair.startInstance()
   await startSync(tandem, converge)
-  await commitEqual()
+  await commitEqual(tandem, pair)
   const written = await writtenSince(began, 'app')
-  expect(written).toBeGreaterThan(touched.size / 2)
-  expect(written).toBeLessThan(1.5 * touched.size)
+  expect(written).toBeGreaterThan(changed.size / 2)
+  expect(written).toBeLessThan(1.5 * changed.size)
 })
 
-test('nothing is written where everything is equal', async () => {
+test('a sync between equal clusters writes nothing', async () => {
   await insertBoth(
     'app',
     'things',
@@ -99,11 +91,11 @@ test('nothing is written where everything is equal', async () => {
   const began = await newestEntry()
   tandem = await pair.startInstance()
   await startSync(tandem, converge)
-  await commitEqual()
+  await commitEqual(tandem, pair)
   expect(await writtenSince(began, 'app')).toBe(0)
 })
 
-test('whatever stands on the destination becomes equal to the source', async () => {
+test('all existing data and definitions on the destination become equal to the source', async () => {
   const [source, destination] = [pair.sourceClient.db('app'), pair.destinationClient.db('app')]
   const both = [source, destination]
 
@@ -127,19 +119,19 @@ test('whatever stands on the destination becomes equal to the source', async () 
   await source.collection('indexed').createIndex({ at: 1 }, { name: 'at', unique: true })
   await source.collection('indexed').createIndex({ same: 1, at: 1 }, { name: 'hidden', hidden: true })
   await destination.collection('indexed').createIndex({ same: 1, at: 1 }, { name: 'hidden' })
-  // This would delete what it finds.
+  // The TTL index of the destination would delete documents.
   const old = new Date(0)
   await source.collection<Any>('expiring').insertMany([{ _id: 1, at: new Date() }])
   await source.collection('expiring').createIndex({ at: 1 }, { expireAfterSeconds: 3_600 })
   await destination.collection('expiring').insertMany([{ at: new Date() }, { at: old }])
   await destination.collection('expiring').createIndex({ at: 1 }, { expireAfterSeconds: 100_000_000 })
-  // It would refuse what the source has.
+  // The validator of the destination would refuse documents of the source.
   await source.createCollection('validated', { validator: { a: { $type: 'int' } }, validationLevel: 'moderate' })
   await source.collection('validated').insertOne({ a: new Int32(1) })
   await destination.createCollection('validated', { validator: { b: { $exists: true } }, validationAction: 'warn' })
   await destination.collection('validated').insertOne({ b: 1 })
 
-  // What no command changes.
+  // Options that no command can change.
   await source.createCollection('capped', { capped: true, size: 100_000, max: 10 })
   await destination.createCollection('capped', { capped: true, size: 4_096 })
   await source.createCollection('uncapped')
@@ -152,7 +144,7 @@ test('whatever stands on the destination becomes equal to the source', async () 
     await source.collection<Any>(name).insertMany([1, 2, 3].map((_id) => ({ _id, on: 'source' })))
     await destination.collection<Any>(name).insertMany([3, 2, 4].map((_id) => ({ _id, on: 'destination' })))
   }
-  // Equal collations: one _id in two spellings.
+  // Collections with equal collations: each _id occurs in two spellings.
   for (const db of both) await db.createCollection('spelled', { collation: { locale: 'en', strength: 2 } })
   await source.collection<Any>('spelled').insertMany([{ _id: 'abc' }, { _id: 'DEF', same: 1 }, { _id: 'g' }])
   await destination.collection<Any>('spelled').insertMany([{ _id: 'ABC' }, { _id: 'def', same: 1 }, { _id: 'H' }])
@@ -169,10 +161,11 @@ test('whatever stands on the destination becomes equal to the source', async () 
   await destination.createCollection('plain', { timeseries: { timeField: 't' } })
   await destination.collection('plain').insertOne({ t: new Date() })
 
-  // What the source does not have.
+  // Namespaces that the source does not have.
   await destination.collection('extra').insertOne({ a: 1 })
   await pair.destinationClient.db('extra').collection('extra').insertOne({ a: 1 })
   await pair.destinationClient.db('extra').createCollection('seen', { viewOn: 'extra', pipeline: [] })
+  await seedHostile(pair.sourceClient, pair.destinationClient)
 
   tandem = await pair.startInstance()
   const { body } = await tandem.post('check', { source: 'cluster0', destination: 'cluster1', ...converge })
@@ -186,12 +179,12 @@ test('whatever stands on the destination becomes equal to the source', async () 
   expect(found.has('app.otherView')).toBe(false)
   expect(await pair.destinationClient.db('extra').collection('extra').countDocuments()).toBe(1)
   await startSync(tandem, converge)
-  await commitEqual()
+  await commitEqual(tandem, pair)
   expect(await pair.destinationClient.db('extra').collections()).toMatchObject([{ collectionName: 'system.views' }])
   expect(tandem.output()).toContain('existing namespace dropped')
 })
 
-test('what the filter leaves out stays as it is', async () => {
+test('namespaces outside the filter stay unchanged', async () => {
   const seed = async (client: MongoClient, on: string): Promise<void> => {
     for (const name of ['synced', 'left']) {
       await client
@@ -222,7 +215,7 @@ test('what the filter leaves out stays as it is', async () => {
   expect(await pair.destinationClient.db('only-destination').collection('left').countDocuments()).toBe(1)
 })
 
-test('without it a destination that is not empty is refused, and another value is refused by its name', async () => {
+test('without converge a destination with data is refused, and an unknown value of existingData is refused with the name of the field', async () => {
   await insertBoth('app', 'things', [{ _id: 1 as never }])
   tandem = await pair.startInstance()
   const body = { source: 'cluster0', destination: 'cluster1' }
@@ -234,7 +227,7 @@ test('without it a destination that is not empty is refused, and another value i
     body: { error: 'DestinationNotEmpty' },
   })
   await startSync(tandem, converge)
-  // Another body than the one of the sync that is running.
+  // A second instance may join only with the body of the running sync.
   const second = await pair.startInstance({ id: 'second' })
   try {
     expect(await second.post('start', body)).toMatchObject({ body: { error: 'ConfigurationMismatch' } })
@@ -242,5 +235,5 @@ test('without it a destination that is not empty is refused, and another value i
   } finally {
     await second.stop()
   }
-  await commitEqual()
+  await commitEqual(tandem, pair)
 })

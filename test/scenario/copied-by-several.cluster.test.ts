@@ -2,7 +2,7 @@ import { afterEach, expect, test } from 'vitest'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 
-/** What each of several instances has copied adds up to the whole, also when one goes on with what another had begun. */
+/** The bytes copied by several instances add up to the total, also when one continues the segments of another. */
 
 const pair = pairedSets()
 const KiB = 1024
@@ -17,16 +17,16 @@ afterEach(async () => {
 })
 
 async function limit(
-  of: Instances,
+  target: Instances,
   id: string,
   limits: Record<'bytesPerSecond' | 'readConcurrency', number | null>,
 ): Promise<void> {
-  const url = `${of.members.get(id)?.url}/api/v1/limits`
+  const url = `${target.members.get(id)?.url}/api/v1/limits`
   const response = await fetch(url, { method: 'PATCH', body: JSON.stringify(limits) })
   expect(response.status).toBe(200)
 }
 
-test('an instance that rests counts nothing that others have gone on with', async () => {
+test('a paused instance does not count segments that another instance has taken over', async () => {
   const text = 'x'.repeat(documentBytes)
   const contents = Array.from({ length: documents }, (_, _id) => ({ _id, text }))
   for (const name of collections) {
@@ -39,22 +39,22 @@ test('an instance that rests counts nothing that others have gone on with', asyn
   expectAccepted(await running.post('start', { source: 'cluster0', destination: 'cluster1' }))
   await running.allReach(
     ({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) > 64 * KiB,
-    'something copied by each',
+    'copying on each instance',
   )
   const [a, b] = [running.members.get('a'), running.members.get('b')]
-  if (!a || !b) throw new Error('both run')
+  if (!a || !b) throw new Error('one of the two instances is missing')
   expect((await b.post('pause')).status).toBe(200)
   await b.waitFor(({ state }) => state === 'PAUSED', { timeoutSeconds: 30, what: 'PAUSED' })
   const atPause = (await b.progress()).collectionCopy?.estimatedCopiedBytes
   await limit(running, 'a', { bytesPerSecond: null, readConcurrency: null })
-  const beyondWhole = async (): Promise<number> => {
+  const excessBytes = async (): Promise<number> => {
     const { totals } = await running.instances(a)
     return totals.estimatedCopiedBytes - totals.estimatedTotalBytes
   }
-  await expect.poll(beyondWhole, { timeout: 30_000 }).toBe(0)
+  await expect.poll(excessBytes, { timeout: 30_000 }).toBe(0)
   expect((await b.progress()).collectionCopy?.estimatedCopiedBytes).toBeLessThan(atPause ?? 0)
   expect((await b.post('resume')).status).toBe(200)
   await running.allReach(({ canCommit }) => canCommit, 'ready to commit')
   await expect.poll(async () => (await running.instances(a)).totals.percent).toBe(100)
-  expect(await beyondWhole()).toBe(0)
+  expect(await excessBytes()).toBe(0)
 })

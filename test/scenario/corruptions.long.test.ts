@@ -9,7 +9,10 @@ beforeAll(async () => {
 })
 afterAll(() => pair?.[Symbol.asyncDispose]())
 
-/** Of what `npm run mutations` runs in full: documents, definitions, lost events and one that is gone by itself, in every phase. */
+/**
+ * A sample of what `npm run mutations` runs in full: documents, definitions, lost events and a change that the source overwrites,
+ * in each phase.
+ */
 const sample: [Phase, string, 'reported' | 'gone'][] = [
   ['copying', 'a missing document', 'reported'],
   ['copying', 'a foreign document in the place of one that is copied later', 'reported'],
@@ -21,8 +24,11 @@ const sample: [Phase, string, 'reported' | 'gone'][] = [
   ['committing', 'another key of an index', 'reported'],
 ]
 
-it.each(sample)('while %s, %s is %s, alone, and not there when COMMITTED', async (phase, name, outcome) => {
-  const corruption = corruptions.find((one) => one.name === name)
-  expect(corruption).toBeDefined()
-  expect(await runCorruption(pair, phase, corruption as Corruption)).toMatchObject({ outcome, problems: [] })
-})
+it.each(sample)(
+  'while %s, %s is %s without other differences, and absent when COMMITTED',
+  async (phase, name, outcome) => {
+    const corruption = corruptions.find((one) => one.name === name)
+    expect(corruption).toBeDefined()
+    expect(await runCorruption(pair, phase, corruption as Corruption)).toMatchObject({ outcome, problems: [] })
+  },
+)

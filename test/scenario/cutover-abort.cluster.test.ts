@@ -10,7 +10,7 @@ import { slowness } from '../support/slowness.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** The ways back from a commit until `canWrite`: `abort`, a rehearsal (`dryRun`) and a time limit (`maxSeconds`). */
+/** Three ways undo a commit before `canWrite`: `abort`, a rehearsal (`dryRun`) and a time limit (`maxSeconds`). */
 
 const pair = pairedSets()
 const patience = { timeout: 20_000, interval: 20 }
@@ -35,7 +35,7 @@ const lastRehearsal = (progress: Progress) => (progress as Progress & { lastRehe
 const running = (tandem: Tandem): Promise<Progress> =>
   tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 20, what: 'RUNNING again' })
 
-/** A sync that would commit, in which the source is blocked at commit. */
+/** A sync that is ready to commit and blocks the source during the commit. */
 async function ready(): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance()
@@ -44,17 +44,17 @@ async function ready(): Promise<Tandem> {
   return tandem
 }
 
-/** Holds a commit where every constraint on the destination is restored and writes are not allowed yet. */
+/** Holds a commit after every constraint on the destination is restored and before writes are enabled. */
 const holdBeforeDecision = () => holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
 
-/** The source may be written, its changes are applied, and a commit succeeds with what was written. */
+/** The source accepts writes, the sync applies them, and a commit succeeds with them. */
 async function expectGoesOn(...instances: Tandem[]): Promise<void> {
   await vi.waitFor(async () => {
     expect(await writesBlocked(pair.sourceClient)).toBe(false)
     await expectDeferred(pair)
   }, soon)
   await things(pair.sourceClient).insertOne({ _id: 7001, u: 7001, by: 'the application' })
-  // Both hold the same value of the unique index on their way.
+  // The deleted and the inserted document have the same unique value.
   await things(pair.sourceClient).deleteOne({ _id: 8 })
   await things(pair.sourceClient).insertOne({ _id: 'takes over', u: 8 })
   const onDestination = things(pair.destinationClient)
@@ -67,7 +67,7 @@ async function expectGoesOn(...instances: Tandem[]): Promise<void> {
 }
 
 describe('abort', () => {
-  it('in COMMITTING leads to RUNNING within 3 seconds, the source unblocked and constraints deferred, and a second commit succeeds', async () => {
+  it('leads from COMMITTING to RUNNING within 3 seconds, unblocks the source and defers constraints again, and a second commit succeeds', async () => {
     await using tandem = await ready()
     expect(await tandem.post('abort')).toMatchObject(wrongState)
     {
@@ -85,7 +85,7 @@ describe('abort', () => {
     expect(await tandem.post('abort')).toMatchObject(wrongState)
   })
 
-  it('in FAILED after a commit has failed leads to RUNNING as well, where a resume would commit again', async () => {
+  it('leads to RUNNING from the FAILED state of a commit, in which a resume would commit again', async () => {
     await using tandem = await ready()
     const write = (u: number) =>
       pair.destinationClient.db('app').command({
@@ -105,7 +105,7 @@ describe('abort', () => {
     await expectGoesOn(tandem)
   })
 
-  it('sent to one of several instances ends the commit on all', async () => {
+  it('ends the commit on all instances when one of them receives it', async () => {
     await seedForCutover(pair.sourceClient)
     instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
     await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
@@ -113,7 +113,7 @@ describe('abort', () => {
     await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
     const coordinator = await instances.coordinator()
     const [follower] = [...instances.members.values()].filter((tandem) => tandem !== coordinator) as [Tandem]
-    // A commit that waits for another instance to get the command.
+    // This commit waits until the other instance receives the command.
     expect(await coordinator.post('commit')).toEqual(accepted)
     expect(await coordinator.post('abort')).toEqual(accepted)
     for (const tandem of [coordinator, follower]) await readyToCommit(tandem)
@@ -121,7 +121,7 @@ describe('abort', () => {
       await using held = await failPoint(pair.destinationClient, 'failCommand', {
         failCommands: ['collMod'],
         namespace: 'app.expiring',
-        errorCode: 262, // tried again
+        errorCode: 262, // retryable
       })
       expectAccepted(await instances.post('commit'))
       await held.reached()
@@ -131,7 +131,7 @@ describe('abort', () => {
     await expectGoesOn(coordinator, follower)
   })
 
-  it('that was acknowledged survives a crash', async () => {
+  it('survives a crash after it was acknowledged', async () => {
     {
       await using tandem = await ready()
       await using held = await holdBeforeDecision()
@@ -146,10 +146,10 @@ describe('abort', () => {
   })
 })
 
-it('a rehearsal (dryRun) says how long writes would stand still and what it found, and leads to RUNNING by itself with the destination blocked', async () => {
+it('a rehearsal (dryRun) reports the write outage and its verdict, and returns to RUNNING by itself with the destination blocked', async () => {
   await using tandem = await ready()
   const rehearse = async (): Promise<Rehearsal> => {
-    // What the last one had changed is taken back first.
+    // The sync undoes the previous rehearsal first.
     const before = lastRehearsal(await readyToCommit(tandem))?.at
     expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
     const isRehearsed = (now: Progress) => now.state === 'RUNNING' && (lastRehearsal(now)?.at ?? before) !== before
@@ -167,7 +167,7 @@ it('a rehearsal (dryRun) says how long writes would stand still and what it foun
     await setBy('a foreign write')
     return [first, await rehearse()] as const
   })().finally(watching.stop)
-  expect(watching.seen).toEqual({ sourceBlocked: true, destinationUnblocked: false })
+  expect(watching.observed).toEqual({ sourceBlocked: true, destinationUnblocked: false })
   for (const { at, steps, outageSeconds } of [equal, different]) {
     expect(Math.abs(Date.now() - Date.parse(at))).toBeLessThan(60_000)
     expect(steps).not.toEqual([])
@@ -181,7 +181,7 @@ it('a rehearsal (dryRun) says how long writes would stand still and what it foun
   await expectGoesOn(tandem)
 })
 
-it('a commit that does not come to canWrite within maxSeconds is aborted by itself, with a warning that names what it waited for', async () => {
+it('a commit that does not reach canWrite within maxSeconds aborts itself, with a warning that names the awaited step', async () => {
   await using tandem = await ready()
   {
     await using _ = await holdTandem(pair.destinationClient, 'collMod', 'app.things')
@@ -194,19 +194,22 @@ it('a commit that does not come to canWrite within maxSeconds is aborted by itse
   await expectGoesOn(tandem)
 })
 
-/** Looks at both clusters again and again until stopped. */
+/** Polls the write blocking of both clusters until it is stopped. */
 function watchWriteBlocking() {
   const stopped = new AbortController()
-  const watching = { seen: { sourceBlocked: false, destinationUnblocked: false }, stop: async (): Promise<void> => {} }
-  const looking = (async () => {
+  const watching = {
+    observed: { sourceBlocked: false, destinationUnblocked: false },
+    stop: async (): Promise<void> => {},
+  }
+  const polling = (async () => {
     while (!stopped.signal.aborted) {
-      if (await writesBlocked(pair.sourceClient)) watching.seen.sourceBlocked = true
-      if (!(await writesBlocked(pair.destinationClient))) watching.seen.destinationUnblocked = true
+      if (await writesBlocked(pair.sourceClient)) watching.observed.sourceBlocked = true
+      if (!(await writesBlocked(pair.destinationClient))) watching.observed.destinationUnblocked = true
     }
   })()
   watching.stop = async () => {
     stopped.abort()
-    await looking
+    await polling
   }
   return watching
 }

@@ -7,7 +7,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** A process that dies between the last check of a commit and `canWrite`. What users were told is written stays written. */
+/** A process crashes between the last check of a commit and `canWrite`. Acknowledged writes of users are never lost. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -21,14 +21,14 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }
 
-/** What the release before the stored decision leaves when it dies right after it has unblocked the destination. */
+/** Rewrites the stored state to that of a release without a stored decision, which crashed right after the unblocking. */
 async function asEarlierRelease(): Promise<void> {
   const stored = pair.destinationClient.db('tandem_internal')
   const stages = stored.collection<{ _id: string; context?: { commitPoint: string } }>('stages')
   const { commitPoint } = (await stages.findOne())?.context ?? {}
-  const begun = { schemaVersion: 1, initialised: true, hashed: true }
+  const phase = { schemaVersion: 1, initialised: true, hashed: true }
   const attempt = { attempt: 1, step: 'verified', commitPoint, failure: null, abandoned: false, heldBack: false }
-  await stages.replaceOne({}, { ...begun, ...attempt } as object)
+  await stages.replaceOne({}, { ...phase, ...attempt } as object)
   const instances = stored.collection<{ _id: string; snapshot: string }>('instances')
   for await (const { _id, snapshot } of instances.find()) {
     const {
@@ -45,33 +45,33 @@ async function asEarlierRelease(): Promise<void> {
 }
 
 it.each(['this release', 'the earlier release'])(
-  'what users write on the destination after a crash of %s that follows its unblocking is kept, and they are never refused again',
+  'writes of users on the destination after a crash of %s that follows the unblocking are kept and never refused',
   async (release) => {
     await commitDiesAt('unblocked', 'sourceAndDestination')
     if (release === 'the earlier release') await asEarlierRelease()
     expect(await writesBlocked(pair.destinationClient)).toBe(false)
-    const ofUsers = things(pair.destinationClient)
-    await ofUsers.insertOne({ _id: 'new', u: 'new', by: 'users' })
-    await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'users' } })
-    await ofUsers.deleteOne({ _id: 6 })
+    const userThings = things(pair.destinationClient)
+    await userThings.insertOne({ _id: 'new', u: 'new', by: 'users' })
+    await userThings.updateOne({ _id: 5 }, { $set: { by: 'users' } })
+    await userThings.deleteOne({ _id: 6 })
     await using tandem = await pair.startInstance()
-    const users = keepInserting(ofUsers)
+    const users = keepInserting(userThings)
     const { canWrite } = await committed(tandem).finally(users.stop)
     expect(canWrite).toBe(true)
     expect(users.refused).toEqual([])
-    expect(await ofUsers.countDocuments({ _id: /^user / })).toBe(users.acknowledged)
-    expect(await ofUsers.findOne({ _id: 'new' })).toEqual({ _id: 'new', u: 'new', by: 'users' })
-    expect(await ofUsers.findOne({ _id: 5 })).toEqual({ _id: 5, u: 5, by: 'users' })
-    expect(await ofUsers.findOne({ _id: 6 })).toBeNull()
-    // Without what users wrote, both clusters are equal.
-    await ofUsers.deleteMany({ _id: /^(new$|user )/ })
-    await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'seed' } })
-    await ofUsers.insertOne({ _id: 6, u: 6, by: 'seed' })
+    expect(await userThings.countDocuments({ _id: /^user / })).toBe(users.acknowledged)
+    expect(await userThings.findOne({ _id: 'new' })).toEqual({ _id: 'new', u: 'new', by: 'users' })
+    expect(await userThings.findOne({ _id: 5 })).toEqual({ _id: 5, u: 5, by: 'users' })
+    expect(await userThings.findOne({ _id: 6 })).toBeNull()
+    // Without the writes of users, both clusters are equal.
+    await userThings.deleteMany({ _id: /^(new$|user )/ })
+    await userThings.updateOne({ _id: 5 }, { $set: { by: 'seed' } })
+    await userThings.insertOne({ _id: 6, u: 6, by: 'seed' })
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
   },
 )
 
-it('a write on the source while a process that died before it unblocked the destination is away is migrated, or named in the warnings', async () => {
+it('a write on the source between a crash before the unblocking of the destination and the restart is migrated, or named in the warnings', async () => {
   await commitDiesAt('unblock', 'destinationOnly')
   expect(await writesBlocked(pair.destinationClient)).toBe(true)
   await things(pair.sourceClient).insertOne({ _id: 7001, u: 7001, by: 'the application' })
@@ -86,7 +86,7 @@ it('a write on the source while a process that died before it unblocked the dest
   }
 })
 
-/** One insert after another until stopped. */
+/** Inserts one document after another until it is stopped. */
 function keepInserting(collection: Collection<Thing>) {
   const stopped = new AbortController()
   const users = { refused: [] as unknown[], acknowledged: 0, stop: async (): Promise<void> => {} }

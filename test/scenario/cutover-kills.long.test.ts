@@ -29,7 +29,7 @@ const sample: CommitKillPlan[] = [
 ]
 
 it.each(sample.map((plan) => [describePlan(plan), plan] as const))(
-  '%s: nothing that was acknowledged on either cluster is lost, and all else is equal',
+  '%s: no acknowledged write on either cluster is lost, and everything else is equal',
   async (_name, plan) => {
     const result = await runCommitKill(pair, 1, plan)
     expect(result).toMatchObject({ problems: [], skipped: null })

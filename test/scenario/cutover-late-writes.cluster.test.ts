@@ -23,7 +23,7 @@ async function ready(): Promise<Tandem> {
   return tandem
 }
 
-it('a write on the source while TTL is restored on the destination fails the commit, and resume commits it too', async () => {
+it('a write on the source while TTL is restored on the destination fails the commit, and resume migrates that write and commits', async () => {
   await using tandem = await ready()
   {
     await using restoring = await holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
@@ -39,7 +39,7 @@ it('a write on the source while TTL is restored on the destination fails the com
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 })
 
-it('a write on the source between the last check and the moment the destination is unblocked is named in the warnings', async () => {
+it('a write on the source between the last check and the unblocking of the destination is named in the warnings', async () => {
   await using tandem = await ready()
   {
     await using unblocking = await holdTandem(pair.destinationClient, 'setUserWriteBlockMode')
@@ -49,7 +49,7 @@ it('a write on the source between the last check and the moment the destination 
     await things(pair.sourceClient).updateOne({ _id: 5 }, { $set: { by: 'the application' } })
   }
   expect((await ended(tandem)).state).toBe('COMMITTED')
-  // No longer made equal: the destination is its users' from the stored decision on.
+  // The sync does not migrate this write: from the stored decision on, users own the destination.
   expect(await things(pair.destinationClient).findOne({ _id: late._id })).toBeNull()
   await vi.waitFor(async () => {
     const { warnings = [] } = await tandem.progress()

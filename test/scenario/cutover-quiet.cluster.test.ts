@@ -6,14 +6,15 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
 /**
- * A commit between idle clusters. A primary writes a no-op to its oplog every ten seconds (`periodicNoopIntervalSecs`,
- * 10 at most), which moves its time on and the majority's with it. Here it does not, so whatever waits for one stands still for good.
+ * A commit between idle clusters. By default a primary writes a no-op to its oplog every ten seconds
+ * (`periodicNoopIntervalSecs`, 10 at most), which advances its cluster time and the majority commit point. Here it writes none,
+ * so a step that needs one never ends.
  */
 
 const quiet = { members: 3, extraArgs: ['--setParameter', 'writePeriodicNoops=false'] }
 const pair = pairedSets({ source: quiet, destination: quiet })
 
-it('neither a rehearsal nor a commit waits for a write that comes by itself', async () => {
+it('neither a rehearsal nor a commit relies on the periodic no-ops of the server', async () => {
   await seedForCutover(pair.sourceClient)
   await using tandem = await pair.startInstance()
   await startSync(tandem, {
@@ -25,7 +26,7 @@ it('neither a rehearsal nor a commit waits for a write that comes by itself', as
   expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
   await tandem.waitFor(({ lastRehearsal, state }) => state === 'RUNNING' && lastRehearsal?.verdict === 'equal', {
     timeoutSeconds: 60,
-    what: 'the rehearsal',
+    what: 'rehearsed',
   })
   await readyToCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)

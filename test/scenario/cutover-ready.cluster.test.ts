@@ -5,11 +5,11 @@ import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** When a commit is accepted. */
+/** The conditions under which a commit is accepted. */
 
 const pair = pairedSets()
 
-it('after a resume only once the source was asked for its time: until then the lag is that of before the pause', async () => {
+it('after a resume a commit is accepted only once the cluster time of the source is read: until then the lag is outdated', async () => {
   await seedForCutover(pair.sourceClient)
   await using tandem = await pair.startInstance()
   await startSync(tandem)
@@ -29,7 +29,7 @@ it('after a resume only once the source was asked for its time: until then the l
   await committed(tandem)
 })
 
-it('after a restart only once the source has answered with the change stream from the stored position', async () => {
+it('after a restart a commit is accepted only once the source has opened the change stream at the stored position', async () => {
   await seedForCutover(pair.sourceClient)
   {
     await using tandem = await pair.startInstance()
@@ -40,7 +40,7 @@ it('after a restart only once the source has answered with the change stream fro
   const streams = { failCommands: ['aggregate'], namespace: 'admin.$cmd.aggregate', errorCode: 262 }
   await using held = await failPoint(pair.sourceClient, 'failCommand', streams)
   await using tandem = await pair.startInstance()
-  // Tried again and again: the source has been asked for its time long since.
+  // After several attempts to open the stream, the instance has long read the cluster time of the source.
   await held.reached(4)
   expect(await tandem.progress()).toMatchObject({
     state: 'RUNNING',

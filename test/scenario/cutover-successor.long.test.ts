@@ -6,7 +6,7 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Another instance takes over from a coordinator that died in the middle of a commit. */
+/** Another instance takes over from a coordinator that crashed during a commit. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -17,8 +17,8 @@ afterEach(async () => {
   instances = null
 })
 
-/** The coordinator of two instances dies at this step of a commit, as by kill -9. Returns the other instance. */
-async function successorOfOneThatDiesAt(step: string): Promise<Tandem> {
+/** The coordinator of two instances crashes at this step of a commit, as by kill -9. Returns the other instance. */
+async function successorAfterCrashAt(step: string): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
   instances = await startInstances([], clusters)
@@ -35,9 +35,9 @@ async function successorOfOneThatDiesAt(step: string): Promise<Tandem> {
   return successor
 }
 
-it('a verdict counts only in the term in which it was reached: what changed on the destination since is named by the successor', async () => {
-  // Between the verdict and the decision that users may write on the destination.
-  const successor = await successorOfOneThatDiesAt('restoreExpiry')
+it('a verdict is valid only in the coordinator term that issued it: the successor names later changes on the destination', async () => {
+  // This step lies between the verdict and the decision to enable writes on the destination.
+  const successor = await successorAfterCrashAt('restoreExpiry')
   await pair.destinationClient.db('app').command({
     update: 'things',
     updates: [{ q: { _id: 7 }, u: { $set: { by: 'a foreign write' } } }],
@@ -53,10 +53,10 @@ it('a verdict counts only in the term in which it was reached: what changed on t
 })
 
 it.each([
-  ['prepareIndexes', 'capped collections have their sizes back'],
+  ['prepareIndexes', 'the sizes of capped collections are restored'],
   ['decide', 'documents may expire on the destination again'],
-])('the coordinator dies at %s, when %s: that is no difference to the successor', async (step) => {
-  const successor = await successorOfOneThatDiesAt(step)
+])('the successor of a coordinator that crashed at %s, when %s, reports no difference', async (step) => {
+  const successor = await successorAfterCrashAt(step)
   const { state, failure } = await ended(successor)
   expect([state, failure]).toEqual(['COMMITTED', undefined])
   const [, index] = await pair.destinationClient.db('app').collection('expiring').indexes()

@@ -3,7 +3,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** A process that dies when the destination has followed a rename, and before the catalogue says so. */
+/** A process crashes after it has renamed a collection on the destination and before it has updated the catalog. */
 
 const pair = pairedSets()
 
@@ -16,9 +16,9 @@ const storedNames = async (): Promise<string[]> => {
 }
 
 test.each([
-  ['when the event is read again', 0],
-  ['when the event is long past', 1],
-])('is read, written and verified under the new name, %s', async (_when, lives) => {
+  ['when the rename event is read again', 0],
+  ['when the rename event is already processed', 1],
+])('the collection is read, written and verified under its new name, %s', async (_when, restarts) => {
   const app = pair.sourceClient.db('app')
   for (const name of ['before', 'other']) {
     await app.collection<{ _id: number }>(name).insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id })))
@@ -29,12 +29,12 @@ test.each([
     await canCommit(tandem)
     await tandem.kill9()
   }
-  // What the process would have left behind: the source renamed, the destination too, the catalogue not.
+  // The crash leaves the collection renamed on the source and the destination, but not in the catalog.
   await app.collection('before').rename('after')
   const admin = pair.destinationClient.db('admin')
   await admin.command({ setUserWriteBlockMode: 1, global: false })
   await pair.destinationClient.db('app').collection('before').rename('after')
-  // And the verifier had not come to it yet.
+  // The verifier has not read the collection yet.
   const internal = pair.destinationClient.db('tandem_internal')
   await internal.collection('verifiedRanges').deleteMany({})
   const hashed = { $replaceOne: { input: '$snapshot', find: '"hashed":true', replacement: '"hashed":false' } }
@@ -43,15 +43,15 @@ test.each([
   )
   await admin.command({ setUserWriteBlockMode: 1, global: true })
   expect(await storedNames()).toEqual(['before', 'other'])
-  for (let life = 0; life < lives; life++) {
+  for (let restart = 0; restart < restarts; restart++) {
     await using tandem = await pair.startInstance()
     await canCommit(tandem)
     await expect.poll(storedNames).toEqual(['after', 'other'])
     await tandem.kill9()
   }
   await using tandem = await pair.startInstance()
-  // Who writes finds the name by itself, so the verifier alone has to find it once as well.
-  if (lives > 0) await app.collection<{ _id: number; n?: number }>('after').updateMany({}, { $set: { n: 1 } })
+  // A write resolves the new name by itself. Without one, the verifier has to resolve it alone.
+  if (restarts > 0) await app.collection<{ _id: number; n?: number }>('after').updateMany({}, { $set: { n: 1 } })
   await canCommit(tandem)
   await tandem.post('commit')
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })

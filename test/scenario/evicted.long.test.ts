@@ -5,14 +5,14 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Instances that lose their lease at the wrong moment, and what the operator asked of them. */
+/** Instances that lose their lease at a critical moment still carry out the operator's commands. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
 const accepted = { status: 200, body: { success: true } }
 const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
-const things = (of: 'sourceClient' | 'destinationClient') =>
-  pair[of].db('app').collection<{ _id: number | string; secret?: number }>('things')
+const things = (client: 'sourceClient' | 'destinationClient') =>
+  pair[client].db('app').collection<{ _id: number | string; secret?: number }>('things')
 const stored = (name: string) =>
   pair.destinationClient.db('tandem_internal').collection<{ _id: string } & Document>(name)
 
@@ -28,15 +28,15 @@ afterEach(async () => {
 const leaseOf = (id: string) => stored('leases').findOne({ _id: `instance:${id}` })
 const snapshotOf = async (id: string) => JSON.parse((await stored('instances').findOne({ _id: id }))?.['snapshot'])
 
-/** As its fellows do with an instance whose lease has expired. Returns the epoch of that burial. */
+/** Evicts an instance as other instances do once its lease has expired. Returns the epoch of the eviction. */
 async function evict(id: string): Promise<number> {
-  const dead = { buried: true, takesWork: false, expiresAt: new Date(0) }
+  const evicted = { buried: true, takesWork: false, expiresAt: new Date(0) }
   const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }
-  await stored('leases').updateOne({ _id: `instance:${id}` }, [{ $set: { ...dead, ...epochs } }])
+  await stored('leases').updateOne({ _id: `instance:${id}` }, [{ $set: { ...evicted, ...epochs } }])
   return (await leaseOf(id))?.['epoch'] as number
 }
 
-/** Until it has found that out, and has a lease again. */
+/** Waits until the instance has noticed the eviction and holds a lease again. */
 const isBack = (id: string, epoch: number) =>
   vi.waitFor(async () => {
     const lease = await leaseOf(id)
@@ -44,7 +44,7 @@ const isBack = (id: string, epoch: number) =>
     expect(lease?.['epoch']).toBeGreaterThan(epoch)
   }, patience)
 
-/** What an instance has come to is not stored for now, but for the next few times. */
+/** Makes each write of an instance's snapshot fail with a retryable error, except the first `skip` ones. */
 const holdSaves = (skip: number) => {
   const data = { failCommands: ['update'], namespace: 'tandem_internal.instances', errorCode: 262 }
   return failPoint(pair.destinationClient, 'failCommand', data, { skip })
@@ -79,7 +79,7 @@ it('a pause is answered by an instance that is evicted while it drains', async (
 
 it('a commit is completed by an instance that is evicted before it has stored that writes are allowed', async () => {
   await using tandem = await ready()
-  // Asked for, its point, reached: what is left to store is canWrite.
+  // The first three writes store the request, the commit timestamp and `reached`. The fourth would store canWrite.
   await using held = await holdSaves(3)
   expect(await tandem.post('commit')).toEqual(accepted)
   await isSaving(tandem)
@@ -90,7 +90,7 @@ it('a commit is completed by an instance that is evicted before it has stored th
   expect(await snapshotOf('a')).toMatchObject({ canWrite: true })
 })
 
-it('an instance that has failed in a commit takes a lease again, so that resume completes it', async () => {
+it('an instance that fails during a commit and is evicted acquires a lease again, so that resume completes the commit', async () => {
   await things('sourceClient').createIndex({ secret: 1 }, { unique: true })
   await using tandem = await ready()
   await things('destinationClient').insertOne({ _id: 'foreign', secret: 1 })
@@ -107,14 +107,14 @@ it('an instance that has failed in a commit takes a lease again, so that resume 
   await committed(tandem)
 })
 
-it('an instance that is evicted before it has stored that it is committed does that, and gives its lease back', async () => {
+it('an instance that is evicted before it has stored that it is committed stores it and releases its lease', async () => {
   await things('sourceClient').createIndex({ secret: 1 }, { unique: true })
   await using tandem = await ready()
   await things('destinationClient').insertOne({ _id: 'foreign', secret: 1 })
   expect(await tandem.post('commit')).toEqual(accepted)
   await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
   await things('destinationClient').deleteOne({ _id: 'foreign' })
-  // That it was resumed is stored.
+  // The first write, which stores the resume, succeeds.
   await using held = await holdSaves(1)
   expect(await tandem.post('resume')).toEqual(accepted)
   await committed(tandem)
@@ -129,10 +129,10 @@ it('an instance that is evicted before it has stored that it is committed does t
   }, patience)
 })
 
-it('a paused instance whose lease another process took says so, and refuses resume', async () => {
+it('a paused instance whose lease another process took fails with LeaseLost, and refuses resume', async () => {
   await using tandem = await ready()
   expect(await tandem.post('pause')).toEqual(accepted)
-  // As one of the same id does that finds the lease expired.
+  // A process with the same id takes an expired lease in this way.
   const taken = { $inc: { epoch: 1 }, $set: { incarnation: 'another' } }
   await stored('leases').updateOne({ _id: 'instance:a' }, taken)
   const failed = { timeoutSeconds: 30, what: 'failed' }
@@ -141,7 +141,7 @@ it('a paused instance whose lease another process took says so, and refuses resu
   expect(await tandem.post('resume')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('a paused instance that was evicted leaves the coordinator role to those at work', async () => {
+it('a paused instance that was evicted leaves the coordinator role to a running instance', async () => {
   const begun = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
   instances = begun
   await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
@@ -150,10 +150,10 @@ it('a paused instance that was evicted leaves the coordinator role to those at w
   const [a, b] = [begun.members.get('a'), begun.members.get('b')] as [Tandem, Tandem]
   expect(await a.post('pause')).toEqual(accepted)
   await isBack('a', await evict('a'))
-  // The coordinator role is vacant until it comes back.
+  // The coordinator role is vacant until b restarts.
   await b.stop()
   const again = await begun.start('b')
-  const led = { timeoutSeconds: 30, what: 'led by who is at work' }
-  await again.waitFor(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'b', led)
+  const coordinated = { timeoutSeconds: 30, what: 'coordinated by the running instance' }
+  await again.waitFor(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'b', coordinated)
   expect((await a.progress()).state).toBe('PAUSED')
 })

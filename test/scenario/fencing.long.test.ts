@@ -5,7 +5,7 @@ import { type InstanceFault, migrateBySeveral } from '../faults/several-instance
 import { podsAreAllowed } from '../support/pod.ts'
 import { type SteppedClock, startSteppedClock } from '../support/stepped-clock.ts'
 
-/** A fixed sample of what `npm run chaos -- --fencing 200` runs in full; a failing seed is named and replays there. */
+/** A fixed sample of what `npm run chaos -- --fencing 200` runs in full. A failing test names its seed for a replay there. */
 
 let pair: Pair
 let clock: SteppedClock
@@ -19,21 +19,21 @@ afterAll(async () => {
 })
 
 const lateMS: [number, number] = [5_000, 7_000]
-/** Just beyond a lease. */
+/** Slightly longer than a lease term, ms. */
 const awayMS: [number, number] = [13_000, 14_000]
 
 const sample: [number, number, () => InstanceFault][] = [
   [801, 1, () => lateDelivery('cut', { lateMS, rounds: 2, when: 'running' })],
   [802, 1, () => lateDelivery('cut', { lateMS, rounds: 1, when: 'at commit' })],
   [803, 2, () => clockSteps(clock, 2)],
-  [804, 2, () => suspension('coordinator', 'stand still', awayMS)],
+  [804, 2, () => suspension('coordinator', 'stop', awayMS)],
   ...((await podsAreAllowed())
     ? ([[805, 1, () => podReplacement('suspended', [2_000, 3_000])]] as [number, number, () => InstanceFault][])
     : []),
 ]
 
 test.each(sample.map(([seed, instances, make]) => ({ seed, instances, make })))(
-  'seed $seed, $instances instances: equal without verification',
+  'seed $seed, $instances instances: the clusters are equal without verification',
   async ({ seed, instances, make }) => {
     const result = await migrateBySeveral({ pair, seed, instances, fault: make(), steps: 60 })
     expect(result).toMatchObject({ problems: [] })

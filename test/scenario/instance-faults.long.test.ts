@@ -3,7 +3,7 @@ import { type Pair, startPair } from '../faults/clusters.ts'
 import { coordinatorDies, cut, joinAndLeave, kill, stop } from '../faults/instance-faults.ts'
 import { type InstanceFault, migrateBySeveral } from '../faults/several-instances.ts'
 
-/** A fixed sample of what `npm run chaos -- --teams 100` runs in full; a failing seed is named and replays there. */
+/** A fixed sample of what `npm run chaos -- --teams 100` runs in full. A failing test names its seed for a replay there. */
 
 let pair: Pair
 beforeAll(async () => {
@@ -11,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => pair?.[Symbol.asyncDispose]())
 
-/** Just beyond a lease. */
+/** Slightly longer than a lease term, ms. */
 const awayMS = 13_000
 
 const sample: [number, number, InstanceFault][] = [
@@ -24,7 +24,7 @@ const sample: [number, number, InstanceFault][] = [
 ]
 
 test.each(sample.map(([seed, instances, fault]) => ({ seed, instances, fault, name: fault.name })))(
-  'seed $seed, $instances instances, $name: equal, one owner in each epoch, taken over in time',
+  'seed $seed, $instances instances, $name: the clusters are equal, each epoch has one owner, and takeover is in time',
   async ({ seed, instances, fault }) => {
     const result = await migrateBySeveral({ pair, seed, instances, fault, steps: 60 })
     expect(result).toMatchObject({ problems: [] })

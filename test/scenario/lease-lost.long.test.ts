@@ -5,11 +5,11 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** What an instance answers, and stores, while it has no lease to store by. */
+/** What an instance answers and stores while it holds no lease, without which it must not store anything. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
-/** Longer than any command waits for the lease, and far from the half hour for which a cluster is waited for. */
+/** Longer than any command waits for the lease, and far below the half hour for which tandem waits for a cluster. */
 const boundMS = 45_000
 const bytesPerSecond = 2 * 1024 * 1024
 const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
@@ -35,7 +35,7 @@ async function askLimits(tandem: Tandem, change?: Document): Promise<LimitsAnswe
 
 const limitOf = async (tandem: Tandem) => (await askLimits(tandem)).body.limits?.bytesPerSecond
 
-/** An answer within the bound, or the fact that there was none. */
+/** The answer, or `no answer` when none arrives within the time limit. */
 const bounded = <T>(answer: Promise<T>): Promise<T | 'no answer'> =>
   Promise.race([answer, new Promise<'no answer'>((resolve) => setTimeout(resolve, boundMS, 'no answer').unref())])
 
@@ -53,17 +53,17 @@ async function ready(): Promise<Tandem> {
   return tandem
 }
 
-/** As one of the same id does that finds the lease expired. */
+/** Takes the lease as another process with the same id does once the lease has expired. */
 const takeLease = () =>
   stored('leases').updateOne({ _id: 'instance:a' }, { $inc: { epoch: 1 }, $set: { incarnation: 'another' } })
 
-/** The instance can neither renew its lease nor take one until this is released. */
+/** Until this is released, the instance can neither renew its lease nor acquire one. */
 const holdLeases = () => holdTandem(pair.destinationClient, 'update', 'tandem_internal.leases')
 
-/** The lease has stood unrenewed for so long that its owner no longer writes by it. */
+/** Waits until the lease has not been renewed for so long that its owner no longer writes under it. */
 const isLapsed = async (tandem: Tandem) => {
   const last = (await leaseOf('a'))?.['expiresAt']
-  // What it has to store says so: an instance stores where its changes are applied up to, and finds that it may not.
+  // The instance stores its position after each change. `retrying` shows that it may not.
   await vi.waitFor(
     async () => {
       await pair.sourceClient.db('app').collection('things').insertOne({})
@@ -74,8 +74,8 @@ const isLapsed = async (tandem: Tandem) => {
   expect((await leaseOf('a'))?.['expiresAt']).toEqual(last)
 }
 
-describe('taken over by another process', () => {
-  it('tries to store nothing more, and answers every command by name at once', async () => {
+describe('an instance whose lease another process takes', () => {
+  it('stores nothing more, and refuses every command at once with a named error', async () => {
     await using tandem = await ready()
     const before = await snapshotOf('a')
     await takeLease()
@@ -91,12 +91,12 @@ describe('taken over by another process', () => {
       expect(await bounded(tandem.post(command)), command).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     }
     expect((await tandem.progress()).retrying).toBeUndefined()
-    // What stands there is the other process's.
+    // The stored state belongs to the other process.
     expect(await snapshotOf('a')).toEqual(before)
     expect(await leaseOf('a')).toMatchObject({ incarnation: 'another' })
   })
 
-  it('joins nothing while the other lives, says so soon, and joins when it has ended', async () => {
+  it('is refused soon when it starts while the other process runs, and joins once that has ended', async () => {
     await using first = await pair.startInstance({ id: 'a' })
     await using second = await pair.startInstance({ id: 'a' })
     await startSync(first, plain)
@@ -110,7 +110,7 @@ describe('taken over by another process', () => {
     expect(await snapshotOf('a')).toMatchObject({ limits: { bytesPerSecond } })
   })
 
-  it('ends a pause that was waiting for the lease', async () => {
+  it('refuses a pause that waits for the lease', async () => {
     await using tandem = await ready()
     await using held = await holdLeases()
     await isLapsed(tandem)
@@ -123,7 +123,7 @@ describe('taken over by another process', () => {
   })
 })
 
-it('a lease that cannot be renewed holds no command up for long, and what was refused has changed nothing', async () => {
+it('commands are refused soon while the lease cannot be renewed, and a refused command changes nothing', async () => {
   await using tandem = await ready()
   await using held = await holdLeases()
   await isLapsed(tandem)
@@ -144,20 +144,20 @@ it('a lease that cannot be renewed holds no command up for long, and what was re
   await vi.waitFor(async () => expect((await tandem.progress()).retrying).toBeUndefined(), patience)
   expect(await snapshotOf('a')).toEqual(before)
   expect((await stored('stages').findOne({ _id: 'sync' }))?.['value']).toBe('replicating')
-  // The same commands, now.
+  // The same commands succeed now.
   expect(await askLimits(tandem, { bytesPerSecond })).toMatchObject({ status: 200 })
   expect(await snapshotOf('a')).toMatchObject({ limits: { bytesPerSecond } })
   expect(await tandem.post('pause')).toEqual(accepted)
 })
 
-describe('evicted by the others', () => {
+describe('an instance that other instances evict', () => {
   let instances: Instances | null = null
   afterEach(async () => {
     await instances?.stop()
     instances = null
   })
 
-  it('an instance that was stopped for longer than its lease stores a limit under its next one', async () => {
+  it('stores a limit under its next lease after it was suspended for longer than a lease term', async () => {
     instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
     await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
     expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1', ...plain }))
@@ -175,8 +175,9 @@ describe('evicted by the others', () => {
     expect((await leaseOf('a'))?.['epoch']).toBeGreaterThan(epoch)
   })
 
-  it('a failure that could not be stored by one lease is stored by the next', async () => {
-    const things = (of: 'sourceClient' | 'destinationClient') => pair[of].db('app').collection<Document>('things')
+  it('stores a failure under its next lease when it cannot store it under the current one', async () => {
+    const things = (client: 'sourceClient' | 'destinationClient') =>
+      pair[client].db('app').collection<Document>('things')
     await things('sourceClient').createIndex({ secret: 1 }, { unique: true, sparse: true })
     await using tandem = await ready()
     await things('destinationClient').insertMany([{ secret: 1 }, { secret: 1 }])
@@ -189,11 +190,11 @@ describe('evicted by the others', () => {
     await tandem
       .waitFor(({ retrying }) => retrying?.what === 'writing metadata', { timeoutSeconds: 30, what: 'saving' })
       .catch(
-        () => {}, // it has failed again before it was stored that it was resumed
+        () => {}, // the sync has failed again before the resume was stored
       )
-    const dead = { buried: true, takesWork: false, expiresAt: new Date(0) }
+    const evicted = { buried: true, takesWork: false, expiresAt: new Date(0) }
     const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }
-    await stored('leases').updateOne({ _id: 'instance:a' }, [{ $set: { ...dead, ...epochs } }])
+    await stored('leases').updateOne({ _id: 'instance:a' }, [{ $set: { ...evicted, ...epochs } }])
     await vi.waitFor(async () => expect(await leaseOf('a')).toMatchObject({ buried: false }), patience)
     await held.release()
     await bounded(resumed)

@@ -4,11 +4,11 @@ import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** `PATCH /api/v1/limits` and the back-off from a destination that suffers, on a real copy. */
+/** `PATCH /api/v1/limits` and the back-off from an overloaded destination, during a real copy. */
 
 const pair = pairedSets()
 const KiB = 1024
-/** Documents of the copy: 800 of 32 KiB, which take 25 seconds at the slowest rate there is. */
+/** Documents of the copy: 800 of 32 KiB, which take 25 seconds at the lowest rate that tandem accepts. */
 const documents = 800
 const documentBytes = 32 * KiB
 const total = documents * documentBytes
@@ -30,7 +30,7 @@ async function limit(tandem: Tandem, body: unknown): Promise<unknown> {
 const copied = (tandem: Tandem) =>
   tandem.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) > 0, {
     timeoutSeconds: 30,
-    what: 'something copied',
+    what: 'copying',
   })
 
 async function commitEqual(tandem: Tandem): Promise<void> {
@@ -42,7 +42,7 @@ async function commitEqual(tandem: Tandem): Promise<void> {
 }
 
 describe('limits', () => {
-  it('set before the start keep the rate of the copy, over a restart, and until they are taken away', async () => {
+  it('that are set before the start bound the rate of the copy, also after a restart, until they are removed', async () => {
     await fill()
     const bytesPerSecond = 1024 * KiB
     const began = performance.now()
@@ -60,7 +60,7 @@ describe('limits', () => {
     expect(limits).toEqual({ bytesPerSecond, readConcurrency: 2, writeConcurrency: 4 })
     expect(info).toBe('collection copy')
     const seconds = (performance.now() - began) / 1_000
-    // What is copied is paid for, but for the first batches of two lives and a restart that repeats a moment.
+    // The rate bounds the copied bytes, except for the first batches of both processes and the batches that the restart repeats.
     expect(collectionCopy?.estimatedCopiedBytes).toBeLessThan(bytesPerSecond * seconds + 4 * 1024 * KiB)
     expect(collectionCopy?.estimatedCopiedBytes).toBeLessThan(total)
     await limit(tandem, { bytesPerSecond: null, readConcurrency: null })
@@ -68,7 +68,7 @@ describe('limits', () => {
     expect(await tandem.progress()).not.toHaveProperty('limits')
   })
 
-  it('a pause is not held up by a slow rate', async () => {
+  it('do not delay a pause', async () => {
     await fill()
     await using tandem = await pair.startInstance()
     await limit(tandem, { bytesPerSecond: 1024 * KiB })
@@ -85,7 +85,7 @@ describe('limits', () => {
 })
 
 describe('a destination that takes seconds for a write', () => {
-  it('is spared, progress says why, and it ends equal', async () => {
+  it('makes the copy back off; progress shows the reason, and the clusters are equal in the end', async () => {
     await fill()
     const slow = { failCommands: ['insert'], blockConnection: true, blockTimeMS: 6_000, namespace: 'app.things' }
     await using point = await failPoint(pair.destinationClient, 'failCommand', slow)
@@ -97,7 +97,7 @@ describe('a destination that takes seconds for a write', () => {
     })
     expect(limits?.writeConcurrency).toBe(4)
     expect(limits?.backedOff?.writeConcurrency).toBeLessThan(4)
-    expect(limits?.backedOff?.reason).toBe('a batch of the copy takes the destination seconds to write')
+    expect(limits?.backedOff?.reason).toBe('the destination takes several seconds to write a batch of the copy')
     expect(Date.parse(limits?.backedOff?.since ?? '')).toBeLessThanOrEqual(Date.now())
     await point.release()
     await tandem.waitFor((progress) => progress.limits === undefined, { timeoutSeconds: 90, what: 'at full speed' })

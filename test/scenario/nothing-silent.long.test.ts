@@ -7,7 +7,7 @@ import { canCommit, commit } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 import { until } from '../support/until.ts'
 
-/** docs/logs.md: what ends a sync is in the log with what was under way, and who commanded what is in it at every verbosity. */
+/** docs/logs.md: the log names a failure with the operation under way, and contains the audit lines at every verbosity. */
 
 const pair = pairedSets({})
 
@@ -21,13 +21,13 @@ function linesOf(tandem: Tandem): Line[] {
     .map((line) => JSON.parse(line) as Line)
 }
 
-const said = (tandem: Tandem, about: JournalMessage): Line[] =>
+const logged = (tandem: Tandem, about: JournalMessage): Line[] =>
   linesOf(tandem).filter(({ message }) => message === about)
 
 const startLogging = (...extraArgs: string[]): Promise<Tandem> =>
   startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, extraArgs })
 
-it('an unforeseen fault in a commit step is named by step, command, namespace, code and text; the log has its stack', async () => {
+it('when a commit step ends with an unexpected error, progress names the step, command, namespace, code and text, and the log has the stack', async () => {
   await using tandem = await startLogging('--verbosity', 'WARN')
   await pair.sourceClient.db('app').collection('things').insertOne({ x: 1 })
   await pair.sourceClient.db('app').collection('things').createIndex({ x: 1 }, { unique: true })
@@ -45,7 +45,7 @@ it('an unforeseen fault in a commit step is named by step, command, namespace, c
   expect(failure?.errorDescription).toMatch(/FailedToParse \(9\)/)
   expect(failure?.errorDescription).toMatch(/Failing command via 'failCommand' failpoint/)
 
-  expect(said(tandem, 'failed')).toMatchObject([
+  expect(logged(tandem, 'failed')).toMatchObject([
     {
       level: 'error',
       error: 'InternalError',
@@ -55,9 +55,9 @@ it('an unforeseen fault in a commit step is named by step, command, namespace, c
       stack: expect.stringMatching(/MongoServerError[\s\S]+\n\s+at /),
     },
   ])
-  expect(said(tandem, 'retrying')).toEqual([])
-  // Who commanded what does not depend on the verbosity.
-  expect(said(tandem, 'audit').map(({ command, outcome }) => [command, outcome])).toEqual(
+  expect(logged(tandem, 'retrying')).toEqual([])
+  // The audit lines do not depend on the verbosity.
+  expect(logged(tandem, 'audit').map(({ command, outcome }) => [command, outcome])).toEqual(
     ['start', 'commit'].flatMap((command) => [
       [command, 'received'],
       [command, 'accepted'],
@@ -65,7 +65,7 @@ it('an unforeseen fault in a commit step is named by step, command, namespace, c
   )
 })
 
-it('each change of leading, owning, waiting, copying, verifying and taking over is one line', async () => {
+it('the log has one line for each change of coordinator, ownership, barrier, copy, verification and takeover', async () => {
   const things = pair.sourceClient.db('app').collection<{ _id: number }>('things')
   await things.insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id })))
   const instances = await startInstances([], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
@@ -77,29 +77,29 @@ it('each change of leading, owning, waiting, copying, verifying and taking over 
   const b = await instances.start('b')
   await until('connected: b', () => b.progress())
   await startSync(b, {})
-  await until('a share for b', async () => expect(said(b, 'partitions claimed')).not.toEqual([]))
+  await until('partitions of b', async () => expect(logged(b, 'partitions claimed')).not.toEqual([]))
   await things.createIndex({ x: 1 })
-  await until('a barrier', async () => expect(said(b, 'barrier passed')).toHaveLength(1))
+  await until('a barrier', async () => expect(logged(b, 'barrier passed')).toHaveLength(1))
 
   for (const message of ['lease taken', 'copy ended', 'verification began', 'verification pass ended'] as const) {
-    expect(said(a, message), message).toHaveLength(1)
+    expect(logged(a, message), message).toHaveLength(1)
   }
-  expect(said(a, 'collection copied')).toMatchObject([{ namespace: 'app.things', bytes: expect.any(Number) }])
-  expect(said(a, 'coordinator')).toMatchObject([{ coordinatorID: 'a', term: 1, isThisInstance: true }])
-  expect(said(b, 'coordinator')).toMatchObject([{ coordinatorID: 'a', term: 1, isThisInstance: false }])
-  expect(said(a, 'partitions given back')).not.toEqual([])
-  const [reached] = said(b, 'barrier reached')
+  expect(logged(a, 'collection copied')).toMatchObject([{ namespace: 'app.things', bytes: expect.any(Number) }])
+  expect(logged(a, 'coordinator')).toMatchObject([{ coordinatorID: 'a', term: 1, isThisInstance: true }])
+  expect(logged(b, 'coordinator')).toMatchObject([{ coordinatorID: 'a', term: 1, isThisInstance: false }])
+  expect(logged(a, 'partitions given back')).not.toEqual([])
+  const [reached] = logged(b, 'barrier reached')
   expect(reached).toMatchObject({ databases: ['app'], clusterTime: expect.stringMatching(/^\d+:\d+$/) })
-  expect(said(a, 'barrier led')).toMatchObject([{ clusterTime: reached?.['clusterTime'], databases: ['app'] }])
+  expect(logged(a, 'barrier led')).toMatchObject([{ clusterTime: reached?.['clusterTime'], databases: ['app'] }])
 
   await instances.kill9('a')
   await until('a takeover', async () => {
-    expect(said(b, 'partitions claimed').at(-1)).toMatchObject({ from: ['a'] })
+    expect(logged(b, 'partitions claimed').at(-1)).toMatchObject({ from: ['a'] })
   })
-  expect(said(b, 'instance evicted')).toMatchObject([{ level: 'warn', instance: 'a' }])
-  expect(said(b, 'coordinator').at(-1)).toMatchObject({ coordinatorID: 'b', term: 2, isThisInstance: true })
+  expect(logged(b, 'instance evicted')).toMatchObject([{ level: 'warn', instance: 'a' }])
+  expect(logged(b, 'coordinator').at(-1)).toMatchObject({ coordinatorID: 'b', term: 2, isThisInstance: true })
   await commit(b)
-  expect(said(b, 'verdict pass').at(-1)).toMatchObject({ differences: 0 })
-  expect(said(b, 'verdict')).toMatchObject([{ differences: 0 }])
-  await until('the lease given back', async () => expect(said(b, 'lease given back')).toHaveLength(1))
+  expect(logged(b, 'verdict pass').at(-1)).toMatchObject({ differences: 0 })
+  expect(logged(b, 'verdict')).toMatchObject([{ differences: 0 }])
+  await until('the release of the lease', async () => expect(logged(b, 'lease given back')).toHaveLength(1))
 })

@@ -4,7 +4,7 @@ import { empty, expectIdle, expectRefusal, footprint } from '../support/refusals
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
-/** Users of the clusters: what they must be allowed to do, and that nothing of theirs is told. See test/contract.md. */
+/** The privileges that database users need, and the secrecy of passwords and documents. See test/contract.md. */
 
 const patience = { timeout: 30_000, interval: 50 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
@@ -88,33 +88,33 @@ describe('users', () => {
       cluster1: await destination.createUser(name, password, ['root']),
     }
     await sourceClient.db('app').collection('things').insertOne(document)
-    const heard: string[] = []
+    const recorded: string[] = []
     await using tandem = await startTandem(uris)
-    const listen = async (method: 'GET' | 'POST', where: string, body?: string) => {
+    const request = async (method: 'GET' | 'POST', where: string, body?: string) => {
       const response = await fetch(`${tandem.url}${where}`, { method, ...(body === undefined ? {} : { body }) })
       const headers = JSON.stringify([...response.headers])
-      heard.push(`${method} ${where} ${body ?? ''} → ${response.status} ${headers} ${await response.text()}`)
+      recorded.push(`${method} ${where} ${body ?? ''} → ${response.status} ${headers} ${await response.text()}`)
     }
-    const listenEverywhere = async () => {
+    const requestAll = async () => {
       for (const where of ['/api/v1/progress', '/openapi.json', '/healthz', '/', '/api/v1/nothing']) {
-        await listen('GET', where)
+        await request('GET', where)
       }
       for (const command of ['start', 'pause', 'resume', 'commit', 'reverse', 'nothing']) {
-        await listen('POST', `/api/v1/${command}`, '{"nonsense":')
-        await listen('POST', `/api/v1/${command}`, '{"unknown":1}')
+        await request('POST', `/api/v1/${command}`, '{"nonsense":')
+        await request('POST', `/api/v1/${command}`, '{"unknown":1}')
       }
-      heard.push(tandem.output())
+      recorded.push(tandem.output())
     }
 
     await vi.waitFor(() => expectIdle(tandem), patience)
-    await listenEverywhere()
+    await requestAll()
     await destinationClient.db('app').collection('things').insertOne(document)
-    await listen('POST', '/api/v1/start', JSON.stringify(start))
+    await request('POST', '/api/v1/start', JSON.stringify(start))
     await destinationClient.db('app').dropDatabase()
-    await listen('POST', '/api/v1/start', JSON.stringify(start))
+    await request('POST', '/api/v1/start', JSON.stringify(start))
     await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-    await listenEverywhere()
-    // Errors quote what they met: an election, a killed cursor, a failure.
+    await requestAll()
+    // Errors may quote what the server reports: an election, a lost cursor, a failure.
     await destination.stepDown()
     await sourceClient
       .db('app')
@@ -124,15 +124,15 @@ describe('users', () => {
     const getMore = { configureFailPoint: 'failCommand', data: { failCommands: ['getMore'], errorCode: 286 } }
     await sourceClient.db('admin').command({ ...getMore, mode: 'alwaysOn' })
     await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
-    await listenEverywhere()
+    await requestAll()
     await sourceClient.db('admin').command({ ...getMore, mode: 'off' })
     await tandem.post('resume')
     await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     await tandem.post('commit')
     await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
-    await listenEverywhere()
+    await requestAll()
     await tandem.stop()
-    heard.push(tandem.output())
+    recorded.push(tandem.output())
 
     const wrong = uris.cluster0.replace(encodeURIComponent(password), encodeURIComponent(`wrong ${password}`))
     await using refused = await startTandem({ ...uris, cluster0: wrong })
@@ -142,27 +142,27 @@ describe('users', () => {
         method: where === 'start' ? 'POST' : 'GET',
         ...(where === 'start' ? { body: JSON.stringify(start) } : {}),
       })
-      heard.push(await response.text())
+      recorded.push(await response.text())
     }
-    heard.push(refused.output())
+    recorded.push(refused.output())
 
-    // It was heard at all.
-    expect(heard.join('\n')).toMatch(/"state":"COMMITTED"/)
-    expect(heard.join('\n')).toMatch(/OplogWindowLost/)
-    expect(heard.join('\n')).toMatch(/DestinationNotEmpty/)
-    for (const text of heard) expect(text).not.toMatch(/canary/i)
+    // The recording contains the expected answers.
+    expect(recorded.join('\n')).toMatch(/"state":"COMMITTED"/)
+    expect(recorded.join('\n')).toMatch(/OplogWindowLost/)
+    expect(recorded.join('\n')).toMatch(/DestinationNotEmpty/)
+    for (const text of recorded) expect(text).not.toMatch(/canary/i)
     for (const part of [password, encodeURIComponent(password), 'p@ss', 'w%rd']) {
-      expect(heard.filter((text) => text.includes(part))).toEqual([])
+      expect(recorded.filter((text) => text.includes(part))).toEqual([])
     }
   })
 
-  async function within<T>(milliseconds: number, work: Promise<T>): Promise<T> {
+  async function within<T>(milliseconds: number, answer: Promise<T>): Promise<T> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error(`no answer in ${milliseconds / 1000} s`)), milliseconds)
     })
     try {
-      return await Promise.race([work, late])
+      return await Promise.race([answer, late])
     } finally {
       clearTimeout(timer)
     }

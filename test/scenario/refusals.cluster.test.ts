@@ -11,11 +11,11 @@ import { empty, expectIdle, expectRefusal, footprint } from '../support/refusals
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { type CommandAnswer, startTandem } from '../support/tandem-process.ts'
 
-/** Starts that clusters do not allow: their names, and that they change nothing. See test/contract.md. */
+/** Starts that the clusters do not allow are refused with a named error and change nothing. See test/contract.md. */
 
 const patience = { timeout: 30_000, interval: 50 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
-const turned = { ...start, source: 'cluster1', destination: 'cluster0' }
+const swapped = { ...start, source: 'cluster1', destination: 'cluster0' }
 const accepted = { status: 200, body: { success: true } }
 
 describe('start', () => {
@@ -62,14 +62,14 @@ describe('start', () => {
       fix: () => destinationClient.db('old').dropDatabase(),
     },
     {
-      title: 'a destination with nothing but a view is refused with DestinationNotEmpty',
+      title: 'a destination with only a view is refused with DestinationNotEmpty',
       prepare: () => destinationClient.db('old').createCollection('view', { viewOn: 'nothing', pipeline: [] }),
       error: 'DestinationNotEmpty',
       description: /old\.view/,
       fix: () => destinationClient.db('old').dropDatabase(),
     },
     {
-      title: 'a time series on the source is refused with UnsupportedCollection',
+      title: 'a time-series collection on the source is refused with UnsupportedCollection',
       prepare: () => sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } }),
       error: 'UnsupportedCollection',
       description: /app\.weather.*time-series.*Drop/,
@@ -107,7 +107,7 @@ describe('start', () => {
       expectRefusal(await tandem.post('start', body), 422, error, description)
       await expectIdle(tandem)
       expect(await footprints()).toEqual(before)
-      // Nor does it help to ask again.
+      // A second start is refused in the same way.
       expectRefusal(await tandem.post('start', body), 422, error, description)
       await fix?.()
       expect(await tandem.post('start', start)).toEqual(accepted)
@@ -115,7 +115,7 @@ describe('start', () => {
     },
   )
 
-  it('2.1: clusters that were not given, and one cluster twice, are refused with InvalidRequest', async () => {
+  it('2.1: unknown cluster names, and one cluster as source and destination, are refused with InvalidRequest', async () => {
     await using tandem = await startInstance()
     await vi.waitFor(() => expectIdle(tandem), patience)
     const before = await footprints()
@@ -126,7 +126,7 @@ describe('start', () => {
     expect(await footprints()).toEqual(before)
   })
 
-  it('README: the same cluster by another name is refused with UnsupportedTopology', async () => {
+  it('README: the same cluster under another host name is refused with UnsupportedTopology', async () => {
     const byName = `mongodb://${source.hosts[0]?.replace('127.0.0.1', 'localhost')}/?directConnection=true`
     await using tandem = await startTandem({ cluster0: source.uri, cluster1: byName })
     await vi.waitFor(() => expectIdle(tandem), patience)
@@ -148,7 +148,7 @@ describe('start', () => {
       await vi.waitFor(() => expectIdle(tandem), patience)
       const before = [await footprint(standalone), await footprint(sourceClient)]
       expectRefusal(await tandem.post('start', start), 422, 'UnsupportedTopology', /source.*standalone/)
-      expectRefusal(await tandem.post('start', turned), 422, 'UnsupportedTopology', /destination.*standalone/)
+      expectRefusal(await tandem.post('start', swapped), 422, 'UnsupportedTopology', /destination.*standalone/)
       await expectIdle(tandem)
       expect([await footprint(standalone), await footprint(sourceClient)]).toEqual(before)
     } finally {
@@ -158,7 +158,9 @@ describe('start', () => {
     }
   })
 
-  it('2.1: a source older than 6.0 refuses any write blocking by name, and reversible', async ({ skip }) => {
+  it('2.1: with a source older than 6.0 any enableUserWriteBlocking, and reversible, are refused with a named error', async ({
+    skip,
+  }) => {
     await resolveMongod({ version: '5.0' }).catch((error: Error) => skip(error.message))
     await using old = await startReplicaSet({ version: '5.0' })
     await using oldClient = new MongoClient(old.uri)
@@ -177,15 +179,15 @@ describe('start', () => {
       'ReversibleNotSupported',
       /source older than 6\.0/,
     )
-    // Nor may the destination be older than the source.
+    // The destination may not be older than the source.
     await oldClient.db('app').dropDatabase()
-    expectRefusal(await tandem.post('start', turned), 422, 'UnsupportedVersion', /destination.*5\.0\..*6\.0/)
+    expectRefusal(await tandem.post('start', swapped), 422, 'UnsupportedVersion', /destination.*5\.0\..*6\.0/)
     await oldClient.db('app').collection('things').insertOne({ a: 1 })
     await expectIdle(tandem)
     expect([await footprint(oldClient), await footprint(sourceClient)]).toEqual(before)
   })
 
-  it('README: a cluster that does not answer yet is ClusterUnreachable, and then start succeeds', async () => {
+  it('README: start is refused with ClusterUnreachable while a cluster does not answer yet, and succeeds once it does', async () => {
     await destination.proxies[0]?.cut()
     await using tandem = await startInstance()
     const response = await fetch(`${tandem.url}/api/v1/progress`)

@@ -17,11 +17,11 @@ import { seedData } from '../support/seed-data.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** A process that ends in the middle of a reversal, or of the commit after it, leaves what the next one goes on from. */
+/** A process that ends during a reversal, or during the commit after it, leaves a state from which the next process continues. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 1024 })
 
-describe('a reversal survives its process', () => {
+describe('a reversal', () => {
   const steps = [
     'reverseClear',
     'reverseCopy',
@@ -43,9 +43,9 @@ describe('a reversal survives its process', () => {
     'unblock',
   ]
 
-  const goneOn = ['verdict', 'unblock', 'finishIndexes']
+  const stepsAfterReversePosition = ['verdict', 'unblock', 'finishIndexes']
 
-  /** Ends at the step; what it was told may not have been answered. */
+  /** Runs an instance that crashes at the step of this command. The command may stay unanswered. */
   async function endsAt(step: string, command: string): Promise<void> {
     await using tandem = await pair.startTandem({ crashAt: step })
     await connected(tandem)
@@ -64,7 +64,7 @@ describe('a reversal survives its process', () => {
     await tandem.stop()
   }
 
-  it.each(steps)('that ends at %s', async (step) => {
+  it.each(steps)('survives a crash at %s', async (step) => {
     await committedSync()
     await things(pair.rightClient).insertOne({ _id: 'before', u: 'before' })
     await pair.rightClient.db('app').createCollection('new')
@@ -80,7 +80,7 @@ describe('a reversal survives its process', () => {
     expect(await things(pair.leftClient).countDocuments()).toBe(6)
   })
 
-  it.each([...commitSteps, 'finishIndexes'])('and so does the commit after it, ended at %s', async (step) => {
+  it.each([...commitSteps, 'finishIndexes'])('is followed by a commit that survives a crash at %s', async (step) => {
     await committedSync()
     {
       await using tandem = await pair.startTandem()
@@ -94,8 +94,8 @@ describe('a reversal survives its process', () => {
     await committed(tandem)
     await pair.expectEqual()
     expect(await pair.generations()).toEqual([1, null])
-    // And once more, with the position that this commit left: it ended after that was taken.
-    if (!goneOn.includes(step)) return
+    // Another reversal starts at the position that this commit stored; the crash came after that.
+    if (!stepsAfterReversePosition.includes(step)) return
     await things(pair.leftClient).insertOne({ _id: 'again', u: 'again' })
     await reverse(tandem)
     await commit(tandem)
@@ -104,14 +104,14 @@ describe('a reversal survives its process', () => {
     expect(await pair.generations()).toEqual([null, 2])
   })
 
-  it('and what users wrote when a commit died that had just allowed it is carried back by the reversal', async () => {
+  it('carries back writes that users made after a commit crashed right after it had enabled them', async () => {
     await things(pair.leftClient).insertOne({ _id: 1 })
     {
       await using tandem = await pair.startTandem({ crashAt: 'unblocked' })
-      // The verifier would name it.
+      // The verifier would report that write as a difference.
       await startSync(tandem, { ...reversible, verification: { enabled: false } })
       await canCommit(tandem)
-      await tandem.post('commit').catch(() => {}) // it may end before it answers
+      await tandem.post('commit').catch(() => {}) // the process may end before it answers
       await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
     }
     await things(pair.rightClient).insertOne({ _id: 'between' })
@@ -123,7 +123,7 @@ describe('a reversal survives its process', () => {
     await pair.expectEqual()
   })
 
-  it('PAUSED, RUNNING and COMMITTED after a reversal stay so over a restart, and start knows the direction', async () => {
+  it('keeps PAUSED and COMMITTED over a restart, and a start must name the current direction', async () => {
     await committedSync()
     const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }
     const backward = { ...forward, source: 'cluster1', destination: 'cluster0' }
@@ -131,7 +131,7 @@ describe('a reversal survives its process', () => {
     await connected(first)
     expect(await first.post('start', forward)).toEqual(accepted)
     await reverse(first)
-    // It has come to another state since it was restarted.
+    // The state has changed since the restart, so no start is accepted.
     for (const either of [backward, forward]) {
       expect(await first.post('start', either)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     }
@@ -155,42 +155,45 @@ describe('a reversal survives its process', () => {
   })
 
   it.each([
-    ['moves', 'delete'],
-    ['adapts', 'collMod'],
-  ])('FAILED while it %s keeps everything, also over a restart, and resume goes on', async (_what, command) => {
-    await committedSync()
-    await things(pair.rightClient).insertOne({ _id: 'reversed', u: 'reversed' })
-    const admin = pair.leftClient.db('admin')
-    const data = { failCommands: [command], errorCode: 96 }
-    await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
-    {
+    ['moves the metadata', 'delete'],
+    ['prepares the destination', 'collMod'],
+  ])(
+    'that fails while it %s keeps everything, also over a restart, and resume continues it',
+    async (_what, command) => {
+      await committedSync()
+      await things(pair.rightClient).insertOne({ _id: 'reversed', u: 'reversed' })
+      const admin = pair.leftClient.db('admin')
+      const data = { failCommands: [command], errorCode: 96 }
+      await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
+      {
+        await using tandem = await pair.startTandem()
+        await connected(tandem)
+        expect(await tandem.post('reverse')).toEqual(accepted)
+        const { failure } = await tandem.waitFor(({ state }) => state === 'FAILED', {
+          timeoutSeconds: 30,
+          what: 'FAILED',
+        })
+        expect(failure?.errorDescription).toMatch(/96/)
+        // Progress shows the failure a moment before it is stored.
+        await vi.waitFor(async () => {
+          const stored = [pair.leftClient, pair.rightClient].map((client) =>
+            client.db('tandem_internal').collection('instances').find().toArray(),
+          )
+          expect(JSON.stringify((await Promise.all(stored)).flat())).toContain('InternalError')
+        }, patience)
+        await tandem.kill9()
+      }
       await using tandem = await pair.startTandem()
-      await connected(tandem)
-      expect(await tandem.post('reverse')).toEqual(accepted)
-      const { failure } = await tandem.waitFor(({ state }) => state === 'FAILED', {
-        timeoutSeconds: 30,
-        what: 'FAILED',
-      })
-      expect(failure?.errorDescription).toMatch(/96/)
-      // It is shown a moment before it is stored.
-      await vi.waitFor(async () => {
-        const stored = [pair.leftClient, pair.rightClient].map((client) =>
-          client.db('tandem_internal').collection('instances').find().toArray(),
-        )
-        expect(JSON.stringify((await Promise.all(stored)).flat())).toContain('InternalError')
-      }, patience)
-      await tandem.kill9()
-    }
-    await using tandem = await pair.startTandem()
-    expect((await connected(tandem)).state).toBe('FAILED')
-    await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
-    expect(await tandem.post('resume')).toEqual(accepted)
-    await commit(tandem)
-    await pair.expectEqual()
-    expect(await things(pair.leftClient).countDocuments()).toBe(4)
-  })
+      expect((await connected(tandem)).state).toBe('FAILED')
+      await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
+      expect(await tandem.post('resume')).toEqual(accepted)
+      await commit(tandem)
+      await pair.expectEqual()
+      expect(await things(pair.leftClient).countDocuments()).toBe(4)
+    },
+  )
 
-  it.each([711])('killed at any moment of every cycle, under a random workload: seed %i', async (seed) => {
+  it.each([711])('survives kills at any moment of every cycle under a random workload: seed %i', async (seed) => {
     const random = new Random(`kills ${seed}`)
     await seedData(pair.left.uri, seed, 0.1)
     let tandem = await pair.startTandem()
@@ -222,7 +225,7 @@ describe('a reversal survives its process', () => {
     }
   })
 
-  it('elections on both clusters in the middle of a reversal are waited out', async () => {
+  it('survives elections on both clusters', async () => {
     await committedSync()
     await using tandem = await pair.startTandem()
     await connected(tandem)

@@ -4,10 +4,10 @@ import { startSync, startTandem } from '../support/tandem-process.ts'
 
 const pair = new ReversiblePair({ auth: true })
 
-/** Of mongosync's documentation, for any number of reversals, but for `dbAdminAnyDatabase`. */
+/** The roles that mongosync documents for any number of reversals, without `dbAdminAnyDatabase`. */
 const roles = ['backup', 'clusterManager', 'clusterMonitor', 'readWriteAnyDatabase', 'restore']
 
-it('5.4: roles of the least privilege are enough to reverse, and reverse again', async () => {
+it('5.4: the documented roles are enough to reverse, and to reverse again', async () => {
   await things(pair.leftClient).createIndexes([
     { key: { u: 1 }, name: 'u', unique: true },
     { key: { at: 1 }, name: 'at', expireAfterSeconds: 1000 },
@@ -21,8 +21,8 @@ it('5.4: roles of the least privilege are enough to reverse, and reverse again',
   await startSync(tandem, reversible)
   await commit(tandem)
   for (const [cycle, client] of [pair.rightClient, pair.leftClient].entries()) {
-    await things(client).insertOne({ _id: `leg ${cycle}`, u: cycle + 2 })
-    await client.db('app').createCollection(`of leg ${cycle}`)
+    await things(client).insertOne({ _id: `cycle ${cycle}`, u: cycle + 2 })
+    await client.db('app').createCollection(`of cycle ${cycle}`)
     await reverse(tandem)
     await things(client).insertOne({ _id: `late ${cycle}`, u: cycle + 12 })
     await commit(tandem)

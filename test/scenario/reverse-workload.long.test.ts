@@ -9,7 +9,7 @@ import { createWorkload } from '../support/workload.ts'
 const pair = new ReversiblePair({ oplogSizeMB: 1024, extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] })
 
 it.each([701, 702, 703])(
-  'facts 2.5: reverse, any number of times, with a random workload in each cycle: seed %i',
+  'facts 2.5: reverse succeeds any number of times with a random workload in each cycle: seed %i',
   async (seed) => {
     await seedData(pair.left.uri, seed, 0.1)
     await using tandem = await pair.startTandem()

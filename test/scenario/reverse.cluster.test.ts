@@ -15,7 +15,7 @@ import {
 } from '../support/reversible-pair.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** Reversing between two real clusters: nothing is copied again, and what was written meanwhile flows back. */
+/** Reversals between two real clusters: the sync copies nothing again, and writes made since `canWrite` flow back. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 1024, extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] })
 
@@ -56,10 +56,10 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   expect(estimatedCopiedBytes).toBe(estimatedTotalBytes)
   expect(estimatedTotalBytes).toBe(before.collectionCopy?.estimatedTotalBytes)
   expect(await pair.generations()).toEqual([1, null])
-  // What the verdict proved is not read again: no range has documents.
+  // The verifier does not read again what the verdict covers: no verified range has documents.
   const verified = await pair.leftClient.db('tandem_internal').collection('verifiedRanges').find().toArray()
   expect(verified.map(({ source, destination }) => [source, destination])).toEqual([[0, 0]])
-  // The new source is written; the new destination stays blocked.
+  // The new source accepts writes; the new destination stays blocked.
   expect([await blocked(pair.leftClient), await blocked(pair.rightClient)]).toEqual([true, false])
   await things(pair.rightClient).insertOne({ _id: 'after' })
   await vi.waitFor(async () => expect(await things(pair.leftClient).findOne({ _id: 'after' })).not.toBeNull(), patience)
@@ -80,7 +80,7 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   await pair.expectEqual()
 })
 
-it('a foreign write on the new destination of a reversal is named by its verifier, and repaired', async () => {
+it('the verifier names a foreign write on the new destination of a reversal, and repair undoes it', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   await using tandem = await pair.startTandem()
   await startSync(tandem, reversible)
@@ -107,7 +107,7 @@ it('a foreign write on the new destination of a reversal is named by its verifie
 
 it('facts 2.5: reverse follows DDL made between canWrite and reverse, and after', async () => {
   const [a, b] = [pair.leftClient.db('app'), pair.rightClient.db('app')]
-  for (const name of ['dropped', 'renamed', 'one', 'two', 'anew', 'modified']) {
+  for (const name of ['dropped', 'renamed', 'one', 'two', 'recreated', 'modified']) {
     await a.collection(name).insertOne({ name })
   }
   await a.collection('modified').createIndexes([
@@ -124,14 +124,14 @@ it('facts 2.5: reverse follows DDL made between canWrite and reverse, and after'
     await b.collection(`new ${round}`).insertOne({ round })
     await b.collection(`new ${round}`).createIndex({ u: 1 }, { unique: true })
     await b.createCollection(`view ${round}`, { viewOn: 'one', pipeline: [] })
-    await b.collection('one').rename('parked')
+    await b.collection('one').rename('temporary')
     await b.collection('two').rename('one')
-    await b.collection('parked').rename('two')
+    await b.collection('temporary').rename('two')
   }
   await change('early')
   await b.collection('dropped').drop()
-  await b.collection('anew').drop()
-  await b.collection('anew').insertOne({ again: true })
+  await b.collection('recreated').drop()
+  await b.collection('recreated').insertOne({ again: true })
   await b.collection('renamed').rename('renamed again')
   await pair.rightClient.db('gone').dropDatabase()
   await b.collection('modified').dropIndex('a')
@@ -156,15 +156,15 @@ it('facts 2.5: reverse follows DDL made between canWrite and reverse, and after'
   await pair.expectEqual()
 })
 
-it('facts 2.5: reverse holds unique, TTL, hidden and capped back on the new destination, and restores them at the next commit', async () => {
+it('facts 2.5: reverse defers unique, TTL, hidden and capped on the new destination, and the next commit restores them', async () => {
   const db = pair.leftClient.db('app')
   await db.collection('kinds').createIndexes([
     { key: { u: 1 }, name: 'unique', unique: true },
     { key: { u: 1, v: 1 }, name: 'hidden unique', unique: true, hidden: true },
     { key: { h: 1 }, name: 'hidden', hidden: true },
     { key: { p: 1 }, name: 'prepared' },
-    { key: { t: 1 }, name: 'twin' },
-    { key: { t: 1 }, name: 'unique twin', unique: true },
+    { key: { t: 1 }, name: 'conflicting' },
+    { key: { t: 1 }, name: 'unique conflicting', unique: true },
     { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 2 },
   ])
   await db.command({ collMod: 'kinds', index: { name: 'prepared', prepareUnique: true } })
@@ -188,15 +188,15 @@ it('facts 2.5: reverse holds unique, TTL, hidden and capped back on the new dest
       'hidden unique': {},
       hidden: {},
       prepared: {},
-      twin: {},
-      'unique twin': {},
+      conflicting: {},
+      'unique conflicting': {},
       ttl: { expireAfterSeconds: 2_147_483_647 },
     })
     const [capped] = await to.db('app').listCollections({ name: 'capped' }).toArray()
     expect((capped as { options?: Document }).options?.['size']).toBeGreaterThan(1e12)
-    // Unique values go round, which no order of single writes survives under a unique index.
+    // Documents exchange unique values, which no order of single writes achieves under a unique index.
     const kinds = from.db('app').collection<Row>('kinds')
-    for (let turn = 0; turn < 10; turn++) {
+    for (let exchange = 0; exchange < 10; exchange++) {
       await kinds.updateOne({ u: 1 }, { $set: { u: 100 } })
       for (const u of [2, 3, 4]) await kinds.updateOne({ u }, { $set: { u: u - 1 } })
       await kinds.updateOne({ u: 100 }, { $set: { u: 4 } })
@@ -214,7 +214,7 @@ it('facts 2.5: reverse holds unique, TTL, hidden and capped back on the new dest
       .collection<Row>('capped')
       .insertMany([{ _id: `d${round}` }, { _id: `e${round}` }])
     await commit(tandem)
-    expect((await indexes(to))['unique twin']).toEqual({ unique: true })
+    expect((await indexes(to))['unique conflicting']).toEqual({ unique: true })
     await pair.expectEqual()
     await expect(to.db('app').collection<Row>('kinds').insertOne({ _id: 'twice', u: 1 })).rejects.toMatchObject({
       code: 11000,
@@ -222,17 +222,17 @@ it('facts 2.5: reverse holds unique, TTL, hidden and capped back on the new dest
   }
 })
 
-/** The traits of each index of app.kinds. */
+/** The options of each index of app.kinds. */
 async function indexes(client: MongoClient): Promise<Record<string, Document>> {
   const listed: IndexDescriptionInfo[] = await client.db('app').collection('kinds').listIndexes().toArray()
   return Object.fromEntries(
     listed
       .filter(({ name }) => name !== '_id_')
-      .map(({ v: _v, key: _key, name, ...traits }) => [name, traits as Document]),
+      .map(({ v: _v, key: _key, name, ...options }) => [name, options as Document]),
   )
 }
 
-it('facts 2.5: reverse brings back what was deleted on the former source while its block was lifted', async () => {
+it('facts 2.5: reverse restores documents that were deleted on the former source while it was unblocked', async () => {
   await things(pair.leftClient).createIndex({ at: 1 }, { expireAfterSeconds: 1 })
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
   await using tandem = await pair.commitSync()
@@ -246,12 +246,12 @@ it('facts 2.5: reverse brings back what was deleted on the former source while i
   expect(await things(pair.leftClient).countDocuments()).toBe(2)
 })
 
-it('a change of limits while the lease of the former direction is given back does not take that lease again', async () => {
+it('a change of limits while the instance releases the lease of the former direction does not acquire that lease again', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }])
   await using tandem = await pair.commitSync()
-  const givenBack = '"message":"lease given back"'
-  const partings = () => tandem.output().split(givenBack).length - 1
-  await vi.waitFor(() => expect(partings()).toBe(1), patience)
+  const releasedLine = '"message":"lease given back"'
+  const releases = () => tandem.output().split(releasedLine).length - 1
+  await vi.waitFor(() => expect(releases()).toBe(1), patience)
   const data = {
     failCommands: ['update'],
     namespace: 'tandem_internal.leases',
@@ -260,10 +260,10 @@ it('a change of limits while the lease of the former direction is given back doe
   }
   await using _ = await failPoint(pair.rightClient, 'failCommand', data)
   expect(await tandem.post('reverse')).toEqual(accepted)
-  // It is said before the destination is asked for it.
-  await vi.waitFor(() => expect(partings()).toBe(2), { ...patience, interval: 5 })
+  // The instance logs the line before it sends the release to the destination.
+  await vi.waitFor(() => expect(releases()).toBe(2), { ...patience, interval: 5 })
   const change = { method: 'PATCH', body: JSON.stringify({ readConcurrency: 2 }) }
   expect((await fetch(`${tandem.url}/api/v1/limits`, change)).status).toBe(200)
   expect(await canCommit(tandem)).toMatchObject({ state: 'RUNNING', limits: { readConcurrency: 2 } })
-  expect(tandem.output().split(givenBack).at(-1)).not.toContain('"message":"lease taken"')
+  expect(tandem.output().split(releasedLine).at(-1)).not.toContain('"message":"lease taken"')
 })

@@ -10,72 +10,69 @@ import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
 /**
- * A copy that takes longer than the source's oplog reaches back: changes are applied meanwhile, so the position keeps up with
- * what the oplog loses. (A position that does not, because the sync is PAUSED: contract-failure.cluster.test.ts.)
+ * A copy that takes longer than the oplog window of the source: changes are applied during the copy, so the position stays within
+ * the oplog. (contract-failure.cluster.test.ts tests a position that falls out of it because the sync is PAUSED.)
  */
 
-/** 990 MB is the least that `replSetResizeOplog` takes; at start-up a server takes less. What is too much goes at a checkpoint. */
+/** `replSetResizeOplog` accepts at least 990 MB; a server accepts less at startup. It truncates the oplog at each checkpoint. */
 const pair = pairedSets({ source: { oplogSizeMB: 6, extraArgs: ['--syncdelay', '1'] } })
 
-/** A fraction of the oplog, so that no reader loses its end between two reads of the position. */
+/** A fraction of the oplog size, so that no reader falls out of the oplog between two reads of the position. */
 const noiseBytes = 1_000_000
 
 test.each([
   ['that is synced', 'noise', {}],
-  ['that the filter leaves out', 'outside', { excludeNamespaces: [{ database: 'outside' }] }],
-])(
-  'README: the oplog rolls over by writes to a database %s while the copy runs, which ends equal',
-  async (_what, noisy, options) => {
-    const { source, destination, sourceClient, destinationClient } = pair
-    const seed = `rolled over by ${noisy}`
-    await seedData(source.uri, seed, 0.2)
-    const things = sourceClient.db('app').collection<{ _id: number }>('things')
-    await things.insertMany(Array.from({ length: 5_000 }, (_, _id) => ({ _id })))
-    const workload = createWorkload({ uri: source.uri, seed, ddl: true, transactions: true })
-    await workload.runSteps(10)
+  ['that the filter excludes', 'outside', { excludeNamespaces: [{ database: 'outside' }] }],
+])('README: a copy ends equal although writes to a database %s roll the oplog over', async (_what, noisy, options) => {
+  const { source, destination, sourceClient, destinationClient } = pair
+  const seed = `rolled over by ${noisy}`
+  await seedData(source.uri, seed, 0.2)
+  const things = sourceClient.db('app').collection<{ _id: number }>('things')
+  await things.insertMany(Array.from({ length: 5_000 }, (_, _id) => ({ _id })))
+  const workload = createWorkload({ uri: source.uri, seed, ddl: true, transactions: true })
+  await workload.runSteps(10)
 
-    // The copy of this one collection is tried again and again; updates and deletes are applied by other commands.
-    const data = { failCommands: ['insert'], namespace: 'app.things', errorCode: 262 }
-    await using held = await failPoint(destinationClient, 'failCommand', data)
-    let tandem = await pair.startInstance()
-    try {
-      await startSync(tandem, options)
-      await held.reached()
-      const noise = makeNoise(noisy)
-      const started = await startTime()
-      for (let round = 0; (await oldestOplogTime()).lte(started); round++) {
-        expect(round).toBeLessThan(200)
-        await workload.runSteps(4)
-        await things.updateOne({ _id: round }, { $set: { round } })
-        await things.deleteOne({ _id: 4_999 - round })
-        await noise()
-        if (round % 2 === 1) await positionReaches(await newestOplogTime())
-      }
-      expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy', canCommit: false })
-
-      // The stored position counts: the oplog no longer reaches back to the start.
-      await tandem.kill9()
-      tandem = await pair.startInstance()
-      await things.updateOne({ _id: 2_500 }, { $set: { after: 'kill' } })
-      await expect.poll(() => arrived(2_500), { timeout: 30_000 }).toBe(true)
-      expect(await arrived(2_501)).toBe(false)
-      expect((await oldestOplogTime()).gt(started)).toBe(true)
-      expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy', canCommit: false })
-
-      await held.release()
-      await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
-      await workload.runSteps(10)
-      expect(await tandem.post('commit')).toMatchObject({ status: 200 })
-      await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
-    } finally {
-      await tandem.stop()
+  // The copy of this collection is retried until it is released. Updates and deletes use other commands and are applied.
+  const data = { failCommands: ['insert'], namespace: 'app.things', errorCode: 262 }
+  await using held = await failPoint(destinationClient, 'failCommand', data)
+  let tandem = await pair.startInstance()
+  try {
+    await startSync(tandem, options)
+    await held.reached()
+    const noise = makeNoise(noisy)
+    const started = await startTime()
+    for (let round = 0; (await oldestOplogTime()).lte(started); round++) {
+      expect(round).toBeLessThan(200)
+      await workload.runSteps(4)
+      await things.updateOne({ _id: round }, { $set: { round } })
+      await things.deleteOne({ _id: 4_999 - round })
+      await noise()
+      if (round % 2 === 1) await positionReaches(await newestOplogTime())
     }
-    const selects: Selects = (database) => database !== 'outside'
-    const { differences, documents } = await compareBoth(source.uri, destination.uri, { selects })
-    expect(differences).toEqual([])
-    expect(documents).toBeGreaterThan(4_900)
-  },
-)
+    expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy', canCommit: false })
+
+    // The restart continues from the stored position: the oplog no longer reaches back to the start.
+    await tandem.kill9()
+    tandem = await pair.startInstance()
+    await things.updateOne({ _id: 2_500 }, { $set: { after: 'kill' } })
+    await expect.poll(() => arrived(2_500), { timeout: 30_000 }).toBe(true)
+    expect(await arrived(2_501)).toBe(false)
+    expect((await oldestOplogTime()).gt(started)).toBe(true)
+    expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy', canCommit: false })
+
+    await held.release()
+    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
+    await workload.runSteps(10)
+    expect(await tandem.post('commit')).toMatchObject({ status: 200 })
+    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+  } finally {
+    await tandem.stop()
+  }
+  const selects: Selects = (database) => database !== 'outside'
+  const { differences, documents } = await compareBoth(source.uri, destination.uri, { selects })
+  expect(differences).toEqual([])
+  expect(documents).toBeGreaterThan(4_900)
+})
 
 function makeNoise(database: string): () => Promise<unknown> {
   const collection = pair.sourceClient.db(database).collection('documents')
@@ -103,7 +100,7 @@ async function edgeOfOplog(order: 1 | -1): Promise<Long> {
 const oldestOplogTime = () => edgeOfOplog(1)
 const newestOplogTime = () => edgeOfOplog(-1)
 
-/** Waits until everything up to this time is applied and that is stored. */
+/** Waits until the stored positions show that all changes up to this time are applied. */
 async function positionReaches(time: Long): Promise<void> {
   const positions = pair.destinationClient.db('tandem_internal').collection<Document>('positions')
   const behind = async () => {

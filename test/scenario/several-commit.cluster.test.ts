@@ -47,11 +47,11 @@ async function ready(documents = 300): Promise<Ready> {
   return { all, coordinator, followers, idOf }
 }
 
-/** The moments, ms, at which each showed it. */
+/** The time, ms, at which each instance first shows it. */
 async function moments(all: Instances, shows: (progress: Awaited<ReturnType<Tandem['progress']>>) => boolean) {
   return await Promise.all(
     [...all.members.values()].map(async (tandem) => {
-      await tandem.waitFor(shows, { timeoutSeconds: 30, what: 'as far as the others' })
+      await tandem.waitFor(shows, { timeoutSeconds: 30, what: 'in the state of the others' })
       return performance.now()
     }),
   )
@@ -67,25 +67,27 @@ async function expectCommitted(all: Instances): Promise<void> {
   const together = 2_000 * (await slowness())
   expect(spread(writable)).toBeLessThan(together)
   expect(spread(committed)).toBeLessThan(together)
-  const seen = await all.allReach(({ info }) => info === 'commit completed', 'committed')
-  for (const progress of seen) expect(progress).toMatchObject({ canWrite: true, lagTimeSeconds: 0 })
+  const shown = await all.allReach(({ info }) => info === 'commit completed', 'committed')
+  for (const progress of shown) expect(progress).toMatchObject({ canWrite: true, lagTimeSeconds: 0 })
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-const warns = (tandem: Tandem, of: string): Promise<void> =>
+const warns = (tandem: Tandem, id: string): Promise<void> =>
   vi.waitFor(async () => {
     const { warnings } = await tandem.progress()
-    expect(warnings).toContainEqual(expect.stringMatching(new RegExp(`^the commit waits until .*: .*\\b${of}\\b`)))
+    expect(warnings).toContainEqual(
+      expect.stringMatching(new RegExp(`^the commit waits for instances .*: .*\\b${id}\\b`)),
+    )
   }, patience)
 
-it('README: a commit waits until every living instance has received it, names those that have not, and then ends on all within 2 seconds', async () => {
+it('README: a commit waits until every live instance has received it, names those that have not, and then ends on all within 2 seconds', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   const [early, late] = followers
   expect(await early.post('commit')).toEqual(accepted)
   await warns(early, idOf(coordinator))
   expect(await coordinator.post('commit')).toEqual(accepted)
   await warns(coordinator, idOf(late))
-  // Until then the source may be written, and what is written counts.
+  // Until then the source accepts writes, and the commit includes them.
   await pair.sourceClient.db('app').collection<Row>('things').insertOne({ _id: 'meanwhile', text: 'late' })
   for (const tandem of [early, coordinator]) {
     expect(await tandem.progress()).toMatchObject({ state: 'COMMITTING', canWrite: false })
@@ -96,7 +98,7 @@ it('README: a commit waits until every living instance has received it, names th
   for (const tandem of all.members.values()) expect((await tandem.progress()).warnings).toBeUndefined()
 })
 
-it('README: a commit waits for a paused instance until it is resumed and has got it too', async () => {
+it('README: a commit waits until a paused instance is resumed and has received it too', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   const [paused, other] = followers
   expect(await paused.post('pause')).toEqual(accepted)
@@ -110,31 +112,31 @@ it('README: a commit waits for a paused instance until it is resumed and has got
   await expectCommitted(all)
 })
 
-it('README: a commit does not wait for an instance that is lost, and one that comes after it applies nothing any more', async () => {
+it('README: a commit does not wait for a lost instance, and an instance that joins after it applies nothing', async () => {
   const { all, followers, idOf } = await ready()
-  const away = idOf(followers[0])
-  await all.kill9(away)
+  const lost = idOf(followers[0])
+  await all.kill9(lost)
   expectAccepted(await all.post('commit'))
   await expectCommitted(all)
-  // Both clusters are their users' now: what one has changed is not the other's business.
-  const ofSource = pair.sourceClient.db('app').collection<Row>('things')
-  const ofDestination = pair.destinationClient.db('app').collection<Row>('things')
-  await ofSource.updateMany({}, { $set: { text: 'of the source' } })
-  await ofSource.createIndex({ text: 1 })
-  await ofDestination.insertOne({ _id: 'new', text: 'of the destination' })
-  const back = await all.start(away)
+  // Users own both clusters now, and no change on one is applied to the other.
+  const onSource = pair.sourceClient.db('app').collection<Row>('things')
+  const onDestination = pair.destinationClient.db('app').collection<Row>('things')
+  await onSource.updateMany({}, { $set: { text: 'of the source' } })
+  await onSource.createIndex({ text: 1 })
+  await onDestination.insertOne({ _id: 'new', text: 'of the destination' })
+  const back = await all.start(lost)
   await back.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'COMMITTED' })
   const late = await all.start('late')
   await late.waitFor(({ state }) => state === 'IDLE', { timeoutSeconds: 20, what: 'IDLE' })
   expect(await late.post('start', body)).toEqual(accepted)
   await late.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'COMMITTED' })
   for (const tandem of [back, late]) expect((await tandem.progress()).canWrite).toBe(true)
-  expect(await ofDestination.countDocuments({ text: 'of the source' })).toBe(0)
-  expect(await ofDestination.indexes()).toHaveLength(1)
-  expect(await ofDestination.countDocuments()).toBe(301)
+  expect(await onDestination.countDocuments({ text: 'of the source' })).toBe(0)
+  expect(await onDestination.indexes()).toHaveLength(1)
+  expect(await onDestination.countDocuments()).toBe(301)
 })
 
-it('2.3: a difference fails the migration on all instances; the coordinator repairs it, the others name it, and resume on all commits', async () => {
+it('2.3: a difference fails the migration on all instances; the coordinator repairs it, the others name the coordinator, and resume on all commits', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   await pair.destinationClient.db('app').command({
     update: 'things',
@@ -170,11 +172,11 @@ it('2.3: a difference fails the migration on all instances; the coordinator repa
   expect((await coordinator.progress()).failure).toBeUndefined()
 })
 
-it('2.5: an instance killed in the middle of a commit is not waited for, and comes back COMMITTED', async () => {
+it('2.5: a commit does not wait for an instance that is killed during it, and the instance restarts as COMMITTED', async () => {
   const { all, followers, idOf } = await ready()
   const id = idOf(followers[0])
   expectAccepted(await all.post('commit'))
-  await sleep(150) // somewhere between the commit point and the verdict
+  await sleep(150) // between the commit timestamp and the verdict
   await all.kill9(id)
   await all.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED')
   const back = await all.start(id)

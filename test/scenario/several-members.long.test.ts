@@ -6,7 +6,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { slowness } from '../support/slowness.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
-/** Instances of one sync that are paused, resumed, ended, lost and started again. See test/contract.md. */
+/** Instances of one sync that are paused, resumed, stopped, lost and restarted. See test/contract.md. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
@@ -20,25 +20,25 @@ afterEach(async () => {
 })
 
 async function running(ids: string[], { ready = true } = {}): Promise<Instances> {
-  const begun = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  startedInstances = begun
-  await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  expectAccepted(await begun.post('start', body))
-  if (!ready) return begun
-  await begun.allReach(({ canCommit }) => canCommit, 'ready to commit')
-  await vi.waitFor(async () => expect(await shares(begun)).not.toContain(0), patience)
-  return begun
+  const started = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  startedInstances = started
+  await started.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  expectAccepted(await started.post('start', body))
+  if (!ready) return started
+  await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  await vi.waitFor(async () => expect(await shares(started)).not.toContain(0), patience)
+  return started
 }
 
-function of(id: string): Tandem {
+function member(id: string): Tandem {
   const found = startedInstances?.members.get(id)
   if (!found) throw new Error(`${id} does not run`)
   return found
 }
 
-/** How many partitions each instance has, by what all of them say alike. */
-async function shares(of: Instances): Promise<number[]> {
-  const reports = await Promise.all([...of.members.values()].map((one) => of.instances(one)))
+/** The number of partitions of each instance, which all instances must report alike. */
+async function shares(group: Instances): Promise<number[]> {
+  const reports = await Promise.all([...group.members.values()].map((one) => group.instances(one)))
   const [first, ...others] = reports.map(({ instances }) => instances.map((one) => [one.mongosyncID, one.partitions]))
   for (const other of others) expect(other).toEqual(first)
   const { instances } = reports[0] ?? { instances: [] }
@@ -50,7 +50,7 @@ const partitionsOf = async (id: string, by: Tandem): Promise<number[]> =>
   (await (startedInstances as Instances).instances(by)).instances.find((one) => one.mongosyncID === id)?.partitions ??
   []
 const stateOf = (id: string, state: string, timeoutSeconds = 30) =>
-  of(id).waitFor((progress) => progress.state === state, { timeoutSeconds, what: state })
+  member(id).waitFor((progress) => progress.state === state, { timeoutSeconds, what: state })
 const things = () => pair.sourceClient.db('app').collection<{ _id: number }>('things')
 const copied = () => pair.destinationClient.db('app').collection('things').countDocuments()
 const insert = (from: number, count: number) =>
@@ -64,38 +64,38 @@ const owners = async () => {
   return claims.map(({ owner }) => owner?.split('#')[0] ?? null)
 }
 
-it('README: pause and resume act on one instance, which keeps its partitions while the others go on', async () => {
+it('README: pause and resume act on one instance, which keeps its partitions while the others continue', async () => {
   await insert(0, 200)
   await running(['a', 'b', 'c'])
-  const kept = await partitionsOf('b', of('a'))
-  expect(await of('b').post('pause')).toEqual(accepted)
-  expect(await of('b').progress()).toMatchObject({ state: 'PAUSED', lagTimeSeconds: null })
-  expect([(await of('a').progress()).state, (await of('c').progress()).state]).toEqual(['RUNNING', 'RUNNING'])
+  const kept = await partitionsOf('b', member('a'))
+  expect(await member('b').post('pause')).toEqual(accepted)
+  expect(await member('b').progress()).toMatchObject({ state: 'PAUSED', lagTimeSeconds: null })
+  expect([(await member('a').progress()).state, (await member('c').progress()).state]).toEqual(['RUNNING', 'RUNNING'])
   await insert(1_000, 160)
-  // What the others own arrives, and nothing else: the paused one's share is still its own.
+  // Only documents in partitions of the others arrive: the paused instance still owns its partitions.
   const others = 200 + 160 * (1 - kept.length / 16)
   await vi.waitFor(async () => expect(Math.abs((await copied()) - others)).toBeLessThan(40), patience)
   await vi.waitFor(
-    async () => expect((await of('b').progress()).warnings?.join()).toMatch(/paused while others run/),
+    async () => expect((await member('b').progress()).warnings?.join()).toMatch(/paused while other instances run/),
     patience,
   )
-  expect(await partitionsOf('b', of('a'))).toEqual(kept)
+  expect(await partitionsOf('b', member('a'))).toEqual(kept)
   expect((await owners()).filter((owner) => owner === 'b')).toHaveLength(kept.length)
   expect(await copied()).toBeLessThan(360)
-  expect(await of('b').post('resume')).toEqual(accepted)
+  expect(await member('b').post('resume')).toEqual(accepted)
   await vi.waitFor(async () => expect(await copied()).toBe(360), patience)
 })
 
-it('README: others go on copying while one is paused, and take its open segments', async () => {
+it('README: the others continue the copy while one instance is paused, and take over its unfinished segments', async () => {
   await loadBulk(pair.source.uri, 'app', 30_000)
   await running(['a', 'b'], { ready: false })
-  expect(await of('b').post('pause')).toEqual(accepted)
+  expect(await member('b').post('pause')).toEqual(accepted)
   const documents = pair.destinationClient.db('app').collection('documents')
   await vi.waitFor(async () => expect(await documents.countDocuments()).toBe(30_000), { ...patience, timeout: 60_000 })
-  expect((await of('b').progress()).state).toBe('PAUSED')
-  expect(await of('b').post('resume')).toEqual(accepted)
+  expect((await member('b').progress()).state).toBe('PAUSED')
+  expect(await member('b').post('resume')).toEqual(accepted)
   await (startedInstances as Instances).allReach(({ canCommit }) => canCommit, 'ready to commit')
-  // What one tells of the others is as of their last beat, up to a second ago.
+  // An instance reports the others as of their last heartbeat, up to a second ago.
   await vi.waitFor(async () => {
     const { totals, instances } = await (startedInstances as Instances).instances()
     expect(totals.estimatedCopiedBytes).toBe(totals.estimatedTotalBytes)
@@ -104,12 +104,12 @@ it('README: others go on copying while one is paused, and take its open segments
   }, patience)
 })
 
-it('README: a change of definitions waits for a paused instance, which warnings name, and continues when it is resumed', async () => {
+it('README: DDL waits for a paused instance, which warnings name, and continues when it is resumed', async () => {
   await insert(0, 50)
   const started = await running(['a', 'b', 'c'])
-  const coordinator = (await of('a').progress()).coordinatorID
+  const coordinator = (await member('a').progress()).coordinatorID
   const paused = coordinator === 'b' ? 'c' : 'b'
-  expect(await of(paused).post('pause')).toEqual(accepted)
+  expect(await member(paused).post('pause')).toEqual(accepted)
   await things().createIndex({ value: 1 })
   await insert(1_000, 10)
   await vi.waitFor(async () => {
@@ -117,11 +117,11 @@ it('README: a change of definitions waits for a paused instance, which warnings 
     expect(warnings).toContainEqual(expect.stringMatching(new RegExp(`waits for instance ${paused}, which is paused`)))
   }, patience)
   const indexes = () => pair.destinationClient.db('app').collection('things').indexes()
-  // Longer than the coordinator takes where it waits for no instance.
+  // This is longer than the coordinator takes when it waits for no instance.
   await sleep(1_500)
   expect(await indexes()).toHaveLength(1)
   expect(await copied()).toBe(50)
-  expect(await of(paused).post('resume')).toEqual(accepted)
+  expect(await member(paused).post('resume')).toEqual(accepted)
   await vi.waitFor(async () => expect([(await indexes()).length, await copied()]).toEqual([2, 60]), patience)
   await vi.waitFor(
     async () => expect((await (await started.coordinator()).progress()).warnings).toBeUndefined(),
@@ -129,32 +129,35 @@ it('README: a change of definitions waits for a paused instance, which warnings 
   )
 })
 
-it('README: what an instance had is taken over at once when it ends by SIGTERM, the coordinator role too', async () => {
+it('README: when an instance ends by SIGTERM, the others take over its partitions and the coordinator role at once', async () => {
   await insert(0, 100)
   const started = await running(['a', 'b', 'c'])
-  const leaving = (await of('a').progress()).coordinatorID as string
-  expect(await of(leaving).stop()).toBe(0)
+  const leaving = (await member('a').progress()).coordinatorID as string
+  expect(await member(leaving).stop()).toBe(0)
   started.members.delete(leaving)
   const since = performance.now()
   await vi.waitFor(async () => {
     const left = new Set(await owners())
     expect([...left].sort()).toEqual(['a', 'b', 'c'].filter((id) => id !== leaving))
   }, patience)
-  const seen = await started.allReach(({ coordinatorID }) => coordinatorID !== leaving, 'led by another')
+  const reports = await started.allReach(
+    ({ coordinatorID }) => coordinatorID !== leaving,
+    'coordinated by another instance',
+  )
   expect(performance.now() - since).toBeLessThan(4_000 * (await slowness()))
-  expect(new Set(seen.map(({ coordinatorID }) => coordinatorID)).size).toBe(1)
+  expect(new Set(reports.map(({ coordinatorID }) => coordinatorID)).size).toBe(1)
   await things().createIndex({ value: 1 })
   await insert(1_000, 50)
   await vi.waitFor(async () => expect(await copied()).toBe(150), patience)
 })
 
-it('4.2: an instance that is lost is shown so by all, with nothing copied, and the sums stay whole; restarted it is back', async () => {
+it('4.2: all instances show a lost instance as lost with 0 copied bytes, the totals stay complete, and it rejoins after a restart', async () => {
   await loadBulk(pair.source.uri, 'app', 20_000)
   await insert(0, 300)
   const started = await running(['a', 'b', 'c'])
-  const coordinator = (await of('a').progress()).coordinatorID
+  const coordinator = (await member('a').progress()).coordinatorID
   const lost = coordinator === 'c' ? 'b' : 'c'
-  // The others are shown as they were last heard of.
+  // An instance reports the others as of their last heartbeat.
   await vi.waitFor(async () => expect((await started.instances()).totals.percent).toBe(100), patience)
   const before = (await started.instances()).totals
   await started.kill9(lost)
@@ -188,7 +191,7 @@ it('4.2: an instance that is lost is shown so by all, with nothing copied, and t
   }, patience)
 })
 
-it('README: one instance killed and started again goes on by itself within 5 seconds, as do all of them', async () => {
+it('README: one instance, or all of them, continues by itself within 5 seconds after a kill and a restart', async () => {
   await insert(0, 100)
   const started = await running(['a', 'b'])
   await started.kill9('b')
@@ -198,17 +201,17 @@ it('README: one instance killed and started again goes on by itself within 5 sec
   expect(performance.now() - since).toBeLessThan(5_000 * (await slowness()))
   await insert(1_000, 50)
   await vi.waitFor(async () => expect(await copied()).toBe(150), patience)
-  expect(await of('b').post('start', body)).toEqual(accepted)
+  expect(await member('b').post('start', body)).toEqual(accepted)
 
-  expect(await of('b').post('pause')).toEqual(accepted)
+  expect(await member('b').post('pause')).toEqual(accepted)
   await Promise.all(['a', 'b'].map((id) => started.kill9(id)))
   await insert(2_000, 50)
   since = performance.now()
   await Promise.all(['a', 'b'].map((id) => started.start(id)))
   await Promise.all([stateOf('a', 'RUNNING'), stateOf('b', 'PAUSED')])
   expect(performance.now() - since).toBeLessThan(5_000 * (await slowness()))
-  expect(await of('b').post('resume')).toEqual(accepted)
+  expect(await member('b').post('resume')).toEqual(accepted)
   await vi.waitFor(async () => expect(await copied()).toBe(200), patience)
-  const seen = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
-  expect(new Set(seen.map(({ coordinatorID }) => coordinatorID)).size).toBe(1)
+  const reports = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  expect(new Set(reports.map(({ coordinatorID }) => coordinatorID)).size).toBe(1)
 })

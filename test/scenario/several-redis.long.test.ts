@@ -39,7 +39,7 @@ async function commitAndCompare(started: Instances): Promise<void> {
   expect(differences).toEqual([])
 }
 
-it('a Redis that is flushed, killed and started again delays a migration and changes nothing about its result', async () => {
+it('a flush, a kill and a restart of Redis delay a migration and do not change its result', async () => {
   await seedData(pair.source.uri, 11, 0.3)
   await loadBulk(pair.source.uri, 'bulk', 60_000)
   const workload = createWorkload({ uri: pair.source.uri, seed: 11, ddl: true, transactions: true })
@@ -49,7 +49,7 @@ it('a Redis that is flushed, killed and started again delays a migration and cha
   await redis.flush()
   await workload.runSteps(60)
   await redis.kill()
-  // Longer than what was confirmed lasts: both instances stop writing.
+  // Redis is away for longer than the confirmed lease term lasts, so both instances stop writing.
   const stalled = async () => {
     const { applied, lag } = await figures(started)
     await workload.runSteps(5)
@@ -64,40 +64,40 @@ it('a Redis that is flushed, killed and started again delays a migration and cha
   await commitAndCompare(started)
 })
 
-async function figures(of: Instances): Promise<{ applied: number; lag: number }> {
-  const all = await Promise.all([...of.members.values()].map((tandem) => tandem.progress()))
+async function figures(group: Instances): Promise<{ applied: number; lag: number }> {
+  const all = await Promise.all([...group.members.values()].map((tandem) => tandem.progress()))
   return {
     applied: all.reduce((sum, { totalEventsApplied }) => sum + (totalEventsApplied ?? 0), 0),
     lag: Math.max(...all.map(({ lagTimeSeconds }) => lagTimeSeconds ?? 0)),
   }
 }
 
-it('while Redis is away from the first moment on, lag tells from second to second how long nothing was applied', async () => {
+it('the lag grows every second while Redis is unreachable from the start on and nothing is applied', async () => {
   const workload = createWorkload({ uri: pair.source.uri, seed: 13, ddl: false, transactions: false })
   const started = await begin('a', 'b')
   expectAccepted(await started.post('start', body))
   await redis.kill()
-  const seen = new Set<number>()
-  const written = async () => {
+  const lags = new Set<number>()
+  const lagGrows = async () => {
     await workload.runSteps(2)
     const { lag } = await figures(started)
-    seen.add(lag)
+    lags.add(lag)
     expect(lag).toBeGreaterThan(15)
   }
   try {
-    await vi.waitFor(written, { timeout: 60_000, interval: 500 })
+    await vi.waitFor(lagGrows, { timeout: 60_000, interval: 500 })
     for (const tandem of started.members.values()) {
       expect((await tandem.progress()).retrying?.what).toBe('reaching Redis')
     }
   } finally {
     await redis.restart()
   }
-  // The no-op that is written to the source every ten seconds would show as well, but only these few.
-  expect(seen.size).toBeGreaterThan(5)
+  // The no-ops that tandem writes to the source every ten seconds would show only a few different values.
+  expect(lags.size).toBeGreaterThan(5)
   await commitAndCompare(started)
 })
 
-it('an instance that dies is replaced sooner than by its lease in the metadata database', async () => {
+it('a killed instance is replaced before its lease in the metadata database expires', async () => {
   await seedData(pair.source.uri, 12, 0.2)
   const workload = createWorkload({ uri: pair.source.uri, seed: 12, ddl: false, transactions: true })
   const started = await begin('a', 'b', 'c')
@@ -107,7 +107,7 @@ it('an instance that dies is replaced sooner than by its lease in the metadata d
   const victim = (await started.coordinator()).url
   const [id] = [...started.members].find(([, tandem]) => tandem.url === victim) ?? ['a']
   await started.kill9(id)
-  const diedAt = performance.now()
+  const killedAt = performance.now()
   await vi.waitFor(
     async () => {
       const { instances } = await started.instances()
@@ -117,12 +117,12 @@ it('an instance that dies is replaced sooner than by its lease in the metadata d
     },
     { timeout: 20_000, interval: 100 },
   )
-  expect(performance.now() - diedAt).toBeLessThan(10_000)
+  expect(performance.now() - killedAt).toBeLessThan(10_000)
   await workload.runSteps(20)
   await commitAndCompare(started)
 })
 
-it('an instance without the Redis of the others is refused by name', async () => {
+it('an instance that does not use the Redis of the others is refused with ConfigurationMismatch', async () => {
   const started = await begin('a')
   expectAccepted(await started.post('start', body))
   const other = await startInstances(['b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
@@ -136,7 +136,7 @@ it('an instance without the Redis of the others is refused by name', async () =>
   }
 })
 
-it('a Redis that does not answer refuses start, which changes nothing', async () => {
+it('start is refused while Redis does not answer, and changes nothing', async () => {
   const started = await begin('a')
   await redis.kill()
   try {

@@ -5,7 +5,7 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { patience, ReversiblePair, type Row, reversible, setBlocking, things } from '../support/reversible-pair.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
-/** A sync that several instances share, there and back. See test/contract.md. */
+/** Reversals of a sync that several instances share. See test/contract.md. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 256 })
 let running: Instances | null = null
@@ -33,7 +33,7 @@ async function committed(): Promise<Instances> {
   return all
 }
 
-it('facts 2.5: two instances commit, reverse, commit and reverse again, and nothing is lost on the way', async () => {
+it('facts 2.5: two instances commit, reverse, commit and reverse again without data loss', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }, { _id: 3 }])
   const all = await committed()
   await things(pair.rightClient).insertOne({ _id: 'between' })
@@ -64,14 +64,14 @@ it('facts 2.5: two instances commit, reverse, commit and reverse again, and noth
   await pair.expectEqual()
 })
 
-it('README: a reversal waits until every living instance has received it, and names those that have not', async () => {
+it('README: a reversal waits until every live instance has received it, and names those that have not', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }])
   const all = await committed()
   const [a, b] = [all.members.get('a'), all.members.get('b')]
   expect(await a?.post('reverse')).toMatchObject({ status: 200 })
   await vi.waitFor(async () => {
     const { warnings } = (await a?.progress()) ?? {}
-    expect(warnings).toContainEqual('the reversal waits until these instances have got it too: b')
+    expect(warnings).toContainEqual('the reversal waits for instances that have not received it yet: b')
   }, patience)
   expect([(await a?.progress())?.state, (await b?.progress())?.state]).toEqual(['REVERSING', 'COMMITTED'])
   expect(await pair.generations()).toEqual([null, 0])
@@ -81,7 +81,7 @@ it('README: a reversal waits until every living instance has received it, and na
   await setBlocking(pair.rightClient, false)
 })
 
-it('README: an instance that was away while the others reversed goes on with the reversed sync by itself', async () => {
+it('README: an instance that was down while the others reversed joins the reversed sync by itself', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const all = await committed()
   await all.kill9('b')
@@ -97,8 +97,8 @@ it('README: an instance that was away while the others reversed goes on with the
   await pair.expectEqual()
 })
 
-/** Holds the lease of an instance for a client that no other instance waits for, until it is released. */
-async function holdLease(id: string): Promise<{ sought: () => Promise<unknown>; letGo: () => Promise<unknown> }> {
+/** Holds the lease of an instance, under an incarnation for which no other instance waits, until it is released. */
+async function holdLease(id: string): Promise<{ requested: () => Promise<unknown>; release: () => Promise<unknown> }> {
   const leases = pair.rightClient.db('tandem_internal').collection<Row>('leases')
   const _id = `instance:${id}`
   const held = { owner: id, incarnation: 'x', epoch: 100, settled: 101, takesWork: false }
@@ -109,11 +109,11 @@ async function holdLease(id: string): Promise<{ sought: () => Promise<unknown>; 
   const data = { failCommands: ['find'], namespace: 'tandem_internal.leases', blockConnection: true, blockTimeMS: 1 }
   const point = await failPoint(pair.rightClient, 'failCommand', data)
   return {
-    sought: async () => {
+    requested: async () => {
       await point.reached()
       await point.release()
     },
-    letGo: async () => {
+    release: async () => {
       clearInterval(renewing)
       await leases.updateOne({ _id }, { $set: { expiresAt: givenUp } })
     },
@@ -124,7 +124,7 @@ async function writable(): Promise<void> {
   await pair.rightClient.db('app').collection<Row>('writable').insertOne({ _id: 1 })
 }
 
-it('an instance that waited for its lease while the others reversed does not begin the former direction again', async () => {
+it('an instance that waits for its lease while the others reverse does not start the former direction again', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const uris = { cluster0: pair.left.uri, cluster1: pair.right.uri }
   const all = await startInstances(['a'], uris)
@@ -132,16 +132,16 @@ it('an instance that waited for its lease while the others reversed does not beg
   const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }
   expectAccepted(await all.post('start', forward))
   await commit(all)
-  // Of a view the former direction would find nothing at its source.
+  // The former direction would drop this view, which its source does not have.
   await pair.rightClient.db('app').createCollection('seen', { viewOn: 'things', pipeline: [] })
   const lease = await holdLease('b')
   const b = await startTandem({ ...uris, id: 'b' })
   try {
     const starting = b.post('start', forward)
-    await lease.sought()
+    await lease.requested()
     expectAccepted(await all.post('reverse'))
     await ready(all)
-    await lease.letGo()
+    await lease.release()
     expect(await starting).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     expect((await b.progress()).state).toBe('IDLE')
     await writable()
@@ -158,11 +158,11 @@ it('an instance that waited for its lease while the others reversed does not beg
   }
 })
 
-it('nor does one that was restarted, which goes on with the reversed sync', async () => {
+it('a restarted instance that waits for its lease while the others reverse joins the reversed sync', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const all = await committed()
   await all.kill9('b')
-  // As if it had been killed just before it was told that all is committed.
+  // The instance looks as if it had been killed just before it learned that the sync is committed.
   const instances = pair.rightClient.db('tandem_internal').collection<Row>('instances')
   const snapshot = JSON.parse((await instances.findOne({ _id: 'b' }))?.['snapshot'] as string)
   await instances.updateOne(
@@ -171,11 +171,11 @@ it('nor does one that was restarted, which goes on with the reversed sync', asyn
   )
   const lease = await holdLease('b')
   const b = await all.start('b')
-  await lease.sought()
+  await lease.requested()
   all.members.delete('b')
   expectAccepted(await all.post('reverse'))
   await ready(all)
-  await lease.letGo()
+  await lease.release()
   all.members.set('b', b)
   const progress = await b.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 30, what: 'RUNNING' })
   expect(progress.directionMapping?.Source).toMatch(/^cluster1: /)

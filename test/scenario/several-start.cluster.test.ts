@@ -4,7 +4,7 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
-/** How instances come to share one sync. See test/contract.md. */
+/** How several instances join one sync. See test/contract.md. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
@@ -18,13 +18,13 @@ afterEach(async () => {
 })
 
 async function begin(...ids: string[]): Promise<Instances> {
-  const begun = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
-  instances = begun
-  await begun.allReach(({ state }) => state === 'IDLE', 'IDLE')
-  return begun
+  const started = await startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  instances = started
+  await started.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  return started
 }
 
-function of(id: string): Tandem {
+function member(id: string): Tandem {
   const found = instances?.members.get(id)
   if (!found) throw new Error(`${id} does not run`)
   return found
@@ -36,10 +36,10 @@ const stored = () => pair.destinationClient.db('tandem_internal').collection('sy
 const insert = (from: number, count: number) =>
   things().insertMany(Array.from({ length: count }, (_, index) => ({ _id: from + index })))
 
-it('1: the same start sent to each instance is accepted, another body is ConfigurationMismatch and changes nothing', async () => {
+it('1: the same start sent to each instance is accepted; another body is refused with ConfigurationMismatch and changes nothing', async () => {
   await insert(0, 100)
   const started = await begin('a', 'b')
-  const [a, b] = [of('a'), of('b')]
+  const [a, b] = [member('a'), member('b')]
   expect(await a.post('start', body)).toEqual(accepted)
   const record = await stored()
   const others: object[] = [
@@ -57,28 +57,28 @@ it('1: the same start sent to each instance is accepted, another body is Configu
   expect(idle).toMatchObject({ state: 'IDLE', canCommit: false, mongosyncID: null, coordinatorID: null })
   expect(await stored()).toEqual(record)
   expect((await started.instances()).instances.map(({ mongosyncID }) => mongosyncID)).toEqual(['a'])
-  // Spelled out or left out, a default is the same.
+  // An explicit default equals an omitted field.
   expect(await b.post('start', { ...body, reversible: false, verification: {} })).toEqual(accepted)
   expect((await b.progress()).state).toBe('RUNNING')
   const [one, other] = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
   expect(one?.coordinatorID).toBe('a')
   expect(other?.coordinatorID).toBe('a')
-  // Neither of them was restarted.
+  // Only a restarted instance accepts an identical start.
   for (const one of [a, b]) {
     expect(await one.post('start', body)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
   }
   expect(await a.post('start', others[0])).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('1: a sync that another version of tandem began meanwhile refuses start by name, and stays as it is', async () => {
+it('1: start is refused with MetadataVersion when another version of tandem has begun a sync, which stays unchanged', async () => {
   await insert(0, 10)
   await begin('a')
   const sync = pair.destinationClient.db('tandem_internal').collection<{ _id: string; schemaVersion: number }>('sync')
   await sync.insertOne({ _id: 'sync', schemaVersion: 99 })
   const record = await stored()
-  const answer = await of('a').post('start', body)
+  const answer = await member('a').post('start', body)
   expect(answer).toMatchObject({ status: 422, body: { success: false, error: 'MetadataVersion' } })
-  expect((await of('a').progress()).state).toBe('IDLE')
+  expect((await member('a').progress()).state).toBe('IDLE')
   expect(await stored()).toEqual(record)
 })
 
@@ -87,16 +87,16 @@ it('1: starts sent at the same moment make one sync, with one coordinator', asyn
   const started = await begin('a', 'b', 'c')
   expectAccepted(await started.post('start', body))
   expect(await stored()).toHaveLength(1)
-  const seen = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
-  const coordinators = new Set(seen.map(({ coordinatorID }) => coordinatorID))
+  const shown = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  const coordinators = new Set(shown.map(({ coordinatorID }) => coordinatorID))
   expect(coordinators.size).toBe(1)
-  expect(seen.map(({ mongosyncID }) => mongosyncID)).toContain([...coordinators][0])
+  expect(shown.map(({ mongosyncID }) => mongosyncID)).toContain([...coordinators][0])
 })
 
-it('1: of different starts sent at the same moment one body counts, and the others are ConfigurationMismatch', async () => {
+it('1: of different starts sent at the same moment one is accepted, and the others are refused with ConfigurationMismatch', async () => {
   await insert(0, 10)
   await begin('a', 'b')
-  const [a, b] = [of('a'), of('b')]
+  const [a, b] = [member('a'), member('b')]
   const answers = await Promise.all([
     a.post('start', body),
     b.post('start', { ...body, enableUserWriteBlocking: 'none' }),
@@ -117,24 +117,24 @@ it('2.5: instances join while others copy and while they apply changes; one that
   const running = { timeoutSeconds: 60, what: 'ready to commit' }
   {
     await using held = await holdCopy(pair.destinationClient, 'app.things')
-    expect(await of('a').post('start', body)).toEqual(accepted)
+    expect(await member('a').post('start', body)).toEqual(accepted)
     await held.reached()
-    // It is known who coordinates from the first answer on, and alone it is itself.
-    expect(await of('a').progress()).toMatchObject({ state: 'RUNNING', mongosyncID: 'a', coordinatorID: 'a' })
-    expect(await of('b').post('start', body)).toEqual(accepted)
-    expect(await of('b').progress()).toMatchObject({ state: 'RUNNING', mongosyncID: 'b', coordinatorID: 'a' })
+    // The first progress already names the coordinator, which is the only instance.
+    expect(await member('a').progress()).toMatchObject({ state: 'RUNNING', mongosyncID: 'a', coordinatorID: 'a' })
+    expect(await member('b').post('start', body)).toEqual(accepted)
+    expect(await member('b').progress()).toMatchObject({ state: 'RUNNING', mongosyncID: 'b', coordinatorID: 'a' })
   }
-  await of('a').waitFor(({ canCommit }) => canCommit, running)
-  await of('b').waitFor(({ canCommit }) => canCommit, running)
+  await member('a').waitFor(({ canCommit }) => canCommit, running)
+  await member('b').waitFor(({ canCommit }) => canCommit, running)
   await insert(10_000, 100)
-  expect(await of('c').post('start', body)).toEqual(accepted)
-  await of('c').waitFor(({ canCommit }) => canCommit, running)
-  expect((await of('c').progress()).coordinatorID).toBe('a')
+  expect(await member('c').post('start', body)).toEqual(accepted)
+  await member('c').waitFor(({ canCommit }) => canCommit, running)
+  expect((await member('c').progress()).coordinatorID).toBe('a')
 
-  // Every instance has a share, and every instance reports it.
+  // Every instance owns a share of the partitions, and every instance reports all shares.
   for (const id of ['a', 'b', 'c']) {
     await vi.waitFor(async () => {
-      const { instances, totals } = await started.instances(of(id))
+      const { instances, totals } = await started.instances(member(id))
       expect(instances.map((one) => [one.mongosyncID, one.status, one.coordinator])).toEqual([
         ['a', 'alive', true],
         ['b', 'alive', false],
@@ -149,20 +149,20 @@ it('2.5: instances join while others copy and while they apply changes; one that
   }
   await insert(20_000, 100)
   await vi.waitFor(async () => expect(await copyOfThings().countDocuments()).toBe(2_200), patience)
-  const { state, canCommit, ...rest } = await of('idle').progress()
+  const { state, canCommit, ...rest } = await member('idle').progress()
   expect([state, canCommit]).toEqual(['IDLE', false])
   for (const value of Object.values(rest)) expect(value).toBeNull()
-  expect(await of('idle').post('commit')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+  expect(await member('idle').post('commit')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 
-  // It holds nothing up.
-  for (const id of ['a', 'b', 'c']) expect(await of(id).post('commit')).toEqual(accepted)
+  // The IDLE instance does not delay the commit.
+  for (const id of ['a', 'b', 'c']) expect(await member(id).post('commit')).toEqual(accepted)
   for (const id of ['a', 'b', 'c']) {
-    await of(id).waitFor((one) => one.state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
+    await member(id).waitFor((one) => one.state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
   }
-  expect((await of('idle').progress()).state).toBe('IDLE')
+  expect((await member('idle').progress()).state).toBe('IDLE')
 })
 
-it('README: a coordinator that dies while it creates collections has a successor that knows what it created', async () => {
+it('README: the successor of a coordinator that crashes while it creates collections knows which ones it created', async () => {
   const db = pair.sourceClient.db('app')
   for (const name of ['first', 'second']) await db.collection(name).insertOne({ name })
   const admin = pair.destinationClient.db('admin')
@@ -170,9 +170,9 @@ it('README: a coordinator that dies while it creates collections has a successor
     admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data: { errorCode: 91, ...data } })
   await failing({ failCommands: ['setUserWriteBlockMode'] })
   const started = await begin('a', 'b')
-  expect(await of('a').post('start', body)).toEqual(accepted)
-  expect(await of('b').post('start', body)).toEqual(accepted)
-  await started.allReach(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'a', 'led by a')
+  expect(await member('a').post('start', body)).toEqual(accepted)
+  expect(await member('b').post('start', body)).toEqual(accepted)
+  await started.allReach(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'a', 'coordinated by a')
 
   await failing({ failCommands: ['create'], namespace: 'app.second' })
   const names = async () => {
@@ -180,11 +180,11 @@ it('README: a coordinator that dies while it creates collections has a successor
     return listed.map(({ name }) => name).sort()
   }
   await vi.waitFor(async () => expect(await names()).toContain('first'), patience)
-  await of('a').kill9()
+  await member('a').kill9()
   await db.renameCollection('first', 'renamed')
   await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
 
-  const b = of('b')
+  const b = member('b')
   await b.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
   expect(await b.post('commit')).toEqual(accepted)
   await b.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })

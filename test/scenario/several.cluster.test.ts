@@ -24,7 +24,7 @@ const begin = async (...ids: string[]): Promise<Instances> => {
 const sum = (values: number[]): number => values.reduce((total, value) => total + value, 0)
 
 describe('several instances', () => {
-  it('share one migration, under a workload with definitions, and all commit', async () => {
+  it('share one migration under a workload with DDL, and all commit', async () => {
     await seedData(pair.source.uri, 7, 0.3)
     await loadBulk(pair.source.uri, 'bulk', 40_000)
     const workload = createWorkload({ uri: pair.source.uri, seed: 7, ddl: true, transactions: true })
@@ -46,7 +46,7 @@ describe('several instances', () => {
     const partitions = report.instances.flatMap((one) => one.partitions).sort((one, other) => one - other)
     expect(partitions).toEqual(Array.from({ length: 16 }, (_, partition) => partition))
     for (const one of report.instances) expect(one.partitions.length).toBeGreaterThanOrEqual(5)
-    // Drops that are still being followed take their bytes along, on one instance sooner than on another.
+    // A drop that is still being applied reduces the total bytes, on one instance sooner than on another.
     await vi.waitFor(
       async () => {
         const { instances, totals } = await started.instances()
@@ -69,20 +69,20 @@ describe('several instances', () => {
     expect(equal).toBe(true)
   })
 
-  it('follow all definitions that changed while they were away behind a few barriers, not one for each', async () => {
+  it('apply all DDL of a pause behind a few barriers instead of one for each change', async () => {
     const app = pair.sourceClient.db('app')
     await app.createCollection('first')
     const started = await begin('a', 'b')
     expectAccepted(await started.post('start', body))
     await started.allReach((progress) => progress.canCommit, 'canCommit', 60)
-    // Ready to commit is an instance that has all partitions, too: it would follow everything alone, without a barrier.
+    // An instance that owns all partitions is also ready to commit, and would apply all DDL alone, without a barrier.
     const share = async (): Promise<number[]> =>
       (await started.instances()).instances.map((one) => one.partitions.length)
     await vi.waitFor(async () => expect(await share()).toEqual([8, 8]), { timeout: 60_000, interval: 100 })
     expectAccepted(await started.post('pause'))
     await started.allReach((progress) => progress.state === 'PAUSED', 'PAUSED', 60)
     const before = await barriersSoFar()
-    // Documents in between, so that no two definitions come one after the other.
+    // An insert after each change separates every two DDL events.
     for (let at = 0; at < changes; at++) {
       const collection = app.collection<{ _id: number }>(`c${at % 20}`)
       if (at < 20) await app.createCollection(`c${at}`)
@@ -98,14 +98,14 @@ describe('several instances', () => {
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
     const barriers = (await barriersSoFar()) - before
     expect(barriers).toBeGreaterThan(0)
-    // The first look shows all of them. Few more, as each instance learns of it only where it waits itself.
+    // The first read of the catalog covers all changes. Each instance learns that only at its own barriers, so a few more follow.
     expect(barriers).toBeLessThanOrEqual(changes / 10)
   })
 })
 
 const changes = 60
 
-/** How many barriers any instance has reached, by what is stored on the destination. */
+/** The number of barriers that instances have reached, according to the oplog of the destination. */
 async function barriersSoFar(): Promise<number> {
   const made = { op: 'i', ns: 'tandem_internal.barriers' }
   return await pair.destinationClient.db('local').collection('oplog.rs').countDocuments(made)

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type Pair, startPair } from '../faults/clusters.ts'
 import { type CycleOptions, SoakRun } from '../faults/soak-run.ts'
 
-/** A short sample of `npm run soak`: two instances go there and back under the random workload, with a fault in each direction. */
+/** A short sample of `npm run soak`: two instances sync and reverse under the random workload, with a fault in each direction. */
 
 let pair: Pair
 beforeAll(async () => {
@@ -15,7 +15,7 @@ const cycles: CycleOptions[] = [
   { seconds: 3, paces: [8], faults: ['kill'] },
 ]
 
-it('a sync that goes there and back by two instances, with faults in each direction, leaves nothing different', async () => {
+it('a sync and its reversal by two instances, with faults in each direction, leave no difference', async () => {
   const run = new SoakRun({ pair, seed: 'sample', instances: 2 })
   let failed = true
   try {

@@ -6,7 +6,7 @@ import { type FailPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** The embedded verifier over pauses, restarts and late writes. See test/contract.md. */
+/** The embedded verifier during pauses, restarts and late writes. See test/contract.md. */
 
 const expiring = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
 const pair = pairedSets({ source: expiring, destination: expiring })
@@ -34,13 +34,13 @@ const committed = (tandem: Tandem) =>
 const expectEqualClusters = async () =>
   expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 
-/** A commit that is held while traits are restored, until what is done meanwhile is done. */
-async function whileCommitting(tandem: Tandem, collection: string, work: () => Promise<unknown>): Promise<void> {
+/** Holds a commit while it restores deferred options, until the action has ended. */
+async function whileCommitting(tandem: Tandem, collection: string, action: () => Promise<unknown>): Promise<void> {
   await canCommit(tandem)
   await using held = await holdTandem(pair.destinationClient, 'collMod', `${corrupted}.${collection}`)
   expect(await tandem.post('commit')).toEqual(accepted)
   await held.reached()
-  await work()
+  await action()
 }
 
 async function rangeReads(): Promise<number[]> {
@@ -48,7 +48,7 @@ async function rangeReads(): Promise<number[]> {
   return ranges.map(({ reads }) => reads as number)
 }
 
-it('2.5: phase and counts go on after pause and resume, and after a restart, and no range is read again', async () => {
+it('2.5: phase and counts continue after pause and resume, and after a restart, and no range is read again', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using predecessor = await pair.startInstance()
   await startSync(predecessor, verified)
@@ -78,7 +78,7 @@ it('2.5: phase and counts go on after pause and resume, and after a restart, and
   await expectEqualClusters()
 })
 
-it('README: a verdict is kept across a restart in FAILED, and repair is accepted only then', async () => {
+it('README: FAILED keeps its verdict over a restart, and repair is accepted only with such a verdict', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   const refused = { status: 409, body: { error: 'WrongState' } }
   await using predecessor = await pair.startInstance()
@@ -94,7 +94,7 @@ it('README: a verdict is kept across a restart in FAILED, and repair is accepted
   expect(await predecessor.post('commit')).toEqual(accepted)
   await failed(predecessor)
   const answer = await (await fetch(`${predecessor.url}/api/v1/verification/mismatches`)).json()
-  // Names, and never a value other than _id.
+  // The answer contains names, and no value other than _id.
   expect(answer).toEqual({
     success: true,
     mismatches: [
@@ -103,9 +103,9 @@ it('README: a verdict is kept across a restart in FAILED, and repair is accepted
     total: 1,
     truncated: false,
   })
-  const said = JSON.stringify(await predecessor.progress()) + predecessor.output()
-  expect(said).not.toContain('canary-23')
-  expect(said).not.toContain('text of 7')
+  const output = JSON.stringify(await predecessor.progress()) + predecessor.output()
+  expect(output).not.toContain('canary-23')
+  expect(output).not.toContain('text of 7')
   await predecessor.kill9()
 
   await using tandem = await pair.startInstance()
@@ -118,7 +118,7 @@ it('README: a verdict is kept across a restart in FAILED, and repair is accepted
   await expectEqualClusters()
 })
 
-it('README: a source written after the commit point is FAILED by name, and resume commits with that write', async () => {
+it('README: a write on the source after the commit timestamp fails the commit with SourceWritten, and resume commits with that write', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)
@@ -138,7 +138,7 @@ it('README: a source written after the commit point is FAILED by name, and resum
 const ttl = (client: MongoClient, parameters: Document) =>
   client.db('admin').command({ setParameter: 1, ...parameters })
 
-/** Documents that have expired already, and a monitor on neither cluster that takes them away. */
+/** Inserts documents that have already expired, and disables the TTL monitors that would delete them. */
 async function seedExpired(): Promise<void> {
   for (const client of [pair.sourceClient, pair.destinationClient]) {
     await ttl(client, { ttlMonitorEnabled: false })
@@ -151,13 +151,13 @@ async function seedExpired(): Promise<void> {
   await sessions.insertMany(Array.from({ length: 20 }, (_, _id) => ({ _id, u: _id, at: new Date(1_000) })))
 }
 
-async function monitorAgain(): Promise<void> {
+async function enableMonitors(): Promise<void> {
   for (const client of [pair.sourceClient, pair.destinationClient]) {
     await ttl(client, { ttlMonitorEnabled: true })
   }
 }
 
-it('README: documents that expire on the source during the commit are no late write, and are applied', async () => {
+it('README: deletes by TTL on the source during the commit do not count as late writes, and are applied', async () => {
   await seedExpired()
   try {
     await using tandem = await pair.startInstance()
@@ -171,14 +171,14 @@ it('README: documents that expire on the source during the commit are no late wr
     await expectEqualClusters()
     expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(0)
   } finally {
-    await monitorAgain()
+    await enableMonitors()
   }
 })
 
-it('README: also when more of them expire than the verifier holds at once', async () => {
+it('README: more deletes by TTL during the commit than the verifier holds at once are applied too', async () => {
   const sessions = app(pair.sourceClient, 'sessions')
   await sessions.createIndex({ at: 1 }, { expireAfterSeconds: 0 })
-  // Prepared before the verdict: there the commit is held.
+  // This index is prepared before the verdict, where the commit is held.
   await sessions.createIndex({ u: 1 }, { unique: true })
   const count = 60_500
   await sessions.insertMany(Array.from({ length: count }, (_, _id) => ({ _id, u: _id })))
@@ -186,16 +186,16 @@ it('README: also when more of them expire than the verifier holds at once', asyn
   await startSync(tandem, verified)
   await scanned(tandem, count)
   await whileCommitting(tandem, 'sessions', async () => {
-    // As the TTL monitor would, which takes its time.
+    // This stands in for the TTL monitor, which takes longer.
     await sessions.deleteMany({})
   })
-  // Ten seconds; much longer on a busy machine, where what is open for five seconds is stored, one by one.
+  // This takes ten seconds. A busy machine takes much longer: rechecks that stay open for five seconds are stored one by one.
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 240, what: 'committed' })
   expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(0)
   await expectEqualClusters()
 })
 
-it('README: with the source blocked its expired documents stay, there and on the destination, until canWrite', async () => {
+it('README: with the source blocked, expired documents stay on both clusters until canWrite', async () => {
   await seedExpired()
   try {
     await using tandem = await pair.startInstance()
@@ -208,7 +208,7 @@ it('README: with the source blocked its expired documents stay, there and on the
     await expectEqualClusters()
     expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(20)
   } finally {
-    await monitorAgain()
+    await enableMonitors()
   }
 })
 
@@ -227,7 +227,7 @@ it.each(modes)('README: with blocking %s nothing expires on the destination befo
     await startSync(tandem, { ...verified, enableUserWriteBlocking: mode })
     let verdict: FailPoint | null = null
     await whileCommitting(tandem, 'sessions', async () => {
-      // The verdict begins by a note in the source's oplog.
+      // The verdict begins with a no-op in the source's oplog.
       verdict = await holdTandem(pair.sourceClient, 'appendOplogNote')
     })
     await using held = verdict as unknown as FailPoint
@@ -237,18 +237,18 @@ it.each(modes)('README: with blocking %s nothing expires on the destination befo
     expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(20)
     await held.release()
     await committed(tandem)
-    // From now on both expire by themselves.
+    // From now on the TTL monitors of both clusters delete them.
     await ttl(pair.sourceClient, { ttlMonitorEnabled: true })
     for (const client of [pair.sourceClient, pair.destinationClient]) {
       await vi.waitFor(async () => expect(await app(client, 'sessions').countDocuments()).toBe(0), patience)
     }
     await expectEqualClusters()
   } finally {
-    await monitorAgain()
+    await enableMonitors()
   }
 })
 
-it('2.1: never with the verifier refuses a TTL index at start, and fails by name when one appears later', async () => {
+it('2.1: never with the verifier refuses a TTL index at start, and fails with VerificationNotSupported when one appears later', async () => {
   await app(pair.sourceClient, 'things').createIndex({ at: 1 }, { expireAfterSeconds: 86_400 })
   await using tandem = await pair.startInstance()
   const start = { source: 'cluster0', destination: 'cluster1', buildIndexes: 'never', ...verified }
@@ -270,7 +270,7 @@ it('2.1: never with the verifier refuses a TTL index at start, and fails by name
   await committed(tandem)
 })
 
-it('2.5: verification is null where it is disabled, from start to COMMITTED', async () => {
+it('2.5: verification is null from start to COMMITTED when it is disabled', async () => {
   await app(pair.sourceClient, 'things').insertOne({ _id: 1 })
   await using tandem = await pair.startInstance()
   await startSync(tandem, { verification: { enabled: false } })
@@ -279,7 +279,7 @@ it('2.5: verification is null where it is disabled, from start to COMMITTED', as
   expect((await committed(tandem)).verification).toBeNull()
 })
 
-it('a collection that was dropped and created again on the destination is named, however alike it is', async () => {
+it('the verifier names a collection that another client has dropped and recreated identically on the destination', async () => {
   await pair.sourceClient.db(corrupted).createCollection('quiet', { changeStreamPreAndPostImages: { enabled: true } })
   await using tandem = await pair.startInstance()
   await startSync(tandem, { ...verified, enableUserWriteBlocking: 'none' })
@@ -295,17 +295,17 @@ it('a collection that was dropped and created again on the destination is named,
     total: 1,
     mismatches: [{ namespace: `${corrupted}.quiet`, kind: 'collection', by: 'foreignWrite' }],
   })
-  // There is nothing to repair it from but a new copy.
+  // Only a new copy could repair the collection.
   expect(await tandem.post('repair')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('a destination whose oplog has lost the verifier’s position is compared again, and committed', async () => {
+it('the verifier compares again when the destination no longer has its position in the oplog, and the sync commits', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)
   await scanned(tandem, 456)
   const admin = pair.destinationClient.db('admin')
-  // ChangeStreamHistoryLost to the next read of the verifier's stream there.
+  // The next read of the verifier's stream on the destination returns ChangeStreamHistoryLost.
   await admin.command({
     configureFailPoint: 'failCommand',
     mode: { times: 1 },

@@ -4,7 +4,7 @@ import { compareClusters } from '../support/compare.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** The embedded verifier, observed over HTTP with real clusters. What it must report is in corruptions.long.test.ts. */
+/** The embedded verifier, observed over HTTP with real clusters. corruptions.long.test.ts tests what it must report. */
 
 const pair = pairedSets()
 const verified = { verification: { enabled: true } }
@@ -20,7 +20,7 @@ const mismatchesOf = async (tandem: Tandem) =>
     truncated: boolean
   }
 
-it('an equal migration is committed, and both sides counted alike', async () => {
+it('a migration without differences commits, with equal counts on both sides', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)

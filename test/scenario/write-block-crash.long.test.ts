@@ -5,7 +5,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Write blocking is a mode of the cluster that outlives the process that set it. The next process must know of it and lift it. */
+/** Write blocking is a mode of the cluster that persists after the process that set it crashes. The next process must lift it. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -34,9 +34,9 @@ async function committed(tandem: Tandem): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-it('an instance that dies right after it blocked the destination is gone on with, and the block is lifted', async () => {
+it('the successor of an instance that crashes right after it blocked the destination commits and lifts the block', async () => {
   await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
-  // What follows the block: the first thing that is written to the destination's user databases.
+  // This command follows the block: it is the first write to the user databases of the destination.
   const held = { failCommands: ['create'], errorCode: 91, namespace: 'app.things' }
   await using creating = await failPoint(pair.destinationClient, 'failCommand', held)
   {
@@ -54,14 +54,14 @@ it('an instance that dies right after it blocked the destination is gone on with
 })
 
 it.each(['blockSource', 'commitPoint', 'unblock'])(
-  'an instance that dies at %s of a commit leaves it to the next, and both clusters end as they should be',
+  'the successor of an instance that crashes at %s completes the commit, and write blocking ends as configured',
   async (step) => {
     await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
     {
       await using tandem = await pair.startInstance({ faults: { crashAt: step } })
       await startSync(tandem, { enableUserWriteBlocking: 'sourceAndDestination' })
       await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-      await tandem.post('commit').catch(() => {}) // it may end before it answers
+      await tandem.post('commit').catch(() => {}) // the process may end before it answers
       await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
       expect(await isBlocked(pair.destinationClient)).toBe(true)
       expect(await isBlocked(pair.sourceClient)).toBe(step !== 'blockSource')

@@ -5,8 +5,8 @@ import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /**
- * `enableUserWriteBlocking`, on clusters without access control, where tandem's commands pass by a field of their own, and
- * with it, where its user must have the privilege. See test/contract.md.
+ * `enableUserWriteBlocking` on clusters without access control, where tandem's commands set `mayBypassWriteBlocking`, and on
+ * clusters with access control, where its user needs the privilege `bypassWriteBlockingMode`. See test/contract.md.
  */
 
 const userWritesBlocked = { code: 371 }
@@ -15,11 +15,11 @@ const patience = { timeout: 30_000, interval: 20 }
 
 interface Side {
   set: ReplicaSet
-  /** Another one on each side: nothing but tandem writes to what is synced. */
+  /** The database for test writes. It differs per side, so that only tandem writes to synced namespaces. */
   database: string
-  /** May do everything, also where writes are blocked, when there is access control. */
+  /** A client that may do everything. With access control it also bypasses write blocking. */
   administrator: MongoClient
-  /** An application's. */
+  /** The client of an application. */
   user: MongoClient
 }
 
@@ -49,7 +49,7 @@ async function emptySide({ administrator }: Side): Promise<void> {
   }
 }
 
-/** What nothing but write blocking refuses, and no comparison counts. */
+/** A write that only write blocking refuses and that no comparison counts. */
 const write = ({ user, database }: Side) => user.db(database).collection('writes').insertOne({})
 
 async function expectBlocked(side: Side, blocked: boolean): Promise<void> {
@@ -57,7 +57,7 @@ async function expectBlocked(side: Side, blocked: boolean): Promise<void> {
   else await write(side)
 }
 
-/** By the server's word: a write that is let through after the commit point would end the commit. */
+/** Reads the mode from the server: a test write that succeeds after the commit timestamp would fail the commit. */
 async function expectMode({ administrator }: Side, blocked: boolean): Promise<void> {
   const { repl } = await administrator.db('admin').command({ serverStatus: 1 })
   expect(repl.userWriteBlockMode).toBe(blocked ? 2 : 1)
@@ -71,7 +71,7 @@ interface Expected {
   source: boolean
 }
 
-/** A sync from start to COMMITTED, with a look at who may write at every stage. */
+/** Runs a sync from start to COMMITTED and checks in every phase which cluster accepts writes. */
 async function watchSync(
   source: Side,
   destination: Side,
@@ -87,14 +87,14 @@ async function watchSync(
   await using tandem = await startTandem(uris)
   await expectBlocked(destination, false)
   await destination.administrator.db(destination.database).dropDatabase()
-  // What is written on a destination that nothing blocks, the verifier would name.
+  // The verifier would report test writes on an unblocked destination as differences.
   const verification = { enabled: expected.destination }
   await startSync(tandem, { verification, ...(mode === undefined ? {} : { enableUserWriteBlocking: mode }) })
 
   expect(await canCommit(tandem)).toMatchObject({ canWrite: false })
   await expectBlocked(destination, expected.destination)
   await expectBlocked(source, false)
-  // Tandem itself writes on, documents and definitions.
+  // The sync itself still writes documents and definitions.
   await things(source.user).insertOne({ _id: 3, u: 3 })
   await source.user.db('app').collection('created').createIndex({ later: 1 })
   await vi.waitFor(async () => {
@@ -108,7 +108,7 @@ async function watchSync(
   await canCommit(tandem)
   await expectBlocked(source, false)
 
-  // Held before the destination is handed over: preparing a unique index fails for now.
+  // The commit is held before the handover: preparing a unique index fails for now.
   const failPoint = { configureFailPoint: 'failCommand' }
   await destination.administrator.db('admin').command({
     ...failPoint,
@@ -125,7 +125,7 @@ async function watchSync(
   await expectMode(source, expected.source)
   await destination.administrator.db('admin').command({ ...failPoint, mode: 'off' })
 
-  // The first answer that says so must be true.
+  // Writes must succeed from the first progress that shows canWrite.
   await tandem.waitFor((progress) => progress.canWrite === true, { timeoutSeconds: 20, what: 'writable' })
   await expectBlocked(destination, false)
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'committed' })
@@ -147,7 +147,7 @@ const modes: [title: string, mode: unknown, expected: Expected][] = [
     { destination: true, source: false },
   ],
   [
-    'sourceAndDestination blocks the destination until canWrite and the source from commit on',
+    'sourceAndDestination blocks the destination until canWrite and the source from the commit on',
     'sourceAndDestination',
     { destination: true, source: true },
   ],
@@ -215,7 +215,7 @@ describe('without access control', () => {
       stop.abort()
       await writer
     }
-    // Once allowed, never refused again.
+    // After the first accepted write, no write is refused.
     expect(writes.slice(writes.indexOf(true))).not.toContain(false)
     const end = await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'committed' })
     expect(end.canWrite).toBe(true)
@@ -239,10 +239,10 @@ describe('with access control', () => {
     },
   )
 
-  // The roles that mongosync's documentation asks for, so that its users need no others.
+  // The roles that mongosync's documentation requires, so that its users need no others.
   const destinationRoles = ['clusterManager', 'clusterMonitor', 'readWriteAnyDatabase', 'restore']
 
-  it('5.4: roles of the least privilege are enough for destinationOnly', async () => {
+  it('5.4: the documented roles are enough for destinationOnly', async () => {
     const uris = {
       cluster0: await source.set.createUser('tandem', 'secret', ['backup', 'clusterMonitor', 'readAnyDatabase']),
       cluster1: await destination.set.createUser('tandem', 'secret', destinationRoles),
@@ -250,7 +250,7 @@ describe('with access control', () => {
     await watchSync(source, destination, uris, 'destinationOnly', { destination: true, source: false })
   })
 
-  it('5.4: roles of the least privilege are enough for sourceAndDestination', async () => {
+  it('5.4: the documented roles are enough for sourceAndDestination', async () => {
     const sourceRoles = ['backup', 'clusterManager', 'clusterMonitor', 'readWriteAnyDatabase', 'restore']
     const uris = {
       cluster0: await source.set.createUser('tandem both', 'secret', sourceRoles),

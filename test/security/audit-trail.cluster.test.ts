@@ -2,7 +2,7 @@ import { expect, it, vi } from 'vitest'
 import { accepted, commit, patience, ReversiblePair, reverse, reversible } from '../support/reversible-pair.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** README: who sent which command is kept with the sync. */
+/** README: the audit trail records who sent which command. It is stored with the sync. */
 
 const pair = new ReversiblePair({})
 
@@ -15,11 +15,11 @@ async function trailOf(tandem: Tandem): Promise<string[]> {
 const storedOn = (client: typeof pair.leftClient): Promise<number> =>
   client.db('tandem_internal').collection('audit').countDocuments()
 
-it('README: the trail outlives the process, goes along with a reversal, and is in the log', async () => {
+it('README: the audit trail outlives the process, moves with a reversal, and is in the log', async () => {
   const before = ['start InvalidRequest', 'start', 'reverse WrongState', 'commit']
   {
     await using tandem = await pair.startTandem()
-    // Nothing is stored of a start that is refused: the clusters are not touched.
+    // A refused start is not stored, because tandem does not write to the clusters.
     expect(await tandem.post('start', { source: 'cluster0' })).toMatchObject({ status: 400 })
     expect(await storedOn(pair.rightClient)).toBe(0)
     await startSync(tandem, reversible)

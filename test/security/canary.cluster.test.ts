@@ -10,7 +10,7 @@ import { accepted, canCommit, committed, patience, type Row } from '../support/r
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 import { type Canary, canary, formsIn } from './canary.ts'
 
-/** README: no credentials and no value of a document but `_id` is ever shown. A real process says all it can; it is searched. */
+/** README: no credentials and no value of a document except `_id` are ever shown. The tests search all output of a real process. */
 
 const pair = pairedSets({ source: { auth: true }, destination: { auth: true } })
 const endpoints = [
@@ -24,7 +24,7 @@ interface Secrets {
   option: Canary
   value: Canary
 }
-/** The server takes names of users for parts of a namespace; the driver cannot name every user. */
+/** User names that the server and the driver accept. The server treats a user name as part of a namespace; the driver cannot encode every name. */
 const user = canary
   .map(({ text, core }): Canary => ({ text: `u${text.replaceAll('$', '')}`, core }))
   .filter(({ text }) => checkUri('cluster0', `mongodb://${encodeURIComponent(text)}@host/`).length === 0)
@@ -32,15 +32,15 @@ const secrets = fc.record({ user, password: canary, option: canary, value: canar
 const listed = (all: Secrets): Canary[] => [all.user, all.password, all.option, all.value]
 let runs = 0
 
-/** An instance whose every answer, log line (of all levels) and other output is kept. */
+/** Starts an instance and keeps all its answers, log lines (of all levels) and other output. */
 async function listening(all: Secrets, cluster0: string, cluster1: string) {
   runs += 1
   const folder = path.join(pair.source.folder, `log ${runs}`)
   const tandem = await startTandem({ cluster0, cluster1, extraArgs: ['--logPath', folder, '--verbosity', 'TRACE'] })
-  const heard: string[] = []
+  const answers: string[] = []
   const post = async (command: string, body?: unknown) => {
     const answer = await tandem.post(command, body)
-    heard.push(JSON.stringify(answer))
+    answers.push(JSON.stringify(answer))
     return answer
   }
   return {
@@ -48,13 +48,13 @@ async function listening(all: Secrets, cluster0: string, cluster1: string) {
     post,
     async askEverything(): Promise<void> {
       const ask = async (endpoint: string) => (await fetch(`${tandem.url}/${endpoint}`)).text()
-      heard.push(...(await Promise.all(endpoints.map(ask))))
+      answers.push(...(await Promise.all(endpoints.map(ask))))
     },
     async expectDiscreet(): Promise<void> {
       await tandem.stop()
       const logs = readdirSync(folder).map((name) => readFileSync(path.join(folder, name), 'utf8'))
       expect(logs.join('')).toContain('"message":"stopping"')
-      for (const text of [...heard, ...logs, tandem.output()]) {
+      for (const text of [...answers, ...logs, tandem.output()]) {
         const found = formsIn(text, listed(all))
         expect(found, found.length > 0 ? text : '').toEqual([])
       }
@@ -95,7 +95,7 @@ it('README: neither credentials nor values are shown by a sync that fails its ve
     await startSync(tandem, { enableUserWriteBlocking: 'none' })
     await canCommit(tandem)
     await things(pair.sourceClient).updateMany({}, { $set: { later: all.value.text } })
-    // One that the source has not: what it changes itself would be made equal again.
+    // The document does not exist on the source: otherwise the next change on the source would remove the difference.
     await things(pair.destinationClient).insertOne({ _id: 1_000, foreign: all.value.text })
     await askEverything()
     await post('commit')
@@ -114,7 +114,7 @@ it('README: neither credentials nor values are shown by a sync that fails its ve
   await fc.assert(property, { numRuns: 2, endOnFailure: true })
 })
 
-it('README: nor by one that the destination’s documents stand in the way of', async () => {
+it('README: neither credentials nor values are shown by a sync that fails on a document of the destination', async () => {
   const [all] = fc.sample(secrets, 1) as [Secrets]
   const { tandem, post, askEverything, expectDiscreet } = await connected(all)
   await things(pair.sourceClient).insertMany(documents(all))
@@ -128,7 +128,7 @@ it('README: nor by one that the destination’s documents stand in the way of', 
   await expectDiscreet()
 })
 
-it('README: nor by one whose user loses its rights', async () => {
+it('README: neither credentials nor values are shown by a sync whose user loses its privileges', async () => {
   const [all] = fc.sample(secrets, 1) as [Secrets]
   const { tandem, askEverything, expectDiscreet } = await connected(all)
   await things(pair.sourceClient).insertMany(documents(all))
@@ -142,22 +142,22 @@ it('README: nor by one whose user loses its rights', async () => {
   await expectDiscreet()
 })
 
-const spoilt: ((uri: string) => string)[] = [
+const mistakes: ((uri: string) => string)[] = [
   (uri) => uri.replace('@', 'x@'), // a wrong password
   (uri) => uri.replace(/@[^/]+/, '@127.0.0.1:1'), // no process listens
-  (uri) => uri.replace(/@[^/]+/, '@nowhere.invalid'), // no such name
-  (uri) => `${uri}&tls=true&tlsCAFile=/nowhere`, // no such file
+  (uri) => uri.replace(/@[^/]+/, '@nowhere.invalid'), // the name does not exist
+  (uri) => `${uri}&tls=true&tlsCAFile=/nowhere`, // the file does not exist
 ]
 
-it('README: nor by connections that fail', async () => {
-  const fail = async (spoil: (uri: string) => string): Promise<void> => {
+it('README: neither credentials nor values are shown by connections that fail', async () => {
+  const fail = async (breakUri: (uri: string) => string): Promise<void> => {
     const [all] = fc.sample(secrets, 1) as [Secrets]
     const good = await uriFor(pair.source, pair.sourceClient, all)
-    const { post, askEverything, expectDiscreet } = await listening(all, spoil(good), spoil(good))
+    const { post, askEverything, expectDiscreet } = await listening(all, breakUri(good), breakUri(good))
     const start = post('start', { source: 'cluster0', destination: 'cluster1' })
     await askEverything()
     expect((await start).status).toBeGreaterThanOrEqual(409)
     await expectDiscreet()
   }
-  await Promise.all(spoilt.map(fail))
+  await Promise.all(mistakes.map(fail))
 })

@@ -8,11 +8,11 @@ import { redactUris } from '../../src/domain/uri-rules.ts'
 import { apiUnderTest, minimalStart } from '../api/recording-instance.ts'
 import { type Canary, canary, formsIn } from './canary.ts'
 
-/** Secrets of all shapes go in; what comes out is searched for them. */
+/** The tests pass secrets of all shapes to the program and search its output for them. */
 
 const encoded = ({ text }: Canary): string => encodeURIComponent(text)
 
-test('a secret that is there is found', () => {
+test('a secret in a text is found in every form', () => {
   const [one] = fc.sample(canary, { seed: 1, numRuns: 1 }) as [Canary]
   const shown = [one.text, encoded(one), Buffer.from(`ab${one.text}`).toString('base64'), one.core.toUpperCase()]
   for (const text of shown) expect(formsIn(`something ${text} else`, [one])).not.toEqual([])
@@ -31,7 +31,7 @@ test('connection strings in texts are shown without user, password and secret op
   )
 })
 
-test('a command line, environment or file that is refused is refused without its secrets', () => {
+test('the refusal of a command line, environment or file does not show its secrets', () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'tandem-canary-'))
   const config = path.join(folder, 'tandem.yaml')
   writeFileSync(config, '')
@@ -61,7 +61,7 @@ test('a command line, environment or file that is refused is refused without its
   )
 })
 
-test('no value of a body, and no header, comes back in an answer or is written down', async () => {
+test('no value of a body and no header appears in an answer or in a record', async () => {
   const commands = fc.constantFrom('start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair')
   const fields = fc.constantFrom('source', 'buildIndexes', 'verification', 'includeNamespaces', 'password', 'sharding')
   const wrapped = (one: Canary) =>
@@ -81,7 +81,9 @@ test('no value of a body, and no header, comes back in an answer or is written d
         await post(`/api/v1/${command}`, `${JSON.stringify(body)}}`, headers),
         await post(`/api/v1/${command}`, {}, { Authorization: `Bearer ${encoded(one)}` }),
       ]
-      expect(formsIn(JSON.stringify([answers.map(({ body: said }) => said), instance.recorded]), [one])).toEqual([])
+      expect(formsIn(JSON.stringify([answers.map(({ body: content }) => content), instance.recorded]), [one])).toEqual(
+        [],
+      )
     },
   )
   await fc.assert(property, { numRuns: 300 })

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 
-/** Letters that no program says by itself, so that also a part of a secret that shows is found. */
+/** Letters that no program outputs by itself, so that a partly shown secret is also found. */
 const core = fc.stringMatching(/^[a-z0-9]{16}$/).map((text) => `CaNaRy${text}`)
-/** What an escape may be forgotten for. */
+/** Characters for which an escape may be missing. */
 const special = fc.stringMatching(/^[@:/?#%&+=,;"'\\<> é$.{}[\]-]{0,6}$/)
 
 export interface Canary {
@@ -10,18 +10,18 @@ export interface Canary {
   core: string
 }
 
-/** A secret that is recognised wherever a part of it shows. */
+/** Generates a secret that is recognised even if only a part of it is shown. */
 export const canary = fc
   .tuple(special, core, special)
   .map(([before, within, after]): Canary => ({ text: `${before}${within}${after}`, core: within }))
 
-/** The forms in which some of the secrets stand in the text; empty when none does. */
+/** Returns the forms of the secrets that the text contains; empty if it contains none. */
 export function formsIn(text: string, canaries: readonly Canary[]): string[] {
   return canaries.flatMap((one) => forms(one).filter((form) => text.toLowerCase().includes(form.toLowerCase())))
 }
 
 function forms({ text, core: within }: Canary): string[] {
-  // Of its bytes at each offset within three; the first and the last characters depend on what stands around.
+  // Base64 depends on the offset modulo three. The first and the last characters also depend on the surrounding bytes, so they are cut off.
   const base64 = [0, 1, 2].map((offset) =>
     Buffer.from(`${' '.repeat(offset)}${within}`)
       .toString('base64')

@@ -5,13 +5,13 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { commit, patience } from '../support/reversible-pair.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** docs/logs.md: what becomes of the log file does not become of the sync. */
+/** docs/logs.md: problems with the log file do not affect the sync. */
 
 const pair = pairedSets()
 const withLog = (folder: string) =>
   startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, extraArgs: ['--logPath', folder] })
 
-it('SIGUSR1 begins a new log file, and does not open the inspector of Node', async () => {
+it('SIGUSR1 begins a new log file and does not start Node’s inspector', async () => {
   const folder = path.join(pair.source.folder, 'rotated')
   const file = path.join(folder, 'tandem.log')
   await using tandem = await withLog(folder)
@@ -52,10 +52,10 @@ it('a migration continues and commits while the disk of the log is full, and SIG
   expect(tandem.output().match(/cannot be written/g)).toHaveLength(1)
 })
 
-it('a log that cannot be opened is said on standard error, and nothing starts', async () => {
+it('a log file that cannot be opened is reported on standard error, and the process does not start', async () => {
   const inTheWay = path.join(pair.source.folder, 'in-the-way')
   writeFileSync(inTheWay, '')
   await expect(withLog(inTheWay)).rejects.toThrow(
-    /ended with 2 before it listened[\s\S]*error: --logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR)/,
+    /exited with 2 before it listened[\s\S]*error: --logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR)/,
   )
 })

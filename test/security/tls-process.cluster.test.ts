@@ -11,7 +11,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { environment } from '../support/tandem-process.ts'
 import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 
-/** An instance that speaks HTTPS and asks for a token, driven from start to commit by its own command line. */
+/** An instance that serves HTTPS and requires a token is operated from start to commit with tandem's own command line. */
 
 const pair = pairedSets()
 const entry = path.join(repositoryRoot, 'dist/src/main.js')
@@ -27,11 +27,13 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-it('is driven over HTTPS with its token, and not without it', { timeout: 180_000 }, async () => {
+it('an instance is operated over HTTPS with its token, and refuses access without it', {
+  timeout: 180_000,
+}, async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
   const claimed = await claimPorts(1)
   const url = `https://localhost:${claimed.ports[0]}`
-  // The key stands in the same file as the certificate, as with MongoDB's tools.
+  // The key is in the same file as the certificate, as with MongoDB's tools.
   const options = {
     cluster0: pair.source.uri,
     cluster1: pair.destination.uri,
@@ -56,7 +58,7 @@ it('is driven over HTTPS with its token, and not without it', { timeout: 180_000
   }
   const succeeded = { status: 0, stdout: expect.stringContaining('"success": true') }
   try {
-    // Also waits until it listens, and has reached its clusters.
+    // The poll also waits until the instance listens and has reached its clusters.
     await expect.poll(() => cli(['progress']), { timeout: 60_000, interval: 200 }).toMatchObject(succeeded)
     expect(cli(['progress'], ['--tlsCAFile', tlsFiles.authority]).stdout).toContain('"Unauthorized"')
     expect(cli(['progress'], ['--tokenFile', tokenFile]).stdout).toContain('--tlsCAFile')

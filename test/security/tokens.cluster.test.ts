@@ -7,7 +7,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { patience } from '../support/reversible-pair.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** docs/security.md: the token of --readTokenFile reads and does nothing else, and SIGHUP reads both files again. */
+/** docs/security.md: the token of --readTokenFile allows only reads. On SIGHUP, tandem reads both files again. */
 
 const pair = pairedSets()
 const tokens = { control: 'c1'.repeat(20), read: 'd2'.repeat(20) }
@@ -36,7 +36,7 @@ const logged = (tandem: Tandem, message: string): Record<string, unknown>[] =>
     .filter((line) => line.includes(`"message":"${message}"`))
     .map((line) => JSON.parse(line))
 
-it('one token commands and one reads; SIGHUP replaces both; a file that cannot be read, or that others can read, changes nothing', async () => {
+it('one token allows commands and one only reads; SIGHUP replaces both; a file that cannot be read, or that others can read, changes nothing', async () => {
   store('control', tokens.control)
   store('read', tokens.read)
   const extraArgs = ['--tokenFile', files.control, '--readTokenFile', files.read]

@@ -9,7 +9,10 @@ import { findStoredSync } from '../../src/session/find-stored.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 import { olderContext, olderSyncs } from '../older/stages-of-0.1.ts'
 
-/** Which of the records on both clusters is believed: anybody may have written the one on a source. cluster0 is the first source. */
+/**
+ * Which record on the two clusters is trusted. Any user may have written the record on a source. cluster0 is the first
+ * source.
+ */
 
 let two: TwoClusters
 emptiedClusters((started) => {
@@ -33,57 +36,57 @@ const begun: SyncRecord = {
   redis: false,
   generation: 0,
 }
-const turned = swappedRecord(begun, { kind: 'time', time: 9n })
-const planted = { ...turned, configuration: { ...turned.configuration, enableUserWriteBlocking: 'none' as const } }
+const reversed = swappedRecord(begun, { kind: 'time', time: 9n })
+const planted = { ...reversed, configuration: { ...reversed.configuration, enableUserWriteBlocking: 'none' as const } }
 
 describe('a record on the source', () => {
   it.each([
-    ['of a reversal that nobody has begun', turned],
-    ['of a much later reversal', { ...turned, generation: 1_001 }],
-    ['as old as the one on the destination', { ...turned, generation: 0 }],
-    ['older than every other', { ...turned, generation: -1 }],
-    ['that cannot be compared', { ...turned, generation: Number.NaN }],
-  ])('%s is refused by name', async (_what, record) => {
+    ['of a reversal that no instance has begun', reversed],
+    ['of a much later reversal', { ...reversed, generation: 1_001 }],
+    ['with the generation of the record on the destination', { ...reversed, generation: 0 }],
+    ['with a negative generation', { ...reversed, generation: -1 }],
+    ['whose generation is not a number', { ...reversed, generation: Number.NaN }],
+  ])('%s is refused with StoredStateConflict', async (_what, record) => {
     await on('cluster1').saveSync(begun)
     await stored('cluster1').collection<{ _id: string }>('leases').insertOne({ _id: 'instance:tandem' })
     await on('cluster0').saveSync(record)
     await expect(find()).rejects.toThrow(conflict)
   })
 
-  it('is refused as well where nothing is on the destination, which never was one', async () => {
-    await on('cluster0').saveSync(turned)
+  it('is refused when the other cluster has no metadata, because it never was a destination', async () => {
+    await on('cluster0').saveSync(reversed)
     await expect(find()).rejects.toThrow(conflict)
   })
 
-  it('is refused, in the middle of a reversal and after it, unless it is what the destination has announced', async () => {
+  it('is refused, during a reversal and after it, unless it equals the record that the destination has announced', async () => {
     await on('cluster1').saveSync(begun)
-    await on('cluster1').announceMove(turned)
+    await on('cluster1').announceMove(reversed)
     expect(await find()).toEqual(begun)
     await on('cluster0').saveSync(planted)
     await expect(find()).rejects.toThrow(conflict)
-    await on('cluster0').saveSync(turned)
-    expect(await find()).toEqual(turned)
+    await on('cluster0').saveSync(reversed)
+    expect(await find()).toEqual(reversed)
     await on('cluster1').clear()
-    expect(await find()).toEqual(turned)
+    expect(await find()).toEqual(reversed)
     await on('cluster0').saveSync(planted)
     await expect(find()).rejects.toThrow(conflict)
   })
 
-  it('is believed when the operator confirms it with a copy, as troubleshooting says', async () => {
-    await on('cluster0').saveSync(turned)
+  it('is trusted when the operator confirms it with a copy, as docs/troubleshooting.md describes', async () => {
+    await on('cluster0').saveSync(reversed)
     const [record] = await stored('cluster0').collection('sync').find().toArray()
     await stored('cluster1')
       .collection('moves')
       .insertOne({ ...record })
-    expect(await find()).toEqual(turned)
+    expect(await find()).toEqual(reversed)
   })
 
-  it('of a sync that was reversed twice is one on its source again', async () => {
-    const back = swappedRecord(turned, { kind: 'time', time: 11n })
+  it('is refused after a second reversal, too', async () => {
+    const back = swappedRecord(reversed, { kind: 'time', time: 11n })
     await on('cluster0').announceMove(back)
     await on('cluster1').saveSync(back)
     expect(await find()).toEqual(back)
-    for (const record of [turned, { ...turned, generation: 3 }]) {
+    for (const record of [reversed, { ...reversed, generation: 3 }]) {
       await on('cluster0').saveSync(record)
       await on('cluster0').forgetMove()
       await expect(find()).rejects.toThrow(conflict)
@@ -92,49 +95,49 @@ describe('a record on the source', () => {
 })
 
 describe('a sync that an earlier release reversed, which announced nothing', () => {
-  it('is believed by the leases that the former destination has, when all else there is cleared', async () => {
-    await on('cluster0').saveSync(turned)
+  it('is trusted because the former destination has leases when its other metadata is removed', async () => {
+    await on('cluster0').saveSync(reversed)
     await stored('cluster1').collection<{ _id: string }>('leases').insertOne({ _id: 'instance:tandem' })
-    expect(await find()).toEqual(turned)
+    expect(await find()).toEqual(reversed)
   })
 
   const context = { ...olderContext, ...olderSyncs['reversal died at reverseSwitch'].instance }
 
-  it('by the release before, is believed while the reversal is under way', async () => {
+  it('is trusted while the reversal is under way when the previous release reversed it', async () => {
     await on('cluster1').saveSync(begun)
-    await on('cluster0').saveSync(turned)
+    await on('cluster0').saveSync(reversed)
     const moving = { revision: 9, value: { reversing: 'moving' }, context: {} }
     await new SyncStore(clusters().cluster1, two.context, 0).begin(moving as never)
-    expect(await find()).toEqual(turned)
+    expect(await find()).toEqual(reversed)
     await new SyncStore(clusters().cluster1, two.context, 0).begin({ ...moving, value: 'committed' } as never)
-    // Of that release, and of this one, an instance tells so a moment before the sync does.
+    // In that release and in this one, the stored instance shows the reversal a moment before the stored sync does.
     await on('cluster1').saveInstance('tandem', context)
     await expect(find()).rejects.toThrow(conflict)
   })
 
-  it('by the one before that, too', async () => {
+  it('is trusted while the reversal is under way when an even earlier release reversed it', async () => {
     await on('cluster1').saveSync(begun)
-    await on('cluster0').saveSync(turned)
+    await on('cluster0').saveSync(reversed)
     const { stages } = olderSyncs['reversal died at reverseSwitch']
     await stored('cluster1')
       .collection<{ _id: string }>('stages')
       .insertOne({ ...stages, _id: 'sync' })
     await expect(find()).rejects.toThrow(conflict)
     await on('cluster1').saveInstance('tandem', context)
-    expect(await find()).toEqual(turned)
-    await on('cluster0').saveSync({ ...turned, generation: 2 })
+    expect(await find()).toEqual(reversed)
+    await on('cluster0').saveSync({ ...reversed, generation: 2 })
     await expect(find()).rejects.toThrow(conflict)
   })
 })
 
-it('one that was never reversed is believed where it stands alone', async () => {
+it('the record of a sync that was never reversed is trusted when it is the only record', async () => {
   expect(await find()).toBeNull()
   await on('cluster1').saveSync(begun)
   expect(await find()).toEqual(begun)
 })
 
-it('a sync that begins forgets what its destination had announced of an earlier one', async () => {
-  await on('cluster1').announceMove(turned)
+it('a sync that begins removes the announcement of an earlier sync on its destination', async () => {
+  await on('cluster1').announceMove(reversed)
   expect(await stored('cluster1').collection('moves').findOne()).toMatchObject({
     schemaVersion: 1,
     generation: 1,

@@ -6,7 +6,7 @@ import { WorkRuns } from '../../src/session/work-runs.ts'
 
 const { signal: never } = new AbortController()
 
-it('a step that is left while it waits for what came before does not begin', async () => {
+it('a step that is left while it waits for earlier runs does not begin', async () => {
   const runs = new WorkRuns(never)
   const before = deferred<void>()
   const left = new AbortController()
@@ -23,26 +23,26 @@ it('a step that is left while it waits for what came before does not begin', asy
   await expect(runs.finish(left.signal, async () => {})).rejects.toThrow(StoppedError)
 })
 
-it('a step that is left while it runs is told to stop, and awaited before the next begins', async () => {
+it('a step that is left while it runs is told to stop, and is awaited before the next step begins', async () => {
   const runs = new WorkRuns(never)
   const end = deferred<void>()
   const left = new AbortController()
-  const seen: string[] = []
+  const ran: string[] = []
   const first = runs.finish(left.signal, async (signal) => {
     await end.promise
-    seen.push(`first, ${signal.aborted ? 'told to stop' : 'not told'}`)
+    ran.push(`first, ${signal.aborted ? 'told to stop' : 'not stopped'}`)
   })
   const second = runs.finish(never, async (signal) => {
-    seen.push(`second, ${signal.aborted ? 'told to stop' : 'not told'}`)
+    ran.push(`second, ${signal.aborted ? 'told to stop' : 'not stopped'}`)
   })
   await new Promise((resolve) => setImmediate(resolve))
   left.abort()
   end.resolve()
   await Promise.all([first, second])
-  expect(seen).toEqual(['first, told to stop', 'second, not told'])
+  expect(ran).toEqual(['first, told to stop', 'second, not stopped'])
 })
 
-it('a step that has ended is left without a word to what comes next', async () => {
+it('leaving a step that has ended does not stop the next runs', async () => {
   const runs = new WorkRuns(never)
   const left = new AbortController()
   await runs.finish(left.signal, async () => {})
@@ -51,16 +51,34 @@ it('a step that has ended is left without a word to what comes next', async () =
   expect(runs.signal.aborted).toBe(false)
 })
 
-it('both workers share a replication, which begins when all that was left before has ended', async () => {
+it('a replication that is left before its turn does not begin', async () => {
+  const runs = new WorkRuns(never)
+  const worker = deferred<void>()
+  const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]
+  await runs.replicate('copy', async () => former)
+  runs.awaitBeforeNext(worker.promise)
+  runs.leaveReplication()
+  let begun = false
+  const second = runs.replicate('copy', async () => {
+    begun = true
+    return next
+  })
+  runs.leaveReplication()
+  worker.resolve()
+  await expect(second).rejects.toThrow(StoppedError)
+  expect([begun, runs.isOpen]).toEqual([false, false])
+})
+
+it('both workers share a replication, which begins when all runs that were left before have ended', async () => {
   const runs = new WorkRuns(never)
   const [worker, opened] = [deferred<void>(), deferred<void>()]
   const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]
   const first = runs.replicate('copy', async () => former)
   expect(await runs.replicate('events', async () => next)).toBe(former)
   runs.latest = former
-  runs.joined(worker.promise)
+  runs.awaitBeforeNext(worker.promise)
   expect([await first, runs.isOpen, runs.present]).toEqual([former, true, former])
-  runs.left()
+  runs.leaveReplication()
   expect([runs.isOpen, runs.present, runs.signal.aborted]).toEqual([false, null, true])
   let signalled: AbortSignal | null = null
   const second = runs.replicate('copy', async (signal) => {

@@ -15,7 +15,7 @@ afterAll(async () => {
   await Promise.all([source?.stop(), destination?.stop()])
 })
 
-test("with access control mongosync's roles are enough, and a user without them is refused", async () => {
+test("with access control, mongosync's roles are sufficient, and a user without them is refused", async () => {
   const client = new MongoClient(source.uri)
   try {
     const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])

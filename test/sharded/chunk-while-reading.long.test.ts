@@ -4,25 +4,25 @@ import { expect, test } from 'vitest'
 import { commit, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
 /**
- * A chunk that moves while a long read goes on: what it leaves behind is deleted at once, and the shard it went to may have been
- * read beyond its documents. The server keeps them for a cursor that began before, if that reads by chunk versions.
+ * A chunk that moves during a long read. The donor deletes its documents immediately, and the read may already have passed their range
+ * on the recipient. The server keeps the documents for a cursor that was opened before, if the cursor reads with chunk versions.
  */
 
 const KiB = 1024
-/** 24 MB: at the slowest rate there is, cursors stay open for twenty seconds. */
+/** 24 MB: at the limit of 1 MiB per second, cursors stay open for twenty seconds. */
 const documents = Array.from({ length: 480 }, (_, _id) => ({ _id, k: _id % 40, text: 'x'.repeat(50 * KiB) }))
-/** For the server to delete what the chunk left, where it does not wait for the readers. */
+/** Time for the donor to delete the documents that moved, if it does not wait for the readers. */
 const deletionMS = 6_000
 
 const pair = new ShardedPair({ orphanCleanupDelaySecs: 0 }, {})
 
-test('every document of a chunk that moves in the middle of the copy arrives', async () => {
+test('every document of a chunk that moves during the copy is copied', async () => {
   const { source, sourceClient: client } = pair
   const admin = client.db('admin')
   await admin.command({ balancerStop: 1 })
   await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
   const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])
-  // Small, so that it moves quickly.
+  // The chunk is small, so that it moves quickly.
   await source.split('app.things', { k: 5 })
   for (let from = 0; from < documents.length; from += 120) await things.insertMany(documents.slice(from, from + 120))
 
@@ -35,7 +35,7 @@ test('every document of a chunk that moves in the middle of the copy arrives', a
   expect((await start(tandem)).status).toBe(200)
   await tandem.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) > 0, {
     timeoutSeconds: 60,
-    what: 'in the middle of the copy',
+    what: 'copying',
   })
   await source.moveChunk('app.things', { k: 2 }, 1)
   expect((await tandem.progress()).info).toBe('collection copy')

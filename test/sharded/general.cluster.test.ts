@@ -6,7 +6,7 @@ import { createWorkload } from '../support/workload.ts'
 const pair = new ShardedPair({}, {})
 const seed = process.env['TANDEM_SEED'] ?? 'general'
 
-test('what is not sharded goes through mongos as between replica sets: every kind of collection, with DDL', async () => {
+test('unsharded collections of every kind are synced through mongos, with DDL, as between replica sets', async () => {
   await seedData(pair.sourceUri, seed, 0.1)
   const workload = createWorkload({ uri: pair.sourceUri, seed, ddl: true, transactions: false })
   const tandem = await pair.startTandem()

@@ -4,24 +4,24 @@ import { expect, it, vi } from 'vitest'
 import { metricsOf } from '../support/metrics-of.ts'
 import { canCommit, ShardedPair } from '../support/sharded-pair.ts'
 
-/** The oplogs of a sharded source are those of its shards, and the one that reaches back least counts, also while PAUSED. */
+/** The oplog window of a sharded source is the shortest window of its shards, also while PAUSED. */
 
-/** Oplogs are cut at checkpoints, each second here. */
+/** The server truncates oplogs at checkpoints, which happen every second here. */
 const pair = new ShardedPair({ oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] }, { shards: 1 })
-/** tandem looks at the oplogs once a minute. */
+/** tandem reads the oplogs once a minute. */
 const soon = { timeout: 180_000, interval: 200 }
 
-it('how long the sync may stand still is what the shard with the shortest oplog leaves', async () => {
+it('the shard with the shortest oplog window determines how long the sync may be paused', async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
   const tandem = await pair.startSync()
   await canCommit(tandem)
   const remaining = async () => (await metricsOf(tandem.url)).get('tandem_oplog_remaining_seconds')
   await vi.waitFor(async () => expect((await metricsOf(tandem.url)).get('tandem_oplog_visible')).toBe(1), soon)
-  // None has ever been full.
+  // No oplog has been full yet.
   expect(await remaining()).toBeUndefined()
   expect(await tandem.post('pause')).toMatchObject({ status: 200 })
 
-  // One collection lives on one shard: its oplog alone is filled, and rolls over what is not applied.
+  // The collection is on one shard, so only that shard's oplog fills up and discards entries that are not applied.
   const big = 'x'.repeat(200_000)
   const filler = pair.sourceClient.db('app').collection<{ _id: number; big: string }>('fill')
   const fill = async (documents: number): Promise<void> => {
@@ -31,7 +31,7 @@ it('how long the sync may stand still is what the shard with the shortest oplog 
   }
   await fill(200)
   const overtaken = async (): Promise<void> => {
-    // It is cut only while there is something to add.
+    // The server truncates the oplog only while entries are added.
     await fill(10)
     expect(await remaining()).toBe(0)
   }
@@ -44,6 +44,6 @@ it('how long the sync may stand still is what the shard with the shortest oplog 
       return first ? (first['ts'] as Timestamp).getHighBitsUnsigned() : 0
     }),
   )
-  // The other shard still has everything.
+  // The other shard's oplog still has all entries.
   expect(new Set(begins).size).toBe(2)
 })

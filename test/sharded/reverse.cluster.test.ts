@@ -3,7 +3,7 @@ import { canCommit, commit, rows, ShardedPair, shardedCollection } from '../supp
 
 const pair = new ShardedPair({}, {})
 
-test('a committed sync between sharded clusters goes back, with the balancers as they were', async () => {
+test('a committed sync between sharded clusters is reversed, and each balancer returns to its former mode', async () => {
   const { source, sourceClient, destinationClient } = pair
   for (const client of [sourceClient, destinationClient]) await client.db('admin').command({ balancerStart: 1 })
   const things = await shardedCollection(source, sourceClient, 'things', { k: 1 }, [20])

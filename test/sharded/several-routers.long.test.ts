@@ -10,7 +10,7 @@ import { ShardedWorkload } from '../support/sharded-workload.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
 /**
- * Two routers for each cluster in one connection string. A router knows the cursors that were opened through it and no others,
+ * Two routers for each cluster in one connection string. A router knows only the cursors that were opened through it,
  * and has a clock and a routing table of its own.
  */
 
@@ -18,7 +18,7 @@ let clusters: ShardedClusters
 let source: ShardedCluster
 let destination: ShardedCluster
 
-/** The driver chooses among the servers that answer within this time of the fastest one, so it uses both. */
+/** The driver uses every server whose latency is within this threshold of the fastest one, so it uses both routers. */
 const usesBoth = (cluster: ShardedCluster): ShardedCluster => ({
   ...cluster,
   uri: `${cluster.uri}?localThresholdMS=60000`,
@@ -35,7 +35,7 @@ afterEach(async () => {
   expect([source, destination].flatMap(({ mongoses }) => mongoses.flatMap(notFound))).toEqual([])
 })
 
-/** Cursors of the shards that are idle at the moment. */
+/** Returns the idle cursors on the shards. */
 async function openCursors(): Promise<Document[]> {
   const found: Document[] = []
   for (const shard of [source, destination].flatMap(({ shards }) => shards)) {
@@ -70,7 +70,7 @@ test('one instance copies, follows and commits through two routers', async () =>
   }
 })
 
-test('so do two instances', async () => {
+test('two instances copy, follow and commit through two routers', async () => {
   const { problems, copied, total } = await migrateSharded({ ...clusters, source, destination }, 201, 2, 80)
   expect(problems).toEqual([])
   expect(copied.reduce((sum, bytes) => sum + bytes, 0)).toBe(total)

@@ -15,7 +15,7 @@ it.each([
   [2, 101],
   [4, 102],
 ])(
-  '%i instances sync sharded clusters while documents, chunks and definitions move (seed %i)',
+  '%i instances sync sharded clusters while documents and chunks move and definitions change (seed %i)',
   async (instances, seed) => {
     const { problems, copied, total } = await migrateSharded(clusters, seed, instances, 80)
     expect(problems).toEqual([])

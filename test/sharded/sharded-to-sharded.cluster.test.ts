@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { commit, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
-describe('two shards to two', () => {
+describe('a sync from two shards to two', () => {
   const pair = new ShardedPair({}, {})
 
-  test('collections of every distribution arrive, with their keys, on every shard', async () => {
+  test('copies collections with every kind of shard key, with their keys, to every shard', async () => {
     const { source, sourceClient: client } = pair
     await client.db('admin').command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
     const ranged = await shardedCollection(source, client, 'ranged', { k: 1 }, [100])

@@ -24,14 +24,14 @@ async function migrate(pair: ShardedPair, options: Record<string, unknown> = {})
   }
 }
 
-describe('two shards to two', () => {
+describe('a sync from two shards to two', () => {
   const pair = new ShardedPair({}, {})
-  test('a random workload with moving documents and chunks, and a kill', () => migrate(pair))
+  test('ends equal after a random workload with moving documents and chunks, and a kill', () => migrate(pair))
 })
 
-describe('two shards to three', () => {
+describe('a sync from two shards to three', () => {
   const pair = new ShardedPair({}, { shards: 3 })
-  test('a random workload with moving documents and chunks, and a kill', async () => {
+  test('ends equal after a random workload with moving documents and chunks, and a kill', async () => {
     await migrate(pair)
     for (const documents of await pair.spread('hashedField')) expect(documents).toBeGreaterThan(0)
     for (const documents of await pair.spread('ranged')) expect(documents).toBeGreaterThan(0)
@@ -41,9 +41,9 @@ describe('two shards to three', () => {
 describe.each([
   ['a replica set', 'replicaSet'],
   ['a replica set of 5.0', 'replicaSet 5.0'],
-] as const)('%s to two shards', (_what, source) => {
+] as const)('a sync from %s to two shards', (_what, source) => {
   const pair = new ShardedPair(source, {})
-  test('a random workload that changes what will be shard keys, and a kill', async () => {
+  test('ends equal after a random workload that changes future shard keys, and a kill', async () => {
     const sharding = { shardingEntries: ShardedWorkload.shardingEntries, createSupportingIndexes: false }
     await migrate(pair, { sharding })
     for (const documents of await pair.spread('ranged')) expect(documents).toBeGreaterThan(0)

@@ -8,6 +8,7 @@ import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.
 import { LeaseWatch } from '../../src/mongo/lease-watch.ts'
 import { type Publication, SharedStream } from '../../src/mongo/shared-stream.ts'
 import { Rechecks } from '../../src/verify/rechecks.ts'
+import { coordinatorMutations } from './coordinator-breaks.ts'
 import { copyMutations } from './copy-breaks.ts'
 import { type Mutation, swap } from './mutation.ts'
 import type { Network } from './network.ts'
@@ -16,7 +17,7 @@ import type { Process } from './process.ts'
 
 let destinationNow = (): number => 0
 
-/** Writes to a sharded cluster carry no numbers. Elsewhere the numbers refuse most of what a missing guard lets through, and hide it. */
+/** Writes to a sharded cluster carry no transaction numbers. On a replica set, the numbers reject most writes that a missing guard lets through, which hides the defect. */
 function unnumbered({ destination }: Process): void {
   destination.sessions = null
 }
@@ -24,10 +25,10 @@ function deliverInTime(destination: Network): void {
   destination.hold = () => {}
 }
 
-/** Faults that somebody might build into tandem, or into what it stands on. The simulation must find each of them. */
+/** Defects of tandem, or of the clusters and hosts that it relies on. The simulation must detect each of them. */
 const mutations = {
   'no-fence': {
-    what: 'writes do not ask whether the lease still lasts',
+    what: 'writes do not check whether the lease is still valid',
     world: deliverInTime,
     process: (process) => {
       unnumbered(process)
@@ -45,7 +46,7 @@ const mutations = {
       }),
   },
   'monotonic-alone': {
-    what: 'a lease lasts as long as the monotonic clock says, which stands still with its machine',
+    what: 'the validity of a lease is measured by the monotonic clock alone, which stops while its machine is suspended',
     world: deliverInTime,
     process: unnumbered,
     code: () =>
@@ -54,7 +55,7 @@ const mutations = {
       }),
   },
   'name-and-pid': {
-    what: 'a process of the same host name whose pid is gone, or is one’s own, counts as dead',
+    what: 'a process with the same host name counts as ended if its pid no longer exists or is the own pid',
     code: () =>
       swap(hostProcess, 'hasEnded', (hasEnded) => (other) => {
         const { pidNamespace: name, pid } = other as ProcessIdentity
@@ -63,7 +64,7 @@ const mutations = {
       }),
   },
   'blind-claim': {
-    what: 'a claim is written without looking whether it is still as it was seen',
+    what: 'a claim is written without a check that it is still as it was read',
     world: ({ server }) => {
       server.alter = (collection, statement) =>
         collection === 'ownership' && statement['q'].epoch !== undefined
@@ -72,27 +73,27 @@ const mutations = {
     },
   },
   'no-burial': {
-    what: 'nobody waits for the writes that a dead instance still has under way',
+    what: 'no instance waits for writes of an ended instance that are still in progress',
     world: (network) => {
       deliverInTime(network)
-      network.showsOperations = false
+      network.operations.showsOperations = false
     },
     process: unnumbered,
   },
   'late-accepted': {
-    what: 'a write that is delivered after it was given up is carried out, whatever its number',
+    what: 'a write that is delivered after its sender has given it up is executed, regardless of its transaction number',
     world: (network) => {
-      network.alterNumber = () => 0n
+      network.operations.alterNumber = () => 0n
     },
   },
   'sessions-left-open': {
-    what: 'nobody closes the sessions of a dead instance',
+    what: 'no instance closes the sessions of an ended instance',
     world: (network) => {
-      network.alterNumber = (number) => ((number & 0xffffffffn) === 0n ? 0n : number)
+      network.operations.alterNumber = (number) => ((number & 0xffffffffn) === 0n ? 0n : number)
     },
   },
   'positions-unfenced': {
-    what: 'positions are stored without their epoch, and so by former owners, too',
+    what: 'positions are stored without a check of their epoch, so former owners can store them',
     world: (destination) => {
       deliverInTime(destination)
       destination.server.alter = (collection, statement) =>
@@ -116,7 +117,7 @@ const mutations = {
       ),
   },
   'lost-event': {
-    what: 'one change in two hundred is read and never applied',
+    what: 'one in two hundred changes is read but never applied',
     code: () => {
       let put = 0
       return swap(
@@ -131,11 +132,11 @@ const mutations = {
     },
   },
   'barrier-early': {
-    what: 'nobody waits at a barrier',
+    what: 'no instance waits at a barrier',
     code: () => swap(Barriers.prototype, 'whenDone', () => async () => []),
   },
   'seen-too-much': {
-    what: 'one look at a database counts for all that changes in it later',
+    what: 'one read of the catalog of a database counts for all later changes in it',
     code: () =>
       swap(
         ObservedDefinitions.prototype,
@@ -147,7 +148,7 @@ const mutations = {
       ),
   },
   'barrier-for-all': {
-    what: 'whoever comes to a barrier speaks for partitions that it has not read',
+    what: 'an instance that reaches a barrier reports it for partitions that it has not read',
     code: () =>
       swap(
         Barriers.prototype,
@@ -158,9 +159,10 @@ const mutations = {
           },
       ),
   },
+  ...coordinatorMutations,
   ...copyMutations,
   'shared-ahead': {
-    what: 'the verifier takes the batches of event application that is up to 5 s ahead of it',
+    what: 'the verifier takes batches from event application that is up to 5 s ahead of it',
     code: () =>
       swap(
         SharedStream.prototype,
@@ -173,7 +175,7 @@ const mutations = {
       ),
   },
   'shared-batch-lost': {
-    what: 'one batch in twenty does not get from event application to the verifier',
+    what: 'one in twenty batches does not get from event application to the verifier',
     code: () => {
       let published = 0
       return swap(
@@ -192,7 +194,7 @@ const mutations = {
     },
   },
   'verifier-blind': {
-    what: 'the verifier does not look at what changes on the destination',
+    what: 'the verifier ignores changes on the destination',
     code: () =>
       swap(
         Rechecks.prototype,
@@ -206,7 +208,7 @@ const mutations = {
 } satisfies Record<string, Mutation>
 
 export type Break = keyof typeof mutations
-/** Only worlds whose collections begin uncopied can find these. */
+/** Mutations that only worlds with initially uncopied collections can detect. */
 export const breaksOfTheCopy = Object.keys(copyMutations) as Break[]
 export const breaks = Object.keys(mutations) as Break[]
 

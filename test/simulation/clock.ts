@@ -2,11 +2,11 @@ import { syncBuiltinESMExports } from 'node:module'
 import timers from 'node:timers/promises'
 import { hostProcess, type ProcessIdentity } from '../../src/mongo/host-process.ts'
 
-/** Whose clock is read, and whose timers run: a host that may be stopped, or be gone. */
+/** A host with its own clock and timers. It may be stopped, or its process may have ended. */
 export interface Host {
-  /** As it calls itself; a pod that is replaced gives its name to the next one. */
+  /** Host name. A pod passes its name on to its replacement. */
   name: string
-  /** Which kernel and container it is, of which there is never another. */
+  /** Unique identity of the kernel and container. */
   kernel: string
   pid: number
   /** Milliseconds that its wall clock is ahead. */
@@ -14,19 +14,19 @@ export interface Host {
   /** How much faster its clocks run than true time. */
   drift: number
   state: 'running' | 'stopped' | 'gone'
-  /** What came due while it was stopped. */
-  deferred: Happening[]
-  /** Called when a stopped one goes on. */
+  /** Events that came due while the host was stopped. */
+  deferred: ScheduledEvent[]
+  /** Called when a stopped host continues. */
   onResume: () => void
-  /** For how long its monotonic clock has stood still, with the machine suspended, ms. */
+  /** Milliseconds for which the monotonic clock stopped because the machine was suspended. */
   suspendedMS: number
 }
 
-export interface Happening {
+export interface ScheduledEvent {
   at: number
   order: number
   host: Host | null
-  /** True when it wakes promises, which then run to their end before anything else happens. */
+  /** Whether the event resolves promises. If so, their continuations run before the next event. */
   wakes: boolean
   run: () => void
   cancelled: boolean
@@ -36,37 +36,37 @@ export interface Happening {
 export const epochMS = 1_700_000_000_000
 
 /**
- * True time of a simulated world, and everything that is to happen in it, in one order that the seed alone decides. While a
- * world lives, the timers and clocks of this process are the simulated ones of whichever host is at work: the product's
- * own code runs in it unchanged.
+ * True time of a simulated world, and its queue of scheduled events, whose order the seed alone determines. While a world runs, the
+ * timers and clocks of this process are replaced by those of the simulated host whose event is executed, so the product's code runs
+ * unchanged.
  */
 export class Clock {
   /** True time since the world began, ms. */
   now = 0
   steps = 0
   current: Host | null = null
-  /** Whose turn it was last. */
+  /** The host of the last event. */
   last: Host | null = null
-  readonly #heap: Happening[] = []
+  readonly #heap: ScheduledEvent[] = []
   #order = 0
 
-  after(delayMS: number, host: Host | null, run: () => void, wakes = true): Happening {
-    const happening = { at: this.now + Math.max(0, delayMS), order: this.#order++, host, wakes, run, cancelled: false }
-    if (!Number.isFinite(happening.at)) throw new Error(`nothing can happen at ${happening.at} ms`)
-    this.#push(happening)
-    return happening
+  after(delayMS: number, host: Host | null, run: () => void, wakes = true): ScheduledEvent {
+    const event = { at: this.now + Math.max(0, delayMS), order: this.#order++, host, wakes, run, cancelled: false }
+    if (!Number.isFinite(event.at)) throw new Error(`no event can be scheduled at ${event.at} ms`)
+    this.#push(event)
+    return event
   }
 
-  /** What a stopped host missed happens now. */
+  /** Schedules the events that a stopped host missed for now. */
   wake(host: Host): void {
-    for (const happening of host.deferred.splice(0)) {
-      happening.at = this.now
-      happening.order = this.#order++
-      this.#push(happening)
+    for (const event of host.deferred.splice(0)) {
+      event.at = this.now
+      event.order = this.#order++
+      this.#push(event)
     }
   }
 
-  /** Runs what comes next; false when nothing ever will. */
+  /** Runs the next event. Returns false if no event is scheduled. */
   async step(): Promise<boolean> {
     for (;;) {
       const next = this.#pop()
@@ -82,27 +82,27 @@ export class Clock {
       this.current = next.host
       this.last = next.host
       next.run()
-      if (next.wakes) await settled()
+      if (next.wakes) await continuationsDone()
       this.current = null
       return true
     }
   }
 
-  #push(happening: Happening): void {
+  #push(event: ScheduledEvent): void {
     const heap = this.#heap
     let at = heap.length
-    heap.push(happening)
+    heap.push(event)
     while (at > 0) {
       const above = (at - 1) >> 1
-      const parent = heap[above] as Happening
-      if (!isBefore(happening, parent)) break
+      const parent = heap[above] as ScheduledEvent
+      if (!isBefore(event, parent)) break
       heap[at] = parent
       at = above
     }
-    heap[at] = happening
+    heap[at] = event
   }
 
-  #pop(): Happening | undefined {
+  #pop(): ScheduledEvent | undefined {
     const heap = this.#heap
     const first = heap[0]
     const last = heap.pop()
@@ -111,8 +111,9 @@ export class Clock {
     for (;;) {
       let below = 2 * at + 1
       if (below >= heap.length) break
-      if (below + 1 < heap.length && isBefore(heap[below + 1] as Happening, heap[below] as Happening)) below += 1
-      const child = heap[below] as Happening
+      if (below + 1 < heap.length && isBefore(heap[below + 1] as ScheduledEvent, heap[below] as ScheduledEvent))
+        below += 1
+      const child = heap[below] as ScheduledEvent
       if (!isBefore(child, last)) break
       heap[at] = child
       at = below
@@ -122,17 +123,17 @@ export class Clock {
   }
 }
 
-function isBefore(one: Happening, other: Happening): boolean {
+function isBefore(one: ScheduledEvent, other: ScheduledEvent): boolean {
   return one.at < other.at || (one.at === other.at && one.order < other.order)
 }
 
 const immediate = setImmediate
-/** Resolves when every promise that could be settled has been, and all that waited for it has run. */
-function settled(): Promise<void> {
+/** Resolves when all continuations of promises that are resolved now have run. */
+function continuationsDone(): Promise<void> {
   return new Promise((resolve) => immediate(resolve))
 }
 
-/** Puts the world's clocks and timers in the place of this process's own. Returns what puts them back. */
+/** Replaces the clocks and timers of this process by those of the world. Returns a function that restores them. */
 export function takeOverTime(clock: Clock): () => void {
   const host = (): Host => clock.current ?? outside
   const localMS = (): number => clock.now * (1 + host().drift)
@@ -153,10 +154,10 @@ export function takeOverTime(clock: Clock): () => void {
       return wallMS()
     }
   }
-  const later = (run: () => void, delayMS: number): Happening =>
+  const later = (run: () => void, delayMS: number): ScheduledEvent =>
     clock.after(Math.max(1, delayMS || 0) / (1 + host().drift), clock.current, run)
   class Timer {
-    happening: Happening | null = null
+    event: ScheduledEvent | null = null
     ref(): this {
       return this
     }
@@ -166,35 +167,35 @@ export function takeOverTime(clock: Clock): () => void {
   }
   const setOnce = (run: (...given: unknown[]) => void, delayMS = 0, ...given: unknown[]): Timer => {
     const timer = new Timer()
-    timer.happening = later(() => run(...given), delayMS)
+    timer.event = later(() => run(...given), delayMS)
     return timer
   }
   const setAgain = (run: (...given: unknown[]) => void, delayMS = 0, ...given: unknown[]): Timer => {
     const timer = new Timer()
     const tick = (): void => {
-      timer.happening = later(tick, delayMS)
+      timer.event = later(tick, delayMS)
       run(...given)
     }
-    timer.happening = later(tick, delayMS)
+    timer.event = later(tick, delayMS)
     return timer
   }
   const clear = (timer: Timer | null | undefined): void => {
-    if (timer?.happening) timer.happening.cancelled = true
+    if (timer?.event) timer.event.cancelled = true
   }
   const sleep = (delayMS = 0, value?: unknown, { signal }: { signal?: AbortSignal } = {}): Promise<unknown> =>
     new Promise((resolve, reject) => {
       const stop = (): void => {
-        happening.cancelled = true
+        event.cancelled = true
         reject(new DOMException('The operation was aborted', 'AbortError'))
       }
-      const happening = later(() => {
+      const event = later(() => {
         signal?.removeEventListener('abort', stop)
         resolve(value)
       }, delayMS)
       if (signal?.aborted) stop()
       else signal?.addEventListener('abort', stop, { once: true })
     })
-  const put = [
+  const restorers = [
     replace(globalThis, 'setTimeout', setOnce),
     replace(globalThis, 'setInterval', setAgain),
     replace(globalThis, 'clearTimeout', clear),
@@ -208,16 +209,16 @@ export function takeOverTime(clock: Clock): () => void {
   ]
   syncBuiltinESMExports()
   return () => {
-    for (const back of put) back()
+    for (const restore of restorers) restore()
     hostsByPid.clear()
     syncBuiltinESMExports()
   }
 }
 
-/** By kernel and pid. */
+/** Hosts by kernel and pid. */
 const hostsByPid = new Map<string, Host>()
 
-/** A host on which one process runs, or will. */
+/** Creates a host for one process. */
 export function hostOf(name: string, kernel: string, pid: number, skewMS = 0, drift = 0): Host {
   const host: Host = {
     name,

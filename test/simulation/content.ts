@@ -3,7 +3,7 @@ const documentBytes = 21
 const idAt = 9
 const versionAt = 16
 
-/** Collections of the simulated source, by number. */
+/** UUID of a collection, given by its number, on one side. */
 export function collectionUuid(side: 'source' | 'destination', collection: number): string {
   const bytes = Buffer.alloc(16, side === 'source' ? 0xaa : 0xbb)
   bytes.writeUInt32LE(collection + 1, 0)
@@ -42,27 +42,27 @@ const template = Buffer.from([
   0,
 ])
 
-/** Where an event stands that no stream shows yet. */
+/** Place of an event that no stream shows yet. */
 export const unpublished = Number.POSITIVE_INFINITY
-/** Of what stood there before the sync began. */
+/** Place of a version that existed before the sync began. */
 const before = -1
 
 /**
- * What both clusters hold. Every change of a document on the source gives it the next version; a delete is a version too.
- * Documents are numbers, each of one collection and of one partition for good; versions count from 1.
+ * The documents of both clusters. Every change of a document on the source gives it the next version; a delete is also a version.
+ * Documents are numbers. Each belongs permanently to one collection and one partition. Versions count from 1.
  */
 export class Content {
   readonly count: number
   readonly collections: number
   readonly partitions: number
-  /** The newest version of each on the source. */
+  /** The newest version of each document on the source. */
   readonly newest: Int32Array
-  /** The version that stands on the destination; 0 where none does. */
-  readonly standing: Int32Array
-  /** Of each document and version: where its event stands in the stream. */
+  /** The version of each document on the destination; 0 if it is absent. */
+  readonly onDestination: Int32Array
+  /** For each document and version: the place of its event in the stream. */
   readonly published: number[][]
   readonly #deletions: number[][]
-  /** Changed on the destination by somebody else, so that it follows no rule until it is written again. */
+  /** Documents that a foreign write changed on the destination. No invariant applies to them until tandem writes them again. */
   readonly foreign = new Set<number>()
 
   constructor(count: number, collections: number, partitions: number) {
@@ -70,7 +70,7 @@ export class Content {
     this.collections = collections
     this.partitions = partitions
     this.newest = new Int32Array(count)
-    this.standing = new Int32Array(count)
+    this.onDestination = new Int32Array(count)
     this.published = Array.from({ length: count }, () => [0])
     this.#deletions = Array.from({ length: count }, () => [0])
   }
@@ -83,10 +83,10 @@ export class Content {
     return (Math.imul(document, 0x9e3779b1) >>> 8) % this.partitions
   }
 
-  /** It stands on the source before the sync begins, and where it is copied already on the destination. */
-  plant(document: number, isCopied: boolean): void {
+  /** Creates a document on the source before the sync begins, and on the destination if it is already copied. */
+  preload(document: number, isCopied: boolean): void {
     this.newest[document] = 1
-    if (isCopied) this.standing[document] = 1
+    if (isCopied) this.onDestination[document] = 1
     this.published[document]?.push(before)
   }
 
@@ -94,12 +94,12 @@ export class Content {
     return this.#deletions[document]?.at(-1) !== this.newest[document]
   }
 
-  /** The version that stands on the source; 0 where none does. */
+  /** The version on the source; 0 if the document is absent. */
   onSource(document: number): number {
     return this.exists(document) ? (this.newest[document] as number) : 0
   }
 
-  /** Returns the new version. */
+  /** Changes or deletes a document on the source. Returns the new version. */
   change(document: number, deletes: boolean): number {
     const version = (this.newest[document] as number) + 1
     this.newest[document] = version
@@ -112,13 +112,13 @@ export class Content {
     return this.#deletions[document]?.includes(version) ?? false
   }
 
-  /** Up to which version the destination is made equal: what is absent may be any deletion, so the newest. */
+  /** The version up to which the destination has applied changes. An absent document may be the result of any deletion, so the newest one counts. */
   reached(document: number): number {
-    return (this.standing[document] as number) || (this.#deletions[document]?.at(-1) as number)
+    return (this.onDestination[document] as number) || (this.#deletions[document]?.at(-1) as number)
   }
 
   isEqual(document: number): boolean {
-    return this.standing[document] === this.onSource(document)
+    return this.onDestination[document] === this.onSource(document)
   }
 
   different(): number[] {

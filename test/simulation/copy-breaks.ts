@@ -9,8 +9,8 @@ import { type Mutation, swap } from './mutation.ts'
 import type { Network } from './network.ts'
 
 /**
- * Writes to a sharded cluster carry no numbers, so there the term alone refuses what a former coordinator had written of plans, and
- * the epoch what a former owner says of the end of a copy. Each comes when its sender has been replaced.
+ * Writes to a sharded cluster carry no transaction numbers. There, only the term rejects plans of a former coordinator, and only the
+ * epoch rejects the end of a copy that a former owner reports. Such writes are delivered once their sender has been replaced.
  */
 function lateWithoutNumber({ server }: Network, collection: 'segments' | 'collections'): Network['lateForm'] {
   return (sender, command) => {
@@ -31,10 +31,10 @@ function epochFields(filter: Document): string[] {
   return Object.keys(filter).filter((field) => field.startsWith('epochs.'))
 }
 
-/** Faults of the copy. Only worlds find them whose collections begin uncopied. */
+/** Defects of the copy. Only worlds with initially uncopied collections can detect them. */
 export const copyMutations = {
   'copy-judged-late': {
-    what: 'whether a planned collection has open segments is judged by a read of them that was made before the plan was read',
+    what: 'whether a planned collection has open segments is judged by a read of the segments that precedes the read of the plan',
     code: () => {
       const stores = new Map<string, SegmentStore>()
       const older = new Map<string, Promise<unknown>>()
@@ -72,7 +72,7 @@ export const copyMutations = {
     },
   },
   'plan-unfenced': {
-    what: 'the coordinator plans, and removes plans, without its term',
+    what: 'the coordinator writes and removes plans without a check of its term',
     world: (destination) => {
       destination.lateForm = lateWithoutNumber(destination, 'segments')
       destination.server.alter = (collection, { q: { term, ...q }, ...statement }) => ({
@@ -82,7 +82,7 @@ export const copyMutations = {
     },
   },
   'copy-end-unfenced': {
-    what: 'a partition ends the copy of a collection without its epoch',
+    what: 'a partition ends the copy of a collection without a check of its epoch',
     world: (destination) => {
       destination.lateForm = lateWithoutNumber(destination, 'collections')
       destination.server.alter = (collection, statement) => {
@@ -110,7 +110,7 @@ export const copyMutations = {
     code: () => swap(TombstoneStore.prototype, 'add', () => async () => {}),
   },
   'tombstones-unread': {
-    what: 'a copy ends without a look at its tombstones',
+    what: 'a copy ends without a read of its tombstones',
     code: () => swap(CopyEnds.prototype, 'isRecorded', () => async () => false),
   },
 } satisfies Record<string, Mutation>

@@ -1,7 +1,8 @@
 import { Binary, type Document } from 'mongodb'
 import { toUuid } from '../../src/mongo/uuid.ts'
 import { type Content, collectionUuid } from './content.ts'
-import type { Network, Sender } from './network.ts'
+import type { Network } from './network.ts'
+import type { Sender } from './operations.ts'
 import type { Process } from './process.ts'
 import type { StoredCollection } from './stored-collection.ts'
 
@@ -11,11 +12,11 @@ interface CopyInvariantParts {
   violated: (what: string) => void
 }
 
-/** What must hold while collections are copied: of their plans, their segments, their tombstones and the end of their copy. */
+/** Invariants of the copy: of plans, segments, tombstones and the end of each collection's copy. */
 export class CopyInvariants {
   readonly #parts: CopyInvariantParts
-  /** Collections whose copy is stored as over. */
-  readonly #over = new Set<string>()
+  /** Collections that are stored as copied. */
+  readonly #copied = new Set<string>()
 
   constructor(parts: CopyInvariantParts) {
     this.#parts = parts
@@ -29,14 +30,14 @@ export class CopyInvariants {
     return this.#stored('collections').get(toUuid(uuid))
   }
 
-  /** The sender has claimed the segment to which this document belongs. */
+  /** Whether the sender has claimed the segment to which this document belongs. */
   isCopiedBy({ token }: Sender, document: number): boolean {
     const uuid = this.#uuidOf(document)
     const own = this.#stored('segments').find({ collection: toUuid(uuid), owner: token })
     return own.some(({ from, to }) => document >= (idOf(from) ?? 0) && document < (idOf(to) ?? Infinity))
   }
 
-  /** Its tombstone is still to be reconciled, so it may stand there for a while though it is deleted. */
+  /** Whether the document's tombstone is not yet reconciled. Until then the deleted document may exist on the destination. */
   isToBeReconciled(document: number): boolean {
     const uuid = this.#uuidOf(document)
     const ended = this.#catalogued(uuid)?.['endedPartitions'] as number[] | undefined
@@ -57,10 +58,10 @@ export class CopyInvariants {
     const { violated } = this.#parts
     if (before?.['claimable'] === after['claimable'] && before?.['term'] === after['term']) return
     if (before?.['claimable'] && !after['claimable'])
-      violated(`segment ${after['_id']} is planned again while it is copied`)
+      violated(`segment ${after['_id']} is planned again while it is being copied`)
     const coordinator = this.#stored('ownership').get('coordinator')?.['owner']
     if (sender.token !== coordinator)
-      violated(`${sender.token} planned segment ${after['_id']} while ${coordinator} coordinates`)
+      violated(`${sender.token} planned segment ${after['_id']} while ${coordinator} is the coordinator`)
   }
 
   #ended(sender: Sender, before: Document, after: Document): void {
@@ -71,14 +72,15 @@ export class CopyInvariants {
     for (const partition of now) {
       if (former.includes(partition)) continue
       const { owner, epoch } = this.#stored('ownership').get(partition) as Document
-      // Until its successor has claimed the copy, what a former owner says of it is as true as it was.
+      // A former owner may end the copy until its successor has stored its epoch: until then, the successor has changed nothing.
       if (owner !== sender.token && before[`epochs.${partition}`] === epoch)
-        violated(`${sender.token} ended the copy of ${after['name']} for partition ${partition}, which is ${owner}'s`)
-      if (this.#isOpen(after)) violated(`${after['name']} is ended for partition ${partition} before it is copied`)
+        violated(`${sender.token} ended the copy of ${after['name']} for partition ${partition}, which ${owner} owns`)
+      if (this.#isOpen(after))
+        violated(`${after['name']} has its copy ended for partition ${partition} before it is copied`)
     }
   }
 
-  /** Not planned, or one of its segments is not done. */
+  /** Whether the collection is not planned, or one of its segments is not done. */
   #isOpen({ _id: collection, planned }: Document): boolean {
     return !planned || this.#stored('segments').find({ collection, done: false }, undefined, 1).length > 0
   }
@@ -88,21 +90,21 @@ export class CopyInvariants {
     for (const { collection } of documents) {
       const entry = this.#stored('collections').get(collection)
       if (name === 'segments' && entry?.['planned'])
-        violated(`${sender.token} removed a plan of ${entry['name']} in use`)
+        violated(`${sender.token} removed a plan of ${entry['name']} that is in use`)
       if (name === 'tombstones' && entry && entry['endedPartitions'].length < content.partitions)
-        violated(`${sender.token} removed tombstones of ${entry['name']}, which not all have reconciled`)
+        violated(`${sender.token} removed tombstones of ${entry['name']}, which not all partitions have reconciled`)
     }
   }
 
-  /** Nothing counts as copied, in any process, before all of its segments are. */
-  acted({ id, work }: Process): void {
-    if (this.#over.size === this.#parts.content.collections) return
-    for (const entry of work.runs.latest?.catalogue.entries() ?? []) {
-      if (entry.state !== 'copied' || this.#over.has(entry.uuid)) continue
+  /** No process may consider a collection copied before all of its segments are copied. */
+  acted({ id, session }: Process): void {
+    if (this.#copied.size === this.#parts.content.collections) return
+    for (const entry of session.runs.latest?.catalogue.entries() ?? []) {
+      if (entry.state !== 'copied' || this.#copied.has(entry.uuid)) continue
       const stored = this.#catalogued(entry.uuid)
       if (!stored) continue
-      if (stored['state'] === 'copied') this.#over.add(entry.uuid)
-      if (this.#isOpen(stored)) this.#parts.violated(`${id} takes ${entry.name} for copied, which it is not`)
+      if (stored['state'] === 'copied') this.#copied.add(entry.uuid)
+      if (this.#isOpen(stored)) this.#parts.violated(`${id} considers ${entry.name} copied, which it is not`)
     }
   }
 
@@ -111,7 +113,7 @@ export class CopyInvariants {
   }
 }
 
-/** Of a bound of a segment: a type byte and an int32. */
+/** The `_id` in a bound of a segment, which is a type byte and an int32. */
 function idOf(bound: Binary | null): number | null {
   return bound ? Buffer.from(bound.buffer).readInt32LE(1) : null
 }

@@ -1,7 +1,7 @@
 import { BSON, Timestamp, UUID } from 'mongodb'
 import { type Content, collectionUuid, encodeDocument } from './content.ts'
 
-/** A moment of a cluster's own time. */
+/** A cluster time. */
 export interface Moment {
   second: number
   ordinal: number
@@ -10,7 +10,7 @@ export interface Moment {
 export interface Logged extends Moment {
   kind: 'insert' | 'replace' | 'update' | 'delete' | 'createIndexes' | 'dropIndexes'
   collection: number
-  /** -1 for a change of definitions. */
+  /** Number of the document; -1 for DDL. */
   document: number
   version: number
 }
@@ -24,14 +24,14 @@ export function isLater(one: Moment, other: Moment): boolean {
   return one.second > other.second || (one.second === other.second && one.ordinal > other.ordinal)
 }
 
-/** After every event of its moment: a place between events. */
+/** End of a token that stands after every event of its cluster time. */
 const afterAll = 'ffffffffff'
 
-/** One cluster's change stream: its events in one order, up to the moment before which none can come any more. */
+/** One cluster's change stream: its events in order, up to the frontier. No event at or before the frontier can be added later. */
 export class EventLog {
   readonly events: Logged[] = []
   readonly side: 'source' | 'destination'
-  /** Every event up to here is in `events`. */
+  /** `events` contains every event up to this cluster time. */
   frontier: Moment = { second: 0, ordinal: 0 }
   onPublished: () => void = () => {}
   readonly #content: Content
@@ -51,7 +51,7 @@ export class EventLog {
     return `82${hex(this.frontier.second, 8)}${hex(this.frontier.ordinal, 8)}${afterAll}`
   }
 
-  /** The first event after a token. */
+  /** Place of the first event after a token. */
   after(token: string): number {
     const place = token.slice(18)
     if (place !== afterAll) return Number.parseInt(place, 16) + 1
@@ -61,7 +61,7 @@ export class EventLog {
     })
   }
 
-  /** The first event at a time or later. */
+  /** Place of the first event at a time or later. */
   from(time: Timestamp): number {
     return this.#firstFrom({ second: time.getHighBitsUnsigned(), ordinal: time.getLowBitsUnsigned() })
   }
@@ -77,7 +77,7 @@ export class EventLog {
     return low
   }
 
-  /** An event as the server sends it. */
+  /** Encodes an event as the server sends it. */
   encode(at: number, identitiesOnly: boolean): Buffer {
     const event = this.events[at] as Logged
     const carries = !identitiesOnly && (event.kind === 'insert' || event.kind === 'replace')
@@ -102,7 +102,7 @@ function hex(value: number, digits: number): string {
 const someToken = '8'.repeat(28)
 const someId = 0x7a7b7c7d
 
-/** An event's bytes, laid out once for all events of one kind. */
+/** The bytes of all events of one kind, encoded once and filled in for each event. */
 class Template {
   readonly #bytes: Buffer
   readonly #tokenAt: number
@@ -111,7 +111,7 @@ class Template {
   readonly #documentAt: number
 
   constructor(side: 'source' | 'destination', { kind, collection, document }: Logged, carries: boolean) {
-    const standIn = encodeDocument(someId, someId)
+    const placeholder = encodeDocument(someId, someId)
     this.#bytes = Buffer.from(
       BSON.serialize({
         _id: { _data: someToken },
@@ -120,7 +120,7 @@ class Template {
         collectionUUID: new UUID(Buffer.from(collectionUuid(side, collection), 'latin1')),
         ns: { db: database, coll: collectionName(collection) },
         ...(document >= 0 ? { documentKey: { _id: someId } } : {}),
-        ...(carries ? { fullDocument: BSON.deserialize(standIn) } : {}),
+        ...(carries ? { fullDocument: BSON.deserialize(placeholder) } : {}),
       }),
     )
     this.#tokenAt = this.#bytes.indexOf(someToken)

@@ -4,7 +4,7 @@ import type { Instance } from './instance.ts'
 import type { Network } from './network.ts'
 import type { World } from './world.ts'
 
-/** Everything that goes wrong in a world, at random times, until it is told to end. */
+/** Injects faults into a world at random times until `end` is called. */
 export class Faults {
   readonly counts = new Map<string, number>()
   readonly #world: World
@@ -19,27 +19,27 @@ export class Faults {
   begin(): void {
     const { clock, options } = this.#world
     if (options.faultRate <= 0) return
-    this.#world.destination.onCopyWrite = (host) => this.#loseCopyWrite(host)
+    this.#world.destination.onLostWrite = (host) => this.#loseWrite(host)
     const untilNextMS = (-Math.log(1 - this.#random.fraction()) * 1_000) / options.faultRate
     clock.after(untilNextMS, null, () => {
       if (this.#over) return
-      this.#strike()
+      this.#injectOne()
       this.begin()
     })
   }
 
-  /** Nothing new goes wrong, what was cut is mended, and who was stopped or gone comes back. */
+  /** Stops injecting faults, restores the networks, and lets stopped or ended instances continue. */
   end(): void {
     this.#over = true
     this.#world.calm = true
-    const { source, destination, believing, instances } = this.#world
-    source.mend()
-    destination.mend()
-    if (believing) believing.awayUntil = 0
+    const { source, destination, livenessStore, instances } = this.#world
+    source.heal()
+    destination.heal()
+    if (livenessStore) livenessStore.unavailableUntil = 0
     for (const instance of instances) instance.recover()
   }
 
-  #strike(): void {
+  #injectOne(): void {
     const world = this.#world
     const random = this.#random
     const started = world.instances.filter(({ process }) => process !== null)
@@ -47,7 +47,7 @@ export class Faults {
     const instance = random.pick(started)
     const network = random.chance(0.7) ? world.destination : world.source
     const seconds = (from: number, to: number): number => random.int(from * 1_000, to * 1_000)
-    const strikes: [number, string, () => void][] = [
+    const faults: [number, string, () => void][] = [
       [10, 'crash', () => instance.crash(seconds(0, 5) + 300, random.chance(0.3))],
       [8, 'pause', () => instance.pause(seconds(1, 40))],
       [4, 'suspended machine', () => instance.pause(seconds(1, 40), true)],
@@ -57,22 +57,22 @@ export class Faults {
       [2, 'clock of the destination set', () => this.#setServerClock()],
       [4, 'stuck writes', () => this.#stick(instance, seconds(2, 10))],
       [4, 'late delivery', () => this.#holdBack(instance, seconds(1, 6))],
-      [5, 'twin', () => instance.duplicate()],
+      [5, 'duplicate process', () => instance.duplicate()],
       [2, 'leave', () => instance.crash(seconds(20, 60), true)],
       [4, 'silent shard', () => world.shards.silence(seconds(1, 8))],
       [3, 'foreign write', () => world.tamper(random)],
       [3, 'clock set', () => instance.setClock((random.fraction() * 2 - 1) * world.options.skewMaxMS)],
-      [world.believing ? 4 : 0, 'liveness store away', () => this.#away(seconds(1, 12))],
-      [world.believing ? 2 : 0, 'liveness store forgets', () => world.believing?.rows.clear()],
+      [world.livenessStore ? 4 : 0, 'liveness store unavailable', () => this.#makeLivenessUnavailable(seconds(1, 12))],
+      [world.livenessStore ? 2 : 0, 'liveness store loses its data', () => world.livenessStore?.rows.clear()],
     ]
-    const [, name, strike] = random.weighted(strikes.map((one) => [one[0], one] as const))
+    const [, name, inject] = random.weighted(faults.map((one) => [one[0], one] as const))
     this.counts.set(name, (this.counts.get(name) ?? 0) + 1)
-    strike()
+    inject()
   }
 
-  /** Another member is primary then, which has a clock of its own. */
+  /** Elects another member as primary, which has a clock of its own. */
   #elect(network: Network, milliseconds: number): void {
-    network.elect(milliseconds)
+    network.operations.elect(milliseconds)
     if (network === this.#world.destination) this.#setServerClock()
   }
 
@@ -87,16 +87,16 @@ export class Faults {
 
   #stick(instance: Instance, milliseconds: number): void {
     const { destination, clock } = this.#world
-    destination.stuckChance = 0.15
-    // Whoever dies now leaves writes behind that the server still works on.
+    destination.operations.stuckChance = 0.15
+    // An instance that dies now leaves writes that are still in progress on the server.
     if (this.#random.chance(0.5))
       clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
     clock.after(milliseconds, null, () => {
-      destination.stuckChance = 0
+      destination.operations.stuckChance = 0
     })
   }
 
-  /** What the instance writes meanwhile may arrive when it has sent it again, or when others have taken over from it. */
+  /** Delays writes of the instance. They may arrive after the instance has retried them, or after others have taken over from it. */
   #holdBack(instance: Instance, milliseconds: number): void {
     const { destination, clock } = this.#world
     destination.hold(instance.host, milliseconds)
@@ -104,11 +104,11 @@ export class Faults {
       clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
   }
 
-  /** What is written of a plan, or of the end of a copy, may arrive late, mostly when another instance has taken over. */
-  #loseCopyWrite(host: Host): void {
+  /** Delays a plan or the end of a copy, or what a mutation names, so that it usually arrives after another instance has taken over. */
+  #loseWrite(host: Host): void {
     const { destination, clock } = this.#world
     if (this.#over || !this.#random.chance(0.3)) return
-    this.counts.set('copy held back', (this.counts.get('copy held back') ?? 0) + 1)
+    this.counts.set('write held back', (this.counts.get('write held back') ?? 0) + 1)
     destination.hold(host, this.#random.int(100, 6_000))
     clock.after(this.#random.int(1, 1_000), null, () => {
       const sender = this.#world.instances.find(({ process }) => process?.host === host)
@@ -116,8 +116,8 @@ export class Faults {
     })
   }
 
-  #away(milliseconds: number): void {
-    const { believing, clock } = this.#world
-    if (believing) believing.awayUntil = clock.now + milliseconds
+  #makeLivenessUnavailable(milliseconds: number): void {
+    const { livenessStore, clock } = this.#world
+    if (livenessStore) livenessStore.unavailableUntil = clock.now + milliseconds
   }
 }

@@ -5,22 +5,22 @@ import type { World } from './world.ts'
 
 let lastPid = 0
 
-/** One mongosyncID and the processes that have it, one after the other; two at a time only when somebody starts a second by mistake. */
+/** One mongosyncID and its processes, one after the other. Two run at a time only when an operator starts a second one by mistake. */
 export class Instance {
   readonly id: string
   process: Process | null = null
   readonly #world: World
   readonly #random: Random
-  /** Its processes are the first of their containers, and each container has the name of the one before. */
+  /** Whether the instance is a pod: each process has pid 1 in its container, and all containers have the same name. */
   readonly #isPod: boolean
-  #home: string
+  #hostName: string
   #starts = 0
 
   constructor(world: World, id: string, random: Random) {
     this.#world = world
     this.id = id
     this.#random = random
-    this.#home = `host-of-${id}`
+    this.#hostName = `host-of-${id}`
     this.#isPod = random.chance(0.5)
   }
 
@@ -34,10 +34,10 @@ export class Instance {
     const drift = (this.#random.fraction() * 2 - 1) * options.driftMax
     const host = this.#isPod
       ? hostOf(this.id, `pod ${this.#starts} of ${this.id}`, 1, skewMS, drift)
-      : hostOf(this.#home, this.#home, 1_000 + ++lastPid, skewMS, drift)
+      : hostOf(this.#hostName, this.#hostName, 1_000 + ++lastPid, skewMS, drift)
     const incarnation = `${this.id}x${this.#starts++}`
     clock.after(delayMS, host, () => {
-      // A second one, started by mistake, would wait for the first one's lease for ever.
+      // A second process, started by mistake, would wait for the first one's lease forever.
       if (this.#world.calm && this.#world.processesOf(this.id).length > 0) return
       const process = this.#world.process(this.id, host, incarnation)
       this.process = process
@@ -45,17 +45,17 @@ export class Instance {
     })
   }
 
-  /** kill -9, and somebody starts it again: on this host, where its end can be proven, or on another one. */
+  /** Kills the process and restarts it: on the same host, where its end can be proven, or on another one. */
   crash(downMS: number, elsewhere: boolean): void {
     if (!this.process || this.host.state === 'gone') return
     this.#world.end(this.process)
-    if (elsewhere) this.#home = `host-of-${this.id}-${this.#starts}`
+    if (elsewhere) this.#hostName = `host-of-${this.id}-${this.#starts}`
     this.start(downMS)
   }
 
   /**
-   * SIGSTOP, and on it goes later, as if nothing had happened.
-   * @param suspended the whole machine stands still, and its monotonic clock with it
+   * Stops the process like SIGSTOP. It continues later.
+   * @param suspended whether the whole machine is suspended, which stops its monotonic clock
    */
   pause(milliseconds: number, suspended = false): void {
     const { process } = this
@@ -70,11 +70,11 @@ export class Instance {
     clock.after(milliseconds, null, () => this.#resume(host))
   }
 
-  /** Somebody starts the same instance on another host while this process still runs, or is stopped. */
+  /** Starts a second process of the instance on another host while this process still runs or is stopped. */
   duplicate(): void {
     if (!this.process || this.host.state === 'gone') return
     if (this.#random.chance(0.5)) this.pause(this.#random.int(5_000, 30_000))
-    this.#home = `host-of-${this.id}-${this.#starts}`
+    this.#hostName = `host-of-${this.id}-${this.#starts}`
     this.start(300)
   }
 
@@ -82,7 +82,7 @@ export class Instance {
     if (this.process) this.host.skewMS = skewMS
   }
 
-  /** What was stopped goes on, and of several processes the one that has the lease stays. */
+  /** Lets a stopped process continue. Of several processes, only one that has a lease remains. */
   recover(): void {
     const all = this.#world.processesOf(this.id)
     const [keeper = all[0]] = all.filter(({ token, host }) => token !== null && host.state === 'running')

@@ -2,8 +2,10 @@ import { type Document, Timestamp } from 'mongodb'
 import { type OwnerToken, parseOwner } from '../../src/domain/owner.ts'
 import type { Clock } from './clock.ts'
 import type { Content } from './content.ts'
+import { CoordinatorInvariants } from './coordinator-invariants.ts'
 import { CopyInvariants } from './copy-invariants.ts'
-import type { Network, Sender } from './network.ts'
+import type { Network } from './network.ts'
+import type { Sender } from './operations.ts'
 import type { Process } from './process.ts'
 import type { Server, Witness } from './server.ts'
 import { VerifierInvariants } from './verifier-invariants.ts'
@@ -16,7 +18,7 @@ export interface InvariantParts {
   processes: () => Iterable<Process>
 }
 
-/** A change of definitions, by its place in the stream. */
+/** DDL, by its place in the stream. */
 interface Definition {
   at: number
   collection: number
@@ -25,33 +27,36 @@ interface Definition {
 }
 
 /**
- * What must hold at every step. Each rule is asked only when something happens that could break it, by facts that the world
- * knows and no process does: what every process may do at this moment by its own clock, and what each document has come to.
+ * Invariants that must hold at every step. Each one is checked only when something happens that could violate it, against facts that
+ * only the world knows: what each process may write now by its own clock, and which version each document has reached.
  */
 export class Invariants implements Witness {
   violation: string | null = null
-  /** The furthest that each document has ever been on the destination. */
+  /** The newest version that each document has ever reached on the destination. */
   readonly #furthest: Int32Array
-  /** Of each partition: its events, as places in the stream. */
+  /** For each partition: its events, as places in the stream. */
   readonly #events: number[][]
-  /** Of each partition: how many of its events its stored position has passed. */
+  /** For each partition: how many of its events its stored position has passed. */
   readonly #passed: number[]
-  /** Of each partition: the first event that its stored position has not passed. */
+  /** For each partition: the place of the first event that its stored position has not passed. */
   readonly positions: number[]
   readonly #definitions: Definition[] = []
   readonly #owners = new Map<string, string>()
   readonly #parts: InvariantParts
   readonly #copy: CopyInvariants
+  readonly #coordinator: CoordinatorInvariants
   readonly verifier: VerifierInvariants
   #leader: Process | null = null
 
   constructor(parts: InvariantParts) {
     this.#parts = parts
     const { clock, content, destination, source } = parts
-    const { partitions, standing } = content
-    this.#copy = new CopyInvariants({ content, destination, violated: (what) => this.#violated(what) })
-    this.verifier = new VerifierInvariants({ clock, source, violated: (what) => this.#violated(what) })
-    this.#furthest = Int32Array.from(standing)
+    const { partitions, onDestination } = content
+    const violated = (what: string) => this.#violated(what)
+    this.#copy = new CopyInvariants({ content, destination, violated })
+    this.#coordinator = new CoordinatorInvariants({ destination, violated })
+    this.verifier = new VerifierInvariants({ clock, source, violated })
+    this.#furthest = Int32Array.from(onDestination)
     this.#events = Array.from({ length: partitions }, () => [])
     this.#passed = new Array(partitions).fill(0)
     this.positions = new Array(partitions).fill(0)
@@ -61,7 +66,7 @@ export class Invariants implements Witness {
     this.violation ??= `${(this.#parts.clock.now / 1_000).toFixed(3)} s: ${what}`
   }
 
-  /** The stream has grown from this event on. */
+  /** Called when events have been added to the stream, from this place on. */
   published(from: number): void {
     const { content, source } = this.#parts
     for (let at = from; at < source.log.events.length; at++) {
@@ -70,14 +75,14 @@ export class Invariants implements Witness {
     }
   }
 
-  /** What a change of definitions does, by its place in the stream. */
+  /** Called when DDL has been added to the stream. */
   definition(at: number, collection: number, name: string, creates: boolean): void {
     this.#definitions.push({ at, collection, name, creates })
   }
 
   /**
-   * A document was written: by its partition's owner, or by the instance that copies its segment, and nothing that a stored position has
-   * passed is undone for good.
+   * Called when a document was written. Only its partition's owner, or the instance that copies its segment, may write it, and no change
+   * that a stored position has passed may be undone permanently.
    */
   wrote(sender: Sender, document: number, inserts: boolean): void {
     const { content, destination } = this.#parts
@@ -86,7 +91,7 @@ export class Invariants implements Witness {
     const isOwn = owner === sender.token
     if (!isOwn && !(inserts && this.#copy.isCopiedBy(sender, document))) {
       this.#violated(
-        `${sender.token} of ${sender.host.name} wrote a document of partition ${partition}, which is ${owner}'s`,
+        `${sender.token} of ${sender.host.name} wrote a document of partition ${partition}, which ${owner} owns`,
       )
     }
     content.foreign.delete(document)
@@ -105,36 +110,40 @@ export class Invariants implements Witness {
     if (collection === 'ownership') this.#claimed(sender, before, after)
     else if (collection === 'positions' && after['_id'] >= 0) this.#moved(sender, before, after)
     else if (collection === 'positions') this.verifier.stored(sender, before, after)
-    else this.#copy.stored(sender, collection, before, after)
+    else {
+      this.#copy.stored(sender, collection, before, after)
+      this.#coordinator.stored(sender, collection, before, after)
+    }
   }
 
   removed(sender: Sender, collection: string, documents: Document[]): void {
     this.#copy.removed(sender, collection, documents)
+    this.#coordinator.removed(sender, collection, documents)
   }
 
   #claimed(sender: Sender, before: Document | undefined, after: Document): void {
     const { _id: key, owner, epoch } = after
     const former = before?.['owner'] as string | null | undefined
     if (owner === null) {
-      // Sent anew after its lease was lost, by whoever had it: it names the life whose claim it gives back.
-      const late =
+      // The former owner may retry the release after it has lost its lease: the write names the lease term whose claim it releases.
+      const isRetry =
         sender.token === null && former && sender.appName.split(':')[1] === parseOwner(former as OwnerToken).id
-      if (former !== sender.token && !late) this.#violated(`${sender.token} gave back ${key}, which was ${former}'s`)
+      if (former !== sender.token && !isRetry) this.#violated(`${sender.token} released ${key}, which ${former} owned`)
       return
     }
     if (epoch !== (before?.['epoch'] ?? 0) + 1)
       this.#violated(`the claim on ${key} went from epoch ${before?.['epoch']} to ${epoch}`)
-    const line = `${key}:${epoch}`
-    if (this.#owners.has(line))
-      this.#violated(`${this.#owners.get(line)} and ${owner} both own ${key} in epoch ${epoch}`)
-    this.#owners.set(line, owner)
+    const claim = `${key}:${epoch}`
+    if (this.#owners.has(claim))
+      this.#violated(`${this.#owners.get(claim)} and ${owner} both own ${key} in epoch ${epoch}`)
+    this.#owners.set(claim, owner)
     if (former && this.#canWrite(former)) this.#violated(`${owner} took ${key} from ${former}, which can still write`)
   }
 
-  /** By its own clock, or because the server still works on something of it. */
+  /** Whether a write of this owner may still take effect: its lease is valid by its own clock, or the server is still executing one. */
   #canWrite(token: string): boolean {
     const { clock, destination, processes } = this.#parts
-    if (destination.isWriting((sender) => sender.token === token)) return true
+    if (destination.operations.isWriting((sender) => sender.token === token)) return true
     for (const process of processes()) {
       if (process.host.state === 'gone' || process.token !== token) continue
       const { current } = clock
@@ -152,7 +161,7 @@ export class Invariants implements Witness {
     const claim = destination.server.collection('ownership').get(partition)
     if (claim?.['epoch'] !== after['epoch'] || claim?.['owner'] !== sender.token) {
       this.#violated(
-        `${sender.token} stored a position of partition ${partition} under epoch ${after['epoch']}; it is ${claim?.['owner']}'s, in ${claim?.['epoch']}`,
+        `${sender.token} stored a position of partition ${partition} under epoch ${after['epoch']}; ${claim?.['owner']} owns it in epoch ${claim?.['epoch']}`,
       )
     }
     if (before && before['epoch'] > after['epoch'])
@@ -180,7 +189,7 @@ export class Invariants implements Witness {
       if (definition.at < former) break
       if (definition.at < next && !this.#isFollowed(definition)) {
         this.#violated(
-          `the position of partition ${partition} passed a change of definitions (${definition.name}) that nobody has followed`,
+          `the position of partition ${partition} passed DDL (${definition.name}) that the destination has not followed`,
         )
       }
     }
@@ -188,15 +197,15 @@ export class Invariants implements Witness {
 
   #isFollowed({ collection, name, creates }: Definition): boolean {
     const wanted = this.#parts.source.indexes[collection]?.has(name) === true
-    const standing = this.#parts.destination.server.indexes[collection]?.has(name) === true
-    return creates ? standing || !wanted : !standing
+    const exists = this.#parts.destination.server.indexes[collection]?.has(name) === true
+    return creates ? exists || !wanted : !exists
   }
 
-  /** Definitions changed on the destination: by the coordinator, with everything applied that was to come before. */
+  /** Called when definitions changed on the destination. Only the coordinator may change them, after all earlier events are applied. */
   defined(sender: Sender): void {
     const { destination, source } = this.#parts
     const owner = destination.server.collection('ownership').get('coordinator')?.['owner']
-    if (owner !== sender.token) this.#violated(`${sender.token} changed definitions while ${owner} coordinates`)
+    if (owner !== sender.token) this.#violated(`${sender.token} changed definitions while ${owner} is the coordinator`)
     const barrier = this.#barrier(sender)
     if (barrier === null) return
     for (const [partition, events] of this.#events.entries()) {
@@ -208,7 +217,7 @@ export class Invariants implements Witness {
     }
   }
 
-  /** The place in the stream up to which all is applied when definitions change now; null where none is due. */
+  /** The place in the stream up to which all events must be applied when definitions change now; null if no DDL is due. */
   #barrier(sender: Sender): number | null {
     const { destination, source } = this.#parts
     const [open] = destination.server.collection('barriers').find({ done: false }, { _id: 1 }, 1)
@@ -221,28 +230,28 @@ export class Invariants implements Witness {
     const ownership = destination.server.collection('ownership')
     const ownsAll = this.positions.every((_, partition) => ownership.get(partition)?.['owner'] === sender.token)
     if (barrier !== null && !ownsAll) return barrier
-    // Who owns everything needs no barrier, and its stored positions may be behind what it has come to; one that others had come
-    // to before may stand further on.
+    // An instance that owns all partitions needs no barrier, and its stored positions may be behind its applied events. A barrier that
+    // others had reached before may be further ahead.
     const from = Math.min(...this.positions)
     const due = this.#definitions.find(({ at }) => at >= from)?.at ?? null
     return barrier === null || (due !== null && due < barrier) ? due : barrier
   }
 
-  /** After a process has done something. */
+  /** Called after each event of a process. */
   acted(process: Process): void {
     this.#copy.acted(process)
-    const { coordination } = process.work
+    const { coordination } = process.session
     if (!coordination.leading || !process.mayWrite) return
     const owner = this.#owners.get(`coordinator:${coordination.term}`)
     if (owner !== process.token)
-      this.#violated(`${process.token} leads in tenure ${coordination.term}, which is ${owner}'s`)
+      this.#violated(`${process.token} is coordinator in term ${coordination.term}, which belongs to ${owner}`)
     const other = this.#leader
     this.#leader = process
-    if (!other || other === process || other.host.state === 'gone' || !other.work.coordination.leading) return
+    if (!other || other === process || other.host.state === 'gone' || !other.session.coordination.leading) return
     const { clock } = this.#parts
     const { current } = clock
     clock.current = other.host
-    if (other.mayWrite) this.#violated(`${process.token} and ${other.token} lead at the same time`)
+    if (other.mayWrite) this.#violated(`${process.token} and ${other.token} are coordinators at the same time`)
     clock.current = current
   }
 }

@@ -3,7 +3,7 @@ import { collectionUuid } from './content.ts'
 import { collectionName, database } from './event-log.ts'
 import { finished, numberOf } from './wire.ts'
 
-/** A cluster's catalogue as the listing commands tell it. */
+/** A cluster's catalog as the listing commands return it. */
 
 export function listCollections(
   side: 'source' | 'destination',

@@ -3,7 +3,7 @@ import type { Process } from './process.ts'
 
 export interface Mutation {
   what: string
-  /** Changes the product's code; returns what changes it back. */
+  /** Changes the product's code. Returns a function that restores it. */
   code?: () => () => void
   world?: (destination: Network) => void
   process?: (process: Process) => void
@@ -11,11 +11,11 @@ export interface Mutation {
 
 type Method = (this: unknown, ...given: unknown[]) => unknown
 
-/** Puts another method in the place of one; returns what puts the former one back. */
+/** Replaces a method. Returns a function that restores the former one. */
 export function swap(owner: object, name: string, made: (former: Method) => Method): () => void {
   const methods = owner as Record<string, Method>
   const former = methods[name]
-  if (!former) throw new Error(`there is no method ${name} to be replaced`)
+  if (!former) throw new Error(`there is no method ${name} to replace`)
   methods[name] = made(former)
   return () => {
     methods[name] = former

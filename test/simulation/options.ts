@@ -1,30 +1,30 @@
 import type { Break } from './breaks.ts'
 
-/** As the product has it: one for each shard, and not fewer than this. */
+/** Minimum number of partitions, as in the product, which has at least one for each shard. */
 export const partitionsMin = 16
 
-/** What a simulated world is made of. Everything else about it follows from the seed. */
+/** Parameters of a simulated world. Everything else follows from the seed. */
 export interface WorldOptions {
   seed: number
   shards: number
   instances: number
-  /** Everything that happens counts: a timer, a message, a change on the source. Faults end after so many. */
+  /** Number of steps after which faults end. Every timer, message and change on the source is a step. */
   steps: number
   documents: number
   collections: number
-  /** Changes on the source in a second. */
+  /** Changes on the source per second. */
   rate: number
-  /** Changes of definitions on the source in a second. */
+  /** DDL operations on the source per second. */
   definitionRate: number
-  /** Wall clocks differ by up to this either way, ms. */
+  /** Maximum deviation of wall clocks in either direction, ms. */
   skewMaxMS: number
-  /** Clocks run faster or slower by up to this share. */
+  /** Maximum share by which clocks run faster or slower. */
   driftMax: number
-  /** Faults a second, on average. */
+  /** Average number of faults per second. */
   faultRate: number
-  /** The collections begin uncopied: segments are planned and copied while changes are applied. */
+  /** Whether the collections are initially uncopied, so that segments are planned and copied while changes are applied. */
   copies: boolean
-  /** A mutation of the product or of the world, which must be found. */
+  /** A mutation of the product or of the world that the simulation must detect. */
   breaks: Break | null
 }
 

@@ -25,31 +25,31 @@ export interface ProcessParts {
   source: Network
   destination: Network
   record: SyncRecord
-  /** What is copied in a second; null for no limit. */
+  /** Limit of the copy rate; null for no limit. */
   bytesPerSecond: number | null
-  /** False where everything is copied when the world begins. */
+  /** False if everything is already copied when the world begins. */
   copies: boolean
-  /** Null: the metadata database tells who is alive. */
+  /** Creates the liveness store. Null: liveness is stored in the metadata database. */
   liveness: (() => Liveness) | null
-  /** Its lease is in another process's hands, or what it does has failed: somebody has to start it again. */
+  /** Called when another process has the lease, or when the work has failed. An operator must restart it. */
   onFailed: (process: Process, what: string) => void
-  /** For mutations: what is changed in this process before it begins. */
+  /** For mutations: changes this process before it begins. */
   alter: (process: Process) => void
 }
 
 const operatorMS = 2_000
 
-/** One tandem process: the product's own work on a sync, from the lease to the verifier, over simulated clusters. */
+/** One tandem process: the product's own code, from the lease to the verifier, on simulated clusters. */
 export class Process {
   readonly id: string
   readonly host: Host
-  readonly work: SyncSession
+  readonly session: SyncSession
   readonly destination: Cluster
   readonly throttle = new Throttle(3)
-  /** What it met and tried again, counted by what it was doing. */
+  /** Number of retries by operation. */
   readonly retries = new Map<string, number>()
   readonly #parts: ProcessParts
-  readonly #pulse: HeartbeatPublisher
+  readonly #heartbeatPublisher: HeartbeatPublisher
   #leave: (() => void)[] = []
 
   constructor(parts: ProcessParts) {
@@ -77,7 +77,7 @@ export class Process {
     source.sharded = true
     this.destination = cluster('cluster1', parts.destination)
     const liveness = parts.liveness?.() ?? new MongoLiveness(this.destination)
-    this.work = new SyncSession({
+    this.session = new SyncSession({
       source,
       destination: this.destination,
       record,
@@ -89,14 +89,14 @@ export class Process {
       atStep: () => {},
       onLeaseLost: (reason) => {
         if (reason === 'taken') return parts.onFailed(this, 'another process has its lease')
-        this.#left()
-        this.#enter()
+        this.#leaveWorkers()
+        this.#enterWorkers()
       },
     })
     const progress = { ...running, mongosyncID: id }
     const current = new CurrentSession()
-    current.session = this.work
-    this.#pulse = new HeartbeatPublisher({
+    current.session = this.session
+    this.#heartbeatPublisher = new HeartbeatPublisher({
       id,
       incarnation,
       current,
@@ -107,16 +107,16 @@ export class Process {
     parts.alter(this)
   }
 
-  /** By its own lease, as it knows it. */
+  /** Owner token of the lease that the process believes to hold; null without a lease. */
   get token(): string | null {
-    return this.work?.lease.held ? this.work.lease.token : null
+    return this.session?.lease.held ? this.session.lease.token : null
   }
 
-  /** It may write now, as it believes itself. */
+  /** Whether the process's own fence allows writes now. */
   get mayWrite(): boolean {
-    if (!this.work.lease.held) return false
+    if (!this.session.lease.held) return false
     try {
-      this.work.lease.fence()
+      this.session.lease.fence()
       return true
     } catch {
       return false
@@ -124,35 +124,35 @@ export class Process {
   }
 
   begin(): void {
-    void this.#pulse.start()
-    this.#pulse.transition('RUNNING', {
+    void this.#heartbeatPublisher.start()
+    this.#heartbeatPublisher.transition('RUNNING', {
       commitRequested: false,
       reversing: null,
       failure: null,
     } as unknown as InstanceContext)
-    this.#enter()
+    this.#enterWorkers()
   }
 
-  #enter(): void {
+  #enterWorkers(): void {
     const report = (what: WorkerReport): void => {
       if (what.type !== 'worker.failed') return
-      this.#left()
+      this.#leaveWorkers()
       this.#parts.onFailed(this, `${what.failure.error}: ${what.failure.errorDescription}`)
-      setTimeout(() => this.#enter(), operatorMS)
+      setTimeout(() => this.#enterWorkers(), operatorMS)
     }
     this.#leave = [
       this.#parts.copies
         ? worker(
-            withCopyActors(() => this.work),
+            withCopyActors(() => this.session),
             report,
           )
         : this.#copied(),
       worker(
-        withEventActors(() => this.work),
+        withEventActors(() => this.session),
         report,
       ),
       worker(
-        withVerificationActors(() => this.work),
+        withVerificationActors(() => this.session),
         report,
         { enabled: true },
       ),
@@ -160,19 +160,19 @@ export class Process {
   }
 
   #copied(): () => void {
-    this.work
+    this.session
       .open('copy')
-      .then(() => this.work.verification.copied())
+      .then(() => this.session.verification.copied())
       .catch(() => {})
     return () => {}
   }
 
-  #left(): void {
+  #leaveWorkers(): void {
     for (const leave of this.#leave.splice(0)) leave()
   }
 }
 
-/** Runs a worker that reports to a function instead of the instance machine. Returns what leaves it. */
+/** Runs a worker that reports to a function instead of the instance machine. Returns a function that stops it. */
 function worker(machine: AnyStateMachine, report: (what: WorkerReport) => void, input?: object): () => void {
   const parent = createActor(
     createMachine({

@@ -8,13 +8,13 @@ import type { Process } from './process.ts'
 import { World } from './world.ts'
 
 export interface SimulationResult {
-  /** Null when every invariant held and everything came to rest. */
+  /** Null if every invariant held and the sync caught up in time. */
   violation: string | null
   steps: number
-  /** Simulated time, seconds. */
+  /** Simulated time in seconds. */
   seconds: number
   events: number
-  /** Documents that somebody else had changed, and the verdict named. */
+  /** Number of documents that foreign writes changed and the verdict named. */
   differences: number
   faults: Map<string, number>
   failures: Map<string, number>
@@ -24,14 +24,14 @@ export interface SimulationResult {
   shared: number
 }
 
-/** After the last fault everything must be at rest, and proven, in this time. */
+/** Time after the last fault within which the sync must have caught up, in ms. */
 const restMaxMS = 240_000
-/** Longer than a scan waits for an answer that a partition has swallowed (`scanLimitMS`). */
+/** Longer than a scan waits for an answer that a network partition has swallowed (`scanLimitMS`). */
 const verdictMaxMS = 150_000
 
-/** Runs one world from its seed to its end. The same options give the same steps. */
+/** Runs one world to its end. The same options give the same steps. */
 export async function simulate(options: WorldOptions): Promise<SimulationResult> {
-  // As main.ts has it.
+  // main.ts sets the same limit.
   setMaxListeners(200)
   const world = new World(options)
   const restore = takeOverTime(world.clock)
@@ -95,7 +95,7 @@ class Violated extends Error {}
 
 async function step(world: World): Promise<void> {
   const { clock, invariants } = world
-  if (!(await clock.step())) throw new Error('nothing is to happen any more')
+  if (!(await clock.step())) throw new Error('no event is scheduled any more')
   const acted = clock.last && world.processAt(clock.last)
   if (acted) invariants.acted(acted)
   if (invariants.violation) throw new Violated()
@@ -105,7 +105,7 @@ async function until(world: World, isSo: () => boolean, limitMS: number, why: ()
   const end = world.clock.now + limitMS
   let askedAt = 0
   for (;;) {
-    // Asked now and then: it looks at everything.
+    // The condition is checked only every 50 ms because it reads the whole world.
     if (world.clock.now - askedAt >= 50) {
       askedAt = world.clock.now
       if (isSo()) return
@@ -118,67 +118,68 @@ async function until(world: World, isSo: () => boolean, limitMS: number, why: ()
   }
 }
 
-/** Every change is published, applied and passed by its partition's position, and everybody has a share. */
+/** Whether every change is published, applied and passed by its partition's position, and all instances own a share of the partitions. */
 function isAtRest(world: World): boolean {
   return whyNot(world) === ''
 }
 
 function whyNot(world: World): string {
   const { content, source, destination, invariants, processes, instances, workload } = world
-  if (!world.isCopied) return 'not everything is copied'
-  if (workload.defined.length > 0) return 'a change of definitions is not published'
+  if (!world.isCopied) return 'not all collections are copied'
+  if (workload.defined.length > 0) return 'DDL is not published yet'
   const end = source.server.log.events.length
   const behind = invariants.positions.filter((position) => position < end).length
-  if (behind > 0) return `${behind} partitions have not come to the end of the stream`
+  if (behind > 0) return `${behind} partitions have not reached the end of the stream`
   const tokens = new Set(processes.map(({ token }) => token))
   if (tokens.has(null) || tokens.size < instances.length) return 'an instance has no lease'
   const ownership = destination.server.collection('ownership')
   const shares = new Map<string, number>()
   for (let partition = 0; partition < content.partitions; partition++) {
     const owner = ownership.get(partition)?.['owner']
-    if (!tokens.has(owner)) return `partition ${partition} is nobody's`
+    if (!tokens.has(owner)) return `partition ${partition} has no owner with a lease`
     shares.set(owner, (shares.get(owner) ?? 0) + 1)
   }
   const counts = [...tokens].map((token) => shares.get(token as string) ?? 0)
-  if (Math.max(...counts) - Math.min(...counts) > 1) return 'shares are not even'
-  if (!tokens.has(ownership.get('coordinator')?.['owner'])) return 'nobody coordinates'
+  if (Math.max(...counts) - Math.min(...counts) > 1) return 'the partitions are not evenly distributed'
+  if (!tokens.has(ownership.get('coordinator')?.['owner'])) return 'there is no coordinator'
   const different = content.different().filter((document) => !content.foreign.has(document))
-  if (different.length > 0) return `${different.length} documents differ for no reason, the first is ${different[0]}`
+  if (different.length > 0)
+    return `${different.length} documents differ without a foreign write, the first is ${different[0]}`
   for (const [collection, indexes] of source.server.indexes.entries()) {
-    const standing = destination.server.indexes[collection]
-    if ([...indexes.keys()].sort().join() !== [...(standing?.keys() ?? [])].sort().join()) return 'indexes differ'
+    const existing = destination.server.indexes[collection]
+    if ([...indexes.keys()].sort().join() !== [...(existing?.keys() ?? [])].sort().join()) return 'indexes differ'
   }
   return ''
 }
 
-/** What the verifier says once all is at rest, against what is so. Returns how many differences it named. */
+/** Compares the verifier's verdict with the actual differences once the sync has caught up. Returns the number of differences. */
 async function verdict(world: World): Promise<number> {
   const { clock, content, invariants, destination } = world
-  let said: number | null = null
-  const ask = (leader: Process): void => {
-    const { verification, record } = leader.work
+  let outcome: number | null = null
+  const requestVerdict = (leader: Process): void => {
+    const { verification, record } = leader.session
     verification
       .settle(record.configuration, async () => 0)
       .then(
         () => {
-          said = 0
+          outcome = 0
         },
         (error) => {
-          if (error?.failure === 'VerificationFailed') said = 1
-          else asked = null
+          if (error?.failure === 'VerificationFailed') outcome = 1
+          else askedLeader = null
         },
       )
   }
-  let asked: Process | null = null
-  const isSaid = (): boolean => {
-    const leader = world.processes.find(({ work }) => work.coordination.leading)
-    if (leader && leader !== asked) {
-      asked = leader
-      clock.after(0, leader.host, () => ask(leader))
+  let askedLeader: Process | null = null
+  const hasVerdict = (): boolean => {
+    const leader = world.processes.find(({ session }) => session.coordination.leading)
+    if (leader && leader !== askedLeader) {
+      askedLeader = leader
+      clock.after(0, leader.host, () => requestVerdict(leader))
     }
-    return said !== null
+    return outcome !== null
   }
-  await until(world, isSaid, verdictMaxMS, () => 'no verdict came')
+  await until(world, hasVerdict, verdictMaxMS, () => 'the verifier issued no verdict')
   const real = content.different()
   const named = destination.server
     .collection('mismatches')
@@ -186,10 +187,10 @@ async function verdict(world: World): Promise<number> {
     .map(({ mismatch }) => JSON.parse(mismatch))
   const ids = named.map(({ id }) => Number(id?.$numberInt)).sort((one, other) => one - other)
   if (ids.join() !== real.join()) {
-    invariants.violation ??= `the verdict names ${ids.join(', ') || 'nothing'}; different are ${real.join(', ') || 'none'}`
+    invariants.violation ??= `the verdict names ${ids.join(', ') || 'no documents'}, but the documents that differ are ${real.join(', ') || 'none'}`
     throw new Violated()
   }
   const left = destination.server.collection('rechecks').size - real.length
-  if (left > 0) invariants.violation ??= `${left} rechecks are stored that nobody needs`
+  if (left > 0) invariants.violation ??= `${left} unnecessary rechecks are stored`
   return real.length
 }

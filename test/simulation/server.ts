@@ -4,13 +4,13 @@ import { type Clock, epochMS } from './clock.ts'
 import { type Content, encodeDocument, versionOf } from './content.ts'
 import { collectionName, database, EventLog, type Moment } from './event-log.ts'
 import { listCollections, listIndexes } from './listing.ts'
-import type { Sender } from './network.ts'
+import type { Sender } from './operations.ts'
 import { StoredCollection } from './stored-collection.ts'
 import { hasMore, nextBatch, openStream, type StreamCursor } from './streams.ts'
 import { Walks } from './walks.ts'
 import { finished, int32At, int32Of, numberOf, serverError, spanOf } from './wire.ts'
 
-/** Told of everything that a server does, as it does it. */
+/** Observes all writes of a server at the moment they take effect. */
 export interface Witness {
   wrote: (sender: Sender, document: number, inserts: boolean) => void
   stored: (sender: Sender, collection: string, before: Document | undefined, after: Document) => void
@@ -18,14 +18,14 @@ export interface Witness {
   defined: (sender: Sender, collection: number) => void
 }
 
-/** An answer that comes when there is something to tell. */
+/** A `getMore` on a change stream that waits for events. */
 export interface Awaiting {
   cursor: StreamCursor
   id: Long
   patienceMS: number
 }
 
-/** How often commands of a kind came, and how many documents they read or wrote. */
+/** Number of commands of one kind, and of the documents that they read or wrote. */
 export interface Cost {
   commands: number
   documents: number
@@ -34,8 +34,8 @@ export interface Cost {
 const someSecond = Math.floor(epochMS / 1_000)
 
 /**
- * One cluster as its clients see it: documents, definitions, change stream, and on the destination tandem's own database. Each
- * command takes effect at one moment. It knows the commands that tandem sends, and throws at any other.
+ * One cluster as its clients see it: documents, definitions, change stream, and on the destination tandem's metadata database. Each
+ * command takes effect atomically. The server supports the commands that tandem sends and throws an error for any other.
  */
 export class Server {
   readonly side: 'source' | 'destination'
@@ -44,13 +44,13 @@ export class Server {
   readonly indexes: Map<string, Document>[]
   readonly costs = new Map<string, Cost>()
   witness: Witness | null = null
-  /** The cluster's own time; of a sharded source the newest that any shard knows. */
+  /** The cluster time; for a sharded source, the newest that any shard knows. */
   latest: () => Moment
   onNote: () => void = () => {}
-  /** What its clock is ahead, ms. */
+  /** Milliseconds that the server's clock is ahead. */
   skewMS = 0
   now: () => number
-  /** For a mutation of the world: what becomes of a statement on its way. */
+  /** For mutations: changes a statement before it is executed. */
   alter: (collection: string, statement: Document) => Document = (_, statement) => statement
   readonly #content: Content
   readonly #streams = new Map<string, StreamCursor>()
@@ -66,7 +66,7 @@ export class Server {
     this.indexes = Array.from({ length: content.collections }, () => new Map())
     this.now = () => Math.floor(epochMS + clock.now + this.skewMS)
     this.latest = () => ({ second: someSecond + Math.floor(clock.now / 1_000), ordinal: this.#ordinal })
-    this.log.onPublished = () => this.#tellStreams()
+    this.log.onPublished = () => this.#wakeStreams()
   }
 
   collection(name: string): StoredCollection {
@@ -81,7 +81,7 @@ export class Server {
     return found
   }
 
-  /** All cursors are gone, as after an election. */
+  /** Drops all cursors, as after an election. */
   forgetCursors(): void {
     for (const { awaiting } of this.#streams.values()) awaiting?.()
     this.#streams.clear()
@@ -126,23 +126,23 @@ export class Server {
       case 'ping':
         return this.#reply({})
       default:
-        throw new Error(`the simulated ${this.side} does not know ${verb}`)
+        throw new Error(`the simulated ${this.side} does not support ${verb}`)
     }
   }
 
-  /** A document changes on the destination, by whomever. */
+  /** Stores a version of a document on the destination; version 0 deletes it. */
   put(document: number, version: number): void {
-    const former = this.#content.standing[document] as number
-    this.#content.standing[document] = version
+    const former = this.#content.onDestination[document] as number
+    this.#content.onDestination[document] = version
     this.#advance()
     const kind = version === 0 ? 'delete' : former === 0 ? 'insert' : 'replace'
     const collection = this.#content.collectionOf(document)
     this.log.events.push({ ...this.latest(), kind, collection, document, version })
     this.log.frontier = this.latest()
-    this.#tellStreams()
+    this.#wakeStreams()
   }
 
-  /** What a waiting stream is answered with. */
+  /** Returns the reply to a waiting `getMore`. */
   answer({ cursor, id }: Awaiting): Document {
     if (!this.#streams.has(String(id))) throw serverError(43, 'cursor not found')
     if (this.side === 'destination') this.log.frontier = this.latest()
@@ -157,7 +157,7 @@ export class Server {
     this.#ordinal += 1
   }
 
-  #tellStreams(): void {
+  #wakeStreams(): void {
     for (const cursor of this.#streams.values()) if (cursor.awaiting && hasMore(cursor)) cursor.awaiting()
   }
 
@@ -225,7 +225,7 @@ export class Server {
     )
   }
 
-  /** A place before everything that a stream that begins at a time shows. */
+  /** A token before all events of a stream that begins at a time. */
   #startToken(pipeline: Document[]): string {
     const time = pipeline[0]?.['$changeStream'].startAtOperationTime as Timestamp
     const hex = (value: number): string => value.toString(16).padStart(8, '0')
@@ -250,7 +250,7 @@ export class Server {
     if (!ids) {
       const id = this.#open()
       this.walks.begin(String(id), number, command)
-      return { cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns } }
+      return { cursor: { ...this.#walkBatch(id, command['batchSize'] ?? 101), ns } }
     }
     const found = ids.map(int32Of).flatMap((document) => this.#read(document))
     if (!raw) throw new Error('documents are read as bytes')
@@ -261,11 +261,11 @@ export class Server {
   #read(document: number): Buffer[] {
     if (!(document >= 0 && document < this.#content.count)) return []
     const version =
-      this.side === 'source' ? this.#content.onSource(document) : (this.#content.standing[document] as number)
+      this.side === 'source' ? this.#content.onSource(document) : (this.#content.onDestination[document] as number)
     return version === 0 ? [] : [encodeDocument(document, version)]
   }
 
-  #stride(id: Long, size: number): Document {
+  #walkBatch(id: Long, size: number): Document {
     const { batch, over } = this.walks.next(String(id), size)
     this.#count('read documents', batch.length)
     return { id: over ? Long.ZERO : id, firstBatch: batch, nextBatch: batch }
@@ -284,7 +284,7 @@ export class Server {
     if (!cursor) {
       if (!this.walks.has(String(id))) throw serverError(43, 'cursor not found')
       return this.#reply({
-        cursor: { ...this.#stride(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` },
+        cursor: { ...this.#walkBatch(id, command['batchSize'] ?? 101), ns: `${database}.${command['collection']}` },
       })
     }
     const awaiting = { cursor, id, patienceMS: command['maxTimeMS'] ?? 1_000 }
@@ -303,7 +303,7 @@ export class Server {
     const writeErrors: Document[] = []
     for (const [index, statement] of statements.entries()) {
       const document = int32At(verb === 'insert' ? statement : spanOf(statement, 'q'))
-      if (verb === 'insert' && this.#content.standing[document] !== 0) {
+      if (verb === 'insert' && this.#content.onDestination[document] !== 0) {
         writeErrors.push({ index, code: 11000, errmsg: 'duplicate key', keyPattern: { _id: 1 } })
         continue
       }
@@ -315,7 +315,7 @@ export class Server {
     return { n: statements.length - writeErrors.length, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
   }
 
-  /** What the statements of a transaction come to, of which nothing is seen before its commit. */
+  /** Returns the reply to the statements of a transaction. They have no visible effect before its commit. */
   #preview(name: string, verb: 'insert' | 'update' | 'delete', command: Document): Document {
     const { witness } = this
     const restore = this.collection(name).snapshot()
@@ -354,7 +354,7 @@ export class Server {
     return { n, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
   }
 
-  /** Of the metadata database, by `_id`, the new document as the answer. */
+  /** Executes `findAndModify` by `_id` on the metadata database. Returns the new document. */
   #modify(sender: Sender, { findAndModify: name, query, update, upsert }: Document): Document {
     const { n, writeErrors } = this.#store(sender, name, 'update', { updates: [{ q: query, u: update, upsert }] })
     if (writeErrors) throw serverError(11000, 'duplicate key')

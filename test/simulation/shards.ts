@@ -6,19 +6,19 @@ import { type EventLog, isLater, type Logged, type Moment } from './event-log.ts
 interface Shard {
   skewMS: number
   drift: number
-  /** The newest moment it knows of: its own, or one that it was told. */
+  /** The newest cluster time that the shard knows: its own, or a later one that it has received. */
   known: Moment
   pending: Logged[]
-  /** True time up to which it does not answer. */
+  /** True time until which the shard does not answer. */
   silentUntil: number
 }
 
-/** How often the router merges what the shards have; a shard that lags holds back all others. */
+/** Interval in ms at which the router merges the shards' events. A shard that lags holds back all others. */
 const mergeMS = 50
 
 /**
- * The source's shards, each with a wall clock of its own, and the router's stream over all of them: times are hybrid (a shard's
- * own wall clock, or a later time that it was told), and an event is shown when no shard can come with an earlier one any more.
+ * The source's shards, each with a wall clock of its own, and the router's change stream over all of them. Cluster times are hybrid: a
+ * shard's own wall clock, or a later time that it has received. An event is published once no shard can produce an earlier one.
  */
 export class Shards {
   readonly #shards: Shard[]
@@ -54,21 +54,21 @@ export class Shards {
     this.#merge()
   }
 
-  /** The newest time anybody in the cluster knows. */
+  /** The newest cluster time that any shard knows. */
   get latest(): Moment {
     let latest: Moment = { second: 0, ordinal: 0 }
     for (const { known } of this.#shards) if (isLater(known, latest)) latest = known
     return latest
   }
 
-  /** Called when events were published: the log has grown from there on. */
+  /** Called when events have been added to the log, from this place on. */
   onMerged: (from: number) => void = () => {}
 
   write(event: Omit<Logged, 'second' | 'ordinal'>): void {
     this.writeTogether([event])
   }
 
-  /** Changes at one moment, as a transaction's: no shard that takes part has anything later before, or anything earlier after it. */
+  /** Writes changes with one cluster time, as a transaction does. On each participating shard, earlier events have earlier times and later events later ones. */
   writeTogether(events: Omit<Logged, 'second' | 'ordinal'>[]): void {
     const parts = events.map(
       (event) => this.#shards[event.document < 0 ? 0 : (this.#home[event.document] as number)] as Shard,
@@ -80,13 +80,13 @@ export class Shards {
     }
   }
 
-  /** A note in the log of every shard. */
+  /** Writes a no-op to the oplog of every shard. */
   note(): void {
     for (const shard of this.#shards) shard.known = this.#tick(shard)
     this.#gossip(1)
   }
 
-  /** A chunk with this document moves: its next events come from another shard, which has been told the time. */
+  /** Moves the chunk with this document: its next events come from another shard, which has received the donor's cluster time. */
   move(document: number): void {
     const from = this.#shards[this.#home[document] as number] as Shard
     const to = this.#random.int(0, this.#shards.length - 1)
@@ -134,7 +134,7 @@ export class Shards {
       while (until < shard.pending.length && !isLater(shard.pending[until] as Logged, frontier)) until += 1
       if (until > 0) ready.push(...shard.pending.splice(0, until))
     }
-    // Stable: events of one moment and shard stay in their order.
+    // The sort is stable, so events of one shard with the same cluster time keep their order.
     ready.sort((one, other) => one.second - other.second || one.ordinal - other.ordinal)
     const from = this.#log.events.length
     for (const event of ready) {

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { smallWorld } from './options.ts'
 import { type SimulationResult, simulate } from './run.ts'
 
-/** Worlds take a second or two of CPU each; a machine that is busy with servers takes its time. */
+/** Each world takes one or two seconds of CPU, and more time on a machine that also runs servers. */
 vi.setConfig({ testTimeout: 120_000 })
 
 function outcome({ violation, steps, seconds, events, faults }: SimulationResult): object {
@@ -10,22 +10,27 @@ function outcome({ violation, steps, seconds, events, faults }: SimulationResult
 }
 
 describe('a simulated world', () => {
-  // 12, 26 and 49 found that partitions counted as come to a barrier before anything of them was read; 591 a claim that came
-  // through after it was given up as lost, and was neither applied nor given back; 376 a lease taken again while the verifier's last words of the life before were under way.
-  it.each([1, 2, 12, 26, 49, 376, 591])('keeps every invariant and comes to rest, seed %i', async (seed) => {
-    const { violation, events, faults } = await simulate({ ...smallWorld, seed })
-    expect(violation).toBeNull()
-    expect(events).toBeGreaterThan(0)
-    expect(faults.size).toBeGreaterThan(0)
-  })
+  // Seeds 12, 26 and 49 detected that partitions counted as having reached a barrier before any of their events was read. Seed 591
+  // detected a claim that took effect after its sender had given it up, and that was neither used nor released. Seed 376 detected a lease
+  // that was acquired again while delayed writes of the verifier from the previous lease term were in progress.
+  it.each([1, 2, 12, 26, 49, 376, 591])(
+    'keeps every invariant and catches up after the faults, seed %i',
+    async (seed) => {
+      const { violation, events, faults } = await simulate({ ...smallWorld, seed })
+      expect(violation).toBeNull()
+      expect(events).toBeGreaterThan(0)
+      expect(faults.size).toBeGreaterThan(0)
+    },
+  )
 
-  // 9 and 50 found an instance whose lease was lost before it had first looked who coordinates: it waited for that, and could take no lease before.
-  it.each([4, 9, 50])('keeps them when definitions change many times a second, seed %i', async (seed) => {
+  // Seeds 9 and 50 detected an instance that lost its lease before it had first read which instance is the coordinator. It waited for
+  // that read and could not acquire a lease before it.
+  it.each([4, 9, 50])('keeps every invariant when definitions change many times a second, seed %i', async (seed) => {
     const world = { ...smallWorld, seed, definitionRate: 7.5, rate: 100, faultRate: 1.5 }
     expect((await simulate(world)).violation).toBeNull()
   })
 
-  it.each([1, 6, 14])('keeps them while collections are planned and copied, seed %i', async (seed) => {
+  it.each([1, 6, 14])('keeps every invariant while collections are planned and copied, seed %i', async (seed) => {
     const { violation, faults } = await simulate({ ...smallWorld, seed, copies: true })
     expect(violation).toBeNull()
     expect(faults.size).toBeGreaterThan(0)
@@ -34,10 +39,10 @@ describe('a simulated world', () => {
   it.each([
     [1, 1],
     [3, 1],
-    [1, 2],
+    [2, 2],
     [6, 2],
   ])(
-    'keeps them while the verifier uses what event application reads, seed %i, %i instances',
+    'keeps every invariant while the verifier uses batches that event application reads, seed %i, %i instances',
     async (seed, instances) => {
       const { violation, shared } = await simulate({ ...smallWorld, seed, instances })
       expect(violation).toBeNull()
@@ -45,7 +50,7 @@ describe('a simulated world', () => {
     },
   )
 
-  it('is the same world again from the same seed', async () => {
+  it('performs the same steps again with the same seed', async () => {
     const options = { ...smallWorld, seed: 9, steps: 4_000 }
     expect(outcome(await simulate(options))).toEqual(outcome(await simulate(options)))
   })

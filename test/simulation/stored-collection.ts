@@ -2,7 +2,7 @@ import { Binary, BSON, type Document, Long } from 'mongodb'
 import { RawValue } from '../../src/mongo/raw-values.ts'
 import { int32Of } from './wire.ts'
 
-/** What a statement of a write command came to. */
+/** Result of a statement of a write command. */
 export type Outcome = { matched: boolean; upserted: boolean; duplicate: boolean }
 
 /** The server's time for `$$NOW`, as milliseconds. */
@@ -14,8 +14,8 @@ interface Row {
 }
 
 /**
- * One collection of the metadata database in memory, with as much of the server's query and update language as tandem's own
- * statements use; anything else throws. Each statement is atomic, as it is for one document on a server.
+ * One collection of the metadata database in memory, with as much of the server's query and update language as tandem's
+ * statements use. Anything else throws an error. Each statement is atomic, as it is for one document on a server.
  */
 export class StoredCollection {
   readonly #rows = new Map<string, Row>()
@@ -27,7 +27,7 @@ export class StoredCollection {
     this.#partitionOf = partitionOf
   }
 
-  /** Returns what brings the present documents back. */
+  /** Returns a function that restores the present documents. */
   snapshot(): () => void {
     const rows = [...this.#rows].map(([key, row]) => [key, { ...row }] as const)
     return () => {
@@ -52,7 +52,7 @@ export class StoredCollection {
     return this.#find(filter, sort, limit).map(({ document }) => document)
   }
 
-  /** The same as bytes, each encoded once. */
+  /** Like `find`, but returns BSON. Each document is encoded once. */
   findRaw(filter: Document, sort?: Document, limit?: number): Buffer[] {
     return this.#find(filter, sort, limit).map((row) => {
       row.bytes ??= Buffer.from(BSON.serialize(row.document))
@@ -99,7 +99,7 @@ export class StoredCollection {
     return { matched: true, upserted: true, duplicate: false }
   }
 
-  /** One document for each value that `_id` names, with the sums of fields. */
+  /** Returns one document for each value of the `_id` expression, with the sums of fields. */
   group(documents: Document[], { _id: by, ...sums }: Document): Document[] {
     const groups = new Map<string, Document>()
     for (const document of documents) {
@@ -112,7 +112,7 @@ export class StoredCollection {
     return [...groups.values()]
   }
 
-  /** Returns what there was. */
+  /** Returns the deleted documents. */
   delete({ q, limit }: Document): Document[] {
     const found = this.find(q, undefined, limit)
     for (const document of found) this.#rows.delete(keyOf(document['_id']))
@@ -132,13 +132,13 @@ export class StoredCollection {
 
   #isTrue(document: Document, expression: Document): boolean {
     const [operator, [left, right]] = Object.entries(expression)[0] as [string, [unknown, unknown]]
-    // Of a document's partition: the absolute value of its hash modulo their number.
+    // The only `$in` that tandem sends tests the partition: the absolute hash of the document's id modulo the number of partitions.
     if (operator === '$in') return (right as number[]).includes(this.#partitionOf(document['id']))
     if (operator !== '$lt') throw new Error(`unknown expression ${operator}`)
     return Number(this.evaluate(document, left)) < Number(this.evaluate(document, right))
   }
 
-  /** An aggregation expression of those that leases and beats are made of. Dates are compared as milliseconds. */
+  /** Evaluates an aggregation expression that leases and heartbeats use. Dates are compared as milliseconds. */
   evaluate(document: Document, expression: unknown): unknown {
     if (expression === '$$NOW') return new Date(this.#now())
     if (typeof expression === 'string' && expression.startsWith('$')) return document[expression.slice(1)]
@@ -190,7 +190,7 @@ export class StoredCollection {
   }
 }
 
-/** A value that is sent as bytes is the `_id` of a document. */
+/** Decodes a value that is sent as BSON, which is always the `_id` of a document. */
 function plain(value: unknown): unknown {
   return value instanceof RawValue ? int32Of(value) : value
 }
@@ -250,7 +250,7 @@ function compare(one: unknown, other: unknown): number {
   return left < right ? -1 : left > right ? 1 : 0
 }
 
-/** One text for each value that the server holds to be equal, as far as tandem's metadata has them. */
+/** Returns the same text for values that the server considers equal, for the types in tandem's metadata. */
 function keyOf(value: unknown): string {
   if (typeof value === 'string') return `s${value}`
   if (typeof value !== 'object' || value === null) return String(value)

@@ -1,14 +1,14 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { EventLog, Logged } from './event-log.ts'
 
-/** A reader of one cluster's change stream: where it is and what the server keeps from it. */
+/** A change stream cursor on one cluster: its position and the filter that the server applies. */
 export interface StreamCursor {
   log: EventLog
   at: number
-  /** The partitions whose document events it gets; null for all. */
+  /** The partitions whose document events the cursor returns; null for all. */
   partitions: Uint8Array | null
   identitiesOnly: boolean
-  /** Called once, when there is something for it or it has waited long enough. */
+  /** Called once, when there is an event for the cursor or its waiting time has expired. */
   awaiting: (() => void) | null
 }
 
@@ -27,7 +27,7 @@ export function openStream(log: EventLog, pipeline: Document[]): StreamCursor {
   }
 }
 
-/** Takes the filter by partitions out of the pipeline that the product sends. */
+/** Extracts the filter by partitions from the pipeline that the product sends. */
 function partitionsOf(stages: Document[]): Uint8Array | null {
   for (const { $match: match } of stages) {
     const alternatives = match?.['$expr']?.$or as Document[] | undefined
@@ -45,14 +45,14 @@ function isFor(cursor: StreamCursor, event: Logged): boolean {
   return cursor.partitions === null || event.document < 0 || cursor.partitions[cursor.log.partitionOf(event)] === 1
 }
 
-/** Moves past what is not for this reader; true when something is. */
+/** Skips events that the cursor does not return. Returns whether there is one that it returns. */
 export function hasMore(cursor: StreamCursor): boolean {
   const { events } = cursor.log
   while (cursor.at < events.length && !isFor(cursor, events[cursor.at] as Logged)) cursor.at += 1
   return cursor.at < events.length
 }
 
-/** The next batch, possibly empty, and the token that resumes right after it. */
+/** Returns the next batch, possibly empty, and the token that resumes right after it. */
 export function nextBatch(cursor: StreamCursor): { events: Buffer[]; token: string } {
   const { log } = cursor
   const events: Buffer[] = []

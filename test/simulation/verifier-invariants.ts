@@ -5,7 +5,7 @@ import { streamPartition } from '../../src/verify/checkpoint.ts'
 import { Rechecks, type Side } from '../../src/verify/rechecks.ts'
 import type { Clock, Host } from './clock.ts'
 import { swap } from './mutation.ts'
-import type { Sender } from './network.ts'
+import type { Sender } from './operations.ts'
 import type { Server } from './server.ts'
 
 export interface VerifierInvariantsParts {
@@ -14,17 +14,17 @@ export interface VerifierInvariantsParts {
   violated: (what: string) => void
 }
 
-/** Where the int32 is in an `_id` element. */
+/** Offset of the int32 in an `_id` element. */
 const idAt = 5
 
 /**
- * What the verifiers have learned of the source's events, in whichever way, and that none of them stores a position beyond an event
- * that it has not recorded itself: what it has not stored is lost with its process.
+ * Records which of the source's events each verifier has received, from its own stream or from event application. No verifier may store
+ * a position beyond an event that its process has not recorded, because an event that is not recorded is lost with the process.
  */
 export class VerifierInvariants {
-  /** Batches that verifiers took from event application. */
+  /** Number of batches that verifiers took from event application. */
   shared = 0
-  /** Of each process, the events that its verifiers have recorded. */
+  /** For each process, the events that its verifiers have recorded. */
   readonly #recorded = new Map<Host | null, Set<string>>()
   readonly #parts: VerifierInvariantsParts
 
@@ -32,7 +32,7 @@ export class VerifierInvariants {
     this.#parts = parts
   }
 
-  /** Begins to watch the product's code; returns what ends that. */
+  /** Begins to observe the product's code. Returns a function that ends this. */
   watch(): () => void {
     const self = this
     const reverts = [
@@ -71,7 +71,7 @@ export class VerifierInvariants {
     this.#recorded.set(current, recorded.add(`${idElement.readInt32LE(idAt)} ${time}`))
   }
 
-  /** A position was stored. */
+  /** Called when a position was stored. */
   stored(sender: Sender, before: Document | undefined, after: Document): void {
     if (after['_id'] !== streamPartition.source || !before) return
     const { events } = this.#parts.source.log

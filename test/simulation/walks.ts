@@ -5,17 +5,17 @@ import { int32Of } from './wire.ts'
 interface Walk {
   collection: number
   next: number
-  /** Exclusive. */
+  /** Exclusive upper bound of the documents. */
   end: number
 }
 
-/** Bytes that `$collStats` tells of a document: so many that a collection of a hundred is copied in several segments. */
-const toldBytes = 3 * 1024 * 1024
-const toldDocuments = 10
+/** Bytes that `$collStats` reports for each document: so many that a collection of a hundred documents is copied in several segments. */
+const reportedBytes = 3 * 1024 * 1024
+const reportedDocuments = 10
 
 /** Reads of whole collections, or of ranges of `_id`s, in the order of the `_id` index. */
 export class Walks {
-  /** Documents in one batch, whatever the client asks for. */
+  /** Maximum number of documents in one batch, regardless of the client's `batchSize`. */
   batchMax = Number.POSITIVE_INFINITY
   readonly #content: Content
   readonly #read: (document: number) => Buffer[]
@@ -45,7 +45,7 @@ export class Walks {
     this.#open.clear()
   }
 
-  /** As the documents are now, not as they were when the walk began. */
+  /** Returns the next documents as they are now, not as they were when the walk began. */
   next(id: string, size: number): { batch: Buffer[]; over: boolean } {
     const walk = this.#open.get(id) as Walk
     const limit = Math.min(size, this.batchMax)
@@ -60,10 +60,10 @@ export class Walks {
 
   size(collection: number): { s: number; c: number } {
     const documents = this.#all(collection).length
-    return { s: documents * toldBytes, c: documents * toldDocuments }
+    return { s: documents * reportedBytes, c: documents * reportedDocuments }
   }
 
-  /** Other ones each time: two plans of a collection are not the same. */
+  /** Returns different documents each time, so that two plans of a collection differ. */
   sample(collection: number): Buffer[] {
     const all = this.#all(collection)
     const from = this.#samples++ % 3

@@ -3,7 +3,7 @@ import { Long, MongoServerError, type UUID } from 'mongodb'
 import { findSpan } from '../../src/domain/raw-bson.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 
-/** What commands carry and replies are made of. */
+/** Encoding and decoding of commands and replies. */
 
 export function finished(firstBatch: unknown[], ns: string): Document {
   return { cursor: { id: Long.ZERO, ns, firstBatch } }
@@ -15,7 +15,7 @@ export function serverError(code: number, errmsg: string): MongoServerError {
 
 export function spanOf(statement: Buffer, name: string): Buffer {
   const span = findSpan(statement, name)
-  if (!span) throw new Error(`a statement without ${name}`)
+  if (!span) throw new Error(`the statement has no field ${name}`)
   return statement.subarray(span.valueStart, span.valueEnd)
 }
 

@@ -7,7 +7,7 @@ import type { Shards } from './shards.ts'
 
 const tickMS = 20
 
-/** Whoever writes on the source: documents, mostly few of them over and over; sometimes several at once, or definitions. */
+/** The application on the source. It often changes the same few documents, sometimes several in one transaction, and sometimes definitions. */
 export class Workload {
   stopped = false
   readonly #clock: Clock
@@ -19,7 +19,7 @@ export class Workload {
   readonly #definitionRate: number
   #debt = 0
   #names = 0
-  /** Changes of definitions that no stream shows yet, in their order. */
+  /** DDL that no stream shows yet, in order. */
   readonly defined: { collection: number; name: string; creates: boolean }[] = []
 
   constructor(parts: {
@@ -48,7 +48,7 @@ export class Workload {
   #tick(): void {
     if (this.stopped) return
     this.begin()
-    // In waves, so that batches of all sizes come about.
+    // The rate rises and falls, so that batches have all sizes.
     const wave = 1 + Math.sin(this.#clock.now / 3_000)
     this.#debt += (this.#rate * wave * tickMS) / 1_000
     for (; this.#debt >= 1; this.#debt -= 1) this.#write()

@@ -8,7 +8,6 @@ import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { configuration } from '../machines/instance-model.ts'
 import { Random } from '../support/random.ts'
-import { BelievingStore } from './believing-liveness.ts'
 import { mutationOf } from './breaks.ts'
 import { Clock, type Host, hostOf } from './clock.ts'
 import { Content, collectionUuid } from './content.ts'
@@ -20,9 +19,10 @@ import { partitionsMin, type WorldOptions } from './options.ts'
 import { Process } from './process.ts'
 import { Server } from './server.ts'
 import { Shards } from './shards.ts'
+import { SimulatedLiveness } from './simulated-liveness.ts'
 import { Workload } from './workload.ts'
 
-/** Both clusters, everybody who runs, and what watches over them. */
+/** Both clusters, the instances and their processes, the workload, and the invariants that observe them. */
 export class World {
   readonly options: WorldOptions
   readonly clock = new Clock()
@@ -33,10 +33,10 @@ export class World {
   readonly workload: Workload
   readonly invariants: Invariants
   readonly instances: Instance[] = []
-  readonly believing: BelievingStore | null
-  /** Nothing goes wrong any more. */
+  readonly livenessStore: SimulatedLiveness | null
+  /** Whether no more faults are injected. */
   calm = false
-  /** What processes failed with, in the operator's words. */
+  /** Number of failures of processes by error name. */
   readonly failures = new Map<string, number>()
   readonly #processes = new Set<Process>()
   readonly #hosts = new Map<Host, Process>()
@@ -49,7 +49,7 @@ export class World {
     const partitions = Math.max(partitionsMin, options.shards)
     this.content = new Content(options.documents, options.collections, partitions)
     for (let document = 0; document < options.documents; document++)
-      if (random.chance(0.5)) this.content.plant(document, !options.copies)
+      if (random.chance(0.5)) this.content.preload(document, !options.copies)
     const source = new Server('source', this.clock, this.content)
     this.source = new Network(source, this.clock, random.fork('source'))
     this.destination = new Network(
@@ -85,7 +85,7 @@ export class World {
         if (defined) this.invariants.definition(at, defined.collection, defined.name, defined.creates)
       }
     }
-    this.believing = random.chance(0.3) ? new BelievingStore(this.clock) : null
+    this.livenessStore = random.chance(0.3) ? new SimulatedLiveness(this.clock) : null
     for (let at = 0; at < options.instances; at++) {
       this.instances.push(new Instance(this, `i${at}`, random.fork(`instance ${at}`)))
     }
@@ -93,7 +93,7 @@ export class World {
     if (options.breaks) mutationOf(options.breaks).world?.(this.destination)
   }
 
-  /** The sync as it is when all is copied, or nothing planned yet: nobody has applied a change yet. */
+  /** Creates the metadata of a sync whose collections are all copied, or not planned yet. No change has been applied. */
   initialise(): void {
     this.clock.after(0, null, () => void this.#initialise())
   }
@@ -103,12 +103,12 @@ export class World {
   }
 
   async #initialise(): Promise<void> {
-    const nobody = hostOf('nobody', 'nobody', 2)
+    const setupHost = hostOf('nobody', 'nobody', 2)
     const destination = new Cluster('cluster1', 'mongodb://simulated', 'tandem:nobody:nobody')
-    Object.assign(destination, { client: this.destination.client(nobody, 'tandem:nobody:nobody', () => null) })
+    Object.assign(destination, { client: this.destination.client(setupHost, 'tandem:nobody:nobody', () => null) })
     const context = { monitor: new RetryMonitor(), signal: new AbortController().signal }
     const metadata = new Metadata(destination, context)
-    // As the note does with which a sync begins: whatever is written from here on is later, on whichever shard.
+    // A sync begins with an oplog no-op on every shard, so later writes have later cluster times on every shard.
     this.shards.note()
     const { second, ordinal } = this.source.server.latest()
     const record: SyncRecord = {
@@ -117,7 +117,7 @@ export class World {
       destinationIdentity: 'destination',
       startTime: clusterTime(second, ordinal),
       partitions: this.content.partitions,
-      redis: this.believing !== null,
+      redis: this.livenessStore !== null,
       generation: 0,
     }
     await metadata.createSync(record)
@@ -130,29 +130,29 @@ export class World {
     this.#record = record
   }
 
-  /** Every collection is copied, and stored so. */
+  /** Whether every collection is stored as copied. */
   get isCopied(): boolean {
     const catalogued = this.destination.server.collection('collections').documents()
     return catalogued.every(({ state }) => state === 'copied')
   }
 
-  /** So that changes, and faults, come between a plan and its end, and between the read of a range and its write. */
+  /** Slows the copy down, so that changes and faults happen between a plan and its end, and between the read of a range and its write. */
   #copySlowly(random: Random): void {
     this.#bytesPerSecond = random.int(40, 400)
     this.source.server.walks.batchMax = random.int(1, 8)
-    this.source.readsSlowly = true
-    const look = (): void => {
+    this.source.operations.readsSlowly = true
+    const poll = (): void => {
       if (!this.calm && !(this.initialised && this.isCopied)) {
-        this.clock.after(200, null, look, false)
+        this.clock.after(200, null, poll, false)
         return
       }
       this.#bytesPerSecond = null
       this.source.server.walks.batchMax = Number.POSITIVE_INFINITY
-      this.source.readsSlowly = false
-      // Whoever waits goes on in its own process, by its own clock.
+      this.source.operations.readsSlowly = false
+      // Work that waits for the throttle continues in its own process, by that host's clock.
       for (const { host, throttle } of this.#processes) this.clock.after(0, host, () => throttle.set(noLimits))
     }
-    look()
+    poll()
   }
 
   process(id: string, host: Host, incarnation: string): Process {
@@ -165,7 +165,7 @@ export class World {
       record: this.#record as SyncRecord,
       copies: this.options.copies,
       bytesPerSecond: this.#bytesPerSecond,
-      liveness: this.believing ? () => (this.believing as BelievingStore).liveness() : null,
+      liveness: this.livenessStore ? () => (this.livenessStore as SimulatedLiveness).liveness() : null,
       onFailed: (process, what) => this.#failed(process, what),
       alter: (process) => this.options.breaks && mutationOf(this.options.breaks).process?.(process),
     })
@@ -174,7 +174,7 @@ export class World {
     return made
   }
 
-  /** A process is no more; what the servers work on for it goes on. */
+  /** Ends a process. Its operations on the servers continue. */
   end(process: Process): void {
     process.host.state = 'gone'
     this.#processes.delete(process)
@@ -193,26 +193,26 @@ export class World {
     return this.#hosts.get(host)
   }
 
-  /** Somebody else changes a document on the destination. */
+  /** Changes a document on the destination by a foreign write. */
   tamper(random: Random): void {
     const document = random.int(0, this.content.count - 1)
     this.content.foreign.add(document)
-    const standing = this.content.standing[document] as number
-    this.destination.server.put(document, standing > 0 && random.chance(0.4) ? 0 : foreignVersion)
+    const present = this.content.onDestination[document] as number
+    this.destination.server.put(document, present > 0 && random.chance(0.4) ? 0 : foreignVersion)
   }
 
   #failed(process: Process, what: string): void {
     const kind = what.split(':')[0] as string
     this.failures.set(kind, (this.failures.get(kind) ?? 0) + 1)
     if (kind === 'InternalError') this.invariants.violation ??= `${process.id} failed: ${what}`
-    // Of two processes with one id the one that lost is ended by whoever notices.
+    // When two processes have the same id, the operator ends the one that lost the lease.
     if (kind !== 'another process has its lease') return
     this.end(process)
     if (this.processesOf(process.id).length === 0) this.instances.find(({ id }) => id === process.id)?.start(2_000)
   }
 }
 
-/** No version that the source ever has. */
+/** A version that the source never has. */
 const foreignVersion = 1_000_000_000
 
 function entryOf(at: number, copies: boolean): CatalogueEntry {
@@ -234,5 +234,6 @@ function entryOf(at: number, copies: boolean): CatalogueEntry {
     planned: !copies,
     hasTombstones: false,
     converging: false,
+    convergedFrom: null,
   }
 }

@@ -14,7 +14,7 @@ import { elements, idBytes, show } from './compare-raw.ts'
 import { Random } from './random.ts'
 
 describe('rawDocument', () => {
-  it('writes what js-bson writes, where that keeps order', () => {
+  it('writes the same bytes as js-bson for a document whose order js-bson keeps', () => {
     const document = { a: 1, b: 'é', c: { d: [Long.fromInt(1), null], e: true } }
     const c = nested([
       ['d', array([Long.fromInt(1), null])],
@@ -29,7 +29,7 @@ describe('rawDocument', () => {
     ).toEqual(Buffer.from(BSON.serialize(document)))
   })
 
-  it('keeps numeric names in their order, duplicates and undefined', () => {
+  it('keeps the order of numeric names, duplicate names and undefined values', () => {
     const bytes = rawDocument([
       ['10', 1],
       ['2', undefinedValue],
@@ -44,7 +44,7 @@ describe('rawDocument', () => {
 })
 
 describe('nasty documents', () => {
-  it('are walked to their end and can be decoded', () => {
+  it('can be parsed completely and decoded', () => {
     const random = new Random(1)
     for (let i = 0; i < 500; i++) {
       const document = nastyDocument(random, i)
@@ -54,7 +54,7 @@ describe('nasty documents', () => {
     }
   })
 
-  it('come from the seed alone', () => {
+  it('depend only on the seed', () => {
     const [a, b] = [new Random('x'), new Random('x')]
     for (let i = 0; i < 50; i++) expect(nastyDocument(a, i)).toEqual(nastyDocument(b, i))
     expect(idOfEveryType.length).toBeGreaterThan(nastyScalars.length - 5)
@@ -62,7 +62,7 @@ describe('nasty documents', () => {
 })
 
 describe('Random', () => {
-  it('repeats itself from a mark and differs between neighbouring seeds', () => {
+  it('repeats its values from a mark and differs between adjacent seeds', () => {
     const random = new Random(7)
     random.int(0, 9)
     const again = random.mark()
@@ -72,7 +72,7 @@ describe('Random', () => {
     expect(new Random(1).uint32()).not.toBe(new Random(2).uint32())
   })
 
-  it('stays within bounds and reaches both ends', () => {
+  it('stays within its bounds and reaches both of them', () => {
     const random = new Random('bounds')
     const drawn = new Set(Array.from({ length: 500 }, () => random.int(-2, 2)))
     expect([...drawn].sort((a, b) => a - b)).toEqual([-2, -1, 0, 1, 2])

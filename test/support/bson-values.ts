@@ -18,7 +18,7 @@ import {
 } from 'mongodb'
 import type { Random } from './random.ts'
 
-/** Bytes of a value that js-bson cannot write, or not exactly so. */
+/** A BSON value as bytes, for values that js-bson cannot write or does not write exactly. */
 export class RawValue {
   readonly type: number
   readonly payload: Buffer
@@ -32,8 +32,8 @@ export class RawValue {
 export type RawField = readonly [name: string, value: unknown]
 
 /**
- * Writes exactly the fields given, in their order, duplicates included: JavaScript objects reorder numeric names and
- * js-bson drops or converts undefined and DBPointer. Values are RawValues or anything js-bson can serialise.
+ * Writes exactly the given fields in their order, including duplicates. JavaScript objects reorder numeric names, and
+ * js-bson drops or converts undefined and DBPointer. Values are RawValues or anything that js-bson can serialise.
  */
 export function rawDocument(fields: readonly RawField[]): Buffer {
   const parts: Buffer[] = [Buffer.alloc(4)]
@@ -58,14 +58,14 @@ export const array = (items: readonly unknown[]): RawValue =>
 export const undefinedValue = new RawValue(6, Buffer.alloc(0))
 export const nullValue = new RawValue(10, Buffer.alloc(0))
 
-/** A double by its bits: NaN payloads and the sign of zero get lost in many hands. */
+/** A double from its bits, because many programs lose NaN payloads and the sign of zero. */
 export function doubleBits(bits: bigint): RawValue {
   const payload = Buffer.alloc(8)
   payload.writeBigUInt64LE(bits)
   return new RawValue(1, payload)
 }
 
-/** Milliseconds far outside what a JavaScript Date can hold. */
+/** A date in milliseconds, which may be outside the range of a JavaScript Date. */
 export function dateMillis(milliseconds: bigint): RawValue {
   const payload = Buffer.alloc(8)
   payload.writeBigInt64LE(milliseconds)
@@ -90,16 +90,16 @@ const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/co
   DocumentSequence: new (field: string) => Sequence
 }
 
-/** Puts documents onto the server as the bytes they are; the public driver has no way to. */
+/** Inserts documents as raw bytes, for which the driver has no public API. */
 export async function insertRaw(db: Db, collection: string, documents: readonly Buffer[]): Promise<void> {
   const sequence = new DocumentSequence('documents')
   for (const document of documents) sequence.push({}, document)
-  // `db.command` reports write errors in its answer instead of throwing them.
+  // `db.command` returns write errors in its reply instead of throwing them.
   const { writeErrors } = await db.command({ insert: collection, documents: sequence, ordered: false })
   if (writeErrors?.length > 0) throw Object.assign(new Error(writeErrors[0].errmsg), { code: writeErrors[0].code })
 }
 
-/** Updates one document each, by the bytes of its `_id`: a change is a replacement or update operators. */
+/** Updates documents by the bytes of their `_id`. A change is a replacement or update operators. */
 export async function updateRaw(
   db: Db,
   collection: string,
@@ -117,10 +117,11 @@ export async function updateRaw(
     )
   }
   const { n, writeErrors } = await db.command({ update: collection, updates: sequence })
-  if (n !== updates.length) throw new Error(`${n} of ${updates.length} updated: ${writeErrors?.[0]?.errmsg}`)
+  if (n !== updates.length)
+    throw new Error(`the server updated ${n} of ${updates.length} documents: ${writeErrors?.[0]?.errmsg}`)
 }
 
-/** Deletes one document each, by the bytes of its `_id`. */
+/** Deletes documents by the bytes of their `_id`. */
 export async function deleteRaw(db: Db, collection: string, ids: readonly unknown[]): Promise<void> {
   const sequence = new DocumentSequence('deletes')
   for (const id of ids) {
@@ -134,14 +135,15 @@ export async function deleteRaw(db: Db, collection: string, ids: readonly unknow
     )
   }
   const { n, writeErrors } = await db.command({ delete: collection, deletes: sequence })
-  if (n !== ids.length) throw new Error(`${n} of ${ids.length} deleted: ${writeErrors?.[0]?.errmsg}`)
+  if (n !== ids.length)
+    throw new Error(`the server deleted ${n} of ${ids.length} documents: ${writeErrors?.[0]?.errmsg}`)
 }
 
 const objectId = (random: Random): ObjectId => new ObjectId(random.bytes(12))
 
 /**
- * The values that break sync tools, one of each kind. Top-level `Timestamp(0, 0)` is left out: the server replaces it
- * by its clock on insert, so no two servers would agree.
+ * One value of each kind that breaks sync tools. A top-level `Timestamp(0, 0)` is excluded because the server replaces it
+ * with its own time on insert, so two servers never store the same value.
  */
 export const nastyScalars: readonly ((random: Random) => unknown)[] = [
   () => new Double(-0.0),
@@ -207,7 +209,7 @@ const nastyNames = [
   '-1',
 ]
 
-/** Any value; deeper ones get rarer. */
+/** A random value; nesting becomes rarer with depth. */
 function nastyValue(random: Random, depth = 0): unknown {
   const shape = random.weighted([
     [depth < 6 ? 3 : 0, 'object'],
@@ -224,7 +226,7 @@ function nastyValue(random: Random, depth = 0): unknown {
   return random.pick(nastyScalars)(random)
 }
 
-/** Fields in an order of their own, `2` after `10`, and now and then one name twice. */
+/** Fields in an unusual order, such as `2` after `10`, and sometimes with a duplicate name. */
 function nastyFields(random: Random, count: number, depth = 0): RawField[] {
   const fields: RawField[] = []
   for (let i = 0; i < count; i++) {
@@ -236,21 +238,21 @@ function nastyFields(random: Random, count: number, depth = 0): RawField[] {
   return fields
 }
 
-/** A document no decoder returns unchanged. `more` is appended as it is, for fields that indexes or tests rely on. */
+/** A document that no decoder returns unchanged. `more` is appended unchanged, for fields that indexes or tests rely on. */
 export function nastyDocument(random: Random, id: unknown, more: readonly RawField[] = []): Buffer {
   const fields = nastyFields(random, random.int(1, 8))
-  // The server takes `$` names at the top only behind another field, and never a second `_id`.
+  // The server accepts top-level `$` names only after another field, and never a second `_id`.
   return rawDocument([['_id', id], ...fields.filter(([name]) => name !== '_id'), ...more])
 }
 
-/** The server allows 180 levels when storing, of which change events and commands need some. */
+/** A deeply nested value. The server stores at most 180 levels, and change events and commands use some of them. */
 function deep(levels: number): unknown {
   let value: unknown = 'bottom'
   for (let i = 0; i < levels; i++) value = i % 3 === 0 ? array([value]) : nested([['d', value]])
   return value
 }
 
-/** An `_id` of every type that may be one, several of them equal in value but not in bytes if `spelling` differs. */
+/** Generators of an `_id` of every allowed type. Some of them are equal in value but not in bytes. */
 export const idOfEveryType: readonly ((random: Random) => unknown)[] = nastyScalars.filter((make) => {
   const sample = make({
     int: () => 1,
@@ -258,6 +260,6 @@ export const idOfEveryType: readonly ((random: Random) => unknown)[] = nastyScal
     bytes: (n: number) => Buffer.alloc(n),
     word: () => 'w',
   } as unknown as Random)
-  // Arrays, regular expressions and undefined are refused as `_id`; a DBRef has `$` names, refused too.
+  // The server rejects arrays, regular expressions and undefined as `_id`, and the `$` names of a DBRef.
   return !(sample instanceof BSONRegExp || sample === undefinedValue || sample instanceof DBRef)
 })

@@ -8,8 +8,8 @@ import { type Comparison, compareClusters, type Selects } from './compare.ts'
 const differencesMax = 50
 
 /**
- * Two comparisons that share no code: the oracle of these tests, and `tandem verify`. Equal only when both say so; where
- * they disagree, one of them is at fault, and that is a difference too.
+ * Runs two comparisons that share no code: the oracle of these tests and `tandem verify`. The clusters are equal only if both
+ * report so. A disagreement means that one comparison is wrong, and is reported as a difference too.
  */
 export async function compareBoth(
   sourceUri: string,
@@ -18,7 +18,7 @@ export async function compareBoth(
 ): Promise<Comparison> {
   const compared = await compareClusters(sourceUri, destinationUri, expected)
   const namespaces = expected.selects ? await selected([sourceUri, destinationUri], expected.selects) : []
-  // Asked for nothing by name, `verify` would compare everything.
+  // Without namespaces, `verify` would compare everything.
   if (expected.selects && namespaces.length === 0) return compared
   const [source, destination] = [new AuditCluster('cluster0', sourceUri), new AuditCluster('cluster1', destinationUri)]
   try {
@@ -26,7 +26,7 @@ export async function compareBoth(
     const report = await audit(source, destination, options)
     const differences = [...compared.differences, ...report.differences.map((one) => `verify: ${differenceLine(one)}`)]
     if (report.equal !== compared.equal) {
-      differences.push(`the comparisons disagree: ${compared.equal ? 'verify' : 'the oracle'} alone finds differences`)
+      differences.push(`the comparisons disagree: only ${compared.equal ? 'verify' : 'the oracle'} finds differences`)
     }
     if (compared.equal && report.documents.cluster0 !== compared.documents) {
       differences.push(`verify read ${report.documents.cluster0} documents, the oracle ${compared.documents}`)
@@ -37,7 +37,7 @@ export async function compareBoth(
   }
 }
 
-/** What `verify` is to be asked for by name: all that stands on either cluster and is selected. */
+/** The namespaces for `verify`: all selected collections and views that exist on either cluster. */
 async function selected(uris: string[], selects: Selects): Promise<Namespace[]> {
   const found = new Map<string, Namespace>()
   for (const uri of uris) {

@@ -1,7 +1,10 @@
 import type { Collection, Document, FindCursor } from 'mongodb'
 import { elements, idBytes, show } from './compare-raw.ts'
 
-/** How far two streams may be apart and still be brought together again. Beyond it every document there is a difference. */
+/**
+ * How many documents two streams may diverge by and still be realigned. Beyond it, the comparison of the collection
+ * stops.
+ */
 const windowDocumentsMax = 2000
 const windowBytesMax = 48 * 1024 * 1024
 const batchDocuments = 20_000
@@ -11,7 +14,7 @@ export interface Tally {
   bytes: number
 }
 
-/** Keeps the first differences; `full` tells the readers to stop. */
+/** Keeps the first differences. Readers stop when it is `full`. */
 export class Differences {
   readonly list: string[] = []
   private readonly limit: number
@@ -29,7 +32,7 @@ export class Differences {
   }
 }
 
-/** Reads documents as bytes, a server batch at a time, with a window to look ahead in. */
+/** Reads documents as bytes, one server batch at a time, and can prefetch a window of documents. */
 class RawStream {
   private readonly cursor: FindCursor<Document>
   private buffered: Buffer[] = []
@@ -85,14 +88,14 @@ export type Order = { readonly _id: 1 } | { readonly $natural: 1 }
 
 function read(collection: Collection, order: Order): FindCursor<Document> {
   const cursor = collection.find({}, { raw: true, batchSize: batchDocuments })
-  // Through a router the hint alone would leave the shards' streams unmerged.
+  // A mongos merges the shards' streams in order only if the query has a sort; a hint alone is not enough.
   return '_id' in order ? cursor.sort({ _id: 1 }).hint({ _id: 1 }) : cursor.hint({ $natural: 1 })
 }
 
 /**
- * Compares every document byte for byte, both sides in the server's own order of `_id` (or in natural order).
- * Both orders come from the same comparison, so two streams that differ are brought together at the next `_id` they
- * have in common; nothing here needs to know how MongoDB orders values or what a collation says.
+ * Compares every document byte for byte. Both sides are read in the server's own order of `_id` (or in natural order).
+ * Both servers use the same order, so two streams that differ are realigned at the next `_id` that they share. Therefore
+ * this code does not need to know how MongoDB orders values or what a collation says.
  */
 export async function compareDocuments(
   source: Collection,
@@ -121,17 +124,17 @@ export async function compareDocuments(
         continue
       }
       if ('$natural' in order) {
-        // Orders that have parted once say nothing more of use.
+        // After the orders diverge once, further comparisons in natural order give no information.
         differences.add(source.namespace, 'natural order differs', `after ${tally.documents}: ${heads(left, right)}`)
         break
       }
-      const parted = await apart(left, right)
-      if (parted === undefined) {
+      const differing = await takeDiffering(left, right)
+      if (differing === undefined) {
         differences.add(source.namespace, 'thousands of documents in a row differ', `from ${heads(left, right)}`)
         break
       }
-      for (const document of parted[0]) count(document)
-      report(source.namespace, parted[0], parted[1], differences)
+      for (const document of differing[0]) count(document)
+      report(source.namespace, differing[0], differing[1], differences)
     }
   } finally {
     await Promise.all(cursors.map((cursor) => cursor.close()))
@@ -144,15 +147,16 @@ function heads(left: RawStream, right: RawStream): string {
 }
 
 /**
- * Takes from both streams what stands before the next `_id` they share, or the differing documents of one shared `_id`.
- * Undefined: the two windows share nothing and more is to come, so it cannot be told which document lacks a partner.
+ * Takes from both streams the documents before the next `_id` that they share, or the differing documents of one shared
+ * `_id`. Returns undefined if the two windows share no `_id` and a stream has more documents, because then it is unknown
+ * which documents lack a counterpart.
  */
-async function apart(left: RawStream, right: RawStream): Promise<[Buffer[], Buffer[]] | undefined> {
+async function takeDiffering(left: RawStream, right: RawStream): Promise<[Buffer[], Buffer[]] | undefined> {
   const [a, b] = await Promise.all([left.window(), right.window()])
   const keysA = a.map(keyOf)
   const keysB = b.map(keyOf)
   if (a.length > 0 && keysA[0] === keysB[0]) {
-    // Shards may each hold this `_id` and their order is then arbitrary: take the whole run on both sides.
+    // Several shards may hold this `_id`, and their order is then arbitrary, so take the whole run on both sides.
     const runA = a.slice(0, runLength(keysA))
     const runB = b.slice(0, runLength(keysB))
     left.advance(runA.length)
@@ -162,8 +166,8 @@ async function apart(left: RawStream, right: RawStream): Promise<[Buffer[], Buff
   const firstInB = new Map<string, number>()
   for (let i = keysB.length - 1; i >= 0; i--) firstInB.set(keysB[i] as string, i)
   const shared = keysA.findIndex((key) => firstInB.has(key))
-  const known = (left.ended && right.ended) || (left.ended && a.length === 0) || (right.ended && b.length === 0)
-  if (shared === -1 && !known) return undefined
+  const isComplete = (left.ended && right.ended) || (left.ended && a.length === 0) || (right.ended && b.length === 0)
+  if (shared === -1 && !isComplete) return undefined
   const takeA = shared === -1 ? a.length : shared
   const takeB = shared === -1 ? b.length : (firstInB.get(keysA[shared] as string) as number)
   left.advance(takeA)
@@ -190,20 +194,20 @@ function without(documents: Buffer[], others: Buffer[]): Buffer[] {
 }
 
 function report(namespace: string, missing: Buffer[], extra: Buffer[], differences: Differences): void {
-  const partner = new Map(extra.map((document) => [keyOf(document), document]))
+  const counterparts = new Map(extra.map((document) => [keyOf(document), document]))
   for (const document of missing) {
-    const other = partner.get(keyOf(document))
-    partner.delete(keyOf(document))
+    const other = counterparts.get(keyOf(document))
+    counterparts.delete(keyOf(document))
     const id = show(idBytes(document))
     if (other) differences.add(namespace, 'document differs', `${id} (${firstDifference(document, other)})`)
     else differences.add(namespace, 'document missing on destination', id)
   }
-  for (const document of partner.values()) {
+  for (const document of counterparts.values()) {
     differences.add(namespace, 'document only on destination', show(idBytes(document)))
   }
 }
 
-/** Names the first top-level field that is not the same, so that a failed test says what to look for. */
+/** Describes the first top-level field that differs, for the message of a failed test. */
 function firstDifference(a: Buffer, b: Buffer): string {
   const fieldsA = [...elements(a)]
   const fieldsB = [...elements(b)]

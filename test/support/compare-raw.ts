@@ -30,7 +30,10 @@ const sizeAt: Record<number, (bytes: Buffer, at: number) => number> = {
   255: () => 0,
 }
 
-/** Walks the top level of a document. The oracle reads BSON by itself: a decoder shared with the product could hide the product's fault. */
+/**
+ * Iterates over the top-level elements of a document. The oracle has its own BSON parser, because a decoder shared with
+ * the product could hide the product's bugs.
+ */
 export function* elements(document: Buffer): Generator<RawElement> {
   let at = 4
   while (at < document.length - 1) {
@@ -49,13 +52,16 @@ export function elementMap(document: Buffer): Map<string, Buffer> {
   return new Map([...elements(document)].map(({ name, value }) => [name, value]))
 }
 
-/** The bytes that tell one `_id` from another, its type included. The server keeps `_id` first, but nothing here relies on it. */
+/**
+ * The bytes that identify an `_id`, including its type. The server stores `_id` first, but this function does not rely
+ * on it.
+ */
 export function idBytes(document: Buffer): Buffer {
   for (const { name, value } of elements(document)) if (name === '_id') return value
   return Buffer.alloc(0)
 }
 
-/** A value as a nested document, when that is what it is. */
+/** The bytes of a nested document, or undefined if the value has another type. */
 export function nestedDocument(value: Buffer | undefined): Buffer | undefined {
   return value?.[0] === 3 ? value.subarray(1) : undefined
 }
@@ -64,7 +70,7 @@ export function stringOf(value: Buffer | undefined): string {
   return value?.[0] === 2 ? value.toString('utf8', 5, value.length - 1) : ''
 }
 
-/** For people only: canonical EJSON names the BSON type, which is often the whole difference. */
+/** Formats a value for people. Canonical EJSON names the BSON type, which is often the only difference. */
 export function show(value: Buffer | undefined): string {
   if (value === undefined) return 'unset'
   const body = Buffer.concat([value.subarray(0, 1), Buffer.from('v\0'), value.subarray(1), Buffer.from([0])])

@@ -5,9 +5,9 @@ import { compareClusters } from './compare.ts'
 import { Random } from './random.ts'
 import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
 
-const hello = (value: unknown) => rawDocument([['_id', value]])
+const onlyId = (value: unknown) => rawDocument([['_id', value]])
 
-/** The same on both sides, before one of them is changed. */
+/** Fills one side. Both sides get the same content before a test changes one of them. */
 async function fill(db: Db): Promise<void> {
   const random = new Random('compare')
   await insertRaw(
@@ -15,7 +15,7 @@ async function fill(db: Db): Promise<void> {
     'things',
     Array.from({ length: 300 }, (_, i) => nastyDocument(random, i, [['n', i]])),
   )
-  await insertRaw(db, 'things', ['a', { a: 1, b: 2 }, Long.fromInt(1000), new Double(1001)].map(hello))
+  await insertRaw(db, 'things', ['a', { a: 1, b: 2 }, Long.fromInt(1000), new Double(1001)].map(onlyId))
   await db.collection('things').createIndexes([
     { key: { n: 1, m: 1 }, name: 'nm' },
     { key: { at: 1 }, name: 'at', expireAfterSeconds: 1_000_000 },
@@ -24,13 +24,13 @@ async function fill(db: Db): Promise<void> {
   await db.collection<{ _id: number }>('capped').insertMany([5, 3, 9, 1].map((_id) => ({ _id })))
   await db.createCollection('view', { viewOn: 'things', pipeline: [{ $match: { n: 1 } }] })
   await db.createCollection('collated', { collation: { locale: 'en', strength: 2 } })
-  await insertRaw(db, 'collated', ['b', 'A', 'c'].map(hello))
+  await insertRaw(db, 'collated', ['b', 'A', 'c'].map(onlyId))
 }
 
 interface Change {
   readonly what: string
   readonly change: (db: Db, things: Collection) => Promise<unknown>
-  readonly found: RegExp
+  readonly expected: RegExp
 }
 
 const replaceBy = (db: Db, collection: string, id: unknown, document: Buffer) =>
@@ -45,81 +45,88 @@ const changes: readonly Change[] = [
   {
     what: 'a changed byte',
     change: (_, things) => things.updateOne({ _id: 20 as never }, { $set: { n: 21 } }),
-    found: /things: document differs: .*"20".*n=.*20.*21/,
+    expected: /things: document differs: .*"20".*n=.*20.*21/,
   },
   {
-    what: 'another numeric type',
+    what: 'a different numeric type',
     change: (_, things) => things.updateOne({ _id: 20 as never }, [{ $set: { n: { $toLong: '$n' } } }]),
-    found: /document differs: .*numberInt.*numberLong/,
+    expected: /document differs: .*numberInt.*numberLong/,
   },
   {
     what: 'a missing document',
     change: (_, things) => things.deleteOne({ _id: 299 as never }),
-    found: /things: document missing on destination: .*"299"/,
+    expected: /things: document missing on destination: .*"299"/,
   },
   {
-    what: 'a document too many, between others',
-    change: (db) => insertRaw(db, 'things', [hello(20.5)]),
-    found: /things: document only on destination: .*"20.5"/,
+    what: 'an extra document between others',
+    change: (db) => insertRaw(db, 'things', [onlyId(20.5)]),
+    expected: /things: document only on destination: .*"20.5"/,
   },
   {
-    what: 'a document too many, behind all others',
-    change: (db) => insertRaw(db, 'things', [hello(new Date(0))]),
-    found: /document only on destination: .*\$date/,
+    what: 'an extra document after all others',
+    change: (db) => insertRaw(db, 'things', [onlyId(new Date(0))]),
+    expected: /document only on destination: .*\$date/,
   },
   {
-    what: 'another index option',
+    what: 'a different index option',
     change: (db) => db.command({ collMod: 'things', index: { name: 'at', expireAfterSeconds: 1_000_001 } }),
-    found: /index at differs: expireAfterSeconds: .*1000000.*1000001/,
+    expected: /index at differs: expireAfterSeconds: .*1000000.*1000001/,
   },
   {
-    what: 'another order of the index key',
+    what: 'a different order of the index key',
     change: (_, things) => things.dropIndex('nm').then(() => things.createIndex({ m: 1, n: 1 }, { name: 'nm' })),
-    found: /index nm differs: key: /,
+    expected: /index nm differs: key: /,
   },
-  { what: 'a missing index', change: (_, things) => things.dropIndex('nm'), found: /index missing on destination: nm/ },
   {
-    what: 'another collection option',
+    what: 'a missing index',
+    change: (_, things) => things.dropIndex('nm'),
+    expected: /index missing on destination: nm/,
+  },
+  {
+    what: 'a different collection option',
     change: (db) => db.command({ collMod: 'things', changeStreamPreAndPostImages: { enabled: true } }),
-    found: /things: option differs: changeStreamPreAndPostImages: unset/,
+    expected: /things: option differs: changeStreamPreAndPostImages: unset/,
   },
   {
-    what: 'another capped size',
+    what: 'a different capped size',
     change: (db) => db.command({ collMod: 'capped', cappedSize: 100_352 + 256 }),
-    found: /capped: option differs: size: /,
+    expected: /capped: option differs: size: /,
   },
   {
-    what: 'another view pipeline',
+    what: 'a different view pipeline',
     change: (db) => db.command({ collMod: 'view', viewOn: 'things', pipeline: [{ $match: { n: 2 } }] }),
-    found: /view: option differs: pipeline: /,
+    expected: /view: option differs: pipeline: /,
   },
   {
-    what: 'another natural order of a capped collection',
+    what: 'a different natural order of a capped collection',
     change: async (db) => {
       await db.dropCollection('capped')
       await db.createCollection('capped', { capped: true, size: 100_000, max: 50 })
       await db.collection<{ _id: number }>('capped').insertMany([5, 9, 3, 1].map((_id) => ({ _id })))
     },
-    found: /capped: natural order differs: after 1: .*"3".*"9"/,
+    expected: /capped: natural order differs: after 1: .*"3".*"9"/,
   },
   {
     what: 'a missing collection',
     change: (db) => db.dropCollection('collated'),
-    found: /collated: missing on destination: collection/,
+    expected: /collated: missing on destination: collection/,
   },
   {
     what: 'a view where a collection should be',
     change: (db) => db.dropCollection('collated').then(() => db.createCollection('collated', { viewOn: 'things' })),
-    found: /collated: type differs: collection \| view/,
+    expected: /collated: type differs: collection \| view/,
   },
 ]
 
-/** An `_id` that the server holds equal to the old one is reported twice, as the old one missing and the new one too many. */
+/**
+ * An `_id` with other bytes that the server considers equal to the old one is reported as a missing and an extra
+ * document.
+ */
 const respellings: readonly (readonly [string, string, unknown, unknown])[] = [
   ['_id 7 as a long', 'things', 7, Long.fromInt(7)],
   ['_id 1000 as an int', 'things', 1000, new Int32(1000)],
   ['an embedded _id with a long', 'things', { a: 1, b: 2 }, { a: Long.fromInt(1), b: 2 }],
-  ['a caseless _id in another case', 'collated', 'a', 'a'],
+  ['a case-insensitive _id in a different case', 'collated', 'a', 'a'],
 ]
 
 describe('compareClusters', () => {
@@ -147,7 +154,7 @@ describe('compareClusters', () => {
     return differences
   }
 
-  it('finds nothing between equals and counts what it read', async () => {
+  it('finds no differences between equal clusters and counts what it read', async () => {
     expect(await differencesAfter(async () => {})).toEqual([])
     const { collections, documents, bytes } = await compareClusters(source.uri, destination.uri)
     expect({ collections, documents }).toEqual({ collections: 4, documents: 304 + 4 + 3 })
@@ -159,17 +166,17 @@ describe('compareClusters', () => {
     await clients[1]?.db('foreign').dropDatabase()
   })
 
-  it('holds unset and default validation to be the same', async () => {
+  it('treats unset and default validation as equal', async () => {
     const validation = { collMod: 'things', validationLevel: 'strict', validationAction: 'error' }
     expect(await differencesAfter((db) => db.command(validation))).toEqual([])
   })
 
-  it.each(changes)('finds $what', async ({ change, found }) => {
+  it.each(changes)('finds $what', async ({ change, expected }) => {
     const differences = await differencesAfter((db) => change(db, db.collection('things')))
-    expect(differences).toEqual([expect.stringMatching(found)])
+    expect(differences).toEqual([expect.stringMatching(expected)])
   })
 
-  it('finds another order of fields, and a field that is there twice', async () => {
+  it('finds a different field order and a duplicate field', async () => {
     const [ours, theirs] = clients.map((client) => client.db('compared')) as [Db, Db]
     const inOrder = [
       ['a', 1],
@@ -195,14 +202,14 @@ describe('compareClusters', () => {
   })
 
   it.each(respellings)('finds %s', async (_, collection, id, respelled) => {
-    const differences = await differencesAfter((db) => replaceBy(db, collection, id, hello(respelled)))
+    const differences = await differencesAfter((db) => replaceBy(db, collection, id, onlyId(respelled)))
     expect(differences).toEqual([
       expect.stringMatching(/document missing on destination/),
       expect.stringMatching(/document only on destination/),
     ])
   })
 
-  it('stops early when next to everything differs', async () => {
+  it('stops early if almost every document differs', async () => {
     const differences = await differencesAfter((db) =>
       db.collection('things').updateMany({ n: { $type: 'int' } }, { $inc: { n: 1 } }),
     )

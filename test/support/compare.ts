@@ -21,9 +21,9 @@ interface CatalogEntry {
 }
 
 /**
- * The independent oracle: are two clusters the same, to the byte? It reads both through the driver alone and shares no
- * code with the product. Both clusters must be at rest. `documents` and `bytes` count the source; reading stops at
- * so many differences, so with `equal: false` they may be too small.
+ * The independent oracle, which compares two clusters byte by byte. It reads both with only the driver and shares no code
+ * with the product. Nothing may write to either cluster during the comparison. `documents` and `bytes` count the source. Reading stops at
+ * `maxDifferences` differences, so both may be too small if `equal` is false.
  */
 export async function compareClusters(
   sourceUri: string,
@@ -31,9 +31,9 @@ export async function compareClusters(
   options: {
     readonly ignoreDatabases?: readonly string[]
     readonly shardKeys?: ShardKeys
-    /** What of the user databases is compared; left out, everything. */
+    /** Selects the collections of the user databases to compare; by default all. */
     readonly selects?: Selects
-    /** Listed before reading stops; fifty unless given. */
+    /** Number of differences at which reading stops; 50 by default. */
     readonly maxDifferences?: number
   } = {},
 ): Promise<Comparison> {
@@ -55,10 +55,10 @@ export async function compareClusters(
 
 export type Selects = (database: string, collection: string) => boolean
 
-/** Keys by namespace, as JSON: order counts. */
+/** Shard keys as JSON by namespace. The order of a key's fields is significant. */
 type ShardKeys = Record<string, string>
 
-/** @param expected what a replica set is asked to become; left out, the source's own keys count */
+/** @param expected the requested shard keys if the source is a replica set; by default the source's own keys */
 async function compareDistributions(
   source: MongoClient,
   destination: MongoClient,
@@ -71,7 +71,7 @@ async function compareDistributions(
   }
 }
 
-/** Nothing for a replica set. */
+/** Returns the cluster's shard keys; empty for a replica set. */
 async function shardKeys(client: MongoClient): Promise<ShardKeys> {
   if ((await client.db('admin').command({ hello: 1 }))['msg'] !== 'isdbgrid') return {}
   const found = await client.db('config').collection<{ _id: string; key: Document }>('collections').find().toArray()
@@ -115,7 +115,10 @@ async function compareDatabase(
   }
 }
 
-/** Buckets of time series are compared as the plain collections they are; views' own storage is not, the views are. */
+/**
+ * Buckets of time series are compared as ordinary collections. `system.views` is excluded because the views themselves
+ * are compared.
+ */
 function isCompared(name: string): boolean {
   return !name.startsWith('system.') || name.startsWith('system.buckets.') || name === 'system.js'
 }
@@ -135,7 +138,10 @@ async function catalog(db: Db): Promise<Map<string, CatalogEntry>> {
   return entries
 }
 
-/** The server writes these two out after any collMod of a validator; said or unsaid they mean the same. */
+/**
+ * The server lists these two options after any collMod of a validator. Their default values mean the same as their
+ * absence.
+ */
 function dropDefault(options: Map<string, Buffer>, name: string, value: string): void {
   if (stringOf(options.get(name)) === value) options.delete(name)
 }
@@ -167,7 +173,10 @@ async function indexes(db: Db, name: string): Promise<Map<string, Map<string, Bu
   )
 }
 
-/** The order of options says nothing; within each value every byte counts, so `key: {a: 1, b: 1}` is not `{b: 1, a: 1}`. */
+/**
+ * The order of options is not significant. Within each value every byte is, so `key: {a: 1, b: 1}` differs from `{b: 1,
+ * a: 1}`.
+ */
 function compareFields(
   namespace: string,
   what: string,
@@ -182,10 +191,10 @@ function compareFields(
   }
 }
 
-/** The driver's types know nothing of `raw` on these two cursors, though it works. */
+/** Returns the documents' bytes. The driver's types do not include `raw` for these two cursors, but it works. */
 async function rawBytes(listed: Promise<unknown[]>): Promise<Buffer[]> {
   return (await listed).map((document) => {
     if (document instanceof Uint8Array) return Buffer.from(document.buffer, document.byteOffset, document.byteLength)
-    throw new Error('the driver no longer honours raw on catalog cursors')
+    throw new Error('the driver no longer supports `raw` on catalog cursors')
   })
 }

@@ -3,9 +3,9 @@ import { type Collection, type Document, type MongoClient, MongoServerError } fr
 import { thingsCount } from './cutover-data.ts'
 import type { Random } from './random.ts'
 
-/** UserWritesBlocked */
+/** The server's error code UserWritesBlocked. */
 const userWritesBlocked = 371
-const restMS = 3
+const intervalMS = 3
 
 interface Row extends Document {
   _id: number | string
@@ -13,27 +13,30 @@ interface Row extends Document {
 
 export interface CutoverClientOptions {
   client: MongoClient
-  /** Part of the `_id` of everything that it inserts. */
+  /** Part of the `_id` of every document that this client inserts. */
   name: string
-  /** Of `app.things`, the documents of the seed that this client alone changes: those whose `_id` is odd or even. */
+  /** The seed documents of `app.things` that only this client changes: those whose `_id` is odd or even. */
   changes: 'odd' | 'even'
   random: Random
 }
 
 /**
- * An application that writes on one cluster, one write after another, each with majority, and remembers what every
- * acknowledged write left. A write that is refused because user writes are blocked is not tried again; the next one is.
+ * An application that writes to one cluster. It sends one write after another with majority write concern and remembers the
+ * result of every acknowledged write. It does not retry a write that user write blocking rejects, but continues with the next.
  */
 export class CutoverClient {
   acknowledged = 0
   refused = 0
-  /** Refused after a write had been acknowledged: on the destination, where a block once lifted must stay so. */
+  /**
+   * Rejected writes after an acknowledged one. On the destination there must be none, because a lifted block must stay
+   * lifted.
+   */
   refusedLater = 0
-  /** Errors other than a refusal. */
+  /** Errors other than UserWritesBlocked. */
   readonly errors: string[] = []
   readonly #options: CutoverClientOptions
-  /** By collection, then by `_id`: the document as last acknowledged; null where it was deleted. */
-  readonly #left = new Map<string, Map<Row['_id'], Row | null>>()
+  /** The last acknowledged state of each document by collection and `_id`; null for a deleted document. */
+  readonly #states = new Map<string, Map<Row['_id'], Row | null>>()
   #stopped: AbortController | null = null
   #writing: Promise<void> = Promise.resolve()
   #number = 0
@@ -42,7 +45,7 @@ export class CutoverClient {
     this.#options = options
   }
 
-  /** Writes until stopped; does nothing where it does already. */
+  /** Starts writing until `stop`. It has no effect while the client is already writing. */
   begin(): void {
     if (this.#stopped) return
     const stopped = new AbortController()
@@ -50,7 +53,7 @@ export class CutoverClient {
     this.#writing = this.#writing.then(() => this.#write(stopped.signal))
   }
 
-  /** Resolves when the last write has been answered. */
+  /** Stops writing and resolves when the last write has been answered. */
   async stop(): Promise<void> {
     this.#stopped?.abort()
     this.#stopped = null
@@ -64,14 +67,14 @@ export class CutoverClient {
         this.refused += 1
         if (this.acknowledged > 0) this.refusedLater += 1
       })
-      await sleep(restMS)
+      await sleep(intervalMS)
     }
   }
 
   async #step(): Promise<void> {
     const { random, name, changes } = this.#options
     const _id = `${name} ${this.#number++}`
-    const ofSeed = 2 * random.int(0, thingsCount / 2 - 1) + (changes === 'odd' ? 1 : 0)
+    const seedId = 2 * random.int(0, thingsCount / 2 - 1) + (changes === 'odd' ? 1 : 0)
     const all = this.#collection('things')
     await random.weighted([
       [4, () => this.#insert('things', { _id, u: _id, by: name })],
@@ -81,24 +84,24 @@ export class CutoverClient {
         4,
         async () => {
           const by = `${name} ${this.#number}`
-          const { matchedCount } = await all.updateOne({ _id: ofSeed }, { $set: { by } })
-          // This client has deleted it before, and no other changes it.
-          if (matchedCount > 0) this.#remember('things', ofSeed, { _id: ofSeed, u: ofSeed, by })
+          const { matchedCount } = await all.updateOne({ _id: seedId }, { $set: { by } })
+          // No match means that this client deleted the document earlier, because no other client changes it.
+          if (matchedCount > 0) this.#remember('things', seedId, { _id: seedId, u: seedId, by })
         },
       ],
       [
         1,
         async () => {
-          await all.deleteOne({ _id: ofSeed })
-          this.#remember('things', ofSeed, null)
+          await all.deleteOne({ _id: seedId })
+          this.#remember('things', seedId, null)
         },
       ],
-      // Hands a value of the unique index on, from a document that is deleted to one that is inserted.
-      [1, () => this.#handOn(_id)],
+      // Moves a value of the unique index from a document that is deleted to one that is inserted.
+      [1, () => this.#reuseUniqueValue(_id)],
     ])()
   }
 
-  async #handOn(to: string): Promise<void> {
+  async #reuseUniqueValue(to: string): Promise<void> {
     const from = `${to} was first`
     await this.#insert('things', { _id: from, u: to })
     await this.#collection('things').deleteOne({ _id: from })
@@ -113,38 +116,39 @@ export class CutoverClient {
 
   #remember(collection: string, _id: Row['_id'], document: Row | null): void {
     this.acknowledged += 1
-    const left = this.#left.get(collection) ?? new Map()
-    left.set(_id, document)
-    this.#left.set(collection, left)
+    const states = this.#states.get(collection) ?? new Map()
+    states.set(_id, document)
+    this.#states.set(collection, states)
   }
 
   #collection(name: string): Collection<Row> {
     return this.#options.client.db('app').collection<Row>(name, { writeConcern: { w: 'majority' } })
   }
 
-  /** What of the acknowledged writes a cluster lacks, in a line for each. */
+  /** Returns one line for each acknowledged write that a cluster does not contain. */
   async missingOn(client: MongoClient): Promise<string[]> {
     const missing: string[] = []
-    for (const [collection, left] of this.#left) {
+    for (const [collection, states] of this.#states) {
       const found = await client
         .db('app')
         .collection<Row>(collection)
-        .find({ _id: { $in: [...left.keys()] } })
+        .find({ _id: { $in: [...states.keys()] } })
         .toArray()
       const byId = new Map(found.map((document) => [document._id, JSON.stringify(document)]))
-      for (const [_id, document] of left) {
-        const want = document === null ? undefined : JSON.stringify(document)
-        const have = byId.get(_id)
-        if (have !== want) missing.push(`app.${collection}, _id ${_id}: acknowledged ${want}, found ${have}`)
+      for (const [_id, document] of states) {
+        const expected = document === null ? undefined : JSON.stringify(document)
+        const actual = byId.get(_id)
+        if (actual !== expected)
+          missing.push(`app.${collection}, _id ${_id}: acknowledged ${expected}, found ${actual}`)
       }
     }
     return missing
   }
 
-  /** Makes every document that this client changed on its cluster as it is on the other one. */
+  /** Restores every document that this client changed on its cluster to its state on the other cluster. */
   async undo(other: MongoClient): Promise<void> {
-    for (const [collection, left] of this.#left) {
-      const ids = [...left.keys()]
+    for (const [collection, states] of this.#states) {
+      const ids = [...states.keys()]
       const wanted = await other
         .db('app')
         .collection<Row>(collection)

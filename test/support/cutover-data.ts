@@ -1,23 +1,23 @@
 import type { Collection, MongoClient } from 'mongodb'
 
-/** A small data set in which a commit has something to do in each of its steps. */
+/** A small data set that gives every step of a commit some work. */
 
 export interface Thing {
   _id: number | string
-  /** Of the unique index. */
+  /** Value of the unique index. */
   u?: number | string
   by?: string
 }
 
-/** Whole seconds after which documents of `app.expiring` expire on the source; long enough that none does in a test. */
+/** Seconds after which documents of `app.expiring` expire on the source; long enough that none expires during a test. */
 export const expireAfterSeconds = 86_400
 export const cappedBytes = 1024 * 1024
-/** Documents of `app.things`; their `_id`s count from 0. */
+/** Number of documents of `app.things`. Their `_id`s are the numbers from 0. */
 export const thingsCount = 100
 
 export const things = (client: MongoClient): Collection<Thing> => client.db('app').collection<Thing>('things')
 
-/** `app.things` with a unique and a hidden index, `app.expiring` with a TTL index, and `app.log`, which is capped. */
+/** Creates `app.things` with a unique and a hidden index, `app.expiring` with a TTL index, and the capped `app.log`. */
 export async function seedForCutover(client: MongoClient): Promise<void> {
   const app = client.db('app')
   await app.createCollection('log', { capped: true, size: cappedBytes })

@@ -6,7 +6,7 @@ import type { PairedSets } from './paired-sets.ts'
 import type { Tandem } from './tandem-process.ts'
 import { writesBlocked } from './write-block-mode.ts'
 
-/** What the tests of the cutover share. */
+/** Helpers of the cutover tests. */
 
 export const accepted = { status: 200, body: { success: true } }
 export const wrongState = { status: 409, body: { error: 'WrongState' } }
@@ -20,14 +20,17 @@ export const committed = (tandem: Tandem): Promise<Progress> =>
 export const ended = (tandem: Tandem): Promise<Progress> =>
   tandem.waitFor(({ state }) => state === 'COMMITTED' || state === 'FAILED', { timeoutSeconds: 60, what: 'ended' })
 
-/** Sends `commit`, which a process that dies at a step of the commit may not live to answer. */
+/** Sends `commit` to a process that a fault kills at a step of the commit, possibly before it answers. */
 export async function commitUntilItDies(tandem: Tandem): Promise<void> {
   await tandem.post('commit').catch((error) => {
-    if (!(error instanceof TypeError)) throw error // what `fetch` throws when the connection closes
+    if (!(error instanceof TypeError)) throw error // `fetch` throws a TypeError when the connection closes.
   })
 }
 
-/** What a commit prepares on the destination is deferred again: no index enforces anything and no document expires or is evicted. */
+/**
+ * Checks that all options that a commit restores on the destination are deferred again: no index enforces a constraint,
+ * and no document expires or is removed from a capped collection.
+ */
 export async function expectDeferred({ destinationClient }: Pick<PairedSets, 'destinationClient'>): Promise<void> {
   const app = destinationClient.db('app')
   const indexes = await app.collection('things').indexes()

@@ -5,7 +5,7 @@ import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 const delayMS = 20
 const megabyte = 1024 * 1024
 
-/** A server that returns what it is sent, behind a proxy with a delay. */
+/** An echo server behind a proxy with a delay. */
 const echo = createServer((socket) => socket.pipe(socket).on('error', () => {}))
 let proxy: TcpProxy
 
@@ -21,11 +21,11 @@ afterEach(async () => {
 it('delays opening a connection and each exchange by a round trip', async () => {
   const began = performance.now()
   const client = connect(proxy.port, '127.0.0.1')
-  for (const text of ['one', 'two', 'three']) expect(await ask(client, text)).toBe(text)
+  for (const text of ['one', 'two', 'three']) expect(await exchange(client, text)).toBe(text)
   expect(performance.now() - began).toBeGreaterThanOrEqual(4 * 2 * delayMS)
 })
 
-it('delivers megabytes unchanged and in order, all of them on their way at once', async () => {
+it('delivers megabytes unchanged and in order, with all of them in flight at once', async () => {
   const sent = Buffer.from(Uint32Array.from({ length: (8 * megabyte) / 4 }, (_, number) => number).buffer)
   const began = performance.now()
   const client = connect(proxy.port, '127.0.0.1')
@@ -38,11 +38,11 @@ it('delivers megabytes unchanged and in order, all of them on their way at once'
     if (bytes >= sent.length) break
   }
   expect(Buffer.concat(received).equals(sent)).toBe(true)
-  // One chunk after the other, of 64 KB at most, would take 128 round trips: 5 s.
+  // Sending chunks of at most 64 KB one after the other would take 128 round trips, which is 5 s.
   expect(performance.now() - began).toBeLessThan(64 * 2 * delayMS)
 })
 
-it('delivers what was sent right before the end of a connection, and then the end', async () => {
+it('delivers the bytes that were sent just before the end of a connection, and then the end', async () => {
   const received: Buffer[] = []
   const served = new Promise<void>((resolve) =>
     echo.once('connection', (socket: Socket) => {
@@ -54,7 +54,7 @@ it('delivers what was sent right before the end of a connection, and then the en
   expect(Buffer.concat(received).toString()).toBe('goodbye')
 })
 
-function ask(client: Socket, text: string): Promise<string> {
+function exchange(client: Socket, text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     client.once('data', (data: Buffer) => resolve(data.toString()))
     client.once('error', reject)

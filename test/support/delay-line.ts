@@ -1,15 +1,18 @@
 import { Duplex } from 'node:stream'
 
-/** More than a gigabit link holds within a second, so distance alone limits no transfer; a full line holds back the sender. */
+/**
+ * More than a gigabit link carries within a second, so latency alone does not limit a transfer. A full line blocks the
+ * sender.
+ */
 const inFlightBytesMax = 128 * 1024 * 1024
 
 /**
- * A stream that emits each chunk `delayMS` after it was written, in order. Any number of chunks are on their way at the same
- * time, so the delay costs latency and no bandwidth. The end of the stream is delayed like a chunk.
+ * A stream that emits each chunk `delayMS` after it was written, in order. Any number of chunks can be in flight at the same
+ * time, so the delay adds latency but does not reduce bandwidth. The end of the stream is delayed like a chunk.
  */
 export class DelayLine extends Duplex {
   readonly #delayMS: number
-  /** A null is the end of the stream. */
+  /** Chunks that are not delivered yet. A null marks the end of the stream. */
   readonly #inFlight: { dueMS: number; chunk: Buffer | null }[] = []
   #inFlightBytes = 0
   #readerWaits = false
@@ -50,17 +53,17 @@ export class DelayLine extends Duplex {
 
   #deliver(): void {
     for (let next = this.#inFlight[0]; next && this.#readerWaits; next = this.#inFlight[0]) {
-      const leftMS = next.dueMS - performance.now()
-      if (leftMS > 0) {
+      const remainingMS = next.dueMS - performance.now()
+      if (remainingMS > 0) {
         this.#timer ??= setTimeout(() => {
           this.#timer = null
           this.#deliver()
-        }, Math.ceil(leftMS))
+        }, Math.ceil(remainingMS))
         break
       }
       this.#inFlight.shift()
       this.#inFlightBytes -= next.chunk?.length ?? 0
-      // Pushing may ask for the next chunk before it returns. That request must survive.
+      // `push` may request the next chunk before it returns. This flag is reset before the call to keep that request.
       this.#readerWaits = false
       if (this.push(next.chunk)) this.#readerWaits = true
     }

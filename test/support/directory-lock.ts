@@ -3,17 +3,17 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 
 /**
- * Runs `work` while this process holds the lock folder `lock`. The folder appears by rename with its owner's pid already
- * inside, so it is never seen without one; a lock whose owner is dead is taken over.
+ * Runs `work` while this process holds the lock folder `lock`. The folder is created by a rename with its owner's pid already
+ * inside, so no process sees it without one. A lock whose owner no longer runs is taken over.
  *
- * The lock only saves work from being done twice: after `patienceSeconds` the work is done without it, so what it
- * produces must be published atomically anyway.
+ * The lock only avoids duplicate work: after `patienceSeconds` the work runs without it, so it must publish its results
+ * atomically in any case.
  */
 export async function withDirectoryLock<T>(lock: string, patienceSeconds: number, work: () => Promise<T>): Promise<T> {
   const deadline = Date.now() + patienceSeconds * 1000
   let held = tryLock(lock)
   while (!held && Date.now() < deadline) {
-    if (ownerIsDead(lock)) rmSync(lock, { recursive: true, force: true })
+    if (ownerIsGone(lock)) rmSync(lock, { recursive: true, force: true })
     else await delay(100)
     held = tryLock(lock)
   }
@@ -29,7 +29,7 @@ function tryLock(lock: string): boolean {
   mkdirSync(prepared, { recursive: true })
   writeFileSync(path.join(prepared, 'pid'), String(process.pid))
   try {
-    renameSync(prepared, lock) // fails when `lock` exists, for it is never empty
+    renameSync(prepared, lock) // The rename fails if `lock` exists, because the folder is never empty.
     return true
   } catch {
     rmSync(prepared, { recursive: true, force: true })
@@ -37,13 +37,14 @@ function tryLock(lock: string): boolean {
   }
 }
 
-function ownerIsDead(lock: string): boolean {
+function ownerIsGone(lock: string): boolean {
   try {
     const pid = Number(readFileSync(path.join(lock, 'pid'), 'utf8'))
     process.kill(pid, 0)
     return false
   } catch (error) {
-    // ESRCH: no such process. ENOENT: the lock has just been released, which the next attempt finds out.
+    // ESRCH means that there is no such process. ENOENT means that the lock was just released; the next attempt handles
+    // that.
     return (error as NodeJS.ErrnoException).code === 'ESRCH'
   }
 }

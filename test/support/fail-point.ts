@@ -1,12 +1,12 @@
 import type { Document, MongoClient } from 'mongodb'
 
 export interface FailPoint extends AsyncDisposable {
-  /** Resolves when the server has come to it, so many times. */
+  /** Resolves when the server has reached the fail point this many times since it was set. */
   reached(times?: number): Promise<unknown>
   release(): Promise<unknown>
 }
 
-/** Turns a fail point of a server on, for all times or as `mode` says. */
+/** Activates a fail point of a server, permanently or according to `mode`. */
 export async function failPoint(
   client: MongoClient,
   name: string,
@@ -23,24 +23,30 @@ export async function failPoint(
   }
 }
 
-/** Keeps the documents of one collection from the destination until released. */
+/** Blocks inserts of documents into one collection of the destination until released. */
 export const holdCopy = (destination: MongoClient, namespace: string): Promise<FailPoint> =>
   failPoint(destination, 'hangDuringBatchInsert', { nss: namespace })
 
-/** Makes a command on one collection of the destination fail for now, so that tandem tries it again and again. */
+/**
+ * Makes a command on one collection of the destination fail with a transient error, so that tandem retries it until
+ * released.
+ */
 export const holdCommand = (destination: MongoClient, command: string, namespace: string): Promise<FailPoint> =>
   failPoint(destination, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
 
-/** A command fails for now when tandem sends it, so that tandem retries it; other clients' commands are executed. */
+/**
+ * Makes a command fail with a transient error if tandem sends it, so that tandem retries it. Commands of other clients
+ * succeed.
+ */
 export async function holdTandem(client: MongoClient, command: string, namespace?: string): Promise<FailPoint> {
-  const appName = await tandemsName(client)
-  // ExceededTimeLimit: tried again, on the connection it has.
+  const appName = await appNameOfTandem(client)
+  // ExceededTimeLimit: tandem retries it on the same connection.
   const data = { failCommands: [command], errorCode: 262, appName, ...(namespace ? { namespace } : {}) }
   return await failPoint(client, 'failCommand', data)
 }
 
-/** What the tandem process connected now calls itself: no other instance has the same name. */
-async function tandemsName(client: MongoClient): Promise<string> {
+/** Returns the `appName` of the connected tandem process, which is unique to the instance. */
+async function appNameOfTandem(client: MongoClient): Promise<string> {
   const names = await client
     .db('admin')
     .aggregate([
@@ -49,6 +55,6 @@ async function tandemsName(client: MongoClient): Promise<string> {
       { $group: { _id: '$appName' } },
     ])
     .toArray()
-  if (names.length !== 1) throw new Error(`expected one tandem on the server, found ${names.length}`)
+  if (names.length !== 1) throw new Error(`expected one tandem instance on the server, found ${names.length}`)
   return names[0]?.['_id'] as string
 }

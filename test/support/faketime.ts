@@ -8,37 +8,41 @@ import { assertWheelsRunHere, moveOut, unpackWheel } from './python-wheels.ts'
 
 const run = promisify(execFile)
 
-/** The wheel holds the library, built for glibc. The Python module around it is not used. */
+/** Version of the wheel, which contains the library built for glibc. The Python module around it is not used. */
 const version = '3.0.1'
 const lockPatienceSeconds = 600
-/** Where the package `libfaketime` of Debian and Ubuntu installs it. */
+/** Path at which the package `libfaketime` of Debian and Ubuntu installs the library. */
 const installed = '/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1'
 
 let resolution: Promise<string> | undefined
 
-/** Path of the library libfaketime: `TANDEM_FAKETIME`, the system's, the project's cache, a package from PyPI. Linux x64. */
+/**
+ * Returns the path of the library libfaketime from the first of these: `TANDEM_FAKETIME`, the system, the project's
+ * cache, a package from PyPI. Linux x64 only.
+ */
 export function resolveFaketime(): Promise<string> {
   resolution ??= resolve()
   return resolution
 }
 
 async function resolve(): Promise<string> {
-  const named = process.env['TANDEM_FAKETIME']
-  if (named) {
-    if (!(await works(named))) throw new Error(`TANDEM_FAKETIME is set, but ${named} does not change the time`)
-    return named
+  const configured = process.env['TANDEM_FAKETIME']
+  if (configured) {
+    if (!(await works(configured)))
+      throw new Error(`TANDEM_FAKETIME is set, but ${configured} does not change the time`)
+    return configured
   }
   if (await works(installed)) return installed
   const cached = path.join(cacheFolder(), `libfaketime-${version}`, 'libfaketime.so.1')
   if (await works(cached)) return cached
   return await withDirectoryLock(path.join(cacheFolder(), '.lock'), lockPatienceSeconds, async () => {
-    // Another process may have fetched it meanwhile.
+    // Another process may have fetched it while this one waited for the lock.
     if (!(await works(cached))) await fetchInto(cached)
     return cached
   })
 }
 
-/** Fetches into a staging folder and publishes by rename, so a cache entry is complete when it can be seen. */
+/** Fetches into a staging folder and publishes by rename, so every visible cache entry is complete. */
 async function fetchInto(cached: string): Promise<void> {
   mkdirSync(cacheFolder(), { recursive: true })
   const staging = mkdtempSync(path.join(cacheFolder(), '.staging-'))
@@ -53,13 +57,18 @@ async function fetchInto(cached: string): Promise<void> {
     renameSync(staging, path.dirname(cached))
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
-    throw new Error(`no libfaketime to be found or fetched (${why}). Set TANDEM_FAKETIME to the path of the library.`)
+    throw new Error(
+      `libfaketime is not installed and could not be fetched (${why}). Set TANDEM_FAKETIME to the path of the library.`,
+    )
   } finally {
     rmSync(staging, { recursive: true, force: true })
   }
 }
 
-/** The dynamic linker warns of a library that it cannot load, and goes on without it. */
+/**
+ * Checks that the library changes the time. The dynamic linker only warns about a library that it cannot load and
+ * continues without it.
+ */
 async function works(library: string): Promise<boolean> {
   if (!existsSync(library)) return false
   const shift = 1_000_000

@@ -3,36 +3,37 @@ import { openSync, readFileSync, readSync } from 'node:fs'
 import process from 'node:process'
 
 /**
- * The tandem that is built, with what goes wrong on purpose wrapped around it: its own command line and composition, and one of these.
+ * Runs the built tandem with its own command line and composition, and injects at least one of these faults:
  *
- *   FAULT_CRASH_AT=step               it dies at this step of a commit or a reversal (docs/logs.md, `commit step`), as by kill -9
- *   FAULT_DROP_EVENTS_OF=db.coll      it loses the document events of this namespace before they are applied, as a bug might
- *   FAULT_STOOD_STILL=file            its monotonic clock is behind by the milliseconds in that file, as after a suspension of its machine
+ *   FAULT_CRASH_AT=step               kills the process at this step of a commit or a reversal (docs/logs.md, `commit step`), like kill -9
+ *   FAULT_DROP_EVENTS_OF=db.coll      drops the document events of this namespace before they are applied, as a bug might
+ *   FAULT_STOOD_STILL=file            delays the monotonic clock by the milliseconds in that file, as a suspension of the machine does
  *
- * The product knows neither, and holds nothing that does such things.
+ * The product contains no code for these faults.
  */
 
-/** @param {string} file of the build */
+/** @param {string} file path within the build */
 const built = async (file) => await import(new URL(`../../dist/src/${file}`, import.meta.url).href)
 
 const { FAULT_CRASH_AT: crashAt, FAULT_DROP_EVENTS_OF: dropEventsOf, FAULT_STOOD_STILL: stoodStill } = process.env
 if (!crashAt && !dropEventsOf && !stoodStill) {
-  throw new Error('faulty-tandem without a fault: start the product instead')
+  throw new Error('faulty-tandem needs a fault; start the product instead')
 }
 process.stderr.write(`fault injected: ${JSON.stringify({ crashAt, dropEventsOf, stoodStill })}\n`)
 
 if (stoodStill) {
   const file = openSync(stoodStill, 'r')
   const text = Buffer.alloc(16)
-  const goesOn = performance.now.bind(performance)
-  // Read each time: it is written while this process is stopped, and counts from its first instruction after that.
-  performance.now = () => goesOn() - Number(text.toString('latin1', 0, readSync(file, text, 0, text.length, 0)))
+  const realNow = performance.now.bind(performance)
+  // Read the file on each call. It is written while this process is stopped, and must take effect from the first
+  // instruction after that.
+  performance.now = () => realNow() - Number(text.toString('latin1', 0, readSync(file, text, 0, text.length, 0)))
 }
 
 if (dropEventsOf) {
   const { Lanes } = await built('apply/lanes.js')
   const put = Lanes.prototype.put
-  if (typeof put !== 'function') throw new Error('events do not come by Lanes.put any more')
+  if (typeof put !== 'function') throw new Error('tandem no longer passes events through Lanes.put')
   /**
    * @param {number} lane
    * @param {unknown} entry
@@ -62,5 +63,5 @@ function compose(options) {
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
 const commandLine = parseCommandLine(process.argv.slice(2), process.env, version)
 if (commandLine.kind !== 'serve')
-  throw new Error(`faulty-tandem runs an instance; this is ${JSON.stringify(commandLine)}`)
+  throw new Error(`faulty-tandem only runs an instance, but the command line is ${JSON.stringify(commandLine)}`)
 await serve(commandLine.options, version, compose)

@@ -3,8 +3,8 @@ import { MongoClient } from 'mongodb'
 import type { Selects } from './compare.ts'
 
 /**
- * One digest for each collection and view of the user databases that `selects` takes: of its definition with its UUID, its
- * indexes and every byte of its documents in their order. A collection that nothing has changed keeps its digest.
+ * Returns one digest for each collection and view of the user databases that `selects` accepts. It covers the definition with
+ * the UUID, the indexes, and every byte of the documents in natural order. An unchanged collection keeps its digest.
  */
 export async function fingerprints(uri: string, selects: Selects): Promise<Record<string, string>> {
   const client = new MongoClient(uri)

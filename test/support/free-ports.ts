@@ -4,7 +4,10 @@ import os from 'node:os'
 import path from 'node:path'
 import { guardPath, removeGuardedPath } from './guarded-process.ts'
 
-/** Below Linux's ephemeral range (from 32768), so that no outgoing connection takes a port between claim and use. */
+/**
+ * The range is below Linux's ephemeral ports (from 32768), so that no outgoing connection takes a port between claim and
+ * use.
+ */
 const firstPort = 20_000
 const portCount = 10_000
 
@@ -14,8 +17,8 @@ export interface ClaimedPorts {
 }
 
 /**
- * Ports of 127.0.0.1 that no other process using this function gets until they are released or this process ends.
- * A claim is a file created exclusively; it stays while a server is being restarted, when binding alone would not hold the port.
+ * Claims ports of 127.0.0.1. No other process that uses this function gets them until they are released or this process ends.
+ * A claim is an exclusively created file, so it also reserves the port while a server restarts and nothing is bound to it.
  */
 export async function claimPorts(count: number): Promise<ClaimedPorts> {
   const folder = path.join(os.tmpdir(), 'tandem-ports')
@@ -25,7 +28,9 @@ export async function claimPorts(count: number): Promise<ClaimedPorts> {
   for (let step = 0; claims.size < count; step++) {
     if (step === portCount) {
       for (const file of claims.values()) removeGuardedPath(file)
-      throw new Error(`no ${count} free ports from ${firstPort} on; claims are in ${folder}`)
+      throw new Error(
+        `there are no ${count} free ports in ${firstPort}–${firstPort + portCount - 1}; the claims are in ${folder}`,
+      )
     }
     const port = firstPort + ((start + step) % portCount)
     const file = path.join(folder, String(port))

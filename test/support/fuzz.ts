@@ -2,7 +2,7 @@ import { request as requestHttp } from 'node:http'
 import { createConnection } from 'node:net'
 import fc from 'fast-check'
 
-/** Arbitrary requests to a served API, and what must hold of every answer. */
+/** Arbitrary requests to a served API, and the conditions that every answer must meet. */
 
 const paths = [
   ...[
@@ -16,6 +16,8 @@ const paths = [
     'instances',
     'limits',
     'repair',
+    'resync',
+    'filter',
     'audit',
   ].map((name) => `/api/v1/${name}`),
   ...['/api/v1/verification/mismatches', '/healthz', '/openapi.json', '/metrics', '/', '*', '/api', '//', '/%', '/%00'],
@@ -68,7 +70,7 @@ const body = fc.oneof(
   printableText,
 )
 const wellFormed = fc.record({ kind: fc.constant('http' as const), method, path, headers, body })
-/** What only looks like HTTP, as it goes over the wire. */
+/** Bytes that resemble HTTP but are malformed. */
 const malformed = fc.record({
   kind: fc.constant('raw' as const),
   text: fc.oneof(
@@ -82,20 +84,21 @@ const malformed = fc.record({
   ),
 })
 
-/** One in fifty is malformed: each of those costs a connection. */
+/** One request in fifty is malformed, because each malformed request costs a connection. */
 export const fuzzedRequest = fc.oneof({ weight: 49, arbitrary: wellFormed }, { weight: 1, arbitrary: malformed })
 export type FuzzedRequest = typeof fuzzedRequest extends fc.Arbitrary<infer Value> ? Value : never
 
-/** Null when the answer is one that may be given; else what is wrong with it. */
+/** Sends a request and returns null for a valid answer, otherwise a description of the problem. */
 export async function sendFuzzed(port: number, fuzzed: FuzzedRequest): Promise<string | null> {
   if (fuzzed.kind === 'raw') return await sendRaw(port, fuzzed.text)
-  const { method: verb, path: asked, headers: others, body: sent } = fuzzed
+  const { method: verb, path: requestPath, headers: others, body: sent } = fuzzed
   const bytes = ['GET', 'HEAD'].includes(verb) ? undefined : Buffer.from(sent)
   const answer = await new Promise<{ status: number; text: string; type: string }>((resolve, reject) => {
-    // Node says no length for a body of DELETE, OPTIONS and TRACE; without it the body would be taken for the next request.
+    // Node sends no length for the body of DELETE, OPTIONS and TRACE. Without a length the server would parse the body
+    // as the next request.
     const length = bytes === undefined ? {} : { 'Content-Length': bytes.length }
     const headers = { Host: 'localhost', ...length, ...others }
-    const options = { host: '127.0.0.1', port, method: verb, path: asked, headers }
+    const options = { host: '127.0.0.1', port, method: verb, path: requestPath, headers }
     const request = requestHttp(options, (response) => {
       const chunks: Buffer[] = []
       response.on('data', (chunk: Buffer) => chunks.push(chunk))
@@ -108,22 +111,22 @@ export async function sendFuzzed(port: number, fuzzed: FuzzedRequest): Promise<s
     request.on('error', reject)
     request.end(bytes)
   }).catch((error: Error) => ({ status: 0, text: error.message, type: '' }))
-  return judged(answer.status, answer.text, verb === 'HEAD' || !answer.type.startsWith('application/json'))
+  return problemOf(answer.status, answer.text, verb === 'HEAD' || !answer.type.startsWith('application/json'))
 }
 
-function judged(status: number, text: string, isOpaque: boolean): string | null {
+function problemOf(status: number, text: string, isOpaque: boolean): string | null {
   if (status < 200 || status >= 500) return `status ${status}: ${text}`
   if (isOpaque) return null
   try {
     const answer = JSON.parse(text) as { success?: unknown; error?: unknown; openapi?: unknown }
     const isShaped = status < 400 ? answer.success === true || 'openapi' in answer : typeof answer.error === 'string'
-    return isShaped ? null : `status ${status} in another shape: ${text.slice(0, 200)}`
+    return isShaped ? null : `status ${status} has an unknown shape: ${text.slice(0, 200)}`
   } catch {
     return `status ${status}, not JSON: ${text.slice(0, 200)}`
   }
 }
 
-/** Any answer but 5xx will do, also none: the connection must end. */
+/** Any answer except 5xx is valid, also none. The connection must end. */
 function sendRaw(port: number, text: string): Promise<string | null> {
   return new Promise((resolve) => {
     const socket = createConnection({ port, host: '127.0.0.1' })

@@ -4,15 +4,16 @@ import path from 'node:path'
 import type { Writable } from 'node:stream'
 
 /**
- * Children that cannot outlive this process, however it ends.
+ * Child processes that cannot outlive this process, however it ends.
  *
- * One shell per process, the reaper, waits on a pipe whose other end only this process holds. The kernel closes it
- * when this process ends, also by SIGKILL, and the reaper then kills every process and removes every path it was told of.
+ * Each process starts one shell, the reaper, which reads from a pipe whose other end only this process holds. The kernel
+ * closes the pipe when this process ends, also on SIGKILL. The reaper then kills every registered process and removes every
+ * registered path.
  *
  *   this process ── "pid 123", "path /tmp/x", "gone pid 123" ──▶ reaper ── on EOF: kill -9, rm -rf
- *        └── "go" ──▶ child (waits for it before exec, so no child runs that the reaper has not heard of)
+ *        └── "go" ──▶ child (waits for "go" before exec, so the reaper knows every child that runs)
  *
- * Both are in sessions of their own: Ctrl-C in a terminal reaches this process alone, which then decides the order.
+ * Both run in their own sessions, so Ctrl-C in a terminal reaches only this process, which then decides the order.
  */
 const reaperScript = `
 trap '' HUP INT TERM
@@ -36,12 +37,15 @@ done
 for attempt in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- $paths 2>/dev/null && exit; sleep 0.2; done
 `
 
-/** Set by global-setup.ts: a folder with a file for each child still running, to find those left over after a run. */
+/**
+ * Environment variable that global-setup.ts sets to a folder with one file for each running child, to find children that
+ * are left after a run.
+ */
 export const runRecordsVariable = 'TANDEM_TEST_RUN_RECORDS'
 
 let reaperInput: Writable | null = null
 
-function tellReaper(line: string): void {
+function sendToReaper(line: string): void {
   if (!reaperInput) {
     const reaper = spawn('/bin/sh', ['-c', reaperScript], { stdio: ['pipe', 'ignore', 'ignore'], detached: true })
     reaper.unref()
@@ -52,24 +56,24 @@ function tellReaper(line: string): void {
   reaperInput.write(`${line}\n`)
 }
 
-/** Removes the path when this process ends without having done so itself. */
+/** Makes the reaper remove the path if this process ends without removing it. */
 export function guardPath(guarded: string): void {
-  tellReaper(`path ${guarded}`)
+  sendToReaper(`path ${guarded}`)
 }
 
 /** Removes a guarded path now. */
 export function removeGuardedPath(guarded: string): void {
   rmSync(guarded, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 })
-  tellReaper(`gone path ${guarded}`)
+  sendToReaper(`gone path ${guarded}`)
 }
 
 export interface GuardedProcess {
   pid: number
   child: ChildProcess
-  /** Settles once, when the process has ended and its output is complete: exit code, or null when killed by a signal. */
+  /** Resolves when the process has ended and its output is complete: the exit code, or null if a signal killed it. */
   ended: Promise<number | null>
   isRunning(): boolean
-  /** Resolves when the process is gone. */
+  /** Sends the signal (SIGKILL by default) and resolves when the process has ended. */
   kill(signal?: NodeJS.Signals): Promise<void>
 }
 
@@ -86,16 +90,16 @@ export function spawnGuarded(
   })
   const { pid, stdin } = child
   if (pid === undefined || stdin === null) throw new Error(`cannot start ${command}`)
-  tellReaper(`pid ${pid}`)
+  sendToReaper(`pid ${pid}`)
   const removeRecord = recordForRun(pid, [command, ...args])
-  stdin.on('error', () => {}) // the child may be killed before it reads "go"; `ended` tells
+  stdin.on('error', () => {}) // The child may be killed before it reads "go". `ended` reports that.
   stdin.end('go\n')
 
   let running = true
   const ended = new Promise<number | null>((resolve) => {
     child.once('close', (code) => {
       running = false
-      tellReaper(`gone pid ${pid}`)
+      sendToReaper(`gone pid ${pid}`)
       removeRecord()
       resolve(code)
     })

@@ -4,56 +4,59 @@ import { claimPorts } from './free-ports.ts'
 
 export interface HoldingProxy extends AsyncDisposable {
   port: number
-  /** Kept back now. */
+  /** Number of bytes that the proxy currently holds back. */
   readonly heldBytes: number
   /**
-   * As if packets were delayed: what clients send on the connections that stand now is taken from them and kept back, and is kept when
-   * they have gone. New connections work.
+   * Simulates delayed packets. The proxy reads and holds back what clients send on the existing connections, also after the
+   * clients have closed them. New connections work.
    */
   hold(): void
-  /** The same, but nothing is taken: the bytes stay in the kernels on the way. */
+  /** Like `hold`, but the proxy does not read the bytes, so they stay in the kernels' buffers. */
   stall(): void
   /**
-   * What was kept back reaches the server. Resolves when the server has done with it on the connections that clients have given up;
-   * to stall, they all must have.
+   * Delivers the bytes that were held back to the server. On connections that the client has closed, it resolves when the server has
+   * processed them. After `stall`, the clients must have closed all stalled connections.
    */
   deliver(): Promise<void>
   close(): Promise<void>
 }
 
-interface Way {
+interface ProxiedConnection {
   client: Socket
   upstream: Socket
   held: Buffer[] | null
 }
 
-/** A TCP proxy of this process that delivers late. Clients of a replica set stay on it with `directConnection=true`. */
+/**
+ * Starts a TCP proxy in this process that can delay delivery. Clients of a replica set must use `directConnection=true`
+ * to stay on it.
+ */
 export async function startHoldingProxy(targetHost: string, targetPort: number): Promise<HoldingProxy> {
   const claimed = await claimPorts(1)
   const port = claimed.ports[0] as number
-  const ways = new Set<Way>()
+  const connections = new Set<ProxiedConnection>()
 
   const server = createServer({ allowHalfOpen: true }, (client) => {
     const upstream = connect({ port: targetPort, host: targetHost, allowHalfOpen: true })
-    const way: Way = { client, upstream, held: null }
-    ways.add(way)
+    const connection: ProxiedConnection = { client, upstream, held: null }
+    connections.add(connection)
     for (const socket of [client, upstream]) {
       socket.setNoDelay(true)
-      socket.on('error', () => {}) // 'close' follows
+      socket.on('error', () => {}) // Node emits 'close' afterwards.
     }
     client.on('data', (bytes) => {
-      if (way.held) way.held.push(bytes)
+      if (connection.held) connection.held.push(bytes)
       else upstream.write(bytes)
     })
-    // Also after a reset: what had come before it is on its way all the same.
+    // This also happens after a reset, because bytes received before the reset must still reach the server.
     client.once('close', () => {
-      if (!way.held) upstream.end()
+      if (!connection.held) upstream.end()
     })
     client.once('end', () => client.end())
     upstream.on('data', (bytes) => void (client.writable && client.write(bytes)))
     upstream.once('end', () => upstream.end())
     upstream.once('close', () => {
-      ways.delete(way)
+      connections.delete(connection)
       client.destroy()
     })
   })
@@ -61,35 +64,35 @@ export async function startHoldingProxy(targetHost: string, targetPort: number):
   await once(server, 'listening')
 
   const deliver = async (): Promise<void> => {
-    const late = [...ways].filter(({ client, held }) => held !== null || client.isPaused())
+    const delayed = [...connections].filter(({ client, held }) => held !== null || client.isPaused())
     await Promise.all(
-      late.map(async (way) => {
-        const { client, upstream, held } = way
-        const isOver = client.closed || client.isPaused()
+      delayed.map(async (connection) => {
+        const { client, upstream, held } = connection
+        const clientIsGone = client.closed || client.isPaused()
         const done = once(upstream, 'close')
-        way.held = null
+        connection.held = null
         for (const bytes of held ?? []) upstream.write(bytes)
         client.resume()
         if (client.closed) upstream.end()
-        if (isOver) await done
+        if (clientIsGone) await done
       }),
     )
   }
   const close = async (): Promise<void> => {
-    for (const { client, upstream } of ways) for (const socket of [client, upstream]) socket.destroy()
+    for (const { client, upstream } of connections) for (const socket of [client, upstream]) socket.destroy()
     await closed(server)
     claimed.release()
   }
   return {
     port,
     get heldBytes() {
-      return [...ways].flatMap(({ held }) => held ?? []).reduce((sum, bytes) => sum + bytes.length, 0)
+      return [...connections].flatMap(({ held }) => held ?? []).reduce((sum, bytes) => sum + bytes.length, 0)
     },
     hold: () => {
-      for (const way of ways) way.held ??= []
+      for (const connection of connections) connection.held ??= []
     },
     stall: () => {
-      for (const { client } of ways) client.pause()
+      for (const { client } of connections) client.pause()
     },
     deliver,
     close,

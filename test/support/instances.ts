@@ -3,22 +3,22 @@ import type { Progress } from '../../src/domain/progress.ts'
 import { type CommandAnswer, startTandem, type Tandem, type TandemOptions } from './tandem-process.ts'
 
 export interface Instances {
-  /** By mongosyncID; only those that run. */
+  /** The running instances by mongosyncID. */
   members: Map<string, Tandem>
-  /** @param overrides for this member alone, such as connection strings through a proxy */
+  /** @param overrides options for this instance only, such as connection strings through a proxy */
   start(id: string, overrides?: Partial<TandemOptions>): Promise<Tandem>
-  /** The same command to every member, in parallel, as the contract asks for. */
+  /** Sends the same command to every instance in parallel, as the API contract requires. */
   post(command: string, body?: unknown): Promise<Map<string, CommandAnswer>>
-  /** Waits until the predicate holds for every member. */
+  /** Waits until the predicate holds for every instance. */
   allReach(predicate: (progress: Progress) => boolean, what: string, timeoutSeconds?: number): Promise<Progress[]>
-  /** What one member says of all. */
+  /** Returns one instance's report on all instances. */
   instances(of?: Tandem): Promise<InstancesReport>
   coordinator(): Promise<Tandem>
   kill9(id: string): Promise<void>
   stop(): Promise<void>
 }
 
-/** Several instances of one sync, each a process of its own. */
+/** Starts several instances of one sync, each in its own process. */
 export async function startInstances(ids: string[], options: Omit<TandemOptions, 'id'>): Promise<Instances> {
   const members = new Map<string, Tandem>()
   const start = async (id: string, overrides: Partial<TandemOptions> = {}): Promise<Tandem> => {
@@ -28,7 +28,7 @@ export async function startInstances(ids: string[], options: Omit<TandemOptions,
   }
   const any = (): Tandem => {
     const [first] = members.values()
-    if (!first) throw new Error('no member runs')
+    if (!first) throw new Error('no instance is running')
     return first
   }
   const running: Instances = {
@@ -49,7 +49,7 @@ export async function startInstances(ids: string[], options: Omit<TandemOptions,
     coordinator: async () => {
       const { coordinatorID } = await any().progress()
       const tandem = members.get(coordinatorID ?? '')
-      if (!tandem) throw new Error(`the coordinator ${coordinatorID} does not run`)
+      if (!tandem) throw new Error(`the coordinator ${coordinatorID} is not running`)
       return tandem
     },
     kill9: async (id) => {

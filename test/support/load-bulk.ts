@@ -3,7 +3,10 @@ import { MongoClient } from 'mongodb'
 
 const batch = 5_000
 
-/** Loads `count` documents of about 1 KB into `database`.documents: several segments to copy. Does nothing when there. */
+/**
+ * Loads `count` documents of about 1 KB into `database`.documents, which the copy divides into several segments. Does
+ * nothing if they already exist.
+ */
 export async function loadBulk(uri: string, database: string, count: number): Promise<void> {
   await using client = await MongoClient.connect(uri)
   const collection = client.db(database).collection<{ _id: number; filling: string }>('documents')

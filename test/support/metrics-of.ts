@@ -1,4 +1,4 @@
-/** What `/metrics` of an instance shows now: value by name with labels. */
+/** Returns the current values of an instance's `/metrics`, by metric name with labels. */
 export async function metricsOf(url: string): Promise<Map<string, number>> {
   const response = await fetch(`${url}/metrics`)
   const lines = (await response.text()).split('\n').filter((line) => line !== '' && !line.startsWith('#'))

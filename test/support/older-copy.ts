@@ -5,10 +5,10 @@ import type { Pair } from '../faults/clusters.ts'
 import type { InstanceFault } from '../faults/several-instances.ts'
 import { Random } from './random.ts'
 
-/** Bytes per insert command. */
+/** Maximum bytes of documents per insert command. */
 const insertBytes = 4_000_000
 
-/** The same fault while the sync converges on a destination that `seedOlderCopy` has filled. */
+/** Returns the same fault for a sync that converges a destination that `seedOlderCopy` has filled. */
 export function converging(fault: InstanceFault): InstanceFault {
   return {
     ...fault,
@@ -19,8 +19,8 @@ export function converging(fault: InstanceFault): InstanceFault {
 }
 
 /**
- * Fills the destination with a copy of the source in which about a tenth of the documents is missing, different or
- * extra, and some collections, options and indexes are others. The same seed makes the same changes.
+ * Fills the destination with a copy of the source in which about a tenth of the documents are missing, different or
+ * extra, and some collections, options and indexes differ. The same seed makes the same changes.
  */
 export async function seedOlderCopy({ source, destination }: Pair, seed: number): Promise<void> {
   const random = new Random(`older copy ${seed}`)
@@ -68,13 +68,13 @@ async function copyOne(
   for (let at = 0; at < 20; at++) await to.collection(name).insertOne({ extra: at }, { bypassDocumentValidation: true })
   for (const { v: _, ...index } of await from.indexes()) {
     if (index.name === '_id_' || random.chance(0.3)) continue
-    // What was changed may not fit an index; then the destination does not have it.
+    // The changed documents may violate an index, which the destination then lacks.
     await to.command({ createIndexes: name, indexes: [index] }).catch((error: MongoServerError) => error.code)
   }
   if (random.chance(0.3)) await to.collection(name).createIndex({ _id: 1, own: 1 }, { name: `own of ${name}` })
 }
 
-/** The document, another one under the same `_id`, or none. */
+/** Returns the document, a different one with the same `_id`, or null for a missing document. */
 function changed(document: Buffer, random: Random): Buffer | null {
   const kind = random.int(0, 59)
   if (kind < 2) return null

@@ -9,18 +9,21 @@ export interface PairedSets {
   destination: ReplicaSet
   sourceClient: MongoClient
   destinationClient: MongoClient
-  /** An instance between the two that has connected. */
+  /** Starts an instance for the two clusters and waits until it is connected. */
   startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'faults'>): Promise<Tandem>
 }
 
-const patience = { timeout: 30_000, interval: 20 }
+const connectPolling = { timeout: 30_000, interval: 20 }
 
-/** Two replica sets for a test file, emptied and unblocked before each test. Filled in before the first of them runs. */
+/**
+ * Provides two replica sets for a test file. They are emptied, and their write blocks lifted, before each test. The
+ * fields are set before the first test.
+ */
 export function pairedSets(options: { source?: ReplicaSetOptions; destination?: ReplicaSetOptions } = {}): PairedSets {
   const pair = {
     startInstance: async (overrides = {}) => {
       const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri, ...overrides })
-      await vi.waitFor(() => tandem.progress(), patience)
+      await vi.waitFor(() => tandem.progress(), connectPolling)
       return tandem
     },
   } as PairedSets
@@ -46,8 +49,9 @@ export function pairedSets(options: { source?: ReplicaSetOptions; destination?: 
 }
 
 export async function emptyBoth(pair: Pick<PairedSets, 'sourceClient' | 'destinationClient'>): Promise<void> {
-  for (const client of [pair.sourceClient, pair.destinationClient]) {
+  const empty = async (client: MongoClient): Promise<void> => {
     await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
     await emptyCluster(client)
   }
+  await Promise.all([empty(pair.sourceClient), empty(pair.destinationClient)])
 }

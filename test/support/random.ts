@@ -1,4 +1,7 @@
-/** sfc32: small, fast and good enough for tests. The same seed gives the same numbers on every machine. */
+/**
+ * The generator sfc32, which is small, fast and good enough for tests. The same seed gives the same numbers on every
+ * machine.
+ */
 export class Random {
   private a: number
   private b: number
@@ -22,12 +25,12 @@ export class Random {
     return sum >>> 0
   }
 
-  /** In [0, 1). */
+  /** Returns a number in [0, 1). */
   fraction(): number {
     return this.uint32() / 0x1_0000_0000
   }
 
-  /** Both ends included. */
+  /** Returns a whole number from `from` to `to`, both included. */
   int(from: number, to: number): number {
     return from + Math.floor(this.fraction() * (to - from + 1))
   }
@@ -37,15 +40,15 @@ export class Random {
   }
 
   pick<T>(items: readonly T[]): T {
-    if (items.length === 0) throw new Error('nothing to pick from')
+    if (items.length === 0) throw new Error('the list to pick from is empty')
     return items[this.int(0, items.length - 1)] as T
   }
 
   weighted<T>(items: readonly (readonly [weight: number, item: T])[]): T {
-    let left = this.fraction() * items.reduce((sum, [weight]) => sum + weight, 0)
+    let remaining = this.fraction() * items.reduce((sum, [weight]) => sum + weight, 0)
     for (const [weight, item] of items) {
-      left -= weight
-      if (left < 0) return item
+      remaining -= weight
+      if (remaining < 0) return item
     }
     return (items[items.length - 1] as readonly [number, T])[1]
   }
@@ -73,19 +76,19 @@ export class Random {
     return word
   }
 
-  /** Remembers this moment; the returned function goes back to it, for work that has to be tried again exactly. */
+  /** Saves the generator's state. The returned function restores it, so that work can be repeated exactly. */
   mark(): () => void {
     const { a, b, c, counter } = this
     return () => Object.assign(this, { a, b, c, counter })
   }
 
-  /** A generator of its own, so that more draws in one place do not change what another place sees. */
+  /** Returns an independent generator, so that additional draws in one place do not change the values in another. */
   fork(label: string): Random {
     return new Random(`${label}:${this.uint32()}`)
   }
 }
 
-/** FNV-1a with three offsets: enough to spread neighbouring seeds apart. */
+/** FNV-1a with three offsets, which is sufficient to separate adjacent seeds. */
 function hash(text: string): [number, number, number] {
   return [0x811c9dc5, 0x9e3779b9, 0x85ebca6b].map((offset) => {
     let value = offset

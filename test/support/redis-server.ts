@@ -12,26 +12,29 @@ const commandTimeoutMs = 5_000
 export interface TestRedis extends AsyncDisposable {
   url: string
   port: number
-  /** Empties all databases. */
+  /** Deletes the keys of all databases. */
   flush(): Promise<void>
-  /** How many connections have subscribed to a channel. */
+  /** Returns the number of connections that are subscribed to a channel. */
   listeners(channel: string): Promise<number>
-  /** SIGKILL; resolves when it is gone. */
+  /** Kills the server with SIGKILL and resolves when it has exited. */
   kill(): Promise<void>
-  /** A new, empty server on the same port, in place of one that may still run. */
+  /** Starts a new, empty server on the same port. Kills the previous one if it still runs. */
   restart(): Promise<void>
   stop(): Promise<void>
 }
 
-/** A throwaway Redis that keeps everything in memory. The password is set on the command line: it is no secret. */
+/**
+ * Starts a temporary Redis that keeps everything in memory. The password is on the command line because it is not a
+ * secret.
+ */
 export async function startRedis({ password }: { password?: string } = {}): Promise<TestRedis> {
   const binary = await resolveRedisServer()
   const claimed = await claimPorts(1)
   const port = claimed.ports[0] as number
   let server: GuardedProcess | null = null
 
-  const ask = (command: string) =>
-    askInline(port, [...(password === undefined ? [] : [`AUTH ${JSON.stringify(password)}`]), command]).then(
+  const send = (command: string) =>
+    sendInline(port, [...(password === undefined ? [] : [`AUTH ${JSON.stringify(password)}`]), command]).then(
       (replies) => replies.at(-1),
     )
 
@@ -47,10 +50,11 @@ export async function startRedis({ password }: { password?: string } = {}): Prom
     )
     server = started
     const answered = async () => {
-      if (started.isRunning() && (await ask('PING')) !== '+PONG') throw new Error('no PONG')
+      if (started.isRunning() && (await send('PING')) !== '+PONG')
+        throw new Error('redis-server did not answer PING with PONG')
     }
-    await until(`redis-server answering on port ${port}`, answered, startTimeoutSeconds)
-    if (!started.isRunning()) throw new Error(`redis-server ended at once on port ${port}`)
+    await until(`redis-server ready on port ${port}`, answered, startTimeoutSeconds)
+    if (!started.isRunning()) throw new Error(`redis-server exited immediately on port ${port}`)
   }
   const kill = async () => {
     await server?.kill()
@@ -70,10 +74,10 @@ export async function startRedis({ password }: { password?: string } = {}): Prom
     port,
     listeners: async (channel) => {
       const script = JSON.stringify("return redis.call('PUBSUB', 'NUMSUB', ARGV[1])[2]")
-      return Number((await ask(`EVAL ${script} 0 ${JSON.stringify(channel)}`))?.replace(/^:/, ''))
+      return Number((await send(`EVAL ${script} 0 ${JSON.stringify(channel)}`))?.replace(/^:/, ''))
     },
     flush: async () => {
-      const reply = await ask('FLUSHALL')
+      const reply = await send('FLUSHALL')
       if (reply !== '+OK') throw new Error(`FLUSHALL: ${reply}`)
     },
     kill,
@@ -86,8 +90,11 @@ export async function startRedis({ password }: { password?: string } = {}): Prom
   }
 }
 
-/** Commands as one types them into a terminal, and the line that each is answered with: no client under test takes part. */
-function askInline(port: number, commands: string[]): Promise<string[]> {
+/**
+ * Sends inline commands (as in a telnet session) and returns the first line of each reply. It does not use the client
+ * under test.
+ */
+function sendInline(port: number, commands: string[]): Promise<string[]> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, host)
     let received = ''

@@ -2,9 +2,9 @@ import type { MongoClient } from 'mongodb'
 import { expect } from 'vitest'
 import type { CommandAnswer, Tandem } from './tandem-process.ts'
 
-/** What a refused start is judged by. */
+/** Helpers to check a refused start. */
 
-/** Everything a start might change on a cluster, and nothing that the server changes by itself. */
+/** Returns all state of a cluster that a start may change, and no state that the server changes itself. */
 export async function footprint(client: MongoClient): Promise<unknown> {
   const admin = client.db('admin')
   const { databases } = await admin.admin().listDatabases({ nameOnly: true })

@@ -2,10 +2,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type Document, MongoClient } from 'mongodb'
 import type { GuardedProcess } from './guarded-process.ts'
 
-/** Room for an initial sync of secondaries, or an election after a kill, on a machine with two busy cores. */
+/** Long enough for an initial sync of secondaries, or for an election after a kill, on a machine with two busy cores. */
 const primaryTimeoutMs = 180_000
 const pollMs = 20
-/** After this a set elects a primary by itself. */
+/** Milliseconds after which a set without a primary starts an election. */
 const electionTimeoutMs = 5_000
 
 const administrator = { name: 'admin', password: 'secret' }
@@ -17,7 +17,7 @@ export interface Member {
   server: GuardedProcess
 }
 
-/** A custom role, created in `admin` before the user that gets it. */
+/** A custom role, which is created in `admin` before the user that receives it. */
 export interface CustomRole {
   role: string
   privileges: Document[]
@@ -25,8 +25,9 @@ export interface CustomRole {
 }
 
 /**
- * The first member alone is primary at once; with all members from the beginning it would wait for the election timeout.
- * With access control on, the localhost exception allows the first two steps as long as there is no user.
+ * Initiates the set with the first member, which becomes primary immediately, and then adds the others. With all members
+ * from the beginning, the set would wait for the election timeout. With access control, the localhost exception allows the
+ * first two steps while no user exists.
  */
 export async function initiate(
   members: Member[],
@@ -39,7 +40,7 @@ export async function initiate(
     version: 1,
     ...(configsvr ? { configsvr } : {}),
     members: members.map(({ host }, index) => ({ _id: index, host })),
-    // Quicker than the defaults (10 s, 2 s), yet no election for a member that waits a while for a core.
+    // Shorter than the defaults (10 s, 2 s), but long enough that a member that waits for a core causes no election.
     settings: { electionTimeoutMillis: electionTimeoutMs, heartbeatIntervalMillis: 500 },
   }
   const alone = { ...configuration, members: configuration.members.slice(0, 1) }
@@ -48,7 +49,7 @@ export async function initiate(
   const { name: user, password } = administrator
   if (auth) await withMember(first.port, (client) => createUser(client, user, password, ['root']))
   if (members.length === 1) return
-  // By force, for otherwise only one voting member may be added at a time.
+  // Without `force`, a reconfiguration may add only one voting member at a time.
   const reconfiguration = { replSetReconfig: { ...configuration, version: 2 }, force: true }
   await withMember(first.port, (client) => client.db('admin').command(reconfiguration), administratorCredentials(auth))
 }
@@ -79,13 +80,16 @@ export async function stepDown(client: MongoClient, memberCount: number): Promis
     await admin.command({ replSetStepDown: 60, secondaryCatchUpPeriodSecs: 10 })
     return
   }
-  // Alone, a member may not stand for election again before the period is over. One second is the shortest there is, and
-  // an interruption that clients notice.
+  // A single member cannot be elected again before the period ends. One second is the shortest period, and clients notice
+  // the interruption.
   await admin.command({ replSetStepDown: 1, secondaryCatchUpPeriodSecs: 0, force: true })
 }
 
-/** Saves the election timeout after a restart. It takes a few attempts: the member must have heard of a majority first. */
-export async function standForElection(client: MongoClient): Promise<void> {
+/**
+ * Avoids waiting for the election timeout after a restart. It may take several attempts, because the member must see a
+ * majority first.
+ */
+export async function stepUp(client: MongoClient): Promise<void> {
   const admin = client.db('admin')
   const deadline = Date.now() + electionTimeoutMs
   while (Date.now() < deadline) {
@@ -95,7 +99,7 @@ export async function standForElection(client: MongoClient): Promise<void> {
   }
 }
 
-/** The member that accepts writes, as soon as there is one. */
+/** Waits for a primary and returns it. */
 export async function findPrimary(members: Member[]): Promise<Member> {
   const isPrimary = await waitForMembers(members, 'a primary', (hellos) =>
     hellos.some((hello) => hello?.['isWritablePrimary']),
@@ -103,8 +107,11 @@ export async function findPrimary(members: Member[]): Promise<Member> {
   return members[isPrimary.findIndex((hello) => hello?.['isWritablePrimary'])] as Member
 }
 
-/** A primary, and every other member a secondary that replicates from it: majority writes and elections work at once. */
-export async function settle(members: Member[], credentials: string): Promise<void> {
+/**
+ * Waits for a primary and until every other member is a secondary that replicates from it, so that majority writes and
+ * elections work immediately.
+ */
+export async function waitUntilReady(members: Member[], credentials: string): Promise<void> {
   await waitForMembers(
     members,
     'a primary and its secondaries',
@@ -118,15 +125,18 @@ export async function settle(members: Member[], credentials: string): Promise<vo
 }
 
 /**
- * Writes an oplog no-op and waits until members have it. Secondaries that are not behind follow no member and so report
- * no position: without something to replicate, a primary stepping down waits for them in vain until its time is up.
+ * Writes an oplog no-op and waits until members have replicated it. Secondaries that are not behind choose no sync source and
+ * report no position. Without a write to replicate, a primary that steps down would wait for them until its timeout.
  */
 async function replicate(client: MongoClient, w: number | 'majority'): Promise<void> {
   const writeConcern = { w, wtimeout: primaryTimeoutMs }
   await client.db('admin').command({ appendOplogNote: 1, data: { why: 'test support' }, writeConcern })
 }
 
-/** Polls every member's `hello`, which needs no login; null for a member that does not answer. */
+/**
+ * Polls every member's `hello`, which needs no authentication, until the condition holds. The reply is null for a member
+ * that does not answer.
+ */
 async function waitForMembers(
   members: Member[],
   what: string,
@@ -146,10 +156,12 @@ async function waitForMembers(
       )
       if (condition(hellos)) return hellos
       if (members.every(({ server }) => !server.isRunning())) {
-        throw new Error(`every member ended before there was ${what}`)
+        throw new Error(`every member exited before the set had ${what}`)
       }
       if (Date.now() > deadline) {
-        throw new Error(`waited ${primaryTimeoutMs / 1000} s for ${what}; members say ${JSON.stringify(hellos)}`)
+        throw new Error(
+          `waited ${primaryTimeoutMs / 1000} s for ${what}; the last \`hello\` replies are ${JSON.stringify(hellos)}`,
+        )
       }
       await delay(pollMs)
     }

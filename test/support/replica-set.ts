@@ -15,9 +15,9 @@ import {
   findPrimary,
   initiate,
   type Member,
-  settle,
-  standForElection,
   stepDown,
+  stepUp,
+  waitUntilReady,
   withMember,
 } from './replica-set-members.ts'
 import type { SteppedClock } from './stepped-clock.ts'
@@ -26,47 +26,47 @@ import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 export interface ReplicaSetOptions {
   name?: string
   members?: number
-  /** Turns access control on, with a user admin/secret of role root. */
+  /** Enables access control with a user admin/secret of role root. */
   auth?: boolean
   version?: MongodVersion
   oplogSizeMB?: number
   cacheSizeGB?: number
-  /** One for each member; default: free ones. */
+  /** One port for each member; by default free ports. */
   ports?: number[]
   extraArgs?: string[]
-  /** What the set is within a sharded cluster. */
+  /** Role of the set in a sharded cluster. */
   role?: 'configsvr' | 'shardsvr'
-  /** Shared by the servers of a cluster with `auth`; default: one of the set's own. */
+  /** Key file that the servers of a cluster with `auth` share; by default the set creates its own. */
   keyFile?: string
-  /** Leaves `folder`, with data and logs, behind. */
+  /** Keeps `folder` with data and logs when the set stops. */
   keepData?: boolean
   /**
-   * Puts a proxy before each member and initiates the set with the proxies as its members' addresses, so that clients of
-   * the set go through them. Members then reach each other through them too: start and restart need them healed.
+   * Starts a proxy in front of each member and initiates the set with the proxies as the members' addresses, so that clients of
+   * the set use them. Members also reach each other through them, so start and restart need working proxies.
    */
   proxied?: boolean
-  /** The wall clock of all members; default: the host's. */
+  /** The wall clock of all members; by default the host's. */
   clock?: SteppedClock
 }
 
 export interface ReplicaSet extends AsyncDisposable {
   name: string
-  /** Of the whole set; with credentials of the administrator where there is access control. */
+  /** URI of the whole set, with the administrator's credentials if access control is enabled. */
   uri: string
-  /** Of each member alone (`directConnection=true`), never through a proxy. */
+  /** URI of each member (`directConnection=true`), never through a proxy. */
   uris: string[]
-  /** As the set's configuration names them. */
+  /** The members' hosts as in the set's configuration. */
   hosts: string[]
-  /** In the order of `hosts`; empty unless `proxied`. */
+  /** The proxies in the order of `hosts`; empty unless `proxied`. */
   proxies: TcpProxy[]
   folder: string
   primaryPid(): Promise<number>
-  /** Resolves when there is a primary again: another member, or the same in a set of one. */
+  /** Steps the primary down. Resolves when there is a primary again: another member, or the same one in a set of one. */
   stepDown(): Promise<void>
-  /** SIGKILLs every member and starts them all again on the same data; resolves when there is a primary. */
+  /** Kills every member with SIGKILL, starts them again on the same data, and resolves when the set is ready. */
   restart(): Promise<void>
   stop(): Promise<void>
-  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, users are not asked for. */
+  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, the servers need no user. */
   createUser(name: string, password: string, roles: (string | Document | CustomRole)[]): Promise<string>
 }
 
@@ -118,7 +118,7 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
   try {
     await startMembers()
     await initiate(members, { name, auth, configsvr: options.role === 'configsvr' })
-    await settle(members, administratorCredentials(auth))
+    await waitUntilReady(members, administratorCredentials(auth))
   } catch (error) {
     await stop()
     throw error
@@ -143,8 +143,8 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
     restart: async () => {
       await killMembers()
       await startMembers()
-      if (members.length > 1) await withMember(ports[0] as number, standForElection, credentials)
-      await settle(members, credentials)
+      if (members.length > 1) await withMember(ports[0] as number, stepUp, credentials)
+      await waitUntilReady(members, credentials)
     },
     stop,
     createUser: async (user, password, roles) => {
@@ -155,7 +155,7 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
   }
 }
 
-/** The secret by which the members of a set or a cluster know each other. */
+/** Writes the shared secret with which the members of a set or a cluster authenticate to each other. */
 export function writeKeyFile(file: string): void {
   writeFileSync(file, randomBytes(48).toString('base64'), { mode: 0o600 })
 }

@@ -2,7 +2,7 @@ import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from './compare.ts'
-import { emptyCluster } from './empty-cluster.ts'
+import { emptyBoth } from './paired-sets.ts'
 import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
 import { type Faults, startSync, startTandem, type Tandem } from './tandem-process.ts'
 
@@ -14,14 +14,14 @@ export const patience = { timeout: 30_000, interval: 20 }
 export const accepted = { status: 200, body: { success: true } }
 export const reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
 
-/** Two clusters for the tests of a file, emptied before each: cluster0 is on the left, cluster1 on the right. */
+/** Two clusters for the tests of a file, which are emptied before each test. `left` is cluster0, `right` is cluster1. */
 export class ReversiblePair {
   left!: ReplicaSet
   right!: ReplicaSet
   leftClient!: MongoClient
   rightClient!: MongoClient
 
-  /** To be made where hooks may be registered. */
+  /** Registers hooks, so it must run where vitest allows that. */
   constructor(options: ReplicaSetOptions) {
     beforeAll(async () => {
       ;[this.left, this.right] = await Promise.all([startReplicaSet(options), startReplicaSet(options)])
@@ -32,19 +32,14 @@ export class ReversiblePair {
       await Promise.all([this.leftClient?.close(), this.rightClient?.close()])
       await Promise.all([this.left?.stop(), this.right?.stop()])
     })
-    beforeEach(async () => {
-      for (const client of [this.leftClient, this.rightClient]) {
-        await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-        await emptyCluster(client)
-      }
-    })
+    beforeEach(() => emptyBoth({ sourceClient: this.leftClient, destinationClient: this.rightClient }))
   }
 
   startTandem(faults: Faults = {}): Promise<Tandem> {
     return startTandem({ cluster0: this.left.uri, cluster1: this.right.uri, faults })
   }
 
-  /** A tandem that has committed a sync from left to right. */
+  /** Starts an instance and commits a sync from left to right. */
   async commitSync(start: Record<string, unknown> = reversible): Promise<Tandem> {
     const tandem = await this.startTandem()
     await startSync(tandem, start)
@@ -56,7 +51,7 @@ export class ReversiblePair {
     expect((await compareClusters(this.left.uri, this.right.uri)).differences).toEqual([])
   }
 
-  /** The generation of the sync that is stored on the left and on the right; null where none is. */
+  /** Returns the generation of the sync record on the left and on the right; null if a cluster has none. */
   async generations(): Promise<(number | null)[]> {
     return await Promise.all(
       [this.leftClient, this.rightClient].map(async (client) => {
@@ -73,7 +68,7 @@ export async function setBlocking(client: MongoClient, global: boolean): Promise
   await client.db('admin').command({ setUserWriteBlockMode: 1, global })
 }
 
-/** Resolves when a new process has found what its predecessor stored. */
+/** Resolves when a new process is connected and has loaded the stored sync. */
 export const connected = (tandem: Tandem): Promise<Progress> => vi.waitFor(() => tandem.progress(), patience)
 
 export const canCommit = (tandem: Tandem): Promise<Progress> =>
@@ -88,7 +83,7 @@ export async function commit(tandem: Tandem): Promise<Progress> {
   return await committed(tandem)
 }
 
-/** Resolves when the reversed sync could be committed. */
+/** Reverses the sync and resolves when the reversed sync can be committed. */
 export async function reverse(tandem: Tandem): Promise<Progress> {
   expect(await tandem.post('reverse')).toEqual(accepted)
   expect(['REVERSING', 'RUNNING']).toContain((await tandem.progress()).state)

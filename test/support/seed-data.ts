@@ -5,8 +5,8 @@ import { newDocument, padding, spelledId } from './workload-documents.ts'
 import { archiveDatabase, World, workloadCollections, workloadDatabases } from './workload-world.ts'
 
 /**
- * What stands on the source before a sync begins, about two seconds of loading at scale 1: the `archive`, with one collection
- * of every kind, and a few documents under the names the workload uses. The same seed and scale give the same bytes.
+ * Loads the data of the source before a sync begins, which takes about two seconds at scale 1: the `archive` with one collection
+ * of every kind, and a few documents in the collections that the workload uses. The same seed and scale give the same bytes.
  */
 export async function seedData(uri: string, seed: number | string, scale = 1): Promise<void> {
   const client = new MongoClient(uri, { writeConcern: { w: 1 } })
@@ -46,7 +46,7 @@ async function seedArchive(world: World, scale: number): Promise<void> {
       world.collection({ database: archiveDatabase, name }).insertMany(range(from, to, make)),
     )
 
-  // Fixed values are cheaper than drawn ones, and this is the collection that has to be large.
+  // Fixed values are cheaper than random ones, and this collection has to be large.
   await fill('small', Math.ceil(20_000 * scale), (i) => ({
     _id: i % 3 === 0 ? Long.fromInt(i) : i,
     n: i % 100,
@@ -106,7 +106,7 @@ async function seedArchive(world: World, scale: number): Promise<void> {
   await seedIndexes(world)
 }
 
-/** Some draws of one kind of `_id` meet a former one; that they are refused singly is all right. */
+/** Inserts random documents with one kind of `_id`. The server may reject some of them as duplicates of earlier ones. */
 async function insertEach(world: World, name: string, kind: number, count: number): Promise<void> {
   const make = idOfEveryType[kind]
   if (!make) return

@@ -8,7 +8,7 @@ import { startShardedCluster } from './sharded-cluster.ts'
 
 type Numbered = { _id: number; k: number }
 
-/** Servers and stand-ins whose arguments contain this text. */
+/** Returns the servers and mongos stand-ins whose arguments contain this text. */
 function processesOf(text: string): { pid: number; line: string }[] {
   return execFileSync('ps', ['-ww', '-A', '-o', 'pid=,args='], { encoding: 'utf8' })
     .split('\n')
@@ -17,7 +17,7 @@ function processesOf(text: string): { pid: number; line: string }[] {
 }
 
 describe('sharded cluster', () => {
-  it('goes on after a stepdown and a restart of a shard, and of the config server', async () => {
+  it('continues after a stepdown and a restart of a shard, and after restarts of the config server and the mongos', async () => {
     await using cluster = await startShardedCluster({ shards: 3 })
     expect(cluster.shards).toHaveLength(3)
     await using client = new MongoClient(cluster.uri)
@@ -49,7 +49,7 @@ describe('sharded cluster', () => {
     expect(ids).toEqual(Array.from({ length: 15 }, (_, index) => index))
   })
 
-  it('has several mongoses that agree', async () => {
+  it('has several mongoses that return the same data', async () => {
     await using cluster = await startShardedCluster({ mongoses: 2 })
     const [one, other] = cluster.mongoses
     await using first = new MongoClient(one?.uri ?? '')
@@ -60,7 +60,7 @@ describe('sharded cluster', () => {
     await ofSecond?.insertMany([1, 150].map((k) => ({ _id: k, k })))
     await cluster.split('app.things', { k: 100 })
     await first.db('admin').command({ moveChunk: 'app.things', find: { k: 150 }, to: cluster.shards[1]?.name })
-    // The second does not know yet that a chunk has moved.
+    // The second mongos does not know yet that a chunk has moved.
     await ofSecond?.insertMany([2, 151].map((k) => ({ _id: k, k })))
     await ofSecond?.updateMany({}, { $inc: { k: 0 } })
     for (const collection of [ofFirst, ofSecond]) {
@@ -71,7 +71,7 @@ describe('sharded cluster', () => {
     expect(await ofFirst?.countDocuments()).toBe(1)
   })
 
-  it('can be cut off', async () => {
+  it('is unreachable while its proxy is cut', async () => {
     await using cluster = await startShardedCluster({ shards: 1, proxied: true })
     await using client = new MongoClient(cluster.uri, { serverSelectionTimeoutMS: 500 })
     const things = client.db('app').collection<Numbered>('things')
@@ -83,24 +83,24 @@ describe('sharded cluster', () => {
     await vi.waitFor(() => things.insertOne({ _id: 3, k: 3 }), { timeout: 10_000 })
   })
 
-  it('ends the hidden router of a stand-in that is killed', async ({ skip }) => {
+  it('stops the hidden router of a stand-in that is killed', async ({ skip }) => {
     await using cluster = await startShardedCluster({ name: 'headless', shards: 1 })
     const [program] = processesOf(`${cluster.config.name}/`).filter(({ line }) => line.includes('mongos-main.ts'))
-    if (!program) return skip('there is a real mongos')
+    if (!program) return skip('a real mongos is installed')
     const routers = () => processesOf('headless-mongos0-router')
     expect(routers()).toHaveLength(1)
     process.kill(program.pid, 'SIGKILL')
     await vi.waitFor(() => expect(routers()).toEqual([]), { timeout: 10_000 })
   })
 
-  it('leaves nothing when it stops', async () => {
+  it('leaves no processes when it stops', async () => {
     const cluster = await startShardedCluster({ name: 'passing' })
     expect(processesOf('passing-').length).toBeGreaterThanOrEqual(4)
     await cluster.stop()
     expect(processesOf('passing-')).toEqual([])
   })
 
-  it('leaves nothing when the process that started it is killed', async () => {
+  it('leaves no processes when the process that started it is killed', async () => {
     const program = `
       import { startShardedCluster } from './test/support/sharded-cluster.ts'
       await startShardedCluster({ name: 'orphaned' })

@@ -10,57 +10,60 @@ import { administratorCredentials, type CustomRole, createUser } from './replica
 import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 
 export interface ShardedClusterOptions {
-  /** Default: 2. */
+  /** Number of shards; 2 by default. */
   shards?: number
-  /** Default: 1. */
+  /** Number of mongoses; 1 by default. */
   mongoses?: number
-  /** Beginning of its sets' names: `<name>-shard0`, `<name>-config`. */
+  /** Prefix of the sets' names: `<name>-shard0`, `<name>-config`. */
   name?: string
-  /** Turns access control on, with a user admin/secret of role root, in the cluster and in each shard. */
+  /** Enables access control with a user admin/secret of role root in the cluster and in each shard. */
   auth?: boolean
   oplogSizeMB?: number
   cacheSizeGB?: number
-  /** For the shards and the config server. */
+  /** Arguments of the shards and the config server. */
   extraArgs?: string[]
-  /** How long a shard keeps the documents of a chunk that has moved away. Default: 0. */
+  /** Seconds for which a shard keeps the documents of a chunk that has moved away; 0 by default. */
   orphanCleanupDelaySecs?: number
-  /** Puts a proxy before each mongos. */
+  /** Starts a proxy in front of each mongos. */
   proxied?: boolean
 }
 
-/** A set of one member. */
+/** A shard or the config server, which is a replica set of one member. */
 export interface Shard extends Pick<ReplicaSet, 'name' | 'stepDown' | 'restart' | 'primaryPid'> {
-  /** Of the member itself (`directConnection=true`), past the routing: with orphans, without what other shards hold. */
+  /**
+   * URI of the member itself (`directConnection=true`), without routing. Reads include orphans and exclude the data of
+   * other shards.
+   */
   uri: string
 }
 
 export interface Mongos {
   uri: string
-  /** SIGKILLs it and starts it again on the same port: cursors and transactions that it knew are lost. */
+  /** Kills it with SIGKILL and starts it again on the same port. It loses its cursors and transactions. */
   restart(): Promise<void>
-  /** What it has written. The stand-in writes down each cursor that it was asked for and does not know. */
+  /** The text of its log. The stand-in logs each request for an unknown cursor. */
   log(): string
 }
 
 export interface ShardedCluster extends AsyncDisposable {
   name: string
-  /** Of all mongoses; with credentials of the administrator where there is access control. */
+  /** URI of all mongoses, with the administrator's credentials if access control is enabled. */
   uri: string
   mongoses: Mongos[]
-  /** In the order of `mongoses`; empty unless `proxied`. */
+  /** The proxies in the order of `mongoses`; empty unless `proxied`. */
   proxies: TcpProxy[]
   shards: Shard[]
   config: Shard
-  /** Splits the chunk that holds this shard key at it. */
+  /** Splits the chunk that contains this shard key value at the value. */
   split(namespace: string, middle: Document): Promise<void>
-  /** Moves the chunk that holds this shard key value to the shard of that index, if it is not there. */
+  /** Moves the chunk that contains this shard key value to the shard with that index. */
   moveChunk(namespace: string, find: Document, shard: number): Promise<void>
-  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, users are not asked for. */
+  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, the servers need no user. */
   createUser(name: string, password: string, roles: (string | Document | CustomRole)[]): Promise<string>
   stop(): Promise<void>
 }
 
-/** So that change streams advance, and DDL does not wait, on a cluster without load. */
+/** Parameters that make change streams advance, and DDL finish without waiting, on a cluster without load. */
 const clusterArgs = [
   ...['--setParameter', 'writePeriodicNoops=true', '--setParameter', 'periodicNoopIntervalSecs=1'],
   ...['--setParameter', 'reshardingMinimumOperationDurationMillis=0'],
@@ -96,12 +99,12 @@ export async function startShardedCluster(options: ShardedClusterOptions = {}): 
   const orphanArgs = ['--setParameter', `orphanCleanupDelaySecs=${options.orphanCleanupDelaySecs ?? 0}`]
 
   const stop = async () => {
-    await Promise.all(running.splice(0).map((part) => part.stop()))
+    await Promise.all(running.splice(0).map((server) => server.stop()))
     removeGuardedPath(folder)
     claimed.release()
   }
 
-  async function startParts() {
+  async function startServers() {
     const [config, shards, mongoses, proxies] = await together([
       startSet('config', 'configsvr'),
       together(range(shardCount).map((index) => startSet(`shard${index}`, 'shardsvr', orphanArgs))),
@@ -124,8 +127,8 @@ export async function startShardedCluster(options: ShardedClusterOptions = {}): 
   }
 
   try {
-    const { config, shards, mongoses, proxies } = await startParts()
-    // Past the proxies, like all that a test does to the cluster rather than in it.
+    const { config, shards, mongoses, proxies } = await startServers()
+    // Administrative commands of a test bypass the proxies.
     const direct = mongosUri([claimed.ports[0] as number], credentials)
     const hosts = claimed.ports.map((port, index) => proxies[index]?.port ?? port)
     const asAdministrator = <T>(work: (admin: Db) => Promise<T>): Promise<T> =>
@@ -177,7 +180,10 @@ function mongosUri(ports: number[], credentials: string): string {
 
 const range = (length: number): number[] => Array.from({ length }, (_, index) => index)
 
-/** As Promise.all, but a failure waits for the others, so that the clean-up knows of everything that has started. */
+/**
+ * Like Promise.all, but rejects only after all promises have settled, so that the cleanup covers everything that has
+ * started.
+ */
 async function together<T extends readonly unknown[]>(promises: [...{ [K in keyof T]: Promise<T[K]> }]): Promise<T> {
   const results = await Promise.allSettled(promises)
   for (const result of results) if (result.status === 'rejected') throw result.reason

@@ -4,10 +4,10 @@ import type { Random } from './random.ts'
 
 const database = 'extra'
 const names = ['north', 'south', 'east', 'west']
-/** What a DDL command may meet beside others, and beside chunks that move. */
-const passing = new Set([26, 27, 46, 48, 85, 86, 112, 117, 12_587, 13_388, 244, 246, 251, 336])
+/** Error codes that a DDL command may return because of concurrent DDL or moving chunks. */
+const expectedCodes = new Set([26, 27, 46, 48, 85, 86, 112, 117, 12_587, 13_388, 244, 246, 251, 336])
 
-/** Definitions that change at random on a sharded cluster (or a replica set), in a database of their own. */
+/** Changes definitions at random on a sharded cluster (or a replica set) in a separate database. */
 export class ShardedDefinitions {
   readonly #client: MongoClient
   readonly #random: Random
@@ -19,7 +19,7 @@ export class ShardedDefinitions {
     this.#sharded = sharded
   }
 
-  /** Makes one change and says which. */
+  /** Makes one change and returns its name. */
   async change(): Promise<string> {
     const random = this.#random
     const name = random.pick(names)
@@ -34,7 +34,7 @@ export class ShardedDefinitions {
       ['dropIndex', () => db.collection(name).dropIndex(`${random.pick(['a', 'b'])}_1`)],
       ['collMod', () => db.command({ collMod: name, validator: random.chance(0.5) ? {} : { a: { $exists: true } } })],
     ])
-    await this.#patiently(work)
+    await this.#withRetries(work)
     return what
   }
 
@@ -54,8 +54,11 @@ export class ShardedDefinitions {
     await db.collection(name).insertMany(documents, { ordered: false })
   }
 
-  /** Tried again while others hold it up; what cannot be done (there already, gone already, sharded otherwise) is left. */
-  async #patiently(work: () => Promise<unknown>): Promise<void> {
+  /**
+   * Retries while concurrent operations block the command, and skips a command that is impossible (the collection
+   * already exists, is gone, or has another shard key).
+   */
+  async #withRetries(work: () => Promise<unknown>): Promise<void> {
     for (let attempt = 0; attempt < 10; attempt++) {
       try {
         await work()
@@ -64,7 +67,7 @@ export class ShardedDefinitions {
         const { code } = error as { code?: number }
         if (code === undefined) throw error
         if (![46, 112, 117, 12_587, 13_388, 244, 246, 251, 336].includes(code)) {
-          if (!passing.has(code) && ![20, 23, 72, 10_026].includes(code)) throw error
+          if (!expectedCodes.has(code) && ![20, 23, 72, 10_026].includes(code)) throw error
           return
         }
         await sleep(50)

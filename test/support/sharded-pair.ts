@@ -11,9 +11,12 @@ export interface Row extends Document {
   _id: number | string
 }
 
-/** Clusters of a test file, of which the destination is sharded, emptied and unblocked before each test. */
+/**
+ * The clusters of a test file; the destination is sharded. They are emptied, and their write blocks lifted, before each
+ * test.
+ */
 export class ShardedPair {
-  /** Of one is nothing but its `uri` where the source is a replica set. */
+  /** The sharded source. It is unset if the source is a replica set, which is then `sourceSet`. */
   source!: ShardedCluster
   destination!: ShardedCluster
   sourceSet!: ReplicaSet
@@ -21,7 +24,7 @@ export class ShardedPair {
   destinationClient!: MongoClient
   readonly #tandems: Tandem[] = []
 
-  /** To be made where hooks may be registered. */
+  /** Registers hooks, so it must run where vitest allows that. */
   constructor(
     source: ShardedClusterOptions | 'replicaSet' | 'replicaSet 5.0',
     destination: ShardedClusterOptions = {},
@@ -60,21 +63,24 @@ export class ShardedPair {
     return tandem
   }
 
-  /** An instance that has been told to sync from source to destination. */
+  /** Starts an instance and a sync from source to destination. */
   async startSync(options: Record<string, unknown> = {}): Promise<Tandem> {
     const tandem = await this.startTandem()
     expect(await start(tandem, options)).toEqual({ status: 200, body: { success: true } })
     return tandem
   }
 
-  /** @param shardKeys what a replica set was asked to become, by namespace */
+  /** @param shardKeys the requested shard keys by namespace if the source is a replica set */
   async expectEqual(shardKeys?: Record<string, string>): Promise<void> {
     const { differences } = await compareBoth(this.sourceUri, this.destination.uri, shardKeys ? { shardKeys } : {})
     expect(differences).toEqual([])
     await this.expectOwned()
   }
 
-  /** What the shards of the destination hold, each asked by itself, is what they own: no copy, nothing astray. */
+  /**
+   * Checks with direct reads that each shard of the destination holds only documents that it owns, without duplicates or
+   * orphans.
+   */
   async expectOwned(): Promise<void> {
     const config = this.destinationClient.db('config')
     for (const { _id: name } of await config.collection<{ _id: string }>('collections').find().toArray()) {
@@ -84,16 +90,19 @@ export class ShardedPair {
       const ids = new Set(
         (await there.find({}, { projection: { _id: 1 } }).toArray()).map(({ _id }) => JSON.stringify(_id)),
       )
-      let held = 0
+      let stored = 0
       for (const shard of this.destination.shards) {
         await using direct = await MongoClient.connect(shard.uri)
-        held += await direct.db(database).collection(collection).countDocuments()
+        stored += await direct.db(database).collection(collection).countDocuments()
       }
-      expect({ name, held }).toEqual({ name, held: ids.size })
+      expect({ name, stored }).toEqual({ name, stored: ids.size })
     }
   }
 
-  /** Documents of a collection of `app` that each shard holds, orphans too, in the order of the shards. */
+  /**
+   * Returns the number of documents of a collection of `app` on each shard, including orphans, in the order of the
+   * shards.
+   */
   async spread(name: string, cluster = this.destination): Promise<number[]> {
     return await Promise.all(
       cluster.shards.map(async (shard) => {
@@ -117,29 +126,32 @@ export async function commit(tandem: Tandem): Promise<void> {
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 120, what: 'COMMITTED' })
 }
 
-/** The failure a running sync ends in. */
+/** Waits until a running sync fails, and returns its failure. */
 export async function failure(tandem: Tandem): Promise<NonNullable<Progress['failure']>> {
   const progress = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
   return progress.failure as NonNullable<Progress['failure']>
 }
 
-/** Creates a sharded collection in `app`, cut at these values of its key's first field and dealt out to the shards in turn. */
+/**
+ * Creates a sharded collection in `app`, splits it at these values of its key's first field, and distributes the chunks
+ * to the shards in turn.
+ */
 export async function shardedCollection(
   cluster: ShardedCluster,
   client: MongoClient,
   name: string,
   key: Record<string, 1 | 'hashed'>,
-  cuts: unknown[] = [],
+  splitPoints: unknown[] = [],
 ): Promise<ReturnType<typeof rows>> {
   await client.db('admin').command({ shardCollection: `app.${name}`, key })
   const [first] = Object.keys(key) as [string]
-  for (const [at, cut] of cuts.entries()) {
+  for (const [at, splitPoint] of splitPoints.entries()) {
     const rest = Object.fromEntries(
       Object.keys(key)
         .slice(1)
         .map((field) => [field, new MinKey()]),
     )
-    const middle = { [first]: cut, ...rest }
+    const middle = { [first]: splitPoint, ...rest }
     await cluster.split(`app.${name}`, middle)
     await cluster.moveChunk(`app.${name}`, middle, (at + 1) % cluster.shards.length)
   }

@@ -9,7 +9,7 @@ interface Kind {
   key: Record<string, 1 | 'hashed'> | null
 }
 
-/** Distributions that differ in what a write must say: nothing, `_id`, other fields, fields that may be missing. */
+/** Shard keys that differ in the fields that a write must specify: none, `_id`, other fields, fields that may be missing. */
 const kinds: Kind[] = [
   { name: 'ranged', key: { k: 1 } },
   { name: 'dotted', key: { 'a.b': 1, k: 1 } },
@@ -24,8 +24,8 @@ const keysMax = 40
 const retryable = new Set([11_000, 112, 244, 246, 251, 13_388, 28, 61])
 
 /**
- * A random writer on a sharded cluster: inserts, updates, deletes, and updates of shard keys, which make documents move from shard
- * to shard while chunks move as well. Within a collection it keeps `_id` unique, as applications must.
+ * A random writer on a sharded cluster. It inserts, updates and deletes documents, and updates shard keys, which moves documents
+ * between shards while chunks move as well. Within a collection it keeps `_id` unique, as applications must.
  */
 export class ShardedWorkload {
   readonly #client: MongoClient
@@ -37,8 +37,8 @@ export class ShardedWorkload {
   readonly #definitions: ShardedDefinitions | null
 
   /**
-   * @param cluster null for a replica set, where nothing is sharded
-   * @param options `ddl`: collections come, go and are renamed, indexes too; `balancer`: it stays on
+   * @param cluster null for a replica set, on which no collection is sharded
+   * @param options `ddl` also creates, renames and drops collections and indexes; `balancer` keeps the balancer on
    */
   constructor(
     uri: string,
@@ -66,8 +66,8 @@ export class ShardedWorkload {
       if (this.#cluster && key) await admin.command({ shardCollection: `app.${name}`, key })
       await collection.insertMany(Array.from({ length: idsMax }, (_, id) => this.#document(id)) as never[])
       if (this.#cluster && key && Object.values(key)[0] === 1) {
-        for (const cut of [10, 25]) {
-          const middle = Object.fromEntries(Object.keys(key).map((field, at) => [field, at === 0 ? cut : 0]))
+        for (const splitPoint of [10, 25]) {
+          const middle = Object.fromEntries(Object.keys(key).map((field, at) => [field, at === 0 ? splitPoint : 0]))
           await this.#cluster.split(`app.${name}`, middle)
         }
         await this.#move(name, 10, 1)
@@ -75,7 +75,7 @@ export class ShardedWorkload {
     }
   }
 
-  /** Shard keys as `sharding` asks for them, of every kind that has one. */
+  /** The shard keys in the format of the start request's `sharding`. */
   static get shardingEntries() {
     return kinds.flatMap(({ name, key }) =>
       key
@@ -90,12 +90,12 @@ export class ShardedWorkload {
     )
   }
 
-  /** The same, as comparisons take them. */
+  /** The shard keys in the format of the comparisons. */
   static get shardKeys(): Record<string, string> {
     return Object.fromEntries(kinds.flatMap(({ name, key }) => (key ? [[`app.${name}`, JSON.stringify(key)]] : [])))
   }
 
-  /** Moves chunks to and fro until aborted. */
+  /** Moves chunks back and forth until aborted. */
   async pingPong(everyMS: number, signal: AbortSignal): Promise<void> {
     const random = new Random('ping-pong')
     while (!signal.aborted && this.#cluster) {
@@ -145,7 +145,7 @@ export class ShardedWorkload {
     await this.#transaction(what, work)
   }
 
-  /** Whatever it was and wherever: it is deleted and inserted in one transaction, as mongos moves a document. */
+  /** Deletes the document on all shards and inserts the new one in one transaction, as a mongos moves a document. */
   async #replace(kind: Kind, id: number, session: ClientSession): Promise<void> {
     const document = this.#document(id)
     await this.#collection(kind).deleteMany({ _id: id }, { session })
@@ -184,7 +184,7 @@ export class ShardedWorkload {
       await this.#cluster?.moveChunk(`app.${name}`, find, shard)
       this.counts['moveChunk'] = (this.counts['moveChunk'] ?? 0) + 1
     } catch (error) {
-      // A chunk that is moving already, or one that transactions keep busy.
+      // The chunk is already moving, or transactions block its move.
       this.counts['moveRefused'] = (this.counts['moveRefused'] ?? 0) + 1
       if (!(error instanceof Error)) throw error
     }

@@ -5,18 +5,18 @@ import { resolveFaketime } from './faketime.ts'
 import { guardPath, removeGuardedPath } from './guarded-process.ts'
 
 export interface SteppedClock {
-  /** Environment of each server that has this clock, in addition to its own. */
+  /** Variables that each server with this clock needs in addition to its own environment. */
   env: Record<string, string>
-  /** How far the clock is ahead of the host's, in seconds. */
+  /** Seconds by which the clock is ahead of the host's. */
   readonly aheadSeconds: number
-  /** Steps the clock, as an administrator or NTP does. Servers have the new time within a second. */
+  /** Steps the clock, as an administrator or NTP does. Servers use the new time within a second. */
   step(seconds: number): void
   close(): void
 }
 
 /**
- * A wall clock that can be stepped while servers run (libfaketime). Their monotonic clock goes on unchanged, as it does when the clock
- * of a host is set (clock_settime(2)).
+ * Creates a wall clock that can be stepped while servers run (libfaketime). Their monotonic clock does not change, as when the
+ * clock of a host is set (clock_settime(2)).
  */
 export async function startSteppedClock(): Promise<SteppedClock> {
   const library = await resolveFaketime()
@@ -36,7 +36,8 @@ export async function startSteppedClock(): Promise<SteppedClock> {
       FAKETIME_TIMESTAMP_FILE: file,
       FAKETIME_CACHE_DURATION: '1',
       FAKETIME_DONT_FAKE_MONOTONIC: '1',
-      // With the fix, which is for an old glibc, timed waits of mongod return at once, and it spins (measured: 2.36, mongod 6.0.27).
+      // This fix is for an old glibc. With it, timed waits of mongod return immediately and mongod spins (measured with
+      // glibc 2.36, mongod 6.0.27).
       FAKETIME_FORCE_MONOTONIC_FIX: '0',
     },
     get aheadSeconds() {

@@ -27,7 +27,7 @@ function isAlive(pid: number): boolean {
 }
 
 describe('replica set', () => {
-  it('takes writes, recovers from a stepdown and keeps its data over a restart', async () => {
+  it('accepts writes, recovers from a stepdown and keeps its data across a restart', async () => {
     await using set = await startReplicaSet()
     await using client = new MongoClient(set.uri)
     const collection = client.db('app').collection<Numbered>('things')
@@ -56,7 +56,7 @@ describe('replica set', () => {
     await collection.insertOne({ _id: 4 })
   })
 
-  it('asks for credentials with auth, and knows custom roles', async () => {
+  it('requires credentials with auth, and supports custom roles', async () => {
     await using set = await startReplicaSet({ auth: true })
     await using stranger = new MongoClient(`mongodb://${set.hosts[0]}/?replicaSet=${set.name}`)
     await expect(stranger.db('app').collection('things').insertOne({})).rejects.toMatchObject({ code: 13 })
@@ -70,7 +70,7 @@ describe('replica set', () => {
       .collection<Numbered>('things')
       .insertMany([...documents])
     await using reader = new MongoClient(uri)
-    // Sorted, for recovery replays the oplog in parallel and so changes the natural order.
+    // The read is sorted, because recovery replays the oplog in parallel and may change the natural order.
     const readAll = () => reader.db('app').collection('things').find().sort({ _id: 1 }).toArray()
     expect(await readAll()).toEqual(documents)
     await expect(reader.db('app').collection('things').insertOne({})).rejects.toMatchObject({ code: 13 })
@@ -87,11 +87,11 @@ describe('replica set', () => {
     expect([isAlive(pid), existsSync(set.folder), existsSync(claim)]).toEqual([false, false, false])
   })
 
-  it('says why a server does not start', async () => {
+  it('reports why a server does not start', async () => {
     await expect(startReplicaSet({ extraArgs: ['--setParameter', 'nonsense=1'] })).rejects.toThrow(/nonsense/)
   })
 
-  it('leaves nothing when the process that started it is killed', async () => {
+  it('leaves no processes and no data when the process that started it is killed', async () => {
     const program = `
       import { startReplicaSet } from './test/support/replica-set.ts'
       const set = await startReplicaSet({ name: 'orphan', members: 3 })
@@ -118,7 +118,7 @@ describe('replica set', () => {
 })
 
 describe('proxy', () => {
-  it('cuts a client off from a replica set and lets it back', async () => {
+  it('disconnects a client from a replica set and lets it reconnect', async () => {
     await using set = await startReplicaSet({ proxied: true })
     const [proxy] = set.proxies
     await using client = new MongoClient(set.uri, { serverSelectionTimeoutMS: 500 })
@@ -131,7 +131,7 @@ describe('proxy', () => {
     expect(await collection.find().sort({ _id: 1 }).toArray()).toEqual([{ _id: 1 }, { _id: 3 }])
   })
 
-  it('refuses after a cut, and is silent as a black hole', async () => {
+  it('rejects connections after a cut, and drops all bytes as a black hole', async () => {
     const echo = createServer((socket) => socket.pipe(socket).on('error', () => {}))
     await new Promise<void>((resolve) => echo.listen(0, '127.0.0.1', resolve))
     await using proxy = await startProxy('127.0.0.1', (echo.address() as { port: number }).port)
@@ -166,12 +166,12 @@ describe('proxy', () => {
     return socket.on('error', () => {})
   }
 
-  /** Unlike events.once, also when an error (a reset) comes first. */
+  /** Resolves when the socket is closed, also after an error such as a reset, on which events.once would reject. */
   function closed(socket: Socket): Promise<void> {
     return new Promise((resolve) => socket.once('close', () => resolve()))
   }
 
-  /** The answer; or "silence" after a while, which is all that can be seen of an answer that never comes. */
+  /** Returns the answer, or "silence" if none arrives within 200 ms. */
   async function ask(socket: Socket, question: string): Promise<string> {
     socket.write(question)
     return Promise.race([
@@ -182,7 +182,7 @@ describe('proxy', () => {
 })
 
 describe('ports', () => {
-  it('are given out once', async () => {
+  it('are never claimed twice', async () => {
     const claims = await Promise.all(Array.from({ length: 10 }, () => claimPorts(5)))
     const ports = claims.flatMap((claim) => claim.ports)
     expect(new Set(ports).size).toBe(50)
@@ -191,7 +191,7 @@ describe('ports', () => {
 })
 
 describe('tandem process', () => {
-  it('commands a program, waits for its progress and ends it', async () => {
+  it('sends commands to a program, waits for its progress and stops it', async () => {
     await using tandem = await startTandem({ ...uris, entry: stubProgram('') })
     await startSync(tandem)
     const progress = await tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 5, what: 'running' })
@@ -203,36 +203,36 @@ describe('tandem process', () => {
     expect(isAlive(tandem.pid)).toBe(false)
   })
 
-  it('reports a failure and a timeout with what the program said', async () => {
+  it('reports a failure and a timeout with the output of the program', async () => {
     await using tandem = await startTandem({ ...uris, entry: stubProgram('') })
     const never = { timeoutSeconds: 0.1, what: 'committed' }
     await expect(tandem.waitFor(({ state }) => state === 'COMMITTED', never)).rejects.toThrow(
-      /not committed after 0.1 s/,
+      /waited 0.1 s for: committed/,
     )
     await tandem.post('fail')
     const patient = { timeoutSeconds: 60, what: 'committed' }
     await expect(tandem.waitFor(({ state }) => state === 'COMMITTED', patient)).rejects.toThrow(
-      /failed before committed: .*FAILED[\s\S]*fail/,
+      /the sync failed while the test waited for: committed; .*FAILED[\s\S]*fail/,
     )
     expect(await tandem.waitFor(({ state }) => state === 'FAILED', patient)).toMatchObject({ state: 'FAILED' })
   })
 
-  it('reports an end at once', async () => {
+  it('reports the end of the program immediately', async () => {
     await using tandem = await startTandem({ ...uris, entry: stubProgram('') })
     const waiting = tandem.waitFor(() => false, { timeoutSeconds: 60, what: 'committed' })
     waiting.catch(() => {})
     await tandem.kill9()
-    await expect(waiting).rejects.toThrow(/tandem ended with null/)
+    await expect(waiting).rejects.toThrow(/tandem exited with null/)
   })
 
-  it('says what a program said that ends before it listens', async () => {
+  it('reports the output of a program that exits before it listens', async () => {
     const program = stubProgram("console.error('bad option'); process.exit(3)")
-    await expect(startTandem({ ...uris, entry: program })).rejects.toThrow(/ended with 3[\s\S]*bad option/)
+    await expect(startTandem({ ...uris, entry: program })).rejects.toThrow(/exited with 3[\s\S]*bad option/)
   })
 
   const uris = { cluster0: 'mongodb://127.0.0.1:1', cluster1: 'mongodb://127.0.0.1:2' }
 
-  /** Speaks just enough of the API; stands for the program, which has tests of its own. */
+  /** Writes a program that implements only the part of tandem's API that `startTandem` calls. Returns its path. */
   function stubProgram(preamble: string): string {
     const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-stub-'))
     guardPath(folder)

@@ -11,7 +11,7 @@ const listenTimeoutMs = 60_000
 const stopTimeoutMs = 20_000
 const pollMs = 50
 const endedGraceMs = 2_000
-/** Enough to see what led to a failure, little enough for a test report. */
+/** Enough lines to show what led to a failure, and few enough for a test report. */
 const outputLinesMax = 400
 const outputLinesInErrors = 40
 
@@ -20,24 +20,24 @@ export interface TandemOptions {
   cluster1: string
   id?: string
   extraArgs?: string[]
-  /** Default: a free one. */
+  /** HTTP port; by default a free one. */
   port?: number
   env?: Record<string, string>
-  /** The program to run, from the repository's root. */
+  /** Path of the program to run, relative to the repository's root. */
   entry?: string
-  /** What goes wrong in it on purpose, where it is the program that is built. */
+  /** Faults to inject into the built program. */
   faults?: Faults
-  /** Host name of the pod in which it is pid 1; left out, it is a process like any other. */
+  /** Host name of the pod in which the program is pid 1; by default it is an ordinary process. */
   pod?: string
 }
 
-/** Of `faulty-tandem.mjs`, which runs instead where there are any. */
+/** Faults of `faulty-tandem.mjs`, which runs instead of the program if there are any. */
 export interface Faults {
-  /** A step of a commit or a reversal at which the process dies, as by kill -9. */
+  /** A step of a commit or a reversal at which the process is killed with SIGKILL. */
   crashAt?: string
-  /** A namespace whose document events are lost before they are applied. */
+  /** A namespace whose document events are dropped before they are applied. */
   dropEventsOf?: string
-  /** File with the milliseconds by which its monotonic clock is behind, as after a suspension of its machine. */
+  /** File with the milliseconds by which the process's monotonic clock is behind, as after a suspension of the machine. */
   stoodStill?: string
 }
 
@@ -47,31 +47,37 @@ export interface CommandAnswer {
 }
 
 export interface Tandem extends AsyncDisposable {
-  /** Without a path: `http://127.0.0.1:<port>`. */
+  /** URL without a path: `http://127.0.0.1:<port>`. */
   url: string
   pid: number
-  /** `POST /api/v1/<command>`; the body is `{}` unless given. */
+  /** Sends `POST /api/v1/<command>`; the body is `{}` by default. */
   post(command: string, body?: unknown): Promise<CommandAnswer>
   progress(): Promise<Progress>
-  /** Polls the progress until the predicate holds. Fails when the state is FAILED (unless that is what it waits for) or the process ends. */
+  /**
+   * Polls the progress until the predicate holds. Throws if the state is FAILED and the predicate does not hold, or if
+   * the process exits.
+   */
   waitFor(
     predicate: (progress: Progress) => boolean,
     options: { timeoutSeconds: number; what: string },
   ): Promise<Progress>
   kill9(): Promise<void>
-  /** SIGTERM, and SIGKILL where that does not end it. The exit code; null for a signal. */
+  /** Sends SIGTERM, and SIGKILL if the process does not exit in time. Returns the exit code, or null after a signal. */
   stop(): Promise<number | null>
   isRunning(): boolean
-  /** The last lines of stdout and stderr, in the order they came. */
+  /** Returns the last lines of stdout and stderr in the order in which they arrived. */
   output(): string
 }
 
-/** Without the variables of the tests themselves (TANDEM_MONGO_BIN and others), which an instance refuses as misspelt. */
+/**
+ * Returns the environment without the tests' own variables (TANDEM_MONGO_BIN and others), which an instance would reject
+ * as misspelt.
+ */
 export function environment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
 }
 
-/** The command line program as its users run it, in a process that ends with this one. */
+/** Starts the command-line program as its users run it, in a process that ends with this one. */
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
   const { crashAt, dropEventsOf, stoodStill } = options.faults ?? {}
   const faults = {
@@ -121,16 +127,16 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     })
   }
   const withOutput = (message: string) =>
-    `${message}\n--- tandem ${pid} said:\n${lines.slice(-outputLinesInErrors).join('\n')}`
+    `${message}\n--- output of tandem ${pid}:\n${lines.slice(-outputLinesInErrors).join('\n')}`
 
-  async function ask(): Promise<{ status: number; progress: Progress | null; text: string }> {
+  async function readProgress(): Promise<{ status: number; progress: Progress | null; text: string }> {
     const response = await fetch(`${url}/api/v1/progress`)
     const text = await response.text()
     return { status: response.status, progress: (JSON.parse(text) as { progress?: Progress }).progress ?? null, text }
   }
 
   async function progress(): Promise<Progress> {
-    const answer = await ask()
+    const answer = await readProgress()
     if (answer.status !== 200 || !answer.progress) {
       throw new Error(withOutput(`progress answered ${answer.status} ${answer.text}`))
     }
@@ -140,13 +146,13 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   async function waitUntilListening(): Promise<void> {
     const deadline = Date.now() + listenTimeoutMs
     for (;;) {
-      if (!isRunning()) throw new Error(withOutput(`tandem ended with ${await ended} before it listened`))
+      if (!isRunning()) throw new Error(withOutput(`tandem exited with ${await ended} before it listened`))
       const response = await fetch(`${url}/api/v1/progress`).catch(() => null)
       if (response) {
         await response.arrayBuffer()
         return
       }
-      if (Date.now() > deadline) throw new Error(withOutput(`tandem did not listen in ${listenTimeoutMs / 1000} s`))
+      if (Date.now() > deadline) throw new Error(withOutput(`tandem does not listen after ${listenTimeoutMs / 1000} s`))
       await delay(pollMs)
     }
   }
@@ -159,21 +165,28 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     let last: Progress | null = null
     for (;;) {
       try {
-        const answer = await ask()
-        // 503: still connecting to its clusters, as right after a restart.
+        const answer = await readProgress()
+        // 503 means that the instance is still connecting to its clusters, for example right after a restart.
         if (answer.status !== 503) last = answer.progress
       } catch (error) {
-        // A process that ends closes its connections before its end is known here.
+        // An exiting process closes its connections before this process observes its exit.
         await Promise.race([ended, delay(endedGraceMs)])
         if (isRunning()) throw error
       }
       if (!isRunning()) {
-        throw new Error(withOutput(`tandem ended with ${await ended} before ${what}; last ${JSON.stringify(last)}`))
+        throw new Error(
+          withOutput(
+            `tandem exited with ${await ended} while the test waited for: ${what}; last progress: ${JSON.stringify(last)}`,
+          ),
+        )
       }
       if (last && predicate(last)) return last
-      if (last?.state === 'FAILED') throw new Error(withOutput(`failed before ${what}: ${JSON.stringify(last)}`))
+      if (last?.state === 'FAILED')
+        throw new Error(
+          withOutput(`the sync failed while the test waited for: ${what}; last progress: ${JSON.stringify(last)}`),
+        )
       if (Date.now() > deadline) {
-        throw new Error(withOutput(`not ${what} after ${timeoutSeconds} s: ${JSON.stringify(last)}`))
+        throw new Error(withOutput(`waited ${timeoutSeconds} s for: ${what}; last progress: ${JSON.stringify(last)}`))
       }
       await delay(pollMs)
     }
@@ -215,7 +228,7 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   }
 }
 
-/** Starts from cluster0 to cluster1, with verification unless overridden, and insists that the command is accepted. */
+/** Starts a sync from cluster0 to cluster1, by default with verification, and throws unless the command is accepted. */
 export async function startSync(tandem: Tandem, overrides: Record<string, unknown> = {}): Promise<void> {
   const request = { source: 'cluster0', destination: 'cluster1', ...overrides }
   const { status, body } = await tandem.post('start', request)

@@ -6,21 +6,24 @@ import { claimPorts } from './free-ports.ts'
 
 export interface TcpProxy extends AsyncDisposable {
   port: number
-  /** As if the process behind had died: connections end, new ones are refused. */
+  /** Simulates a crash of the target: open connections end, and new ones are rejected. */
   cut(): Promise<void>
-  /** As if packets were lost: connections stay and are accepted, but no byte gets through, either way. */
+  /** Simulates packet loss: connections stay open and new ones are accepted, but no byte passes in either direction. */
   blackhole(): void
-  /** New connections work again. Those of a blackhole are destroyed with the bytes they held, as after a long partition. */
+  /**
+   * Makes new connections work again. Connections of a black hole are destroyed with the bytes in them, as after a long
+   * partition.
+   */
   heal(): Promise<void>
   close(): Promise<void>
 }
 
 /**
- * A TCP proxy of this process that can break. Clients of a replica set only stay on it with `directConnection=true`, for
- * the set tells them its members' own addresses; or with `startReplicaSet({ proxied: true })`, whose members have proxies as addresses.
+ * Starts a TCP proxy in this process that can fail. Clients of a replica set stay on it only with `directConnection=true`, because
+ * the set announces its members' own addresses, or with `startReplicaSet({ proxied: true })`, whose members have the proxies' addresses.
  *
- * With `delayMS`, every byte arrives so many milliseconds later, in each direction: a round trip takes twice as long, and so
- * does opening a connection. Bandwidth stays the same.
+ * `delayMS` delays every byte by this many milliseconds in each direction. A round trip takes twice that time, and so does
+ * opening a connection. Bandwidth stays the same.
  */
 export async function startProxy(
   targetHost: string,
@@ -34,11 +37,11 @@ export async function startProxy(
 
   const server = createServer({ pauseOnConnect: true }, (client) => {
     track(client)
-    if (!forwarding) return // held, unread, until heal or cut
+    if (!forwarding) return // The connection stays open and unread until heal or cut.
     const upstream = connect(targetPort, targetHost)
     track(upstream)
     if (delayMS > 0) {
-      void joinFarApart(client, upstream)
+      void joinWithDelay(client, upstream)
       return
     }
     client.once('close', () => upstream.destroy())
@@ -47,25 +50,25 @@ export async function startProxy(
     upstream.pipe(client)
   })
 
-  async function joinFarApart(client: Socket, upstream: Socket): Promise<void> {
-    const [there, back] = [new DelayLine(delayMS), new DelayLine(delayMS)]
-    for (const line of [there, back]) track(line)
-    // What is still on its way when one side has closed reaches the other side first.
+  async function joinWithDelay(client: Socket, upstream: Socket): Promise<void> {
+    const [toUpstream, toClient] = [new DelayLine(delayMS), new DelayLine(delayMS)]
+    for (const line of [toUpstream, toClient]) track(line)
+    // Bytes that are in flight when one side closes must reach the other side before it is closed.
     const closeLater = async (...others: Duplex[]): Promise<void> => {
       await sleep(2 * delayMS)
       for (const other of others) other.destroy()
     }
-    client.once('close', () => void closeLater(there, back, upstream))
-    upstream.once('close', () => void closeLater(there, back, client))
-    upstream.pipe(back).pipe(client)
-    await sleep(2 * delayMS) // the client's kernel says that it is connected at once; over distance it would know now
-    if (forwarding) client.pipe(there).pipe(upstream)
+    client.once('close', () => void closeLater(toUpstream, toClient, upstream))
+    upstream.once('close', () => void closeLater(toUpstream, toClient, client))
+    upstream.pipe(toClient).pipe(client)
+    await sleep(2 * delayMS) // The client's kernel reports the connection immediately. Over the simulated distance it would do so only now.
+    if (forwarding) client.pipe(toUpstream).pipe(upstream)
   }
 
   function track(stream: Duplex): void {
     streams.add(stream)
     if (stream instanceof Socket) stream.setNoDelay(true)
-    stream.on('error', () => {}) // 'close' follows and tells the other side
+    stream.on('error', () => {}) // Node emits 'close' afterwards, which closes the other side.
     stream.once('close', () => streams.delete(stream))
   }
 

@@ -20,7 +20,7 @@ function idIn(world: World, target: KnownCollection): Id {
 
 const filter = (world: World, target: KnownCollection) => ({ _id: idIn(world, target) })
 
-/** Several documents go by order of `_id`: when one of them fails, the same ones before it have been changed on every server. */
+/** Changes several documents in the order of `_id`, so that after a failure every server has changed the same documents. */
 const byId = { hint: { _id: 1 } } as const
 
 const insertOne: Operation = async (world) => {
@@ -124,7 +124,10 @@ const bulkWrite: Operation = async (world) => {
   await world.collection(target).bulkWrite(operations, { ordered: world.random.chance(0.3), ...world.inSession })
 }
 
-/** `_id: 1` goes and `_id: NumberLong(1)` comes: to an index the same key, to a byte comparison another document. */
+/**
+ * Replaces `_id: 1` by `_id: NumberLong(1)`, which is the same key for an index but a different document in a byte
+ * comparison.
+ */
 const respellId: Operation = async (world) => {
   const target = world.dmlTarget()
   const slot = slotIn(world.random, target)
@@ -149,7 +152,7 @@ const bigDocument: Operation = async (world) => {
   const huge = world.huge && world.random.chance(0.1)
   const bytes = huge ? maxDocumentPadding : world.random.int(100_000, 1_000_000)
   const pad = padding(world.random, bytes)
-  // Few ids: a capped set of big documents keeps the database small however long the workload runs.
+  // Only three ids are used, so the database stays small however long the workload runs.
   const collection = world.collection(target)
   const query = { _id: `big-${world.random.int(0, 2)}` as unknown as Id }
   await collection.replaceOne(query, { n: world.random.int(0, 99), u: `u${world.next()}`, pad }, { upsert: true })
@@ -157,7 +160,7 @@ const bigDocument: Operation = async (world) => {
   if (huge || world.random.chance(0.3)) await collection.deleteOne(query)
 }
 
-/** Two documents trade the value of `u`: applied in another order it meets a unique index. */
+/** Swaps the value of `u` of two documents. Applying the updates in another order violates a unique index. */
 const swapUnique: Operation = async (world) => {
   const target = world.dmlTarget()
   const collection = world.collection(target)
@@ -173,7 +176,10 @@ const swapUnique: Operation = async (world) => {
   await collection.updateOne({ _id: a._id }, { $set: { u: b['u'] } }, world.inSession)
 }
 
-/** An empty timestamp is kept by `$set` but replaced by the clock on insert, unless the writer says otherwise. */
+/**
+ * Sets empty timestamps. The server keeps them with `$set`, but replaces top-level ones with its own time on insert
+ * unless the writer bypasses this.
+ */
 const emptyTimestamp: Operation = async (world) => {
   const target = world.dmlTarget()
   const zero = new Timestamp({ t: 0, i: 0 })
@@ -183,7 +189,7 @@ const emptyTimestamp: Operation = async (world) => {
     .updateOne(filter(world, target), { $set: { zero, 'o.zero': zero, tag } }, { upsert: false, ...world.inSession })
 }
 
-/** What a transaction may hold. */
+/** The operations that a transaction may contain. */
 export const transactional: readonly (readonly [number, string, Operation])[] = [
   [2, 'insertOne', insertOne],
   [1, 'insertMany', insertMany],

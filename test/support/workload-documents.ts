@@ -2,11 +2,11 @@ import { Binary, Decimal128, type Document, Double, Int32, Long, ObjectId, Times
 import type { Random } from './random.ts'
 import { archiveDatabase, type KnownCollection, type World } from './workload-world.ts'
 
-/** The driver's types believe that every `_id` of an untyped collection is an ObjectId; here next to none is. */
+/** The driver types the `_id` of an untyped collection as ObjectId, although almost no `_id` here is one. */
 export type Id = ObjectId
 export type Identified = Document & { _id: Id }
 
-/** A number in one of the four types that are equal to the server and different in bytes. */
+/** A number in one of the four types whose values are equal to the server and differ in bytes. */
 function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
   if (random.chance(plain)) return new Int32(value)
   return random.pick([
@@ -18,8 +18,8 @@ function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
 }
 
 /**
- * `_id`s come from few slots, so documents are deleted and come back. One slot is one `_id` to the server (under a
- * collation also in the spelling of strings), yet it is seldom written with the same bytes twice.
+ * `_id`s come from few slots, so documents are deleted and inserted again. One slot is one `_id` to the server (strings that
+ * differ in case are equal only under a collation), but it is seldom written with the same bytes twice.
  */
 export function spelledId(random: Random, slot: number): Id {
   return spell(random, slot) as Id
@@ -52,20 +52,26 @@ function fixedId(slot: number): unknown {
     case 3:
       return { list: [slot, { deep: Long.fromInt(slot) }] }
     case 4:
-      // Null is left to raw documents: the driver takes it for a missing `_id` and makes one by the clock.
+      // Only raw documents use null: the driver treats it as a missing `_id` and generates one from the current time.
       return slot === 38 ? '' : slot === 86 ? true : new Timestamp({ t: slot, i: 1 })
     default:
       return new ObjectId(hex)
   }
 }
 
-/** Most work meets on few documents; the archive is large, and any of it may be what is being copied just now. */
+/**
+ * Most operations use few documents. In the archive, which is large, they are spread so that some hit the range that is
+ * being copied.
+ */
 export function slotIn(random: Random, { database }: KnownCollection): number {
   if (database === archiveDatabase) return random.int(0, 20_000)
   return random.chance(0.7) ? random.int(0, 39) : random.int(40, 399)
 }
 
-/** The field whose type flips between string, array, object and number: deltas on it are only true in order. */
+/**
+ * The value of a field whose type changes between string, array, object and number, so that deltas on it are only valid
+ * in order.
+ */
 function flippingValue(random: Random): unknown {
   return random.pick<() => unknown>([
     () => random.word(6),
@@ -83,7 +89,7 @@ function point(random: Random, outside = 0): unknown {
   return { type: 'Point', coordinates: [random.int(-179, 179), random.int(-80, 80)] }
 }
 
-/** Dates far ahead, so that no TTL index ever takes a document away by the clock. */
+/** A date far in the future, so that no TTL index ever deletes a document. */
 function farDate(random: Random): Date {
   return new Date(Date.UTC(2090, random.int(0, 11), random.int(1, 28), random.int(0, 23)))
 }
@@ -92,7 +98,10 @@ function text(random: Random, words: number): string {
   return Array.from({ length: words }, () => random.word(random.int(2, 9))).join(' ')
 }
 
-/** Cheap to make and not a run of one letter, which the storage engine would fold away. */
+/**
+ * Padding that is cheap to generate. It is not a run of one byte, which the storage engine would compress to almost
+ * nothing.
+ */
 export function padding(random: Random, bytes: number): Binary {
   const block = random.bytes(1021)
   return new Binary(Buffer.alloc(bytes, block), 0)
@@ -113,16 +122,16 @@ export function newDocument(world: World, id: Id): Identified {
   return document
 }
 
-/** What a replacement or an upsert puts in, without an `_id` of its own. */
+/** Returns the fields of a replacement or an upsert, without an `_id`. */
 export function newFields(world: World): Document {
-  // A name with `$` at the top can be inserted but, on a document that is there, not be replaced in.
+  // The server accepts a top-level `$` name in an insert, but rejects it in the replacement of an existing document.
   const { _id, $dollar, ...fields } = newDocument(world, null as unknown as Id)
   return fields
 }
 
 type Updates = Record<string, Record<string, unknown>>
 
-/** Update operators on one to four fields, no field twice: the server refuses two changes of one path. */
+/** Returns update operators on one to four different fields, because the server rejects two changes of one path. */
 export function operators(world: World): Document {
   const { random } = world
   const updates: Updates = {}
@@ -184,7 +193,10 @@ function changeArray(random: Random, put: (operator: string, path: string, value
   ])()
 }
 
-/** Pipeline updates: whole-document rewrites, and names no operator can reach. */
+/**
+ * Returns a pipeline update, which rewrites the whole document or changes a field whose name no update operator
+ * supports.
+ */
 export function pipeline(world: World): Document[] {
   const { random } = world
   const number = random.int(0, 999)

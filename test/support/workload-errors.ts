@@ -1,8 +1,8 @@
 import { MongoAPIError, MongoError, MongoServerError } from 'mongodb'
 
 /**
- * Refusals that a random sequence must meet, by code. Anything else is a fault of the workload, and stops it: an error
- * that is not examined would make a thinner test than it seems.
+ * Server errors that a random sequence is expected to cause, by code. Any other error is a bug of the workload and stops it,
+ * because ignoring unknown errors would silently reduce the coverage.
  */
 const naturalCodes: Record<number, string> = {
   2: 'BadValue',
@@ -42,29 +42,33 @@ export type Outcome = { readonly kind: 'natural' | 'transient' | 'blocked' | 'un
 
 const userWritesBlocked = 371
 
-/** Elections, shutdowns, lost cursors and locks: what the driver's own retries do not cover, commands above all. */
+/**
+ * Codes of elections, shutdowns, lost cursors and locks, which the driver's own retries do not cover, in particular for
+ * commands.
+ */
 const transientCodes = new Set([
   6, 7, 24, 43, 50, 64, 89, 91, 107, 112, 117, 133, 175, 189, 202, 225, 237, 246, 249, 251, 262, 276, 317, 9001, 10058,
   10107, 11600, 11602, 13388, 13435, 13436,
 ])
 
 export function classify(error: unknown): Outcome {
-  // Writes of raw documents fail with a plain error that carries a code.
+  // Writes of raw documents fail with an ordinary Error that has a code.
   const code = codeOf(error)
   if (code === userWritesBlocked) return { kind: 'blocked', name: 'UserWritesBlocked' }
   const natural = code === undefined ? undefined : naturalCodes[code]
   if (natural) return { kind: 'natural', name: `${code} ${natural}` }
   if (code !== undefined && transientCodes.has(code)) return { kind: 'transient', name: String(code) }
   if (error instanceof MongoError) {
-    const labelled = error.hasErrorLabel('RetryableWriteError') || error.hasErrorLabel('TransientTransactionError')
-    const lost = !(error instanceof MongoServerError) && !(error instanceof MongoAPIError)
-    if (labelled || lost) return { kind: 'transient', name: error.name }
+    const isLabelled = error.hasErrorLabel('RetryableWriteError') || error.hasErrorLabel('TransientTransactionError')
+    const isConnectionError = !(error instanceof MongoServerError) && !(error instanceof MongoAPIError)
+    if (isLabelled || isConnectionError) return { kind: 'transient', name: error.name }
   }
   return { kind: 'unexpected', name: error instanceof Error ? `${code} ${error.message}` : String(error) }
 }
 
 function codeOf(error: unknown): number | undefined {
-  // The driver hides every code 20 on a retryable write behind a text about deployments, keeping the truth inside.
+  // The driver replaces every error with code 20 of a retryable write by an error about unsupported deployments that
+  // contains the original.
   const { code, originalError } = (error ?? {}) as { code?: unknown; originalError?: { code?: number } }
   return originalError?.code ?? (typeof code === 'number' ? code : undefined)
 }

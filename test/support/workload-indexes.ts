@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import type { Operation, World } from './workload-world.ts'
 
-/** Far enough that nothing expires while a test runs, and different each time, so that a lost value shows. */
+/** Long enough that nothing expires while a test runs, and different values, so that a lost value is detected. */
 const expirySeconds = [100_000, 200_000, 999_999, 2_147_483_647] as const
 
 const caseless = { locale: 'en', strength: 2 }
@@ -80,7 +80,7 @@ export const dropIndexes: Operation = async (world) => {
   await world.db(target.database).command({ dropIndexes: target.name, index: several ? names.slice(0, 2) : name })
 }
 
-/** By name, in one order everywhere. */
+/** Returns the names in the same order on every server. */
 async function indexNames(world: World, target: { database: string; name: string }): Promise<string[]> {
   const indexes = await world.collection(target).listIndexes().toArray()
   return indexes
@@ -96,12 +96,13 @@ export const modifyIndex: Operation = async (world) => {
     .filter(({ name }) => name !== '_id_')
     .sort((a, b) => (a['name'] < b['name'] ? -1 : 1))
   const index = indexes.length > 0 ? random.pick(indexes) : { name: 'n_1' }
-  // The server also converts hashed and wildcard indexes, into ones that no createIndexes can make again.
+  // The server also converts hashed and wildcard indexes to unique, but no createIndexes can create such indexes.
   const plain = indexes.filter(({ key }) =>
     Object.entries(key).every(([field, kind]) => !field.includes('$**') && Math.abs(Number(kind)) === 1),
   )
   const uniqueName = plain.length > 0 ? random.pick(plain)['name'] : 'u_1'
-  // Only this field: elsewhere stand dates long past, and an expiry on a wildcard index ends the server (6.0.27, fassert 28782).
+  // Only this field gets an expiry: other fields contain past dates, and an expiry on a wildcard index crashes the
+  // server (6.0.27, fassert 28782).
   const expires = indexes.find(({ key }) => key['expires'] !== undefined)
   const modify = (change: Document, name = index['name']) =>
     world.db(target.database).command({ collMod: target.name, index: { name, ...change } })
@@ -115,7 +116,7 @@ export const modifyIndex: Operation = async (world) => {
       }),
     async () => {
       await modify({ prepareUnique: true }, uniqueName)
-      // Left half-way now and then: the flag alone already refuses duplicates, and must be carried over.
+      // Sometimes only the first step is done: `prepareUnique` alone already rejects duplicates and must be replicated.
       if (random.chance(0.7)) await modify({ unique: true }, uniqueName)
     },
     () => modify({ prepareUnique: false }, uniqueName),

@@ -6,11 +6,12 @@ import type { Operation, World } from './workload-world.ts'
 const attemptsMax = 20
 
 /**
- * Several documents in several collections at one time stamp; one in four is given up. A transient refusal (locks still
- * held by a DDL that just ended) is tried again with the very same draws, so it leaves no trace in the sequence.
+ * Changes several documents in several collections with one commit timestamp; one transaction in four is aborted. After a
+ * transient error (such as locks that a finished DDL still holds), it is retried with the same random values, so the error
+ * does not change the sequence.
  */
 export const transaction: Operation = async (world) => {
-  const again = world.mark()
+  const restore = world.mark()
   for (let attempt = 1; ; attempt++) {
     try {
       return await attemptTransaction(world)
@@ -18,7 +19,7 @@ export const transaction: Operation = async (world) => {
       const transient = error instanceof MongoServerError && error.hasErrorLabel('TransientTransactionError')
       if (!transient || attempt === attemptsMax) throw error
       await new Promise((resolve) => setTimeout(resolve, 20 * attempt))
-      again()
+      restore()
     }
   }
 }
@@ -40,13 +41,13 @@ async function attemptTransaction(world: World): Promise<void> {
     else await session.commitTransaction()
   } finally {
     world.session = undefined
-    // An error leaves it open, as far as the driver knows.
+    // After an error, the driver considers the transaction open.
     if (session.inTransaction()) await session.abortTransaction()
     await session.endSession()
   }
 }
 
-/** A thousand documents share one time stamp: no position lies between them. */
+/** Upserts a thousand documents, which share one commit timestamp, so that no stream position is between them. */
 async function fillOneCollection(world: World): Promise<void> {
   const target = world.dmlTarget()
   const upserts = Array.from({ length: 1000 }, () => {

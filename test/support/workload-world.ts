@@ -15,12 +15,15 @@ export interface NamedCollection {
   readonly name: string
 }
 
-/** Few names, so that a name comes back for another collection soon after it was dropped. */
+/** There are few names, so that a dropped name is soon reused for another collection. */
 export const workloadDatabases = ['harbour', 'ledger', 'people', 'x-files'] as const
 export const workloadCollections = ['alpha', 'beta', 'gamma.one', 'Delta Ünï', 'system-like'] as const
 export const workloadViews = ['view_one', 'view_two'] as const
 
-/** Filled by `seedData`, large enough to be copied for a while: it is written to and renamed within, never dropped. */
+/**
+ * `seedData` fills it with enough data to take a while to copy. The workload writes to it and renames its collections,
+ * but never drops them.
+ */
 export const archiveDatabase = 'archive'
 
 interface WorldOptions {
@@ -29,15 +32,11 @@ interface WorldOptions {
   readonly databases: readonly string[]
   readonly names: readonly string[]
   readonly sequence: { at: number }
-  readonly mayRename?: MayRename | undefined
 }
 
-/** `from` is what the server itself renames: across databases, and for `$out`, a temporary collection beside the target. */
-export type MayRename = (from: NamedCollection, to: NamedCollection) => boolean
-
 /**
- * What the operations share: the one generator of chance and what the source holds by name. The catalog is listed again
- * after each change of it, in order of names, so equal servers give equal worlds and the seed decides all the rest.
+ * The state that the operations share: the random generator and the source's collections. The catalog is listed again after
+ * each change of it and sorted by name, so equal servers give equal worlds, and the seed determines everything else.
  */
 export class World {
   readonly client: MongoClient
@@ -46,7 +45,6 @@ export class World {
   readonly ddl: boolean
   readonly databases: readonly string[]
   readonly names: readonly string[]
-  readonly mayRename: MayRename
   known: KnownCollection[] = []
   session: ClientSession | undefined
   target = ''
@@ -59,7 +57,6 @@ export class World {
     this.ddl = options.ddl
     this.databases = options.databases
     this.names = options.names
-    this.mayRename = options.mayRename ?? (() => true)
     this.sequence = options.sequence
   }
 
@@ -86,7 +83,7 @@ export class World {
     return this.known.some(({ database, name }) => `${database}.${name}` === namespace)
   }
 
-  /** Without DDL every collection is there from the start. */
+  /** Creates all collections, for a workload without DDL. */
   async createFixed(): Promise<void> {
     for (const database of this.databases) {
       for (const name of this.names) {
@@ -96,7 +93,7 @@ export class World {
     await this.refresh()
   }
 
-  /** Never the same twice: the values of `u`, which unique indexes are put on. */
+  /** Returns a number that was never returned before, for the values of `u`, which has unique indexes. */
   next(): number {
     return this.sequence.at++
   }
@@ -123,24 +120,24 @@ export class World {
     return this.session ? { session: this.session } : {}
   }
 
-  /** Where a document is written: mostly a collection that is there, else whatever stands or arises under a name. */
+  /** Returns the target of a document write: usually an existing collection, otherwise any name, which may not exist yet. */
   dmlTarget(): KnownCollection {
     const capped = this.session === undefined
-    const there = this.known.filter((one) => !one.view && (capped || !one.capped))
-    const archive = there.filter((one) => one.database === archiveDatabase)
-    const live = there.filter((one) => one.database !== archiveDatabase)
+    const candidates = this.known.filter((one) => !one.view && (capped || !one.capped))
+    const archive = candidates.filter((one) => one.database === archiveDatabase)
+    const live = candidates.filter((one) => one.database !== archiveDatabase)
     if (archive.length > 0 && (live.length === 0 || this.random.chance(0.25))) return this.random.pick(archive)
     if (live.length > 0 && (!this.ddl || this.random.chance(0.97))) return this.random.pick(live)
     return this.anyName()
   }
 
-  /** A collection for DDL; the archive only where nothing is destroyed. */
+  /** Returns an existing collection or view for DDL. Callers exclude the archive for commands that drop data. */
   existing(options: { archive: boolean; view?: boolean }): KnownCollection {
     const { archive, view = false } = options
-    const there = this.known.filter((one) => one.view === view)
-    const live = there.filter((one) => one.database !== archiveDatabase)
-    const old = there.filter((one) => one.database === archiveDatabase)
-    if (archive && old.length > 0 && this.random.chance(0.1)) return this.random.pick(old)
+    const candidates = this.known.filter((one) => one.view === view)
+    const live = candidates.filter((one) => one.database !== archiveDatabase)
+    const archived = candidates.filter((one) => one.database === archiveDatabase)
+    if (archive && archived.length > 0 && this.random.chance(0.1)) return this.random.pick(archived)
     return live.length > 0 ? this.random.pick(live) : this.anyName()
   }
 
@@ -151,5 +148,8 @@ export class World {
   }
 }
 
-/** One thing the workload can do. A server error ends it half-way; the step counts it and goes on. */
+/**
+ * One operation of the workload. A server error may end it before it is complete; the step then counts the error and the
+ * workload continues.
+ */
 export type Operation = (world: World) => Promise<void>

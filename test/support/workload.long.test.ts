@@ -54,14 +54,14 @@ describe('workload', () => {
     expect(documents).toBeGreaterThan(50)
   })
 
-  it('does something else with another seed', async () => {
+  it('runs other operations with another seed', async () => {
     for (const [seed, uri] of uris().entries()) {
       await createWorkload({ uri, seed, ddl: true, transactions: true }).runSteps(50)
     }
     expect(await compareClusters(...uris())).toMatchObject({ equal: false })
   })
 
-  it('runs at the given rate until stopped', async () => {
+  it('runs at the given rate until it is stopped', async () => {
     const controller = new AbortController()
     const workload = createWorkload({ uri: uris()[0], seed: 5, ddl: false, transactions: true, opsPerSecond: 50 })
     const running = workload.run(controller.signal)

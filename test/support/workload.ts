@@ -5,7 +5,7 @@ import { ddl } from './workload-ddl.ts'
 import { dml } from './workload-dml.ts'
 import { classify } from './workload-errors.ts'
 import { transaction } from './workload-transactions.ts'
-import { type MayRename, type Operation, World, workloadCollections, workloadDatabases } from './workload-world.ts'
+import { type Operation, World, workloadCollections, workloadDatabases } from './workload-world.ts'
 
 export interface WorkloadOptions {
   readonly uri: string
@@ -14,17 +14,18 @@ export interface WorkloadOptions {
   readonly transactions: boolean
   readonly databases?: readonly string[]
   readonly collections?: readonly string[]
-  /** Documents of 15.9 MB now and then. */
+  /** Writes documents of 15.9 MB from time to time. */
   readonly huge?: boolean
-  /** Of the steps, with `ddl`; 0.07 unless given. */
+  /** Share of DDL in the steps if `ddl` is set; 0.07 by default. */
   readonly ddlShare?: number
-  /** The first value of `u`, so that a later workload on the same data does not repeat an earlier one's; 0 unless given. */
+  /**
+   * The first value of `u`, so that a later workload on the same data does not reuse the values of an earlier one; 0 by
+   * default.
+   */
   readonly sequenceFrom?: number
-  /** Asked before each rename, also those that the server does by itself; left out, all are done. */
-  readonly mayRename?: MayRename
-  /** Steps, that is; one may be a burst of two hundred updates. */
+  /** Steps per second. One step may be a burst of two hundred updates. */
   readonly opsPerSecond?: number
-  /** One line for each step, to find the one that broke something. */
+  /** Receives one line for each step, to find the step that caused a failure. */
   readonly log?: (line: string) => void
 }
 
@@ -33,9 +34,12 @@ interface WorkloadSummary {
   readonly succeeded: Record<string, number>
   readonly refused: Record<string, number>
   readonly errors: Record<string, number>
-  /** Steps lost to elections and broken connections. From the first on, the same seed no longer means the same state. */
+  /**
+   * Steps that failed because of elections and broken connections. After the first one, the same seed no longer gives
+   * the same state.
+   */
   readonly transient: number
-  /** The source has refused user writes (`setUserWriteBlockMode`): `run` ended there. */
+  /** True if the source rejected user writes (`setUserWriteBlockMode`), which ends `run`. */
   readonly blocked: boolean
 }
 
@@ -47,17 +51,20 @@ export interface Workload {
 
 type Step = readonly [weight: number, kind: string, operation: Operation]
 
-/** Of a hundred steps, about this many. */
+/** About this many of a hundred steps are transactions. */
 const transactionWeight = 5
 const ddlShare = 0.07
 const idleWeight = 0.15
 
-/** Lost steps in a row, each after the driver's own waiting, that mean the source is gone for good. */
+/**
+ * After more consecutive failed steps than this, each with the driver's own retries, the source is considered
+ * unreachable.
+ */
 const unreachableMax = 20
 
 /**
- * A random writer on the source alone. One step follows the other and every choice is drawn from the seed, so a seed
- * replayed on an equal server does the same operations and leaves the same bytes.
+ * A random writer that only uses the source. Steps run sequentially and every choice comes from the seed, so the same seed on
+ * an equal server runs the same operations and leaves the same bytes.
  */
 export function createWorkload(options: WorkloadOptions): Workload {
   const random = new Random(options.seed)
@@ -109,7 +116,10 @@ export function createWorkload(options: WorkloadOptions): Workload {
     if (changesCatalog || (world.target !== '' && !world.knows(world.target))) await refresh(world)
   }
 
-  /** A world out of date only makes for more refusals, so an election in this moment is nothing. */
+  /**
+   * Reads the catalog again. It ignores a transient error, because an outdated catalog only causes more rejected
+   * operations.
+   */
   async function refresh(world: World): Promise<void> {
     try {
       await world.refresh()
@@ -119,7 +129,7 @@ export function createWorkload(options: WorkloadOptions): Workload {
   }
 
   async function withWorld(work: (world: World) => Promise<void>): Promise<void> {
-    // Speed matters more here than safety: what a failover rolls back never was on the source.
+    // A weak write concern is fast and safe here: a write that a failover rolls back does not exist on the source.
     const client = new MongoClient(options.uri, { writeConcern: { w: 1 } })
     try {
       const world = new World(client, random, {
@@ -128,7 +138,6 @@ export function createWorkload(options: WorkloadOptions): Workload {
         databases: options.databases ?? workloadDatabases,
         names: options.collections ?? workloadCollections,
         sequence,
-        mayRename: options.mayRename,
       })
       await world.refresh()
       if (!options.ddl) await world.createFixed()

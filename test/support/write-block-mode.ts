@@ -1,8 +1,9 @@
 import type { MongoClient } from 'mongodb'
 
+/** Value of `userWriteBlockMode` in `serverStatus` while user writes are blocked. */
 const blockedMode = 2
 
-/** Whether the server refuses user writes, as setUserWriteBlockMode has it. */
+/** Returns whether setUserWriteBlockMode makes the server reject user writes. */
 export async function writesBlocked(client: MongoClient): Promise<boolean> {
   const { repl } = await client.db('admin').command({ serverStatus: 1 })
   return repl.userWriteBlockMode === blockedMode

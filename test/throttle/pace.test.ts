@@ -4,7 +4,7 @@ import { Pace } from '../../src/throttle/pace.ts'
 
 const { signal: never } = new AbortController()
 
-/** Milliseconds until what was spent is earned. */
+/** Returns the milliseconds until the bytes that were spent are earned. */
 async function wait(pace: Pace, signal = never): Promise<number> {
   const began = performance.now()
   await pace.earned(signal)
@@ -12,23 +12,23 @@ async function wait(pace: Pace, signal = never): Promise<number> {
 }
 
 describe('a pace', () => {
-  it('without a rate delays nothing', async () => {
+  it('does not delay without a rate', async () => {
     const pace = new Pace()
     pace.spend(1e12)
     await pace.earned(never)
     expect(pace.bytesPerSecond).toBeNull()
   })
 
-  it('is owed together by all that spend', async () => {
+  it('adds up the bytes of all callers', async () => {
     const pace = new Pace()
     pace.set(1_000_000)
     for (let one = 0; one < 4; one += 1) pace.spend(50_000)
-    // A timer of Node's may end a moment early.
+    // A timer of Node may end slightly early.
     expect(await wait(pace)).toBeGreaterThan(190)
     await pace.earned(never)
   })
 
-  it('that changes counts at once for those that wait: what they owe is owed at the new rate', async () => {
+  it('applies a changed rate immediately, also to callers that already wait', async () => {
     const pace = new Pace()
     pace.set(1_000)
     pace.spend(1_000_000)
@@ -43,7 +43,7 @@ describe('a pace', () => {
     await endless
   })
 
-  it('is waited for no longer when stopped', async () => {
+  it('stops waiting when it is stopped', async () => {
     const pace = new Pace()
     pace.set(1)
     pace.spend(1e9)

@@ -6,8 +6,8 @@ import { Throttle } from '../../src/throttle/throttle.ts'
 
 const { signal: never } = new AbortController()
 
-/** One write at a time, to a destination that has suffered so many times, a few seconds apart. */
-function suffering(times: number): Throttle {
+/** A throttle for one write at a time, to a destination that has reported overload this many times, a few seconds apart. */
+function overloaded(times: number): Throttle {
   let now = 0
   const backOff = new BackOff(() => now)
   for (let time = 0; time < times; time += 1) {
@@ -17,7 +17,7 @@ function suffering(times: number): Throttle {
   return new Throttle(1, backOff)
 }
 
-/** Milliseconds that a write of so many takes, with the rest after it. */
+/** Returns the milliseconds that a write of `tookMS` takes, including the pause after it. */
 async function write(throttle: Throttle, tookMS: number, signal = never): Promise<number> {
   const began = performance.now()
   await throttle.write(signal, () => sleep(tookMS))
@@ -25,24 +25,24 @@ async function write(throttle: Throttle, tookMS: number, signal = never): Promis
 }
 
 describe('writes of the copy', () => {
-  it('are followed by a rest while the destination suffers, as a multiple of what they took', async () => {
-    // Timers of Node's may end a moment early.
-    expect(await write(suffering(3), 50)).toBeGreaterThan(8 * 48)
-    expect(await write(suffering(0), 50)).toBeLessThan(10 * 50)
+  it('are followed by a pause while the destination is overloaded, as a multiple of their duration', async () => {
+    // Timers of Node may end slightly early.
+    expect(await write(overloaded(3), 50)).toBeGreaterThan(8 * 48)
+    expect(await write(overloaded(0), 50)).toBeLessThan(10 * 50)
   })
 
-  it('rest no longer than the destination suffers', async () => {
-    const throttle = suffering(7)
+  it('end their pause when the destination is no longer watched for overload', async () => {
+    const throttle = overloaded(7)
     const writing = write(throttle, 50)
     await sleep(100)
     throttle.unwatch()
-    // 127 times 50 ms it would have been.
+    // The full pause would be 127 times 50 ms.
     expect(await writing).toBeLessThan(4_000)
     expect(throttle.report).not.toHaveProperty('backedOff')
   })
 
-  it('that fail say so at once', async () => {
-    const throttle = suffering(7)
+  it('reject immediately when they fail', async () => {
+    const throttle = overloaded(7)
     const began = performance.now()
     const failing = throttle.write(never, async () => {
       await sleep(50)
@@ -52,9 +52,9 @@ describe('writes of the copy', () => {
     expect(performance.now() - began).toBeLessThan(4_000)
   })
 
-  it('end their rest when stopped', async () => {
+  it('end their pause when they are stopped', async () => {
     const stop = new AbortController()
-    const writing = write(suffering(7), 50, stop.signal)
+    const writing = write(overloaded(7), 50, stop.signal)
     await sleep(100)
     stop.abort()
     expect(await writing).toBeLessThan(4_000)
@@ -62,29 +62,29 @@ describe('writes of the copy', () => {
 })
 
 describe('limits', () => {
-  it('are reported to the listeners, until they listen no longer', () => {
+  it('are reported to listeners until they unsubscribe', () => {
     const throttle = new Throttle(3)
-    let told = 0
+    let notified = 0
     const stop = throttle.onChanged(() => {
-      told += 1
+      notified += 1
     })
     throttle.set({ ...noLimits, readConcurrency: 7 })
-    expect([told, throttle.readConcurrency, throttle.writeConcurrency]).toEqual([1, 7, 4])
+    expect([notified, throttle.readConcurrency, throttle.writeConcurrency]).toEqual([1, 7, 4])
     stop()
     throttle.set(noLimits)
-    expect([told, throttle.readConcurrency]).toEqual([1, 4])
+    expect([notified, throttle.readConcurrency]).toEqual([1, 4])
   })
 
-  it('are worth showing when one is set or the destination is spared', () => {
+  it('are active when one is set or the copy backs off', () => {
     const throttle = new Throttle(3)
     expect(throttle.isActive).toBe(false)
     throttle.set({ ...noLimits, bytesPerSecond: 2_000_000 })
     expect(throttle.isActive).toBe(true)
     expect(throttle.report).toEqual({ bytesPerSecond: 2_000_000, readConcurrency: 4, writeConcurrency: 4 })
-    expect(suffering(1).isActive).toBe(true)
+    expect(overloaded(1).isActive).toBe(true)
   })
 
-  it('of bytes make batches small, so that the rate is kept within a moment', () => {
+  it('of bytes per second make batches smaller, so that the rate holds over short times', () => {
     const throttle = new Throttle(3)
     expect(throttle.batchBytes(4_000_000)).toBe(4_000_000)
     throttle.set({ ...noLimits, bytesPerSecond: 2_000_000 })

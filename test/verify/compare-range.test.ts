@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { BSON } from 'mongodb'
 import { describe, expect, it } from 'vitest'
-import type { RawCursor } from '../../src/mongo/cluster.ts'
+import type { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { compareRange } from '../../src/verify/compare-range.ts'
 import { DocumentPairing } from '../../src/verify/pair-documents.ts'
 
@@ -20,7 +20,7 @@ function cursorOver(documents: Buffer[], sizes: number[]): RawCursor {
 
 const idIn = (idElement: Buffer): number => idElement.readInt32LE(5)
 
-/** Two sides of one range: by `_id`, on either side, on both with one content, or with two. */
+/** The documents of one range. Each is equal on both sides, on one side only, or different in content. */
 const range = fc
   .uniqueArray(
     fc.record({
@@ -35,8 +35,8 @@ const range = fc
   .map((rows) => rows.sort((one, other) => one._id - other._id))
 const sizes = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 5 })
 
-describe('two documents under one _id, on two shards', () => {
-  it('are suspects, also when the other side has the second of them', () => {
+describe('two documents with one _id on two shards', () => {
+  it('are suspects even if the other side has a document equal to the second', () => {
     const suspects: number[] = []
     const pairing = new DocumentPairing((idElement) => suspects.push(idIn(idElement)))
     pairing.single('destination', document(7, 'stale'))
@@ -48,7 +48,7 @@ describe('two documents under one _id, on two shards', () => {
 })
 
 describe('comparing a range', () => {
-  it('names exactly the documents that are not the same on both sides, however they come in batches', async () => {
+  it('reports exactly the documents that differ between the sides, for any batch sizes', async () => {
     await fc.assert(
       fc.asyncProperty(range, sizes, sizes, async (rows, left, right) => {
         const source = rows.filter(({ is }) => is !== 'extra').map(({ _id }) => document(_id, 'a'))
@@ -70,7 +70,7 @@ describe('comparing a range', () => {
     )
   })
 
-  it('asks for no order: the same documents shuffled are the same', async () => {
+  it('does not depend on order, so shuffled documents are equal', async () => {
     const ids = fc.uniqueArray(fc.integer({ min: 0, max: 10_000 }), { maxLength: 300 })
     await fc.assert(
       fc.asyncProperty(ids, fc.infiniteStream(fc.double({ min: 0, max: 1, noNaN: true })), async (all, chance) => {
@@ -87,21 +87,21 @@ describe('comparing a range', () => {
     )
   })
 
-  it('waits for room after every batch', async () => {
+  it('waits for capacity after every batch', async () => {
     const documents = Array.from({ length: 100 }, (_, _id) => document(_id, 'a'))
-    let asked = 0
+    let waits = 0
     await compareRange(
       cursorOver(documents, [10]),
       cursorOver(documents, [10]),
       () => {},
-      async () => void asked++,
+      async () => void waits++,
     )
-    expect(asked).toBeGreaterThanOrEqual(10)
+    expect(waits).toBeGreaterThanOrEqual(10)
   })
 })
 
 describe('pairing', () => {
-  it('gives up what is on one side only when there is too much of it, and names all of it once', () => {
+  it('reports all unpaired documents once when there are too many of them', () => {
     const suspects: number[] = []
     const pairing = new DocumentPairing((idElement) => suspects.push(idIn(idElement)))
     for (let _id = 0; _id < 5_000; _id++) pairing.single('source', document(_id, 'a'))
@@ -110,7 +110,7 @@ describe('pairing', () => {
     expect(suspects.sort((one, other) => one - other)).toEqual(Array.from({ length: 5_000 }, (_, _id) => _id))
   })
 
-  it('takes two spellings of one _id for one document, which differs', () => {
+  it('reports two spellings of one _id as one differing document', () => {
     const suspects: Buffer[] = []
     const pairing = new DocumentPairing((idElement) => suspects.push(idElement))
     pairing.single('source', Buffer.from(BSON.serialize({ _id: 1 })))

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { DestinationEcho } from '../../src/verify/destination-echo.ts'
 
-it('holds a change back until the stream of the destination has delivered what applying it wrote', () => {
+it('delays comparing a change until the destination stream has delivered the write that applied it', () => {
   const echo = new DestinationEcho()
   expect(echo.comparable(10n, 100n, 90n, 0)).toBe(0n)
   expect(echo.comparable(20n, 200n, 99n, 10)).toBe(0n)
@@ -10,13 +10,13 @@ it('holds a change back until the stream of the destination has delivered what a
   expect(echo.comparable(20n, 200n, 200n, 40)).toBe(20n)
 })
 
-it('does not wait for a stream that says nothing', () => {
+it('does not wait longer than a second for a stream without events', () => {
   const echo = new DestinationEcho()
   echo.comparable(10n, 100n, 0n, 0)
   expect(echo.comparable(10n, 100n, 0n, 1_001)).toBe(10n)
 })
 
-it('never passes what is applied', () => {
+it('never returns a time later than the applied time', () => {
   const echo = new DestinationEcho()
   echo.comparable(10n, 100n, 0n, 0)
   expect(echo.comparable(5n, 100n, 100n, 10)).toBe(5n)

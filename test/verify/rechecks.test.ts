@@ -10,11 +10,11 @@ const idOf = ({ idElement }: { idElement: Buffer }): number => idElement[5] as n
 type Step =
   | { do: 'changed'; id: number; side: Side }
   | { do: 'suspect'; id: number }
-  | { do: 'came across'; id: number }
+  | { do: 'found different'; id: number }
   | { do: 'batch'; side: Side }
   | { do: 'range' }
   | { do: 'take'; limit: number }
-  | { do: 'give back'; equal: boolean }
+  | { do: 'return'; equal: boolean }
   | { do: 'checkpoint' }
   | { do: 'failed checkpoint' }
   | { do: 'revisit' }
@@ -25,11 +25,11 @@ const side = fc.constantFrom(...sides)
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 4, arbitrary: fc.record({ do: fc.constant('changed' as const), id, side }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('suspect' as const), id }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant('came across' as const), id }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('found different' as const), id }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('batch' as const), side }) },
   { weight: 1, arbitrary: fc.constant({ do: 'range' as const }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('take' as const), limit: fc.integer({ min: 1, max: 4 }) }) },
-  { weight: 4, arbitrary: fc.record({ do: fc.constant('give back' as const), equal: fc.boolean() }) },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant('return' as const), equal: fc.boolean() }) },
   { weight: 3, arbitrary: fc.constant({ do: 'checkpoint' as const }) },
   { weight: 1, arbitrary: fc.constant({ do: 'failed checkpoint' as const }) },
   { weight: 1, arbitrary: fc.constant({ do: 'revisit' as const }) },
@@ -40,21 +40,21 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 )
 
 /**
- * Every change on its own, open until its document was compared equal after it; and what is durable. `check` is a crash and
- * a restart at this moment: the streams are read again from their stored positions, ranges that are not stored as done are
- * scanned again, and the store is compared before any verdict.
+ * Tracks each change until its document was compared equal after it, and tracks what is durable. `lost` assumes a crash
+ * and a restart at this moment: the streams are read again from their stored positions, ranges that are not stored as
+ * done are scanned again, and stored rechecks are compared before any verdict.
  */
 class World {
   readonly rechecks = new Rechecks()
   now = 1
   readonly newest: Record<Side, number> = { source: 1, destination: 1 }
   readonly position: Record<Side, number> = { source: 0, destination: 0 }
-  /** Of ids, the sides that are known to have changed it. */
+  /** For each stored id, the sides that are known to have changed it. */
   readonly stored = new Map<number, Set<Side>>()
   readonly unacknowledged = new Set<number>()
   range = 1
   rangesDone = 0
-  /** Every event there ever was. */
+  /** All events so far. */
   readonly events: { id: number; side: Side; batch: number }[] = []
   open: { id: number; side: Side | null; range: number; taken: boolean }[] = []
   taken: Recheck[] = []
@@ -73,9 +73,9 @@ class World {
         this.rechecks.suspect(collection, idElement(step.id), this.range)
         this.open.push({ id: step.id, side: null, range: this.range, taken: false })
         return
-      case 'came across':
+      case 'found different':
         this.rechecks.foundDifferent(collection, idElement(step.id))
-        // Found beside another one that is compared in the same moment: durable before any position moves.
+        // The comparison of another document found it. It becomes durable before any position advances.
         this.checkpoint()
         this.open.push({ id: step.id, side: null, range: 0, taken: false })
         return
@@ -86,13 +86,13 @@ class World {
         this.range += 1
         return
       case 'take': {
-        if (this.taken.length > 0) return // one at a time compares
+        if (this.taken.length > 0) return // only one comparison runs at a time
         this.taken = this.rechecks.take(step.limit, 1n << 60n, this.now)
         const ids = new Set(this.taken.map(idOf))
         for (const change of this.open) if (ids.has(change.id)) change.taken = true
         return
       }
-      case 'give back': {
+      case 'return': {
         const ids = new Set(this.taken.map(idOf))
         if (step.equal) this.open = this.open.filter((change) => !(change.taken && ids.has(change.id)))
         if (step.equal) this.rechecks.equal(this.taken)
@@ -105,12 +105,12 @@ class World {
         this.checkpoint()
         return
       case 'failed checkpoint':
-        // The write fails, or is cut short. Whether it took effect is not known.
-        for (const recheck of this.rechecks.beginStoring('patient')) this.unacknowledged.add(idOf(recheck))
+        // The write fails or is interrupted. It is unknown whether it took effect.
+        for (const recheck of this.rechecks.beginStoring('stillDifferent')) this.unacknowledged.add(idOf(recheck))
         this.movePositions()
         return
       case 'revisit':
-        if (this.taken.length > 0) return // not beside a comparison
+        if (this.taken.length > 0) return // does not run during a comparison
         for (const id of this.stored.keys()) this.rechecks.revisit(collection, idElement(id))
         return
       case 'wait':
@@ -120,10 +120,10 @@ class World {
 
   checkpoint(): void {
     const removed = this.rechecks.takeRemovable().map(idOf)
-    // Nothing is removed that is not there.
+    // Only existing entries are removed.
     expect(removed.filter((id) => !this.stored.has(id) && !this.unacknowledged.has(id))).toEqual([])
     for (const id of removed) this.stored.delete(id)
-    for (const recheck of this.rechecks.beginStoring('patient')) {
+    for (const recheck of this.rechecks.beginStoring('stillDifferent')) {
       const marks = this.stored.get(idOf(recheck)) ?? new Set()
       for (const side of sides) if (recheck.newestBatch[side] > 0) marks.add(side)
       this.stored.set(idOf(recheck), marks)
@@ -133,7 +133,7 @@ class World {
     this.movePositions()
   }
 
-  /** Beyond what the followers have read to its end nothing is stored, and a stored position never goes back. */
+  /** A stored position covers only batches that the followers have read completely, and it never goes back. */
   movePositions(): void {
     for (const side of sides) {
       const safe = this.rechecks.safeBatch(side, this.newest[side] - 1)
@@ -141,7 +141,7 @@ class World {
     }
   }
 
-  /** What a verifier that begins here would not compare, or would not know to have changed on that side. */
+  /** The changes that a verifier starting here would not compare, or whose side it would not know. */
   get lost(): object[] {
     const isNamedAgain = (id: number, side: Side): boolean =>
       this.events.some((event) => event.id === id && event.side === side && event.batch > this.position[side])
@@ -154,7 +154,7 @@ class World {
 }
 
 describe('rechecks', () => {
-  it('are all found again by a verifier that begins where this one died, at any moment', () => {
+  it('are all found again by the next verifier after a crash at any moment', () => {
     fc.assert(
       fc.property(fc.array(step, { minLength: 20, maxLength: 120, size: 'max' }), (steps) => {
         const world = new World()
@@ -167,12 +167,12 @@ describe('rechecks', () => {
     )
   })
 
-  it('come back for every change after the moment they were taken', () => {
+  it('become due again for every change after they were taken', () => {
     fc.assert(
       fc.property(fc.array(step, { minLength: 1, maxLength: 80 }), (steps) => {
         const world = new World()
         for (const one of steps) world.take(one)
-        world.take({ do: 'give back', equal: false })
+        world.take({ do: 'return', equal: false })
         world.now += 10_000
         const due = new Set(world.rechecks.take(100, 1n << 60n, world.now).map(idOf))
         for (const { id } of world.open) expect(due.has(id) || world.stored.has(id)).toBe(true)
@@ -180,18 +180,18 @@ describe('rechecks', () => {
     )
   })
 
-  it('that were left to the store and are equal by now leave it, once they are compared again', () => {
+  it('are removed from the store when they are compared again and are equal', () => {
     fc.assert(
       fc.property(fc.array(step, { minLength: 20, maxLength: 120, size: 'max' }), (steps) => {
         const world = new World()
         for (const one of steps) world.take(one)
-        world.take({ do: 'give back', equal: false })
+        world.take({ do: 'return', equal: false })
         world.checkpoint()
         for (const _ of ['what was open', 'what was stored']) {
           world.take({ do: 'revisit' })
           world.now += 10_000
           world.take({ do: 'take', limit: 100 })
-          world.take({ do: 'give back', equal: true })
+          world.take({ do: 'return', equal: true })
           world.checkpoint()
         }
         expect([...world.stored]).toEqual([])
@@ -199,7 +199,7 @@ describe('rechecks', () => {
     )
   })
 
-  it('that change all the time hold a position back no further than their newest change', () => {
+  it('that change continually hold a position back only to their newest change', () => {
     const rechecks = new Rechecks()
     for (let batch = 1; batch <= 50; batch++) {
       rechecks.changed(collection, idElement(1), 'source', batch, BigInt(batch))
@@ -209,29 +209,32 @@ describe('rechecks', () => {
     expect(rechecks.safeBatch('destination', 50)).toBe(50)
   })
 
-  it('are not stored while they wait, however long', () => {
+  it('are not stored while they wait, even for a long time', () => {
     const rechecks = new Rechecks()
     for (let id = 0; id < 100; id++) rechecks.changed(collection, idElement(id), 'source', 1, 9n)
     expect(rechecks.take(100, 8n, 1_000_000)).toEqual([])
-    expect(rechecks.beginStoring('patient')).toEqual([])
+    expect(rechecks.beginStoring('stillDifferent')).toEqual([])
   })
 
-  it.for(['waits', 'is compared'])('that change after they were stored, while it %s, hold positions again', (when) => {
-    const rechecks = new Rechecks()
-    rechecks.revisit(collection, idElement(1))
-    const taken = when === 'is compared' ? rechecks.take(1, 0n, 0) : []
-    rechecks.changed(collection, idElement(1), 'destination', 4, 7n)
-    rechecks.different(taken, 2)
-    // An earlier verifier that stored it, and compared it equal, may still remove it.
-    expect(rechecks.safeBatch('destination', 9)).toBe(3)
-    const due = rechecks.beginStoring('everything')
-    expect(due.map(({ newestBatch }) => newestBatch.destination)).toEqual([4])
-    expect(rechecks.safeBatch('destination', 9)).toBe(3)
-    rechecks.endStoring()
-    expect(rechecks.safeBatch('destination', 9)).toBe(9)
-  })
+  it.for(['wait', 'are compared'])(
+    'that change after they were stored, while they %s, hold positions again',
+    (when) => {
+      const rechecks = new Rechecks()
+      rechecks.revisit(collection, idElement(1))
+      const taken = when === 'are compared' ? rechecks.take(1, 0n, 0) : []
+      rechecks.changed(collection, idElement(1), 'destination', 4, 7n)
+      rechecks.different(taken, 2)
+      // A delayed write of an earlier verifier that compared it equal may still remove the stored entry.
+      expect(rechecks.safeBatch('destination', 9)).toBe(3)
+      const due = rechecks.beginStoring('everything')
+      expect(due.map(({ newestBatch }) => newestBatch.destination)).toEqual([4])
+      expect(rechecks.safeBatch('destination', 9)).toBe(3)
+      rechecks.endStoring()
+      expect(rechecks.safeBatch('destination', 9)).toBe(9)
+    },
+  )
 
-  it('hold a document once, however often it changes', () => {
+  it('contain a document once, however often it changes', () => {
     const rechecks = new Rechecks()
     for (let change = 0; change < 10_000; change++) {
       rechecks.changed(collection, idElement(change % 7), sides[change % 2] as Side, change + 1, BigInt(change))
@@ -239,7 +242,7 @@ describe('rechecks', () => {
     expect(rechecks.count).toBe(7)
   })
 
-  it('are full at 60,000, and not once some are resolved', () => {
+  it('are full at 60,000, and not full after some are resolved', () => {
     const rechecks = new Rechecks()
     const wide = (number: number): Buffer => {
       const element = idElement(0)
@@ -259,7 +262,7 @@ describe('rechecks', () => {
     rechecks.suspect(collection, idElement(1), 1)
     for (let attempt = 0; attempt < 10; attempt++) rechecks.different(rechecks.take(1, 0n, attempt * 10_000), attempt)
     expect(rechecks.safeRange()).toBe(0)
-    expect(rechecks.beginStoring('patient')).toHaveLength(1)
+    expect(rechecks.beginStoring('stillDifferent')).toHaveLength(1)
     expect(rechecks.count).toBe(1)
     expect(rechecks.safeRange()).toBe(0)
     rechecks.endStoring()
@@ -275,7 +278,7 @@ describe('rechecks', () => {
     expect(rechecks.take(10, 9n, 0)).toHaveLength(1)
   })
 
-  it('wait again, from now on, when they change while they are compared', () => {
+  it('wait again when they change while they are compared', () => {
     const rechecks = new Rechecks()
     rechecks.changed(collection, idElement(1), 'source', 1, 5n)
     const taken = rechecks.take(1, 5n, 0)

@@ -9,8 +9,8 @@ emptiedClusters((clusters) => {
   two = clusters
 })
 
-/** More looks than a collection may be missing for. */
-const looks = 60
+/** More runs than the tolerated misses of a collection. */
+const manyRuns = 60
 
 async function bothHave(name: string): Promise<{ entry: CatalogueEntry; scan: Scan }> {
   for (const client of [two.sourceClient, two.destinationClient]) {
@@ -36,23 +36,23 @@ async function bothHave(name: string): Promise<{ entry: CatalogueEntry; scan: Sc
   return { entry, scan }
 }
 
-async function look(scan: Scan): Promise<void> {
-  for (let times = 0; times < looks; times++) {
+async function runOften(scan: Scan): Promise<void> {
+  for (let times = 0; times < manyRuns; times++) {
     expect(await scan.run()).toBe(false)
     await sleep(1)
   }
 }
 
-it('waits for the drop of a collection that both have dropped, however late it is followed', async () => {
+it('waits for the drop event of a collection that both clusters have dropped, however late it is followed', async () => {
   const { scan } = await bothHave('things')
   for (const client of [two.sourceClient, two.destinationClient]) await client.db('app').dropCollection('things')
-  await look(scan)
+  await runOften(scan)
 })
 
-it('names a collection that somebody else has dropped on the destination', async () => {
+it('fails when somebody else has dropped a collection on the destination', async () => {
   const { scan } = await bothHave('things')
   await two.destinationClient.db('app').dropCollection('things')
-  await expect(look(scan)).rejects.toMatchObject({ failure: 'DestinationConflict' })
+  await expect(runOften(scan)).rejects.toMatchObject({ failure: 'DestinationConflict' })
 })
 
 it('reads a collection that the source has renamed under its new name', async () => {

@@ -23,12 +23,12 @@ emptiedClusters((clusters) => {
   two = clusters
 })
 
-/** One that runs over these collections; `hashed` resolves when all of them have been compared once. */
+/** Creates a verifier of these collections. `scanned` resolves when all of them have been compared once. */
 async function verifierOf(names: string[], sharedStream = new SharedStream()) {
   for (const cluster of [two.source, two.destination]) await appendOplogNote(cluster, 'test')
   const catalogue = new Catalogue()
   for (const name of names) catalogue.add(await two.entryOf('app', name))
-  const hashed = deferred<void>()
+  const scanned = deferred<void>()
   const store = new VerificationStore(two.destination, two.context)
   const verifier = new Verifier({
     clusters: two,
@@ -41,9 +41,9 @@ async function verifierOf(names: string[], sharedStream = new SharedStream()) {
     epoch: 1,
     catalogue: () => catalogue,
     appliedTime: () => two.source.latest,
-    onInitiallyVerified: () => hashed.resolve(),
+    onInitiallyVerified: () => scanned.resolve(),
   })
-  return { verifier, store, catalogue, hashed: hashed.promise, sharedStream }
+  return { verifier, store, catalogue, scanned: scanned.promise, sharedStream }
 }
 
 /** The `_id` element of a document, as rechecks name it. */
@@ -57,16 +57,16 @@ async function bothHave(name: string, documents: Row[]): Promise<void> {
   }
 }
 
-it('proves also what was catalogued only after everything had been compared once', async () => {
-  const late = Array.from({ length: 300 }, (_, _id) => ({ _id }))
-  for (const name of ['early', 'late']) await bothHave(name, late)
-  // Before the verifier's streams begin, so that neither tells of it.
+it('verifies a collection that is catalogued after the first complete scan', async () => {
+  const documents = Array.from({ length: 300 }, (_, _id) => ({ _id }))
+  for (const name of ['early', 'late']) await bothHave(name, documents)
+  // The verifier's streams begin later, so neither contains this delete.
   await two.destinationClient.db('app').collection<Row>('late').deleteOne({ _id: 7 })
-  const { verifier, catalogue, hashed } = await verifierOf(['early'])
+  const { verifier, catalogue, scanned } = await verifierOf(['early'])
   const run = verifier.run()
-  await hashed
+  await scanned
   catalogue.add(await two.entryOf('app', 'late'))
-  const { total, explain } = await verifier.settle()
+  const { total, explain } = await verifier.issueVerdict()
   const { mismatches } = await explain()
   expect({ total, mismatches }).toMatchObject({
     total: 1,
@@ -76,12 +76,24 @@ it('proves also what was catalogued only after everything had been compared once
   await run
 })
 
-it('forgets the ranges of a collection that is gone, in the store too, and no others', async () => {
+it('reports that everything was compared once only when that is stored', async () => {
+  const names = Array.from({ length: 30 }, (_, number) => `c${number}`)
+  for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
+  const { verifier, store, catalogue, scanned } = await verifierOf(names)
+  const run = verifier.run()
+  await scanned
+  const stored = new Set((await store.loadRanges()).map(({ collection }) => collection))
+  expect(catalogue.entries().filter(({ uuid }) => !stored.has(uuid))).toEqual([])
+  verifier.stop()
+  await run
+})
+
+it('forgets the ranges of a dropped collection, also in the store, and no others', async () => {
   const names = ['stays', 'goes']
   for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
-  const { verifier, store, catalogue, hashed } = await verifierOf(names)
+  const { verifier, store, catalogue, scanned } = await verifierOf(names)
   const run = verifier.run()
-  await hashed
+  await scanned
   const stored = async () => (await store.loadRanges()).map(({ collection }) => collection).sort()
   const [stays, goes] = names.map((name) => catalogue.entries().find((entry) => entry.name === name)?.uuid as string)
   await vi.waitFor(async () => expect(await stored()).toEqual([stays, goes].sort()), patience)
@@ -93,54 +105,54 @@ it('forgets the ranges of a collection that is gone, in the store too, and no ot
   await run
 })
 
-it('compares again what an earlier process stored: what is equal, or gone, does not wait for a verdict', async () => {
+it('resolves stored rechecks of an earlier process that are equal or dropped, without waiting for a verdict', async () => {
   await bothHave('things', [{ _id: 1 }, { _id: 2 }, { _id: 3 }])
   await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
-  const { verifier, store, catalogue, hashed } = await verifierOf(['things'])
+  const { verifier, store, catalogue, scanned } = await verifierOf(['things'])
   const uuid = catalogue.entries()[0]?.uuid as string
-  const nobodys = '0123456789abcdef'
+  const unknownUuid = '0123456789abcdef'
   const marks = { onSource: false, onDestination: true }
   const rechecks = [1, 2, 3].map((id) => ({ uuid, idElement: idElementOf(id), ...marks }))
-  await store.saveRechecks([...rechecks, { uuid: nobodys, idElement: idElementOf(1), ...marks }])
+  await store.saveRechecks([...rechecks, { uuid: unknownUuid, idElement: idElementOf(1), ...marks }])
   const run = verifier.run()
-  await hashed
+  await scanned
   const different = rechecks.filter((_, at) => at === 1)
   await vi.waitFor(async () => expect(await store.readRechecks(null, 10)).toEqual(different), patience)
-  const { total } = await verifier.settle()
+  const { total } = await verifier.issueVerdict()
   expect(total).toBe(1)
   expect(await store.readRechecks(null, 10)).toEqual(different)
   verifier.stop()
   await run
 })
 
-it('concludes over what an earlier process left in the store by the thousand, and removes nothing that is not there', async () => {
+it('issues a verdict with thousands of stored rechecks of an earlier process, and removes only existing entries', async () => {
   const documents = Array.from({ length: 3_000 }, (_, _id) => ({ _id }))
   await bothHave('things', documents)
-  const { verifier, store, catalogue, hashed } = await verifierOf(['things'])
+  const { verifier, store, catalogue, scanned } = await verifierOf(['things'])
   const uuid = catalogue.entries()[0]?.uuid as string
   const marks = { onSource: true, onDestination: false }
   await store.saveRechecks(documents.map(({ _id }) => ({ uuid, idElement: idElementOf(_id), ...marks })))
-  // Statements, whether they find something or not.
+  // Counts delete statements, including those that match nothing.
   const deletes = async (): Promise<number> =>
     Number((await two.destinationClient.db('admin').command({ serverStatus: 1 })).opcounters.delete)
   const before = await deletes()
   const run = verifier.run()
-  await hashed
-  expect((await verifier.settle()).total).toBe(0)
+  await scanned
+  expect((await verifier.issueVerdict()).total).toBe(0)
   for (const client of [two.sourceClient, two.destinationClient]) {
     await client
       .db('app')
       .collection<Row>('things')
       .updateMany({ _id: { $lt: 500 } }, { $set: { changed: true } })
   }
-  expect((await verifier.settle()).total).toBe(0)
+  expect((await verifier.issueVerdict()).total).toBe(0)
   await vi.waitFor(async () => expect(await store.readRechecks(null, 1)).toEqual([]), patience)
   verifier.stop()
   await run
   expect((await deletes()) - before).toBe(documents.length)
 })
 
-/** The change streams that are open on the source for the verifier alone: event application is not limited to identities. */
+/** Counts the verifier's own change streams on the source. Only they project identities without `fullDocument`. */
 async function ownStreams(): Promise<number> {
   const operations = await two.sourceClient
     .db('admin')
@@ -152,7 +164,7 @@ async function ownStreams(): Promise<number> {
   return pipelines.filter((pipeline) => !pipeline.at(-1).$project.fullDocument).length
 }
 
-/** What event application does with its stream, as far as the verifier is concerned. */
+/** Reads and publishes a stream as event application does. */
 function publishFrom(time: bigint, sharedStream: SharedStream) {
   const stopped = new AbortController()
   const events = { count: 0 }
@@ -177,22 +189,22 @@ function publishFrom(time: bigint, sharedStream: SharedStream) {
   return { events, end }
 }
 
-it('uses what event application reads, and sees every change while that begins, ends and begins elsewhere', async () => {
+it('uses the stream of event application, and records every change while that starts, ends and starts elsewhere', async () => {
   await bothHave('things', [{ _id: -1 }])
   const before = two.source.latest
-  const { verifier, hashed, sharedStream } = await verifierOf(['things'])
+  const { verifier, scanned, sharedStream } = await verifierOf(['things'])
   let next = 0
-  // On the source alone, so that each one missed is a difference that the verdict does not name.
+  // The rows are only on the source, so each missed change is a difference that is absent from the verdict.
   const insert = async (count: number): Promise<void> => {
     const rows = Array.from({ length: count }, (_, at) => ({ _id: next + at }))
     next += count
     await two.sourceClient.db('app').collection<Row>('things').insertMany(rows)
   }
   const run = verifier.run()
-  await hashed
+  await scanned
   await vi.waitFor(async () => expect(await ownStreams()).toBe(1), patience)
   await insert(10)
-  // Begins earlier than the verifier, and repeats what the verifier has already read.
+  // This stream begins before the verifier's position and repeats events that the verifier has already read.
   const first = publishFrom(before, sharedStream)
   await vi.waitFor(async () => expect(await ownStreams()).toBe(0), patience)
   await insert(20)
@@ -200,40 +212,41 @@ it('uses what event application reads, and sees every change while that begins, 
   await first.end()
   await insert(30)
   await vi.waitFor(async () => expect(await ownStreams()).toBe(1), patience)
-  // Begins later than the verifier's position may be, so that it has to catch up first.
+  // This stream may begin after the verifier's position, so the verifier must catch up first.
   await insert(40)
   await appendOplogNote(two.source, 'test')
   const second = publishFrom(two.source.latest, sharedStream)
   await insert(50)
   await vi.waitFor(async () => expect(await ownStreams()).toBe(0), patience)
   await insert(60)
-  const { total } = await verifier.settle()
+  const { total } = await verifier.issueVerdict()
   expect(total).toBe(next)
   await second.end()
   verifier.stop()
   await run
-  // Nothing was resolved, so another process finds all of it after the stored position, or in the store.
+  // No recheck was resolved, so another process finds all of them after the stored position or in the store.
   const successor = await verifierOf(['things'])
   const again = successor.verifier.run()
-  expect((await successor.verifier.settle()).total).toBe(next)
+  expect((await successor.verifier.issueVerdict()).total).toBe(next)
   successor.verifier.stop()
   await again
 })
 
-it('begins without a stream of its own where application is behind, and goes on with one for a verdict', async () => {
+it('starts without its own stream when event application is behind, and opens one for a verdict', async () => {
   await bothHave('things', [{ _id: 1 }, { _id: 2 }])
   const sharedStream = new SharedStream()
   await appendOplogNote(two.source, 'test')
   const application = publishFrom(two.source.latest, sharedStream)
-  const { verifier, hashed } = await verifierOf(['things'], sharedStream)
+  const { verifier, scanned } = await verifierOf(['things'], sharedStream)
   const run = verifier.run()
-  await hashed
+  await scanned
   await vi.waitFor(() => expect(verifier.continues).toBe(true), patience)
   expect(await ownStreams()).toBe(0)
   await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
   await application.end()
-  expect((await verifier.settle()).total).toBe(1)
-  expect(await ownStreams()).toBe(1)
+  expect((await verifier.issueVerdict()).total).toBe(1)
+  // `$currentOp` shows a cursor neither as running nor as idle for a moment when a getMore begins or ends.
+  await vi.waitFor(async () => expect(await ownStreams()).toBe(1), patience)
   verifier.stop()
   await run
 })

@@ -1,17 +1,17 @@
 import { type Pair, startPair } from '../clusters.ts'
 import { runCommitKill } from '../commit-kill.ts'
-import { commitKillPlan, describePlan } from '../commit-kill-plan.ts'
+import { describePlan, randomCommitKill } from '../commit-kill-plan.ts'
 import { type FaultPlan, type PlanOptions, seedsOf } from '../plan.ts'
 
 /**
- * Kills of one or two instances at every step and at random moments of commit, abort and rehearsal, while clients write on
+ * Kills instances, one or two of them, at every step and at random moments of commit, abort and rehearsal, while clients write on
  * both clusters.
  */
 export function commitKillsPlan(options: PlanOptions): FaultPlan<Pair> {
   return {
     open: () => startPair({ oplogSizeMB: 2_048 }),
     runs: seedsOf(options).map((seed) => {
-      const plan = commitKillPlan(seed)
+      const plan = randomCommitKill(seed)
       return {
         name: `commit, seed ${seed}: ${describePlan(plan)}`,
         perform: async (pair) => {

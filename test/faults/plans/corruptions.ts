@@ -6,15 +6,15 @@ import type { FaultPlan } from '../plan.ts'
 export interface CorruptionPlanOptions {
   /** Default: all. */
   phases?: string[] | undefined
-  /** Part of the names of those to run. */
+  /** Only corruptions whose name contains this text are run. */
   only: string
-  /** The number of the first, from 1. */
+  /** Number of the first corruption to run, counted from 1. */
   from: number
 }
 
 /**
- * Every single corruption in every phase of a migration. The verifier must report it, alone, and `repair` must remove it; or it
- * must be gone before the verdict, for the reason that is printed.
+ * Runs every corruption in every phase of a migration. The verifier must report it and nothing else, and `repair` must remove it; or it
+ * must be gone before the verdict for the reason that is printed.
  */
 export function corruptionPlan(options: CorruptionPlanOptions): FaultPlan<Pair> {
   const chosen: readonly Phase[] = options.phases ? phases.filter((phase) => options.phases?.includes(phase)) : phases

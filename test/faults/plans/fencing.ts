@@ -10,7 +10,7 @@ interface FencedPair extends Pair {
   clock: SteppedClock
 }
 
-/** The fault for a pair of clusters, and its name. */
+/** A fault's name, and the function that creates the fault for a pair of clusters. */
 interface Variant {
   name: string
   make: (clock: SteppedClock) => InstanceFault
@@ -45,21 +45,23 @@ const kinds: Record<string, (long: boolean) => Variant[]> = {
   suspension: (long) => {
     const awayMS = long ? seconds(20, 60) : seconds(5, 14)
     return [
-      ready(suspension('coordinator', 'go on', awayMS)),
-      ready(suspension('first', 'stand still', awayMS)),
-      ready(suspension('first', 'go on', awayMS)),
-      ready(suspension('coordinator', 'stand still', awayMS)),
+      // The second argument says what the monotonic clock of the suspended instance does.
+      ready(suspension('coordinator', 'keep running', awayMS)),
+      ready(suspension('first', 'stop', awayMS)),
+      ready(suspension('first', 'keep running', awayMS)),
+      ready(suspension('coordinator', 'stop', awayMS)),
     ]
   },
   replacement: (long) => {
-    const besideMS = long ? seconds(11, 14) : seconds(1, 5)
-    return [ready(podReplacement('killed', besideMS)), ready(podReplacement('suspended', besideMS))]
+    // How long the predecessor and its replacement run at the same time.
+    const overlapMS = long ? seconds(11, 14) : seconds(1, 5)
+    return [ready(podReplacement('killed', overlapMS)), ready(podReplacement('suspended', overlapMS))]
   },
 }
 
 /**
- * Without the verifier: delayed writes, steps of the destination's clock, a suspended instance, and a pod that is replaced while
- * it runs; one or two instances.
+ * Runs one or two instances without the verifier, with delayed writes, steps of the destination's clock, a suspended instance, or a pod
+ * that is replaced while it runs.
  */
 export function fencingPlan(options: PlanOptions): FaultPlan<FencedPair> {
   const steps = Math.min(options.steps ?? 120, stepsMax)
@@ -68,7 +70,7 @@ export function fencingPlan(options: PlanOptions): FaultPlan<FencedPair> {
   return {
     open: async () => {
       if (chosen.includes('replacement') && !(await podsAreAllowed())) {
-        throw new Error('this system allows no namespaces (unshare): leave `replacement` out of --faults')
+        throw new Error('this system does not allow namespaces (unshare): leave `replacement` out of --faults')
       }
       const clock = await startSteppedClock()
       const pair = await startPair({ oplogSizeMB: 2_048, destinationClock: clock, bulk })

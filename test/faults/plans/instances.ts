@@ -30,7 +30,7 @@ const kinds: Record<string, (awayMS: number) => (InstanceFault | undefined)[]> =
   pause: () => [pauseOne()],
 }
 
-/** Two to four instances, of which one is killed, stopped, disconnected, joins, leaves or is paused. */
+/** Runs two to four instances, of which one is killed, suspended, disconnected or paused, or joins and leaves. */
 export function instancesPlan(options: PlanOptions): FaultPlan<Pair> {
   const { steps = 120, awayMS, bulk = 120_000 } = options
   const chosen = chosenFaults(Object.keys(kinds), options.faults)

@@ -4,23 +4,23 @@ import { cuts, type FaultyServers, stepDowns } from '../server-faults.ts'
 import { migrateUnderWorkload, workloadOutcome } from '../under-workload.ts'
 
 const oplogSizeMB = 2_048
-const bulk = 60_000
+const bulkDocuments = 60_000
 const sides = ['source', 'destination'] as const
 type Side = (typeof sides)[number]
 
-/** Elections on either side, five in a run; with several members another one takes over. */
+/** Steps the primary of either side down, five times per run. With several members, another member becomes primary. */
 export function stepDownPlans(options: PlanOptions): FaultPlan<Pair>[] {
   const perRun = 5
-  const servers = { members: options.members, oplogSizeMB, bulk }
+  const servers = { members: options.members, oplogSizeMB, bulk: bulkDocuments }
   return sides.map((side) =>
     planOf('stepdown', side, { options, servers, perRun, fault: stepDowns(side, perRun, 800) }),
   )
 }
 
-/** Connections of either side cut or hanging, four times in a run. */
+/** Cuts the connections of either side or lets them hang, four times per run. */
 export function cutPlans(options: PlanOptions): FaultPlan<Pair>[] {
   const perRun = 4
-  const servers = { proxied: true, oplogSizeMB, bulk }
+  const servers = { proxied: true, oplogSizeMB, bulk: bulkDocuments }
   return sides.map((side) => planOf('cut', side, { options, servers, perRun, fault: cuts(side, perRun, 1_000, 3_000) }))
 }
 

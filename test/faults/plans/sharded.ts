@@ -7,7 +7,7 @@ export interface ShardedPlanOptions extends PlanOptions {
   destinationShards: number
 }
 
-/** Several instances between sharded clusters while documents, chunks and definitions move. */
+/** Runs several instances between sharded clusters while documents and chunks move and definitions change. */
 export function shardedPlan(options: ShardedPlanOptions): FaultPlan<ShardedClusters> {
   const { steps = 120, instances = 2, shards, destinationShards } = options
   return {

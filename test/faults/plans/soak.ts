@@ -12,25 +12,25 @@ export interface SoakPlanOptions {
   seed: string
   instances: number
   members: number
-  /** Seconds in which the application writes and faults happen, of the shortest and the longest cycle. */
+  /** Seconds in which the application writes and faults are injected, for the shortest and the longest cycle. */
   cycleSeconds: readonly number[]
   faults?: string[] | undefined
-  /** Steps of the workload a second. */
+  /** Rates of the workload, in steps per second. */
   paces?: number[] | undefined
-  /** File for one record in JSON for each cycle. */
+  /** File that receives one JSON record for each cycle. */
   log?: string | undefined
 }
 
 const lastSecondsMax = 60
 
 /**
- * One sync back and forth between two replica sets for the given time, under the random workload and faults of all kinds. Both
+ * Runs one sync back and forth between two replica sets for the given time, under the random workload and faults of all kinds. Both
  * clusters are compared after each direction; at the end, memory, files, sockets and metadata must not have grown.
  */
 export function soakPlan(options: SoakPlanOptions): FaultPlan<Pair> {
   const { minutes, seed, instances, members, paces, log } = options
   const [shortest = 60, longest = shortest] = options.cycleSeconds
-  if (paces?.some((pace) => !(pace > 0))) throw new Error('--paces takes steps a second, such as 8,25,80')
+  if (paces?.some((pace) => !(pace > 0))) throw new Error('--paces takes steps per second, such as 8,25,80')
   if (!(instances >= 2 && instances <= 5)) throw new Error('--instances takes 2 to 5')
   const faults = chosenFaults(soakFaultKinds, options.faults)
   const note = (record: Record<string, unknown>): void => {
@@ -39,14 +39,14 @@ export function soakPlan(options: SoakPlanOptions): FaultPlan<Pair> {
   const reports: CycleReport[] = []
   let run: SoakRun | null = null
 
-  const cycleOf = (pair: Pair, work: { seconds: number; faults: readonly string[] }): Promise<CycleReport> => {
+  const cycleOf = (pair: Pair, cycle: { seconds: number; faults: readonly string[] }): Promise<CycleReport> => {
     run ??= new SoakRun({ pair, seed, instances })
-    return run.cycle({ ...work, ...(paces && { paces }) })
+    return run.cycle({ ...cycle, ...(paces && { paces }) })
   }
 
-  async function perform(pair: Pair, work: { seconds: number; faults: readonly string[] }): Promise<Outcome> {
+  async function perform(pair: Pair, cycle: { seconds: number; faults: readonly string[] }): Promise<Outcome> {
     try {
-      const report = await cycleOf(pair, work)
+      const report = await cycleOf(pair, cycle)
       reports.push(report)
       note({ ...report })
       return { problems: report.problems, summary: `${report.direction}, ${soakLine(report)}` }
@@ -63,8 +63,8 @@ export function soakPlan(options: SoakPlanOptions): FaultPlan<Pair> {
     for (let number = 1; ; number++) {
       const seconds = lengths.int(shortest, longest)
       const isLast = (end - Date.now()) / 1_000 <= seconds
-      const work = isLast ? { seconds: Math.min(lastSecondsMax, longest), faults: [] } : { seconds, faults }
-      yield { name: `cycle ${number}`, perform: (pair) => perform(pair, work) }
+      const cycle = isLast ? { seconds: Math.min(lastSecondsMax, longest), faults: [] } : { seconds, faults }
+      yield { name: `cycle ${number}`, perform: (pair) => perform(pair, cycle) }
       if (isLast) return
     }
   }

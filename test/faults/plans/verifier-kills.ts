@@ -2,7 +2,7 @@ import { type Pair, startPair } from '../clusters.ts'
 import { type FaultPlan, type PlanOptions, seedsOf } from '../plan.ts'
 import { type KillCase, killCases, runVerifierKill } from '../verifier-kill.ts'
 
-/** Kills at every phase of the verifier and at every step of a commit, with and without a planted difference. */
+/** Kills the process in every phase of the verifier and at every step of a commit, with and without a planted difference. */
 export function verifierKillPlan(options: PlanOptions): FaultPlan<Pair> {
   return {
     open: () => startPair({ oplogSizeMB: 2_048, bulk: 120_000 }),

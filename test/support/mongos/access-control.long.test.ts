@@ -17,18 +17,18 @@ describe('a cluster with access control', () => {
     ])
   })
 
-  it('asks for credentials', async () => {
+  it('requires credentials', async () => {
     const withoutUser = context.cluster.uri.replace(/\/\/.*@/, '//')
     await using stranger = new MongoClient(withoutUser)
     await expect(stranger.db('guarded').collection('things').findOne()).rejects.toMatchObject({ code: 13 })
     await using impostor = new MongoClient(readerWriter.replace('p%40ss', 'pass'))
     await expect(impostor.db('guarded').collection('things').findOne()).rejects.toMatchObject({ code: 18 })
     const [shard] = context.cluster.shards
-    await using pastTheRouting = new MongoClient(shard?.uri.replace(/\/\/.*@/, '//') ?? '')
-    await expect(pastTheRouting.db('guarded').collection('things').findOne()).rejects.toMatchObject({ code: 13 })
+    await using directToShard = new MongoClient(shard?.uri.replace(/\/\/.*@/, '//') ?? '')
+    await expect(directToShard.db('guarded').collection('things').findOne()).rejects.toMatchObject({ code: 13 })
   })
 
-  it('lets users read, write and follow both shards', async () => {
+  it('lets users read, write and watch both shards', async () => {
     await using client = new MongoClient(readerWriter)
     const things = client.db('guarded').collection('things')
     await using stream = context.client.watch([], { maxAwaitTimeMS: 300 })
@@ -45,7 +45,7 @@ describe('a cluster with access control', () => {
     expect(await countsByShard(context, 'guarded.things')).toEqual([2, 2])
   })
 
-  it('tells a user what it may do', async () => {
+  it('returns the roles and privileges of a user', async () => {
     await using client = new MongoClient(replicator)
     const { authInfo } = await client.db('admin').command({ connectionStatus: 1, showPrivileges: true })
     expect(authInfo.authenticatedUsers).toEqual([{ user: 'replicator', db: 'admin' }])
@@ -63,11 +63,11 @@ describe('a cluster with access control', () => {
     await using free = new MongoClient(replicator)
     await admin().command({ setUserWriteBlockMode: 1, global: true })
     try {
-      const refused = { code: 371 }
-      await expect(blocked.db('guarded').collection('things').insertOne({ k: 3 })).rejects.toMatchObject(refused)
-      await expect(blocked.db('guarded').collection('whole').insertOne({ k: 3 })).rejects.toMatchObject(refused)
-      await expect(blocked.db('guarded').createCollection('more')).rejects.toMatchObject(refused)
-      await expect(blocked.db('guarded').collection('things').createIndex({ x: 1 })).rejects.toMatchObject(refused)
+      const blockedError = { code: 371 }
+      await expect(blocked.db('guarded').collection('things').insertOne({ k: 3 })).rejects.toMatchObject(blockedError)
+      await expect(blocked.db('guarded').collection('whole').insertOne({ k: 3 })).rejects.toMatchObject(blockedError)
+      await expect(blocked.db('guarded').createCollection('more')).rejects.toMatchObject(blockedError)
+      await expect(blocked.db('guarded').collection('things').createIndex({ x: 1 })).rejects.toMatchObject(blockedError)
       await free
         .db('guarded')
         .collection('things')

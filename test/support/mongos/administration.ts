@@ -12,7 +12,7 @@ import {
 } from './command.ts'
 import { buildDocument, fieldsOf, readFields } from './fields.ts'
 
-/** Carried out by the config server under an internal name. */
+/** Commands that the config server executes under an internal name. */
 const configurationCommands = {
   addShard: '_configsvrAddShard',
   addshard: '_configsvrAddShard',
@@ -27,14 +27,14 @@ const configurationCommands = {
   clearJumboFlag: '_configsvrClearJumboFlag',
 }
 
-/** The same, without a write concern. */
+/** Commands that the config server executes under an internal name without a write concern. */
 const balancerCommands = {
   balancerStart: '_configsvrBalancerStart',
   balancerStop: '_configsvrBalancerStop',
   balancerStatus: '_configsvrBalancerStatus',
 }
 
-/** The config server's as they are: users, roles and defaults of the cluster are its own. */
+/** Commands that are forwarded unchanged to the config server, which stores the cluster's users, roles and defaults. */
 const commandsOfConfiguration = [
   ...['createUser', 'updateUser', 'dropUser', 'dropAllUsersFromDatabase', 'usersInfo'],
   ...['grantRolesToUser', 'revokeRolesFromUser'],
@@ -42,7 +42,7 @@ const commandsOfConfiguration = [
   ...['setDefaultRWConcern', 'setFeatureCompatibilityVersion', 'getClusterParameter'],
 ]
 
-/** About the process that is asked: the router answers for the stand-in. */
+/** Commands about the process itself, which the router answers for the stand-in. */
 const commandsOfRouter = [
   ...['ping', 'buildInfo', 'buildinfo', 'hostInfo', 'connectionStatus', 'whatsmyuri', 'listCommands', 'features'],
   ...[
@@ -58,20 +58,22 @@ const commandsOfRouter = [
   ...['flushRouterConfig', 'getDefaultRWConcern', 'currentOp', 'connPoolStats'],
 ]
 
-/** Of one mongod, and so nothing that the router's answer to serverStatus may hold. */
+/** Sections of `serverStatus` that describe a mongod. They are removed from the router's reply. */
 const memberStatus = ['repl', 'opLatencies', 'sharding', 'storageEngine', 'wiredTiger']
 
-const each = <T>(names: readonly string[], handler: T): Record<string, T> =>
+const withHandler = <T>(names: readonly string[], handler: T): Record<string, T> =>
   Object.fromEntries(names.map((name) => [name, handler]))
 
 export const administration: Record<string, Handler> = {
-  ...each(commandsOfRouter, (command, { router }) => forward(command, router)),
-  ...each(commandsOfConfiguration, async (command, { catalog }) => forward(command, await catalog.configuration())),
-  ...each(Object.keys(configurationCommands), async (command, { catalog }) => {
+  ...withHandler(commandsOfRouter, (command, { router }) => forward(command, router)),
+  ...withHandler(commandsOfConfiguration, async (command, { catalog }) =>
+    forward(command, await catalog.configuration()),
+  ),
+  ...withHandler(Object.keys(configurationCommands), async (command, { catalog }) => {
     const name = configurationCommands[command.name as keyof typeof configurationCommands]
     return await forward(command, await catalog.configuration(), { name, add: majority })
   }),
-  ...each(Object.keys(balancerCommands), async (command, { catalog }) => {
+  ...withHandler(Object.keys(balancerCommands), async (command, { catalog }) => {
     const name = balancerCommands[command.name as keyof typeof balancerCommands]
     return await forward(command, await catalog.configuration(), { name })
   }),
@@ -85,8 +87,8 @@ export const administration: Record<string, Handler> = {
 async function serverStatus(command: Command, { router }: Mongos): Promise<Buffer> {
   const reply = await forward(command, router)
   if (errorCode(reply) !== undefined) return reply
-  const left = readFields(reply).filter(({ name }) => name !== 'process' && !memberStatus.includes(name))
-  return buildDocument([...fieldsOf({ process: 'mongos' }), ...left])
+  const kept = readFields(reply).filter(({ name }) => name !== 'process' && !memberStatus.includes(name))
+  return buildDocument([...fieldsOf({ process: 'mongos' }), ...kept])
 }
 
 async function onAllShards(command: Command, { catalog }: Mongos): Promise<Buffer> {
@@ -97,10 +99,10 @@ async function onAllShards(command: Command, { catalog }: Mongos): Promise<Buffe
   return success({ raw: Object.fromEntries(replies.map(([shard]) => [shard, { ok: 1 }])) })
 }
 
-/** A mongos names operations `shard:number`. */
+/** Kills an operation by its name on a mongos, which is `shard:number`. */
 async function killOp(command: Command, { catalog }: Mongos): Promise<Buffer> {
   const operation = /^(.+):(\d+)$/.exec(String(argument(command, 'op')))
-  if (!operation) throw new CommandError(9, 'FailedToParse', 'killOp wants shard:number')
+  if (!operation) throw new CommandError(9, 'FailedToParse', 'killOp needs an operation of the form shard:number')
   const [, shard = '', number] = operation
   return await forward(command, await catalog.host(shard), { add: { op: Number(number) } })
 }

@@ -3,7 +3,10 @@ import { argument, type Client, type Command, CommandError, decoded, type Mongos
 import { encode } from './fields.ts'
 import { ScramServer, userIn } from './scram.ts'
 
-/** Handshake and login. Beyond the login nothing is refused: the stand-in does what it is told as the cluster itself. */
+/**
+ * Handshake and login. The stand-in only checks the login: it executes commands as an internal user of the cluster
+ * (`__system`).
+ */
 
 const mechanism = 'SCRAM-SHA-256'
 const commandsWithoutLogin = ['ping', 'buildInfo', 'buildinfo', 'endSessions']
@@ -43,7 +46,7 @@ export function requireLogin({ name, client }: Command, { hasAccessControl }: Mo
   throw new CommandError(13, 'Unauthorized', `command ${name} requires authentication`)
 }
 
-/** No topologyVersion, so that drivers poll: nothing here could push a change. */
+/** Answers `hello` without a topologyVersion, so that drivers poll, because the stand-in cannot push topology changes. */
 export function answerHello(command: Command, { hasAccessControl }: Mongos): Buffer {
   const asksMechanisms = hasAccessControl && command.fields.some(({ name }) => name === 'saslSupportedMechs')
   return success({
@@ -65,7 +68,8 @@ export function answerHello(command: Command, { hasAccessControl }: Mongos): Buf
 
 async function startLogin(command: Command, mongos: Mongos): Promise<Buffer> {
   const { payload, mechanism: wanted } = decoded(command)
-  if (wanted !== mechanism) throw new CommandError(334, 'MechanismUnavailable', `only ${mechanism} is spoken here`)
+  if (wanted !== mechanism)
+    throw new CommandError(334, 'MechanismUnavailable', `the mongos stand-in only supports ${mechanism}`)
   const clientFirst = textOf(payload)
   const { users } = await mongos.links.ask(await mongos.catalog.configuration(), 'admin', {
     usersInfo: { user: userIn(clientFirst), db: command.database },
@@ -82,9 +86,9 @@ async function startLogin(command: Command, mongos: Mongos): Promise<Buffer> {
 
 function finishLogin(command: Command): Buffer {
   const exchange = exchanges.get(command.client)
-  if (!exchange) throw new CommandError(17, 'ProtocolError', 'no login has been started')
+  if (!exchange) throw new CommandError(17, 'ProtocolError', 'the client has not started a login')
   const clientFinal = textOf(argument(command, 'payload'))
-  // The empty message of drivers that want to have the last word.
+  // Some drivers end the exchange with an empty message.
   if (clientFinal === '') return encode({ conversationId: 1, done: true, payload: payloadOf(''), ok: 1 })
   const serverFinal = exchange.scram.final(clientFinal)
   if (serverFinal === null) throw authenticationFailed()

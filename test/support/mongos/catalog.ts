@@ -4,14 +4,14 @@ import { CommandError, majority } from './command.ts'
 import { encode, exactValue, fieldNamed, readFields } from './fields.ts'
 import type { Links } from './link.ts'
 
-/** As long as an election may take on a busy machine. */
+/** The longest time of an election on a busy machine. */
 const primaryTimeoutMs = 30_000
-/** Between a stepdown and this time, commands may go to the old primary, which answers that it is none. */
+/** For this time after a stepdown, commands may still go to the old primary, which rejects them as not writable. */
 const primaryCachedMs = 1_000
 
 export interface DatabaseEntry {
   _id: string
-  /** The shard of everything in it that is not sharded; `config` for config and admin. */
+  /** The shard of the database's unsharded collections; `config` for config and admin. */
   primary: string
   version?: Document
 }
@@ -30,7 +30,10 @@ export interface ChunkEntry {
   max: Document
 }
 
-/** What the config servers know: shards, databases, sharded collections and their chunks. Asked each time, never cached. */
+/**
+ * The catalog of the config servers: shards, databases, sharded collections and their chunks. It is read for each
+ * command and not cached.
+ */
 export class Catalog {
   readonly configurationName: string
   #configurationHosts: string[]
@@ -38,7 +41,7 @@ export class Catalog {
   #links: Links
   #primaries = new Map<string, { host: string; until: number }>()
 
-  /** `configuration` is a replica set's connection string, `name/host,host`. */
+  /** @param configuration connection string of the config servers' replica set, `name/host,host` */
   constructor(configuration: string, router: string, links: Links) {
     const [name = '', hosts = ''] = configuration.split('/')
     this.configurationName = name
@@ -63,7 +66,7 @@ export class Catalog {
     return (await this.shards()).map(({ _id }) => _id)
   }
 
-  /** Host of the primary of a shard. */
+  /** Returns the host of a shard's primary. */
   async host(shard: string): Promise<string> {
     if (shard === 'config') return this.configuration()
     const [entry] = await this.#find('shards', { _id: shard })
@@ -77,7 +80,7 @@ export class Catalog {
     return (await this.#find('databases', { _id: name }))[0] as DatabaseEntry | undefined
   }
 
-  /** The database's entry, made if there is none, with a primary shard chosen by the config server. */
+  /** Returns the database's entry. Creates it if it does not exist; the config server then chooses the primary shard. */
   async ensureDatabase(name: string): Promise<DatabaseEntry> {
     const existing = await this.database(name)
     if (existing) return existing
@@ -91,7 +94,10 @@ export class Catalog {
     if (!reply['ok']) throw new CommandError(reply['code'], reply['codeName'], reply['errmsg'])
   }
 
-  /** The entry of a sharded collection; also of a sharded time-series collection, which is its buckets'. */
+  /**
+   * Returns the entry of a sharded collection. For a sharded time-series collection, it is the entry of its buckets
+   * collection.
+   */
   async collection(namespace: string): Promise<CollectionEntry | undefined> {
     const dot = namespace.indexOf('.')
     const buckets = `${namespace.slice(0, dot)}.system.buckets.${namespace.slice(dot + 1)}`
@@ -109,7 +115,7 @@ export class Catalog {
     return (await this.#chunks(uuid, [{ $count: 'chunks' }]))[0]?.['chunks'] ?? 0
   }
 
-  /** The shards that own chunks, each with the highest version of its chunks, which is its shard version. */
+  /** Returns the shards that own chunks, each with the highest version of its chunks, which is its shard version. */
   async owners({ uuid }: CollectionEntry): Promise<{ shard: string; version: Timestamp }[]> {
     const byShard = { $group: { _id: '$shard', version: { $max: '$lastmod' } } }
     const owners = await this.#chunks(uuid, [byShard, { $sort: { _id: 1 } }])
@@ -124,13 +130,16 @@ export class Catalog {
     return (await this.#chunks(uuid, [{ $match: { min } }]))[0] as ChunkEntry | undefined
   }
 
-  /** The chunk that holds a shard key value. The server compares: BSON's order is not repeated here. */
+  /**
+   * Returns the chunk that contains a shard key value. The server compares the values, so this code needs no BSON
+   * ordering.
+   */
   async chunkOf({ uuid }: CollectionEntry, key: Document): Promise<ChunkEntry> {
     const upToKey = [{ $match: { min: { $lte: key } } }, { $sort: { min: -1 } }, { $limit: 1 }]
     return (await this.#chunks(uuid, upToKey))[0] as ChunkEntry
   }
 
-  /** The shard key value of a document (decoded exactly). The server hashes. */
+  /** Returns the shard key value of a document (decoded exactly). The server computes hashes. */
   async keyOf({ key }: CollectionEntry, document: Document): Promise<Document> {
     const result: Document = {}
     for (const [path, kind] of Object.entries(key)) {
@@ -161,18 +170,21 @@ export class Catalog {
     return this.#read({ find: collection, filter, singleBatch: true, batchSize: 100_000 })
   }
 
-  /** Shard keys must come back as they are, a 64-bit 5 not as 32-bit: they are sent on, and compared byte by byte. */
+  /**
+   * Reads documents with their exact BSON types (a 64-bit 5 does not become 32-bit), because shard keys are sent to
+   * servers and compared byte by byte.
+   */
   async #read(command: Document): Promise<Document[]> {
     const body = encode({ ...command, readConcern: { level: 'majority' }, $db: 'config' })
     const reply = await this.#links.send(await this.configuration(), body)
     const cursor = exactValue(fieldNamed(readFields(reply), 'cursor')) as Document | undefined
-    if (!cursor) throw new CommandError(6, 'HostUnreachable', 'the config server did not answer with a cursor')
+    if (!cursor) throw new CommandError(6, 'HostUnreachable', 'the config server did not return a cursor')
     return cursor['firstBatch']
   }
 
   async #primary(name: string, hosts: string[]): Promise<string> {
-    const known = this.#primaries.get(name)
-    if (known && Date.now() < known.until) return known.host
+    const cached = this.#primaries.get(name)
+    if (cached && Date.now() < cached.until) return cached.host
     const deadline = Date.now() + primaryTimeoutMs
     while (Date.now() < deadline) {
       for (const candidate of hosts) {

@@ -10,8 +10,8 @@ function watch(more: ChangeStreamOptions = {}, pipeline: Document[] = []): Chang
   return context.client.watch<Document, Document>(pipeline, { ...options, ...more })
 }
 
-/** A stream that begins now: a driver opens it only when it is first read. */
-async function opened(
+/** Opens a stream that begins now. The driver opens a stream only on its first read. */
+async function openStream(
   more: ChangeStreamOptions = {},
   pipeline: Document[] = [],
 ): Promise<ChangeStream<Document, Document>> {
@@ -41,7 +41,7 @@ describe('the merged change stream', () => {
   beforeAll(async () => {
     await shardInTwo(context, 'streamed.things')
     start = (await admin().command({ ping: 1 }))['$clusterTime'].clusterTime
-    await using stream = await opened()
+    await using stream = await openStream()
     for (const k of order) await things().insertOne({ k })
     events = await read(stream, order.length)
   })
@@ -52,7 +52,7 @@ describe('the merged change stream', () => {
     expect(tokens).toEqual([...tokens].sort())
   })
 
-  it('begins at a time', async () => {
+  it('begins at an operation time', async () => {
     await using stream = watch({ startAtOperationTime: start })
     expect(keys(await read(stream, order.length))).toEqual(order)
   })
@@ -64,8 +64,8 @@ describe('the merged change stream', () => {
     expect(keys(await read(started, 1))).toEqual([199])
   })
 
-  it('resumes after a position without an event', async () => {
-    await using stream = await opened()
+  it('resumes after a resume token without an event', async () => {
+    await using stream = await openStream()
     const position = stream.resumeToken
     await stream.close()
     await things().insertOne({ k: 300 })
@@ -74,8 +74,8 @@ describe('the merged change stream', () => {
     expect(keys(await read(resumed, 2))).toEqual([300, 3])
   })
 
-  it('advances while nothing happens', async () => {
-    await using stream = await opened()
+  it('advances its resume token while the cluster is idle', async () => {
+    await using stream = await openStream()
     const first = stream.resumeToken as { _data: string }
     await expect
       .poll(async () => {
@@ -85,8 +85,8 @@ describe('the merged change stream', () => {
       .toBe(true)
   })
 
-  it('tells of updates, deletes and transactions', async () => {
-    await using stream = await opened({ fullDocument: 'updateLookup' })
+  it('has events for updates, deletes and transactions', async () => {
+    await using stream = await openStream({ fullDocument: 'updateLookup' })
     await things().updateOne({ k: 10 }, { $set: { z: 1 } })
     await things().deleteOne({ k: 160 })
     await context.client.withSession((session) =>
@@ -94,15 +94,15 @@ describe('the merged change stream', () => {
         await things().insertMany([{ k: 11 }, { k: 161 }], { session })
       }),
     )
-    const [update, removal, one, other] = await read(stream, 4)
+    const [update, deletion, one, other] = await read(stream, 4)
     expect(update).toMatchObject({ operationType: 'update', fullDocument: { z: 1 } })
-    expect(removal).toMatchObject({ operationType: 'delete', documentKey: { k: 160 } })
+    expect(deletion).toMatchObject({ operationType: 'delete', documentKey: { k: 160 } })
     expect(one?.['txnNumber']).toEqual(other?.['txnNumber'])
     expect(keys([one, other] as Document[]).sort()).toEqual([11, 161])
   })
 
-  it('tells of definitions, and not of moved chunks', async () => {
-    await using stream = await opened()
+  it('has events for DDL but not for moved chunks', async () => {
+    await using stream = await openStream()
     const defined = context.client.db('streameddefinitions')
     await defined.createCollection('one')
     await defined.collection('one').createIndex({ x: 1 })
@@ -118,22 +118,22 @@ describe('the merged change stream', () => {
     ])
   })
 
-  it('is read in parts by hashed keys', async () => {
+  it('can be partitioned by hashed keys', async () => {
     const collection = context.client.db('streamed').collection('parts')
     await admin().command({ shardCollection: 'streamed.parts', key: { _id: 'hashed' } })
-    const part = (index: number) => [
-      { $match: { $or: [{ documentKey: { $exists: false } }, { $expr: { $eq: [{ $abs: partOf }, index] } }] } },
+    const partitionPipeline = (index: number) => [
+      { $match: { $or: [{ documentKey: { $exists: false } }, { $expr: { $eq: [{ $abs: partitionOfKey }, index] } }] } },
     ]
-    const partOf = { $mod: [{ $toHashedIndexKey: '$documentKey._id' }, 2] }
-    await using even = await opened({}, part(0))
-    await using odd = await opened({}, part(1))
+    const partitionOfKey = { $mod: [{ $toHashedIndexKey: '$documentKey._id' }, 2] }
+    await using even = await openStream({}, partitionPipeline(0))
+    await using odd = await openStream({}, partitionPipeline(1))
     await collection.insertMany(Array.from({ length: 300 }, (_, index) => ({ _id: index as never, k: index })))
     const counts = await Promise.all([countInserts(even), countInserts(odd)])
     expect(counts.reduce((sum, count) => sum + count)).toBe(300)
     expect(Math.min(...counts)).toBeGreaterThan(50)
   })
 
-  /** Until nothing comes for a while. */
+  /** Counts inserts until no event arrives in three consecutive reads. */
   async function countInserts(stream: ChangeStream<Document, Document>): Promise<number> {
     let count = 0
     for (let silent = 0; silent < 3; ) {
@@ -144,8 +144,8 @@ describe('the merged change stream', () => {
     return count
   }
 
-  it('carries large events', async () => {
-    await using stream = await opened()
+  it('delivers large events', async () => {
+    await using stream = await openStream()
     const text = 'x'.repeat(7 * 1024 * 1024)
     const documents = [13, 250, 14, 251].map((k) => ({ k, text }))
     for (const document of documents) await things().insertOne(document)
@@ -154,7 +154,7 @@ describe('the merged change stream', () => {
     expect(large.every(({ fullDocument }) => fullDocument.text.length === text.length)).toBe(true)
   })
 
-  it('ends for good when its cursor is killed', async () => {
+  it('ends when its cursor is killed', async () => {
     const stream = { aggregate: 1, pipeline: [{ $changeStream: { allChangesForCluster: true } }], cursor: {} }
     const { cursor } = await admin().command(stream)
     await admin().command({ killCursors: '$cmd.aggregate', cursors: [cursor.id] })
@@ -162,7 +162,7 @@ describe('the merged change stream', () => {
     await expect(getMore).rejects.toMatchObject({ code: 43 })
   })
 
-  it('keeps up with more than ten thousand events in a second', async () => {
+  it('delivers more than ten thousand events per second', async () => {
     await shardInTwo(context, 'streamed.many')
     const count = 40_000
     const from = (await admin().command({ ping: 1 }))['$clusterTime'].clusterTime
@@ -184,7 +184,7 @@ describe('the merged change stream', () => {
     expect(count / seconds).toBeGreaterThan(10_000)
   })
 
-  it('keeps up with one busy shard while the other is idle', async () => {
+  it('delivers the events of a busy shard while the other is idle', async () => {
     const count = 30_000
     const start = { aggregate: 1, pipeline: [{ $changeStream: { allChangesForCluster: true } }], cursor: {} }
     const { cursor } = await admin().command(start)

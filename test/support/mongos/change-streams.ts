@@ -3,12 +3,15 @@ import { argument, ask, type Command, exactArguments, type Mongos } from './comm
 import { fieldNamed, fieldsOf, readFields } from './fields.ts'
 import { MergedStream, type StreamStart, timeOf } from './merged-stream.ts'
 
-/** Without maxTimeMS, as a server. */
+/** Milliseconds that a getMore without maxTimeMS waits for events, as on a server. */
 const awaitDefaultMs = 1_000
 const batchSizeDefault = 100_000
 
-/** They would tie the shards' cursors to the client's session or connection, or to the first batch. */
-const fieldsOfOpening = ['pipeline', 'cursor', 'lsid', '$clusterTime', 'txnNumber', 'maxTimeMS', '$readPreference']
+/**
+ * Fields that are not forwarded to the shards, because they would tie the shards' cursors to the client's session or
+ * connection, or to the first batch.
+ */
+const droppedFields = ['pipeline', 'cursor', 'lsid', '$clusterTime', 'txnNumber', 'maxTimeMS', '$readPreference']
 
 export const changeStreams = { isOpening, open, getMore }
 
@@ -25,7 +28,7 @@ async function open(command: Command, mongos: Mongos): Promise<Buffer> {
   const { resumeAfter, startAfter, ...kept } = options
   const opening = { $changeStream: { ...kept, startAtOperationTime: start.startAt } }
   const aggregate = [
-    ...command.fields.filter(({ name }) => !fieldsOfOpening.includes(name)),
+    ...command.fields.filter(({ name }) => !droppedFields.includes(name)),
     ...fieldsOf({ pipeline: [opening, ...stages], cursor: { batchSize: 0 } }),
   ]
   const ns = command.target === '1' ? `${command.database}.$cmd.aggregate` : command.namespace
@@ -40,7 +43,10 @@ async function open(command: Command, mongos: Mongos): Promise<Buffer> {
   return stream.firstReply()
 }
 
-/** A token of the merged stream means nothing to the other shards: each begins at its time, and what was seen is left out. */
+/**
+ * Returns the start of the shards' streams. Only one shard knows a resume token of the merged stream, so all shards
+ * start at the token's time and events up to the token are skipped.
+ */
 async function startOf(command: Command, mongos: Mongos, options: Document): Promise<StreamStart> {
   const token = options['resumeAfter'] ?? options['startAfter']
   if (token) return { startAt: new Timestamp(timeOf(token._data)), after: token._data }

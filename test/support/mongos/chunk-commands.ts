@@ -12,7 +12,10 @@ import {
 } from './command.ts'
 import { fieldsOf } from './fields.ts'
 
-/** Splitting and moving chunks. Keys keep their exact types, for a chunk's bounds are compared with them. */
+/**
+ * Commands that split and move chunks. Keys keep their exact types, because the server compares a chunk's bounds with
+ * them.
+ */
 export const chunkCommands: Record<string, Handler> = { split, moveChunk, moveRange: moveChunk }
 
 async function split(command: Command, { catalog }: Mongos): Promise<Buffer> {
@@ -21,10 +24,11 @@ async function split(command: Command, { catalog }: Mongos): Promise<Buffer> {
   const chunk = bounds
     ? await catalog.chunkStartingAt(collection, bounds[0])
     : await catalog.chunkOf(collection, middle ?? (await catalog.keyOf(collection, find ?? {})))
-  if (!chunk) throw new CommandError(70, 'ShardNotFound', 'no chunk with the given bounds')
+  if (!chunk) throw new CommandError(70, 'ShardNotFound', 'there is no chunk with the given bounds')
   const host = await catalog.host(chunk.shard)
   const splitKeys = middle ? [middle] : await medianOf(command, host, collection, chunk)
-  if (splitKeys.length === 0) throw new CommandError(20, 'IllegalOperation', 'chunk not splittable: no median')
+  if (splitKeys.length === 0)
+    throw new CommandError(20, 'IllegalOperation', 'the chunk cannot be split because it has no median')
   const splitChunk = {
     splitChunk: command.target,
     from: chunk.shard,

@@ -2,11 +2,11 @@ import { findSpan } from '../../../src/domain/raw-bson.ts'
 import { type Field, fieldNamed, readFields } from './fields.ts'
 
 /**
- * The highest cluster time that any server has told. Every reply carries it, also as its operationTime: a member-local
- * time of the hidden router, or of one shard, would mean nothing to a client of the cluster.
+ * The highest cluster time that any server has returned. Every reply contains it, also as its operationTime, because the
+ * local time of the hidden router or of one shard would be meaningless to a client of the cluster.
  */
 export class ClusterClock {
-  /** As received, with its signature. */
+  /** The cluster time as received, with its signature. */
   #latest: { time: bigint; fields: Field[] } | null = null
 
   observe(reply: Buffer): void {
@@ -15,12 +15,12 @@ export class ClusterClock {
     const timestamp = fieldNamed(readFields(clusterTime.value), 'clusterTime') as Field
     const time = timestamp.value.readBigUInt64LE(0)
     if (this.#latest && time <= this.#latest.time) return
-    // Copied, for views would keep the whole reply in memory.
+    // The values are copied, because views would keep the whole reply in memory.
     const fields = [clusterTime, { ...timestamp, name: 'operationTime' }]
     this.#latest = { time, fields: fields.map((field) => ({ ...field, value: Buffer.from(field.value) })) }
   }
 
-  /** `$clusterTime` and `operationTime`. */
+  /** Returns the fields `$clusterTime` and `operationTime`. */
   fields(): Field[] {
     return this.#latest?.fields ?? []
   }

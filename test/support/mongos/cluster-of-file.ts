@@ -4,13 +4,16 @@ import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } 
 
 export interface ClusterOfFile {
   cluster: ShardedCluster
-  /** Through the mongos. */
+  /** Client of the mongos. */
   client: MongoClient
-  /** Of each shard alone. */
+  /** Clients of the individual shards. */
   shardClients: MongoClient[]
 }
 
-/** One cluster for a test file; tests keep out of each other's way by databases of their own. Filled in before the first. */
+/**
+ * Provides one cluster for a test file. Tests use separate databases to be independent. The fields are set before the
+ * first test.
+ */
 export function clusterOfFile(
   options: ShardedClusterOptions = {},
   clientOptions: MongoClientOptions = {},
@@ -28,7 +31,7 @@ export function clusterOfFile(
   return context
 }
 
-/** A collection on both shards: keys `k` from 100 on are on the second. */
+/** Shards a collection over both shards. Keys `k` of at least 100 are on the second one. */
 export async function shardInTwo({ client, cluster }: ClusterOfFile, namespace: string): Promise<void> {
   const admin = client.db('admin')
   const [database] = namespace.split('.')
@@ -38,7 +41,7 @@ export async function shardInTwo({ client, cluster }: ClusterOfFile, namespace: 
   await cluster.moveChunk(namespace, { k: 100 }, 1)
 }
 
-/** How many documents each shard holds. */
+/** Returns the number of documents on each shard. */
 export async function countsByShard({ shardClients }: ClusterOfFile, namespace: string): Promise<number[]> {
   const [database = '', collection = ''] = namespace.split('.')
   return await Promise.all(shardClients.map((shard) => shard.db(database).collection(collection).countDocuments()))

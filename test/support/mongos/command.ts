@@ -17,9 +17,9 @@ import type { MergedStream } from './merged-stream.ts'
 import type { Transaction } from './transactions.ts'
 import type { DocumentSequence } from './wire.ts'
 
-/** What all clients of one stand-in share. */
+/** The state that all clients of one stand-in share. */
 export interface Mongos {
-  /** Host of the hidden mongod whose router code does the routing (clusterFind and its like). */
+  /** Host of the hidden mongod whose router code does the routing (clusterFind and similar commands). */
   router: string
   catalog: Catalog
   clock: ClusterClock
@@ -27,9 +27,9 @@ export interface Mongos {
   hasAccessControl: boolean
   openLinks(): Links
   streams: Map<string, MergedStream>
-  /** Where a cursor lives that is not on the router. */
+  /** The host of each cursor that is not on the router, by cursor id. */
   cursorHosts: Map<string, string>
-  /** Replies to retryable writes whose transaction number had to be taken away, by session and number. */
+  /** Replies to retryable writes that were forwarded without their transaction number, by session and number. */
   answered: Map<string, Buffer>
   transactions: Map<string, Transaction>
 }
@@ -42,7 +42,10 @@ export interface Login {
   mayBypassWriteBlocking: boolean
 }
 
-/** One connection of a client. It has links of its own, for a server answers a connection's commands one by one. */
+/**
+ * One connection of a client. It has its own links, because a server executes the commands of a connection one after the
+ * other.
+ */
 export interface Client {
   links: Links
   login: Login | null
@@ -61,7 +64,7 @@ export interface Command {
 
 export type Handler = (command: Command, mongos: Mongos) => Promise<Buffer>
 
-/** An error reply, on its way to the client. */
+/** An error that is sent to the client as an error reply. */
 export class CommandError extends Error {
   readonly reply: Buffer
 
@@ -84,16 +87,19 @@ export const argument = (command: Command, name: string): unknown => decodedValu
 
 export const hasArgument = (command: Command, name: string): boolean => fieldNamed(command.fields, name) !== undefined
 
-/** All arguments; numbers become JavaScript's. */
+/** Returns all arguments with JavaScript numbers. */
 export const decoded = (command: Command): Document => decode(buildDocument(command.fields))
 
-/** Arguments with their exact types, to be sent on. */
+/** Returns arguments with their exact BSON types, for forwarding. */
 export function exactArguments(command: Command, names: string[]): Document {
-  const found = names.map((name) => fieldNamed(command.fields, name)).filter((field): field is Field => !!field)
-  return Object.fromEntries(found.map((field) => [field.name, exactValue(field)]))
+  const present = names.map((name) => fieldNamed(command.fields, name)).filter((field): field is Field => !!field)
+  return Object.fromEntries(present.map((field) => [field.name, exactValue(field)]))
 }
 
-/** The router is asked by the stand-in, who may do everything; so it is told whether the user may write when writes are blocked. */
+/**
+ * Returns the argument that tells the router whether the user may bypass write blocking. The stand-in itself has all
+ * privileges on the router.
+ */
 export function bypassOf({ client, fields }: Command): Document {
   if (!client.login || fieldNamed(fields, 'mayBypassWriteBlocking')) return {}
   return { mayBypassWriteBlocking: client.login.mayBypassWriteBlocking }
@@ -101,15 +107,15 @@ export function bypassOf({ client, fields }: Command): Document {
 
 export interface Changes {
   name?: string | undefined
-  /** Instead of the first field's value. */
+  /** Replaces the first field's value. */
   value?: unknown
   database?: string | undefined
-  /** Replace fields of the same names. */
+  /** Fields to add. They replace fields of the same names. */
   add?: Document
   drop?: readonly string[]
 }
 
-/** The command's fields under another name, with arguments taken away and others added; their order is kept. */
+/** Returns the command's fields with the changes applied. The order of the fields is kept. */
 export function changedFields(command: Command, { name, value, database, add = {}, drop = [] }: Changes): Field[] {
   const [first, ...rest] = command.fields as [Field, ...Field[]]
   const head = value === undefined ? first : (fieldsOf({ value })[0] as Field)
@@ -122,24 +128,24 @@ export function forward(command: Command, host: string, changes: Changes = {}): 
   return command.client.links.send(host, buildDocument(changedFields(command, changes)), command.sequences)
 }
 
-/** Another command in the name of this one, given as fields. */
+/** Sends another command, given as fields, on the connection of this command's client. */
 export function send(command: Command, host: string, fields: Field[], sequences?: DocumentSequence[]): Promise<Buffer> {
   return command.client.links.send(host, buildDocument(fields), sequences)
 }
 
-/** Another command in the name of this one; throws its error reply. */
+/** Sends another command on the connection of this command's client. Throws an error reply as a CommandError. */
 export async function ask(command: Command, host: string, database: string, other: Document): Promise<Document> {
   return succeeded(await command.client.links.send(host, encode({ ...other, $db: database })))
 }
 
-/** The reply, provided that it reports success. */
+/** Returns a successful reply decoded. Throws an error reply as a CommandError. */
 export function succeeded(reply: Buffer): Document {
   const document = decode(reply)
   if (!document['ok']) throw new CommandError(document['code'], document['codeName'], document['errmsg'], reply)
   return document
 }
 
-/** The code of an error reply, or undefined for success. */
+/** Returns the code of an error reply, or undefined for success. */
 export function errorCode(reply: Buffer): number | undefined {
   const code = decodedValue(fieldNamed(readFields(reply), 'code'))
   return code === undefined ? undefined : Number(code)
@@ -147,5 +153,5 @@ export function errorCode(reply: Buffer): number | undefined {
 
 export const success = (fields: Document = {}): Buffer => encode({ ...fields, ok: 1 })
 
-/** Majority, as the internal commands of DDL demand it. */
+/** The write concern that the internal DDL commands require. */
 export const majority = { writeConcern: { w: 'majority', wtimeout: 60_000 } }

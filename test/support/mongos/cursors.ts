@@ -1,7 +1,7 @@
 import { type Command, errorCode, forward } from './command.ts'
 import { fieldNamed, readFields } from './fields.ts'
 
-/** Forwards a command whose reply may hold a cursor, and remembers where it lives. */
+/** Forwards a command whose reply may contain a cursor, and remembers the cursor's host. */
 export async function cursorFrom(command: Command, host: string, cursorHosts: Map<string, string>): Promise<Buffer> {
   return rememberCursor(await forward(command, host), host, cursorHosts)
 }
@@ -13,14 +13,14 @@ export function rememberCursor(reply: Buffer, host: string, cursorHosts: Map<str
   return reply
 }
 
-/** As text: JavaScript's numbers are too small for it. */
+/** Returns the cursor id as text, because JavaScript numbers cannot represent it. */
 export function cursorIdOf({ fields }: Command): string {
   return String(fields[0]?.value.readBigInt64LE())
 }
 
 const cursorNotFound = 43
 
-/** Writes a line to the log for a reply that says so: a client has asked the wrong router, or one that was restarted. */
+/** Logs a CursorNotFound reply, which means that a client used the wrong mongos or one that was restarted. */
 export function logLostCursor(name: string, cursor: string, reply: Buffer): void {
   if (errorCode(reply) === cursorNotFound) process.stderr.write(`${name} ${cursor}: CursorNotFound\n`)
 }

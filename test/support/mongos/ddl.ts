@@ -17,8 +17,9 @@ import {
 import { versionsOf } from './shard-versions.ts'
 
 /**
- * Definitions: collections, indexes, shard keys. The primary shard of a database coordinates them (`_shardsvr…`), with a
- * version that makes it refuse when the database has moved away; except for those that a mongos itself sends to the shards.
+ * DDL of collections, indexes and shard keys. The primary shard of a database coordinates most of it (`_shardsvr…`). The command
+ * contains the database version, so that the shard rejects it after the database has moved away. A mongos itself sends the
+ * other commands to the shards.
  */
 export const ddl: Record<string, Handler> = {
   create,
@@ -43,7 +44,7 @@ async function create(command: Command, mongos: Mongos): Promise<Buffer> {
   return await forward(command, await mongos.catalog.host(primary), { drop: ['txnNumber'], add })
 }
 
-/** Built on each shard that owns chunks. */
+/** Builds the indexes on each shard that owns chunks. */
 async function createIndexes(command: Command, mongos: Mongos): Promise<Buffer> {
   const { catalog } = mongos
   const database = await catalog.ensureDatabase(command.database)
@@ -76,14 +77,17 @@ async function coordinated(command: Command, mongos: Mongos, name: string, chang
   })
 }
 
-/** Administrative commands give the whole namespace, the others the collection beside the database. */
+/** Administrative commands contain the whole namespace, the others only the collection in addition to the database. */
 function namesOf({ name, target, database }: Command): { database: string; collection: string | undefined } {
   if (name === 'dropDatabase') return { database, collection: undefined }
   const dot = target.indexOf('.')
-  const isWhole = ['renameCollection', 'shardCollection', 'refineCollectionShardKey', 'reshardCollection'].includes(
-    name,
-  )
-  return isWhole
+  const hasFullNamespace = [
+    'renameCollection',
+    'shardCollection',
+    'refineCollectionShardKey',
+    'reshardCollection',
+  ].includes(name)
+  return hasFullNamespace
     ? { database: target.slice(0, dot), collection: target.slice(dot + 1) }
     : { database, collection: target }
 }
@@ -91,7 +95,7 @@ function namesOf({ name, target, database }: Command): { database: string; colle
 async function drop(command: Command, mongos: Mongos): Promise<Buffer> {
   const { catalog } = mongos
   const database = await catalog.database(command.database)
-  // The coordinator would report success for a collection that is not there.
+  // The coordinating shard would report success for a missing collection.
   const exists =
     database && ((await catalog.collection(command.namespace)) ?? (await isListed(command, mongos, database)))
   if (!exists) throw new CommandError(26, 'NamespaceNotFound', 'ns not found')
@@ -116,12 +120,12 @@ async function enableSharding(command: Command, { catalog }: Mongos): Promise<Bu
 
 async function movePrimary(command: Command, { catalog }: Mongos): Promise<Buffer> {
   const database = await catalog.database(command.target)
-  if (!database) throw new CommandError(26, 'NamespaceNotFound', `no database ${command.target}`)
+  if (!database) throw new CommandError(26, 'NamespaceNotFound', `the database ${command.target} does not exist`)
   const add = { ...majority, databaseVersion: database.version }
   return await forward(command, await catalog.host(database.primary), { name: '_shardsvrMovePrimary', add })
 }
 
-/** The internal commands call the key by another name. */
+/** Runs a command with a shard key, which has another field name in the internal command. */
 async function shardKeyCommand(command: Command, mongos: Mongos, name: string, keyName: string): Promise<Buffer> {
   await mongos.catalog.ensureDatabase(namesOf(command).database)
   const fields = command.fields.map((field) => (field.name === 'key' ? { ...field, name: keyName } : field))

@@ -30,7 +30,7 @@ describe('chunks', () => {
     ['compoundhashed', { a: 1, b: 'hashed' }, {}],
     ['unique', { a: 1 }, { unique: true }],
     ['simple', { a: 1 }, { collation: { locale: 'simple' } }],
-  ])('are those of a %s key', async (name, key, options) => {
+  ])('are created for a %s key', async (name, key, options) => {
     await admin().command({ shardCollection: `keys.${name}`, key, ...options })
     const documents = Array.from({ length: 100 }, (_, index) => ({ a: index, b: index }))
     await database('keys').collection(name).insertMany(documents)
@@ -42,7 +42,7 @@ describe('chunks', () => {
     if (name === 'hashed') expect((await countsByShard(context, 'keys.hashed')).every((count) => count > 20)).toBe(true)
   })
 
-  it('are balanced when wanted', async () => {
+  it('have a balancer that can be stopped and started', async () => {
     await admin().command({ balancerStop: 1 })
     expect(await admin().command({ balancerStatus: 1 })).toMatchObject({ mode: 'off' })
     await admin().command({ balancerStart: 1 })
@@ -50,28 +50,28 @@ describe('chunks', () => {
   })
 })
 
-describe('definitions', () => {
-  const twoShards = () => database('defined')
+describe('DDL', () => {
+  const defined = () => database('defined')
   beforeAll(async () => {
     await shardInTwo(context, 'defined.things')
-    await twoShards()
+    await defined()
       .collection('things')
       .insertMany(Array.from({ length: 200 }, (_, k) => ({ k, v: k })))
   })
 
-  it('of indexes reach both shards', async () => {
-    await twoShards().collection('things').createIndex({ v: 1 })
+  it('creates and drops indexes on both shards', async () => {
+    await defined().collection('things').createIndex({ v: 1 })
     expect(await indexCounts('defined', 'things')).toEqual([3, 3])
-    await twoShards().collection('things').dropIndex('v_1')
+    await defined().collection('things').dropIndex('v_1')
     expect(await indexCounts('defined', 'things')).toEqual([2, 2])
-    const withoutKey = twoShards().collection('things').createIndex({ zz: 1 }, { unique: true })
+    const withoutKey = defined().collection('things').createIndex({ zz: 1 }, { unique: true })
     await expect(withoutKey).rejects.toMatchObject({ code: 67 })
   })
 
-  it('of an index become unique in two steps', async () => {
-    await twoShards().collection('things').createIndex({ k: 1, v: 1 })
+  it('makes an index unique in two steps on both shards', async () => {
+    await defined().collection('things').createIndex({ k: 1, v: 1 })
     const change = (index: Document) =>
-      twoShards().command({ collMod: 'things', index: { keyPattern: { k: 1, v: 1 }, ...index } })
+      defined().command({ collMod: 'things', index: { keyPattern: { k: 1, v: 1 }, ...index } })
     await change({ prepareUnique: true })
     await change({ unique: true })
     for (const shard of context.shardClients) {
@@ -81,55 +81,55 @@ describe('definitions', () => {
     }
   })
 
-  it('of validators hold on both shards', async () => {
-    await twoShards().command({ collMod: 'things', validator: { k: { $type: 'number' } } })
-    await expect(twoShards().collection('things').insertOne({ k: 'text' })).rejects.toMatchObject({ code: 121 })
-    await twoShards().command({ collMod: 'things', validator: {} })
+  it('sets and removes a validator', async () => {
+    await defined().command({ collMod: 'things', validator: { k: { $type: 'number' } } })
+    await expect(defined().collection('things').insertOne({ k: 'text' })).rejects.toMatchObject({ code: 121 })
+    await defined().command({ collMod: 'things', validator: {} })
   })
 
-  it('of views, and their changes', async () => {
-    const view = await twoShards().createCollection('view', {
+  it('creates, changes and drops views', async () => {
+    const view = await defined().createCollection('view', {
       viewOn: 'things',
       pipeline: [{ $match: { k: { $lt: 10 } } }],
     })
     expect(await view.countDocuments()).toBe(10)
     expect(await view.estimatedDocumentCount()).toBe(10)
-    await twoShards().command({ collMod: 'view', viewOn: 'things', pipeline: [{ $match: { k: { $lt: 20 } } }] })
+    await defined().command({ collMod: 'view', viewOn: 'things', pipeline: [{ $match: { k: { $lt: 20 } } }] })
     expect((await view.find().toArray()).length).toBe(20)
     await view.drop()
   })
 
-  it('of special collections', async () => {
-    await twoShards().createCollection('capped', { capped: true, size: 4096, max: 3 })
-    for (let i = 0; i < 5; i++) await twoShards().collection('capped').insertOne({ i })
-    expect(await twoShards().collection('capped').countDocuments()).toBe(3)
-    await twoShards().createCollection('folded', { collation: { locale: 'en', strength: 2 } })
-    await twoShards().collection('folded').insertOne({ a: 'X' })
-    expect(await twoShards().collection('folded').countDocuments({ a: 'x' })).toBe(1)
-    await twoShards().createCollection('clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } })
-    await twoShards().createCollection('times', { timeseries: { timeField: 't', metaField: 'm' } })
-    await twoShards().collection('times').insertOne({ t: new Date(), m: 1 })
-    expect(await twoShards().collection('times').find().toArray()).toHaveLength(1)
-    const listed = await twoShards().listCollections({ name: 'clustered' }).toArray()
+  it('creates capped, collated, clustered and time-series collections', async () => {
+    await defined().createCollection('capped', { capped: true, size: 4096, max: 3 })
+    for (let i = 0; i < 5; i++) await defined().collection('capped').insertOne({ i })
+    expect(await defined().collection('capped').countDocuments()).toBe(3)
+    await defined().createCollection('folded', { collation: { locale: 'en', strength: 2 } })
+    await defined().collection('folded').insertOne({ a: 'X' })
+    expect(await defined().collection('folded').countDocuments({ a: 'x' })).toBe(1)
+    await defined().createCollection('clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } })
+    await defined().createCollection('times', { timeseries: { timeField: 't', metaField: 'm' } })
+    await defined().collection('times').insertOne({ t: new Date(), m: 1 })
+    expect(await defined().collection('times').find().toArray()).toHaveLength(1)
+    const listed = await defined().listCollections({ name: 'clustered' }).toArray()
     expect(listed).toMatchObject([{ options: { clusteredIndex: { unique: true } } }])
   })
 
-  it('of names', async () => {
-    await twoShards().collection('things').rename('renamed')
+  it('renames sharded and unsharded collections', async () => {
+    await defined().collection('things').rename('renamed')
     expect(await countsByShard(context, 'defined.renamed')).toEqual([100, 100])
-    expect(await twoShards().collection('renamed').countDocuments()).toBe(200)
-    await twoShards().collection('plain').insertOne({})
-    await twoShards().collection('plain').rename('simple')
-    expect(await twoShards().collection('simple').countDocuments()).toBe(1)
+    expect(await defined().collection('renamed').countDocuments()).toBe(200)
+    await defined().collection('plain').insertOne({})
+    await defined().collection('plain').rename('simple')
+    expect(await defined().collection('simple').countDocuments()).toBe(1)
   })
 
-  it('go', async () => {
-    await twoShards().command({ drop: 'renamed' })
+  it('drops collections and databases on both shards', async () => {
+    await defined().command({ drop: 'renamed' })
     for (const shard of context.shardClients) {
       expect(await shard.db('defined').listCollections({ name: 'renamed' }).toArray()).toEqual([])
     }
-    await expect(twoShards().command({ drop: 'missing' })).rejects.toMatchObject({ code: 26 })
-    await twoShards().dropDatabase()
+    await expect(defined().command({ drop: 'missing' })).rejects.toMatchObject({ code: 26 })
+    await defined().dropDatabase()
     expect((await admin().admin().listDatabases()).databases.map(({ name }) => name)).not.toContain('defined')
   })
 })
@@ -163,7 +163,7 @@ describe('a database', () => {
   })
 })
 
-describe('the catalogue', () => {
+describe('the catalog', () => {
   it('is read through the mongos', async () => {
     const config = database('config')
     const read = (name: string) => config.collection(name).find().toArray()
@@ -184,7 +184,7 @@ describe('the catalogue', () => {
 })
 
 describe('write blocking', () => {
-  it('stops writes and definitions on every way in', async () => {
+  it('rejects inserts and DDL through the mongos', async () => {
     await database('blocked').collection('things').insertOne({ k: 1 })
     await admin().command({ setUserWriteBlockMode: 1, global: true })
     const refused = { code: 371 }

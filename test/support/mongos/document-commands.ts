@@ -21,10 +21,16 @@ import { onSingleShard } from './single-shard.ts'
 
 const namespaceNotFound = 26
 const transactionFields = ['txnNumber', 'autocommit', 'startTransaction']
-/** Of retryable writes; a driver tries a write again at once, so only the latest matter. */
+/**
+ * Maximum number of remembered replies to retryable writes. A driver retries a write immediately, so only the latest
+ * matter.
+ */
 const answeredMax = 5_000
 
-/** Reads and writes of documents: the router's own commands, but for count and distinct, which it only has as aggregate. */
+/**
+ * Commands that read and write documents. They use the router's own commands; count and distinct, which it lacks, use
+ * its aggregate.
+ */
 export const documentCommands: Record<string, Handler> = {
   find: (command, mongos) => viaRouter(command, mongos, 'clusterFind'),
   aggregate: async (command, mongos) => {
@@ -39,7 +45,10 @@ export const documentCommands: Record<string, Handler> = {
   killCursors,
 }
 
-/** The router, which is a member of a set, would send a write without a concern on as if one shard member were enough. */
+/**
+ * Forwards a command to the router. The router is a replica set member and would forward a write without a write concern
+ * as w: 1, so this adds the default, majority.
+ */
 function viaRouter(command: Command, mongos: Mongos, name: string): Promise<Buffer> {
   const isWrite = ['insert', 'update', 'delete'].includes(command.name)
   const concern = isWrite && !hasArgument(command, 'writeConcern') ? { writeConcern: { w: 'majority' } } : {}
@@ -47,8 +56,9 @@ function viaRouter(command: Command, mongos: Mongos, name: string): Promise<Buff
 }
 
 /**
- * `clusterInsert` with a transaction number aborts the router. On an unsharded collection, a retryable write therefore
- * goes to the shard itself. On a sharded one its number is taken away, and a repetition is answered from memory.
+ * Executes a write. `clusterInsert` with a transaction number aborts the router process. Therefore a retryable write to an
+ * unsharded collection goes to the shard itself. A retryable write to a sharded collection is forwarded without its number,
+ * and a retry is answered from memory.
  */
 async function write(command: Command, mongos: Mongos, name: string): Promise<Buffer> {
   const { database, namespace } = command
@@ -56,8 +66,8 @@ async function write(command: Command, mongos: Mongos, name: string): Promise<Bu
     await mongos.catalog.ensureDatabase(database)
     return await viaRouter(command, mongos, name)
   }
-  const ofServer = database === 'config' || database === 'admin'
-  if (!ofServer && !(await mongos.catalog.collection(namespace))) return await onSingleShard(command, mongos)
+  const isServerDatabase = database === 'config' || database === 'admin'
+  if (!isServerDatabase && !(await mongos.catalog.collection(namespace))) return await onSingleShard(command, mongos)
 
   const key = JSON.stringify([argument(command, 'lsid'), String(argument(command, 'txnNumber'))])
   const before = mongos.answered.get(key)
@@ -80,7 +90,10 @@ function writesResult(command: Command): boolean {
 
 export const isTailable = (command: Command): boolean => argument(command, 'tailable') === true
 
-/** A tailable cursor on the router would abort it when it awaits data. Capped collections lie on one shard. */
+/**
+ * Sends a tailable find to the shard, because a tailable cursor that awaits data aborts the router process. A capped
+ * collection is on one shard.
+ */
 export async function tailableFind(command: Command, { catalog, cursorHosts }: Mongos): Promise<Buffer> {
   const { primary } = await catalog.ensureDatabase(command.database)
   return await cursorFrom(command, await catalog.host(primary), cursorHosts)
@@ -106,7 +119,8 @@ async function killCursors(command: Command, mongos: Mongos): Promise<Buffer> {
       mongos.cursorHosts.delete(key)
       await command.client.links.ask(host, command.database, { killCursors: command.target, cursors: [id], lsid })
     } else {
-      // There is no clusterKillCursors in 6.0, but a getMore that fails destroys its cursor, and one millisecond is too short.
+      // 6.0 has no clusterKillCursors, but a getMore that fails destroys its cursor, and this one fails because 1 ms is
+      // too short.
       const failing = { clusterGetMore: id, collection: command.target, batchSize: 1, maxTimeMS: 1, lsid }
       const reply = await command.client.links.send(mongos.router, encode({ ...failing, $db: command.database }))
       logLostCursor('killCursors', key, reply)
@@ -128,13 +142,13 @@ const readOptions = [
 
 async function count(command: Command, mongos: Mongos): Promise<Buffer> {
   const { query, skip, limit } = decoded(command)
-  const isWhole = Object.keys(query ?? {}).length === 0 && !skip && !limit
-  if (isWhole) {
+  const countsAll = Object.keys(query ?? {}).length === 0 && !skip && !limit
+  if (countsAll) {
     const fromMetadata = [{ $collStats: { count: {} } }, { $group: { _id: null, n: { $sum: '$count' } } }]
     const reply = await aggregate(command, mongos, fromMetadata)
     if (errorCode(reply) === undefined) return success({ n: countIn(reply) })
     if (errorCode(reply) === namespaceNotFound) return success({ n: 0 })
-    // A view has no metadata: counted as documents.
+    // A view has no metadata, so its documents are counted.
   }
   const { query: match = {} } = exactArguments(command, ['query'])
   const reply = await aggregate(command, mongos, [

@@ -3,7 +3,7 @@ import { BSON, type Document, Long, MongoClient, type MongoServerError, ObjectId
 import { beforeAll, describe, expect, it } from 'vitest'
 import { clusterOfFile, countsByShard, shardInTwo } from './cluster-of-file.ts'
 
-/** As the product sends them: documents as bytes, in a section beside the command's body. */
+/** Documents as bytes in a separate section of the message, as the product sends them. */
 const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
   DocumentSequence: new (field: string) => { push(document: Document, bytes: Uint8Array): number }
 }
@@ -15,18 +15,18 @@ const admin = () => context.client.db('admin')
 const numbered = (count: number): Numbered[] => Array.from({ length: count }, (_, index) => ({ _id: index, k: index }))
 
 describe('handshake', () => {
-  it('is that of a mongos', async () => {
+  it('returns the hello of a mongos', async () => {
     const hello = await admin().command({ hello: 1 })
     expect(hello).toMatchObject({ msg: 'isdbgrid', isWritablePrimary: true })
     expect(hello).not.toHaveProperty('setName')
     expect(await admin().command({ isdbgrid: 1 })).toMatchObject({ isdbgrid: 1 })
   })
 
-  it('refuses what only a mongod knows', async () => {
+  it('rejects commands that only a mongod supports', async () => {
     await expect(admin().command({ replSetGetStatus: 1 })).rejects.toMatchObject({ code: 59 })
   })
 
-  it('tells about itself and the cluster', async () => {
+  it('returns information about itself and the cluster', async () => {
     expect((await admin().command({ serverStatus: 1 }))['process']).toBe('mongos')
     expect((await admin().command({ listShards: 1 }))['shards']).toHaveLength(2)
     expect((await admin().command({ buildInfo: 1 }))['version']).toMatch(/^\d+\.\d+/)
@@ -36,7 +36,7 @@ describe('handshake', () => {
     expect(status['authInfo']).toMatchObject({ authenticatedUsers: [], authenticatedUserPrivileges: [] })
   })
 
-  it('gives cluster times', async () => {
+  it('returns cluster times', async () => {
     const reply = await admin().command({ ping: 1 })
     expect(reply['operationTime']).toEqual(reply['$clusterTime'].clusterTime)
   })
@@ -84,7 +84,7 @@ describe('unsharded collections', () => {
     expect(read.map(({ _id }) => _id)).toEqual(Array.from({ length: 300 }, (_, index) => 499 - index))
   })
 
-  it('lose a cursor that is killed', async () => {
+  it('reject a getMore on a killed cursor', async () => {
     const cursor = things().find({}, { batchSize: 5 })
     await cursor.next()
     const id = cursor.id
@@ -93,7 +93,7 @@ describe('unsharded collections', () => {
     await expect(context.client.db('plain').command(getMore)).rejects.toMatchObject({ code: 43 })
   })
 
-  it('are written, with the errors of a server', async () => {
+  it('accept writes and return the errors of a server', async () => {
     expect(await things().updateOne({ _id: 1 }, { $set: { x: 1 } })).toMatchObject({ modifiedCount: 1 })
     expect(await things().updateMany({ v: 2 }, { $set: { y: 1 } })).toMatchObject({ modifiedCount: 100 })
     expect(await things().replaceOne({ _id: 1000 }, { z: 1 }, { upsert: true })).toMatchObject({ upsertedCount: 1 })
@@ -109,8 +109,9 @@ describe('unsharded collections', () => {
     await expect(unordered).rejects.toMatchObject({ code: 11000, result: { insertedCount: 2 } })
   })
 
-  it('know a write that is tried again', async () => {
-    // A client of its own: its session comes to have a number that the sessions of others have not reached.
+  it('execute a retried write once', async () => {
+    // The test uses a separate client, because it gives its session a transaction number that other sessions have not
+    // reached.
     await using client = new MongoClient(context.cluster.uri)
     await using session = client.startSession()
     await things().insertOne({ _id: 3000, n: 0 })
@@ -121,14 +122,14 @@ describe('unsharded collections', () => {
     expect(await things().findOne({ _id: 3000 })).toMatchObject({ n: 1 })
   })
 
-  it('are read after own writes', async () => {
+  it('return the writes of the same session', async () => {
     const session = context.client.startSession({ causalConsistency: true })
     await things().insertOne({ _id: 4000 }, { session, writeConcern: { w: 'majority' } })
     expect(await things().countDocuments({ _id: 4000 }, { session, readConcern: { level: 'majority' } })).toBe(1)
     await session.endSession()
   })
 
-  it('are tailed when capped', async () => {
+  it('support tailable cursors on capped collections', async () => {
     const database = context.client.db('plain')
     const capped = await database.createCollection<Numbered>('capped', { capped: true, size: 9_999 })
     await capped.insertOne({ _id: 1 })
@@ -147,19 +148,19 @@ describe('sharded collections', () => {
     await documents().insertMany(numbered(200).map((document) => ({ ...document, v: document._id })))
   })
 
-  it('are spread', async () => {
+  it('are distributed over both shards', async () => {
     expect(await countsByShard(context, 'cut.documents')).toEqual([100, 100])
     expect(await documents().estimatedDocumentCount()).toBe(200)
   })
 
-  it('are read sorted, in batches of both shards', async () => {
+  it('return sorted batches from both shards', async () => {
     const read = await documents()
       .find({}, { sort: { v: -1 }, batchSize: 13 })
       .toArray()
     expect(read.map(({ v }) => v)).toEqual(Array.from({ length: 200 }, (_, index) => 199 - index))
   })
 
-  it('are read by ranges of _id, raw, and by UUID', async () => {
+  it('are read by ranges of _id, as raw bytes and by UUID', async () => {
     const range = { min: { _id: 50 }, max: { _id: 150 }, hint: { _id: 1 }, sort: { _id: 1 }, batchSize: 7 } as const
     const cursor = documents().find(
       {},
@@ -185,7 +186,7 @@ describe('sharded collections', () => {
     await expect(mismatch).rejects.toMatchObject({ code: 361 })
   })
 
-  it('are aggregated', async () => {
+  it('support aggregations', async () => {
     const aggregate = (...pipeline: Document[]) => documents().aggregate(pipeline).toArray()
     expect(await aggregate({ $match: { k: { $gte: 40 } } }, { $group: { _id: null, n: { $sum: 1 } } })).toEqual([
       { _id: null, n: 160 },
@@ -206,14 +207,14 @@ describe('sharded collections', () => {
     expect(await context.client.db('cut').collection('merged').countDocuments()).toBe(10)
   })
 
-  it('take writes on both shards', async () => {
+  it('accept writes on both shards', async () => {
     expect(await documents().updateMany({}, { $set: { m: 1 } })).toMatchObject({ modifiedCount: 200 })
     const one = await documents().findOneAndUpdate({ k: 120 }, { $set: { f: 1 } }, { returnDocument: 'after' })
     expect(one).toMatchObject({ f: 1 })
     await expect(documents().findOneAndUpdate({ f: 1 }, { $set: { f: 2 } })).rejects.toMatchObject({ code: 61 })
   })
 
-  it('take a new shard key value, whichever shard it belongs to', async () => {
+  it('accept a new shard key value that belongs to another shard', async () => {
     await documents().insertOne({ _id: 5000, k: 1 })
     await documents().updateOne({ _id: 5000, k: 1 }, { $set: { k: 5000 } })
     expect(await context.shardClients[1]?.db('cut').collection<Numbered>('documents').findOne({ _id: 5000 })).toEqual({
@@ -264,7 +265,7 @@ describe('sequences of raw documents', () => {
     expect(reply).toMatchObject({ n: 2, writeErrors: [{ index: 1, code: 11000 }] })
   })
 
-  it('refuse a UUID of another collection', async () => {
+  it('reject the UUID of another collection', async () => {
     await raw().createCollection('other')
     const [{ info }] = (await raw().listCollections({ name: 'other' }).toArray()) as Document[] as [Document]
     const documents = sequence('documents', [{ _id: new ObjectId(), k: 1 }])

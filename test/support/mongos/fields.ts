@@ -2,14 +2,14 @@ import { BSON, type Document } from 'mongodb'
 import { nameOf, spans } from '../../../src/domain/raw-bson.ts'
 
 /**
- * Commands and replies as lists of fields whose values stay bytes: what the stand-in does not understand passes through
- * it unchanged, and a batch of documents is never decoded.
+ * A field of a command or reply. Values stay bytes, so the stand-in forwards fields that it does not interpret unchanged and
+ * never decodes a batch of documents.
  */
 export interface Field {
   name: string
-  /** BSON's type byte. */
+  /** The BSON type byte. */
   type: number
-  /** A view of the message that it was read from. */
+  /** The value's bytes, a view of the message that contains them. */
   value: Buffer
 }
 
@@ -37,7 +37,7 @@ export function buildDocument(fields: Field[]): Buffer {
   return document
 }
 
-/** An array field of documents given as bytes. */
+/** Returns an array field of documents, which are given as bytes. */
 export function arrayField(name: string, documents: Buffer[]): Field {
   const elements = documents.map((value, index) => ({ name: String(index), type: 0x03, value }))
   return { name, type: 0x04, value: buildDocument(elements) }
@@ -51,7 +51,7 @@ export function encode(document: Document): Buffer {
   return Buffer.from(BSON.serialize(document, { ignoreUndefined: true }))
 }
 
-/** Fields of a document of JavaScript values; those that are undefined are left out. */
+/** Returns the fields of a document of JavaScript values without those that are undefined. */
 export function fieldsOf(document: Document): Field[] {
   return readFields(encode(document))
 }
@@ -60,17 +60,17 @@ export function fieldNamed(fields: Field[], name: string): Field | undefined {
   return fields.find((field) => field.name === name)
 }
 
-/** Numbers become JavaScript's: to look at, not to send on. */
+/** Decodes a document with JavaScript numbers, for reading; use `decodeExactly` for forwarding. */
 export function decode(document: Buffer): Document {
   return BSON.deserialize(document)
 }
 
-/** Values keep their BSON types, to be sent on. */
+/** Decodes a document with exact BSON types, for forwarding. */
 export function decodeExactly(document: Buffer): Document {
   return BSON.deserialize(document, { promoteValues: false, bsonRegExp: true })
 }
 
-/** Undefined where there is no such field. */
+/** Returns the field's value, or undefined for a missing field. */
 export function decodedValue(field: Field | undefined): unknown {
   return field && decode(buildDocument([field]))[field.name]
 }

@@ -10,7 +10,10 @@ interface Waiting {
   reject(error: Error): void
 }
 
-/** What every link needs: where to keep cluster times, and the key file's contents where there is access control. */
+/**
+ * Settings of all links: the clock that collects cluster times, and the key file's contents, which are null without
+ * access control.
+ */
 export interface LinkSetting {
   clock: ClusterClock
   key: string | null
@@ -18,7 +21,7 @@ export interface LinkSetting {
 
 /** One connection to a mongod. A server answers the commands of a connection one after the other. */
 class Link {
-  isDead = false
+  isClosed = false
   #socket: Socket
   #setting: LinkSetting
   #waiting: Waiting[] = []
@@ -32,8 +35,8 @@ class Link {
       'data',
       messageReader((message) => this.#waiting.shift()?.resolve(parseMessage(message).body)),
     )
-    this.#socket.on('error', (error) => this.#die(error))
-    this.#socket.on('close', () => this.#die(new Error(`connection to ${host} closed`)))
+    this.#socket.on('error', (error) => this.#fail(error))
+    this.#socket.on('close', () => this.#fail(new Error(`connection to ${host} closed`)))
   }
 
   async send(body: Buffer, sequences?: DocumentSequence[]): Promise<Buffer> {
@@ -52,33 +55,33 @@ class Link {
 
   #exchange(body: Buffer, sequences?: DocumentSequence[]): Promise<Buffer> {
     return new Promise((resolve, reject) => {
-      if (this.isDead) return reject(new Error('connection closed'))
+      if (this.isClosed) return reject(new Error('connection closed'))
       this.#waiting.push({ resolve, reject })
       this.#socket.write(encodeMessage(body, sequences))
     })
   }
 
-  #die(error: Error): void {
-    this.isDead = true
+  #fail(error: Error): void {
+    this.isClosed = true
     for (const { reject } of this.#waiting.splice(0)) reject(error)
   }
 
-  /** As the members of a cluster log in to each other: user __system, with the contents of the key file as password. */
+  /** Logs in as the members of a cluster do: as user __system with the contents of the key file as password. */
   async #logIn(key: string): Promise<void> {
     const scram = new ScramClient('__system', key)
-    const say = async (command: Document, text: string): Promise<{ conversationId: number; text: string }> => {
+    const exchangeStep = async (command: Document, text: string): Promise<{ conversationId: number; text: string }> => {
       const payload = new Binary(Buffer.from(text))
       const reply = decode(await this.#exchange(encode({ ...command, payload, $db: 'local' })))
       if (!reply['ok']) throw new Error(`cannot log in to a server: ${reply['errmsg']}`)
       return { conversationId: reply['conversationId'], text: Buffer.from(reply['payload'].buffer).toString() }
     }
     const start = { saslStart: 1, mechanism: 'SCRAM-SHA-256', options: { skipEmptyExchange: true } }
-    const { conversationId, text } = await say(start, scram.first())
-    await say({ saslContinue: 1, conversationId }, scram.final(text))
+    const { conversationId, text } = await exchangeStep(start, scram.first())
+    await exchangeStep({ saslContinue: 1, conversationId }, scram.final(text))
   }
 }
 
-/** At most one connection to each server, opened when needed. */
+/** Holds at most one connection to each server, which is opened when needed. */
 export class Links {
   #setting: LinkSetting
   #links = new Map<string, Link>()
@@ -89,14 +92,14 @@ export class Links {
 
   send(host: string, body: Buffer, sequences?: DocumentSequence[]): Promise<Buffer> {
     let link = this.#links.get(host)
-    if (!link || link.isDead) {
+    if (!link || link.isClosed) {
       link = new Link(host, this.#setting)
       this.#links.set(host, link)
     }
     return link.send(body, sequences)
   }
 
-  /** A command of the stand-in's own. Resolves with an error reply too. */
+  /** Sends a command of the stand-in itself. Resolves also with an error reply. */
   async ask(host: string, database: string, command: Document): Promise<Document> {
     return decode(await this.send(host, encode({ ...command, $db: database })))
   }

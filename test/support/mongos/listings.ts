@@ -3,7 +3,10 @@ import { ask, type Command, CommandError, decoded, forward, type Handler, type M
 import { cursorFrom } from './cursors.ts'
 import { decode } from './fields.ts'
 
-/** What there is in the cluster, and how large it is: answered by one shard, or added up over shards. */
+/**
+ * Commands that list databases, collections and indexes or return their statistics, from one shard or summed over
+ * shards.
+ */
 export const listings: Record<string, Handler> = {
   listDatabases,
   listCollections,
@@ -27,9 +30,10 @@ async function listDatabases(command: Command, { catalog }: Mongos): Promise<Buf
   for (const shard of [...(await catalog.shardNames()), 'config']) {
     const listed = await ask(command, await catalog.host(shard), 'admin', { listDatabases: 1, filter, nameOnly })
     for (const { name, sizeOnDisk = 0, empty } of listed['databases']) {
-      // Each server has its own `local`, `admin` and `config`; the cluster's are those of the config server.
-      const isOfServer = name === 'config' || name === 'admin'
-      if (name === 'local' || isOfServer !== (shard === 'config')) continue
+      // Each server has its own `local`, `admin` and `config`. The cluster's `admin` and `config` are those of the
+      // config server.
+      const isServerDatabase = name === 'config' || name === 'admin'
+      if (name === 'local' || isServerDatabase !== (shard === 'config')) continue
       const entry: DatabaseListing = found.get(name) ?? { name, sizeOnDisk: 0, empty, shards: {} }
       entry.sizeOnDisk += Number(sizeOnDisk)
       entry.shards[shard] = Number(sizeOnDisk)

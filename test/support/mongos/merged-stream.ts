@@ -4,43 +4,47 @@ import { arrayField, buildDocument, documentField, type Field, fieldsOf } from '
 import type { Links } from './link.ts'
 import { ShardStream } from './shard-stream.ts'
 
-/** A reply holds no more bytes of events than this and one event, as a server's. */
+/** Maximum bytes of events in a reply, which the last event may exceed, as on a server. */
 const replyBytesMax = 16 * 1024 * 1024
-/** How long a shard without events may take to answer: with another's events waiting, and without. */
+/**
+ * Milliseconds that a getMore waits on a shard without events. The first value applies while events of another shard cannot
+ * be released before this shard has answered, and the second value otherwise.
+ */
 const briefPollMs = 1
 const idlePollMs = 50
-/** As a server does with a cursor that nobody asks for. */
+/** Milliseconds after which an unused cursor is closed, as on a server. */
 const idleTimeoutMs = 600_000
 
 export interface StreamStart {
   startAt: Timestamp
-  /** Events up to this token have been seen before. */
+  /** Events up to this token are skipped, because the client has received them. */
   after?: string | undefined
-  /** Events up to this time are of before the stream was opened. */
+  /** Events up to this time are skipped, because they occurred before the stream was opened. */
   afterTime?: Timestamp | undefined
 }
 
 /**
- * The change stream of the cluster: every shard's own `$changeStream`, merged as a mongos merges them.
+ * The change stream of the cluster, which merges every shard's own `$changeStream` as a mongos does.
  *
  *   shard 1  ──a────c──────e── highWater ▲
- *   shard 2  ────b──────d── highWater ▲        released: a b c d; e waits until shard 2 tells that nothing comes before it
+ *   shard 2  ────b──────d── highWater ▲        released: a b c d; e waits until shard 2 has passed its position
  *
- * Events are ordered by resume token, and one is released when no shard can still give an earlier one. A shard without
- * writes tells its position only when its clock moves; a note in its oplog moves it (a mongos waits for the periodic one).
+ * Events are ordered by resume token. An event is released when no shard can still return an earlier one. The position of a
+ * shard without writes advances only with an oplog entry, so the stand-in writes an oplog no-op (a mongos waits for the
+ * periodic one).
  *
- * This is not left to the router, because awaiting data there aborts it: its merge asks shards on a thread that a mongod
- * has not prepared for it.
+ * The router cannot do this, because awaiting data aborts its process: its merge sends requests to the shards on a thread
+ * that a mongod has not initialized for that.
  */
 export class MergedStream {
   readonly id = Long.fromBigInt(nextId++)
   readonly namespace: string
   #links: Links
-  /** A note would wait on a connection behind the getMore that it is to hasten. */
-  #notes: Links
+  /** Separate links, because a no-op on the same connection would wait behind the getMore that it must speed up. */
+  #noopLinks: Links
   #shards: ShardStream[] = []
   #lastReleased = ''
-  #notedUntil = 0n
+  #advancedUntil = 0n
   #ended = false
   #idleTimer: NodeJS.Timeout
   #onClose: () => void
@@ -48,7 +52,7 @@ export class MergedStream {
   constructor(namespace: string, openLinks: () => Links, onClose: () => void) {
     this.namespace = namespace
     this.#links = openLinks()
-    this.#notes = openLinks()
+    this.#noopLinks = openLinks()
     this.#onClose = onClose
     this.#idleTimer = setTimeout(() => this.close(), idleTimeoutMs).unref()
   }
@@ -74,15 +78,15 @@ export class MergedStream {
       const failed = this.#shards.find(({ error }) => error)
       if (failed?.error) return failed.error
       const events = this.#release(batchSize)
-      const left = deadline - Date.now()
-      const isWaiting = this.#shards.some(({ head }) => head)
+      const remainingMS = deadline - Date.now()
+      const hasWaitingEvents = this.#shards.some(({ head }) => head)
       for (const shard of this.#shards) {
-        const isHoldingUp = isWaiting && !shard.head
-        shard.poll(isHoldingUp ? briefPollMs : Math.max(briefPollMs, Math.min(idlePollMs, left)))
+        const blocksOthers = hasWaitingEvents && !shard.head
+        shard.poll(blocksOthers ? briefPollMs : Math.max(briefPollMs, Math.min(idlePollMs, remainingMS)))
       }
-      if (events.length > 0 || left <= 0 || this.#ended) return this.#reply('nextBatch', events)
-      if (isWaiting) await this.#advanceIdleShards()
-      // All may have answered while the notes were written; a race between none would never end.
+      if (events.length > 0 || remainingMS <= 0 || this.#ended) return this.#reply('nextBatch', events)
+      if (hasWaitingEvents) await this.#advanceIdleShards()
+      // All polls may have ended while the no-ops were written, and a race between no promises never settles.
       const pending = this.#shards.map((shard) => shard.pending).filter((poll) => poll !== null)
       if (pending.length > 0) await Promise.race(pending)
     }
@@ -91,10 +95,10 @@ export class MergedStream {
   close(): void {
     clearTimeout(this.#idleTimer)
     this.#onClose()
-    // A shard that does not answer any more has no cursor to close.
+    // Errors are ignored, because an unreachable shard needs no cleanup.
     void Promise.allSettled(this.#shards.map((shard) => shard.close())).then(() => {
       this.#links.close()
-      this.#notes.close()
+      this.#noopLinks.close()
     })
   }
 
@@ -115,7 +119,7 @@ export class MergedStream {
     return events
   }
 
-  /** The shard whose first event is the earliest of all. */
+  /** Returns the shard whose first event is the earliest of all. */
   #firstShard(): ShardStream | undefined {
     let first: ShardStream | undefined
     for (const shard of this.#shards) {
@@ -124,20 +128,23 @@ export class MergedStream {
     return first
   }
 
-  /** To just after the newest event received, so that one note serves all of them. */
+  /**
+   * Advances idle shards with an oplog no-op to just after the newest received event, so that one no-op releases all of
+   * them.
+   */
   async #advanceIdleShards(): Promise<void> {
     let until = 0n
     for (const { newest } of this.#shards) {
       const next = newest ? timeOf(newest.token) + 1n : 0n
       if (next > until) until = next
     }
-    if (until <= this.#notedUntil) return
-    this.#notedUntil = until
+    if (until <= this.#advancedUntil) return
+    this.#advancedUntil = until
     const clusterTime = new Timestamp(until)
     const idle = this.#shards.filter(({ head, isEnded }) => !head && !isEnded)
     await Promise.allSettled(
       idle.map(({ host }) =>
-        this.#notes.ask(host, 'admin', {
+        this.#noopLinks.ask(host, 'admin', {
           appendOplogNote: 1,
           maxClusterTime: clusterTime,
           data: { why: 'change stream of the mongos stand-in' },
@@ -158,7 +165,10 @@ export class MergedStream {
     return buildDocument([documentField('cursor', cursor), ...fieldsOf({ ok: 1 })])
   }
 
-  /** Everything up to here has been released: the last event, or where all shards are with nothing waiting. */
+  /**
+   * Returns the resume token up to which all events are released: that of the last event, or the lowest position of all
+   * shards if no event waits.
+   */
   #position(): string {
     if (this.#shards.some(({ head }) => head)) return this.#lastReleased
     const lowest = this.#shards.reduce<string | undefined>(
@@ -169,10 +179,13 @@ export class MergedStream {
   }
 }
 
-/** Too large for a JavaScript number, as a server's: so whoever reads it has to keep it as 64-bit integer. */
+/** Cursor ids are too large for a JavaScript number, as on a server, so that clients must keep them as 64-bit integers. */
 let nextId = (1n << 62n) + BigInt(Date.now()) * 1_000n
 
-/** A token begins with a type byte, 82, and its cluster time in big-endian hexadecimal digits. */
+/**
+ * Returns the cluster time of a resume token, which begins with the type byte 82 and the time in big-endian hexadecimal
+ * digits.
+ */
 export function timeOf(token: string): bigint {
   return BigInt(`0x${token.slice(2, 18)}`)
 }

@@ -1,11 +1,11 @@
 /**
- * A stand-in for mongos where there is none: `mongos-main.ts --configdb name/host --port N --router host [--keyFile F]`.
+ * A stand-in for a missing mongos: `mongos-main.ts --configdb name/host --port N --router host [--keyFile F]`.
  *
- * A program that speaks MongoDB's wire protocol to clients, and hands their commands to MongoDB 6.0's own router code, which
- * every mongod holds for commands that come to it on behalf of other shards (clusterFind, clusterInsert…), and to the
- * internal commands of the config server and the shards (_configsvrMoveRange, _shardsvrDropCollection…).
+ * The program implements MongoDB's wire protocol for clients. It forwards their commands to MongoDB 6.0's own router code, which
+ * every mongod contains for commands on behalf of other shards (clusterFind, clusterInsert…), and to the internal commands of
+ * the config server and the shards (_configsvrMoveRange, _shardsvrDropCollection…).
  *
- *                      ┌── documents ──▶ router: a hidden mongod, with a shard's identity but no shard of the cluster
+ *                      ┌── documents ──▶ router: a hidden mongod with a shard's identity, which is not a shard of the cluster
  *   client ── mongos ──┼── definitions ──▶ primary shard of the database, or config server
  *                      └── change streams, transactions, retryable writes ──▶ shards
  */

@@ -5,8 +5,8 @@ import { decode, fieldNamed, fieldsOf, readFields } from './fields.ts'
 import { routeInTransaction } from './transactions.ts'
 
 /**
- * An update that moves a document to another shard by changing its shard key: a mongos carries a retryable one out as a
- * transaction of its own. The router cannot, and refuses it in these words.
+ * Returns whether the router rejected an update because its new shard key moves the document to another shard. A mongos
+ * executes such a retryable update as a transaction. The router cannot, and fails with one of these messages.
  */
 export function isRefusedMove(command: Command, reply: Buffer): boolean {
   if (command.name !== 'update') return false
@@ -15,6 +15,7 @@ export function isRefusedMove(command: Command, reply: Buffer): boolean {
   return messages.some((message) => /Transaction numbers are only allowed|shard key .* transaction/.test(message))
 }
 
+/** Executes the update in a transaction, as a mongos does. */
 export async function updateInTransaction(command: Command, mongos: Mongos): Promise<Buffer> {
   const client = command.client
   const lsid = { id: new UUID(randomUUID()) }

@@ -20,7 +20,7 @@ const handlers = new Map<string, Handler>(
   }),
 )
 
-/** Which of the handlers a command goes to. They know where in the cluster it is carried out, and as what. */
+/** Passes a command to its handler, which decides where in the cluster and as which command it runs. */
 export async function route(command: Command, mongos: Mongos): Promise<Buffer> {
   const { name } = command
   const inTransaction = hasArgument(command, 'autocommit')
@@ -32,7 +32,7 @@ export async function route(command: Command, mongos: Mongos): Promise<Buffer> {
     return stream ? await changeStreams.getMore(command, stream) : await routeGetMore(command, mongos)
   }
   if (name === 'commitTransaction' || name === 'abortTransaction') {
-    throw new CommandError(251, 'NoSuchTransaction', `no transaction ${argument(command, 'txnNumber')}`)
+    throw new CommandError(251, 'NoSuchTransaction', `there is no transaction ${argument(command, 'txnNumber')}`)
   }
   const handler = handlers.get(name)
   if (!handler) throw new CommandError(59, 'CommandNotFound', `no such command: '${name}' (mongos stand-in)`)

@@ -1,6 +1,9 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto'
 
-/** SCRAM-SHA-256 (RFC 7677), both sides of it: servers are logged in to with the key file, users log in to the stand-in. */
+/**
+ * Both sides of SCRAM-SHA-256 (RFC 7677): the stand-in logs in to servers with the key file, and users log in to the
+ * stand-in.
+ */
 
 export interface Credentials {
   iterationCount: number
@@ -13,7 +16,7 @@ const hmac = (key: Buffer, text: string): Buffer => createHmac('sha256', key).up
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
 const xor = (one: Buffer, other: Buffer): Buffer => Buffer.from(one.map((byte, index) => byte ^ (other[index] ?? 0)))
 
-/** `n=name,r=nonce` by letter. */
+/** Parses attributes such as `n=name,r=nonce` by their letter. */
 function attributes(text: string): Record<string, string> {
   return Object.fromEntries(text.split(',').map((attribute) => [attribute.slice(0, 1), attribute.slice(2)]))
 }
@@ -41,7 +44,7 @@ export class ScramClient {
   }
 }
 
-/** The user that a client's first message names. */
+/** Returns the user name in a client's first message. */
 export function userIn(clientFirst: string): string {
   const { n = '' } = attributes(clientFirst.slice('n,,'.length))
   return n.replaceAll('=2C', ',').replaceAll('=3D', '=')
@@ -59,7 +62,7 @@ export class ScramServer {
     this.first = `r=${nonce},s=${credentials.salt},i=${credentials.iterationCount}`
   }
 
-  /** The last message, or null for a wrong password. */
+  /** Returns the server's last message, or null for a wrong password. */
   final(clientFinal: string): string | null {
     const proofStart = clientFinal.lastIndexOf(',p=')
     const proof = Buffer.from(clientFinal.slice(proofStart + 3), 'base64')

@@ -5,23 +5,23 @@ import { buildDocument, decode, encode, exactValue, type Field, fieldNamed, fiel
 import type { Links } from './link.ts'
 import { documentAt } from './wire.ts'
 
-/** So many bytes of events wait here before the shard is asked for no more. */
+/** The stream requests no more events while this many bytes are buffered. */
 const bufferedBytesMax = 32 * 1024 * 1024
 
 interface StreamedEvent {
-  /** The resume token's text, which sorts as the events do. */
+  /** The resume token's text, which sorts in the order of the events. */
   token: string
   bytes: Buffer
 }
 
-/** The change stream of one shard, read ahead. Events stay bytes; only their resume token is read. */
+/** The change stream of one shard with prefetch. Events stay bytes; only their resume token is parsed. */
 export class ShardStream {
   readonly host: string
   /** Every event up to this token has been received. */
   highWater = ''
   /** The reply of a getMore that failed. */
   error: Buffer | null = null
-  /** The shard has ended the stream, after an invalidate event. */
+  /** True if the shard has ended the stream after an invalidate event. */
   isEnded = false
   pending: Promise<void> | null = null
   #links: Links
@@ -62,7 +62,7 @@ export class ShardStream {
     this.#next = 0
   }
 
-  /** Asks for more, unless that is being done, or enough is here already. */
+  /** Requests more events unless a request is pending or enough events are buffered. */
   poll(awaitMs: number): void {
     if (this.pending || this.isEnded || this.error || !this.#cursor || this.#bytes > bufferedBytesMax) return
     const { id, collection, database } = this.#cursor
@@ -105,12 +105,12 @@ export class ShardStream {
   }
 }
 
-/** `_id` is the first field of an event, `_data` the first of the token. */
+/** Returns the `_data` of an event's resume token, which is its `_id`. */
 function tokenOf(event: Buffer): string {
   const id = findSpan(event, '_id')
   const token = id && documentAt(event, id.valueStart)
   const data = token && findSpan(token, '_data')
-  if (!data) throw new CommandError(280, 'ChangeStreamFatalError', 'an event has lost its resume token in the pipeline')
+  if (!data) throw new CommandError(280, 'ChangeStreamFatalError', 'the pipeline removed the resume token of an event')
   return token.latin1Slice(data.valueStart + 4, data.valueEnd - 1)
 }
 

@@ -9,8 +9,9 @@ const unsharded = {
 }
 
 /**
- * What a command that goes to a shard directly carries, by owning shard: the versions that the shard's routing information
- * must have. The shard refuses when chunks or the database have moved since, and keeps orphans out of what it reads.
+ * Returns the versions for a command that is sent directly to a shard, by owning shard. A shard rejects the command if its
+ * routing information has another version because chunks or the database have moved. The versions also make it exclude
+ * orphans from reads.
  */
 export async function versionsOf(
   collection: CollectionEntry | undefined,

@@ -14,9 +14,9 @@ import { decode } from './fields.ts'
 import { versionsOf } from './shard-versions.ts'
 
 /**
- * Commands for a single shard that are sent to it with the versions that its routing information must have, as a mongos
- * does it. The shard refuses when chunks or the database have moved; they are then looked up again. The transaction number
- * of a retryable write stays, so the shard itself knows a repetition.
+ * Like a mongos, the stand-in sends a command for a single shard with the versions of its routing information. If chunks or the
+ * database have moved, the shard rejects the command, and the stand-in reads the catalog again and retries. A retryable write
+ * keeps its transaction number, so the shard itself detects a retry.
  */
 
 const staleCodes = [249, 63, 13388]
@@ -38,13 +38,13 @@ export async function onSingleShard(command: Command, mongos: Mongos): Promise<B
 async function shardOfQuery(command: Command, { catalog }: Mongos, collection: CollectionEntry): Promise<string> {
   const { query = {} } = exactArguments(command, ['query'])
   if (!Object.keys(collection.key).every((path) => isPlainValue(query[path]))) {
-    // So does a mongos of this version.
+    // A mongos of this version returns the same error.
     throw new CommandError(61, 'ShardKeyNotFound', 'Query for sharded findAndModify must contain the shard key')
   }
   return (await catalog.chunkOf(collection, await catalog.keyOf(collection, query))).shard
 }
 
-/** Not an object of query operators. */
+/** Returns whether the value is an equality match and not an object of query operators. */
 function isPlainValue(value: unknown): boolean {
   if (value === undefined) return false
   return value === null || typeof value !== 'object' || '_bsontype' in value || value instanceof Date

@@ -4,7 +4,7 @@ import { clusterOfFile, countsByShard, shardInTwo } from './cluster-of-file.ts'
 type Numbered = { _id: number; k: number; v?: number }
 
 const context = clusterOfFile()
-const cut = () => context.client.db('ledger').collection<Numbered>('cut')
+const sharded = () => context.client.db('ledger').collection<Numbered>('cut')
 const whole = () => context.client.db('ledger').collection<Numbered>('whole')
 
 describe('transactions', () => {
@@ -17,13 +17,13 @@ describe('transactions', () => {
     await context.client.withSession((session) =>
       session.withTransaction(
         async () => {
-          await cut().insertMany(
+          await sharded().insertMany(
             [1, 150].map((k) => ({ _id: k, k })),
             { session },
           )
           await whole().updateOne({ _id: 0 }, { $set: { v: 1 } }, { session })
-          expect(await cut().find({}, { session }).toArray()).toHaveLength(2)
-          expect(await cut().countDocuments()).toBe(0)
+          expect(await sharded().find({}, { session }).toArray()).toHaveLength(2)
+          expect(await sharded().countDocuments()).toBe(0)
         },
         { readConcern: { level: 'snapshot' }, writeConcern: { w: 'majority' } },
       ),
@@ -32,35 +32,35 @@ describe('transactions', () => {
     expect(await whole().findOne()).toEqual({ _id: 0, k: 0, v: 1 })
   })
 
-  it('leave nothing when aborted', async () => {
+  it('leave no changes when they are aborted', async () => {
     await using session = context.client.startSession()
     session.startTransaction()
-    await cut().insertMany(
+    await sharded().insertMany(
       [2, 152].map((k) => ({ _id: k, k })),
       { session },
     )
-    await cut().deleteMany({ _id: 1 }, { session })
+    await sharded().deleteMany({ _id: 1 }, { session })
     await session.abortTransaction()
     expect(await countsByShard(context, 'ledger.cut')).toEqual([1, 1])
   })
 
-  it('take statements that fail', async () => {
+  it('return the error of a failing statement', async () => {
     await using session = context.client.startSession()
     session.startTransaction()
-    const insert = cut().insertOne({ _id: 1, k: 1 }, { session })
+    const insert = sharded().insertOne({ _id: 1, k: 1 }, { session })
     await expect(insert).rejects.toMatchObject({ code: 11000 })
     await session.abortTransaction()
   })
 
   it('move a document to another shard', async () => {
-    await cut().insertOne({ _id: 7, k: 7 })
+    await sharded().insertOne({ _id: 7, k: 7 })
     await context.client.withSession((session) =>
       session.withTransaction(async () => {
-        await cut().updateOne({ _id: 7, k: 7 }, { $set: { k: 700 } }, { session })
+        await sharded().updateOne({ _id: 7, k: 7 }, { $set: { k: 700 } }, { session })
       }),
     )
     const second = context.shardClients[1]?.db('ledger').collection<Numbered>('cut')
     expect(await second?.findOne({ _id: 7 })).toEqual({ _id: 7, k: 700 })
-    expect(await cut().countDocuments({ _id: 7 })).toBe(1)
+    expect(await sharded().countDocuments({ _id: 7 })).toBe(1)
   })
 })

@@ -20,13 +20,13 @@ import { versionsOf } from './shard-versions.ts'
 import { type DocumentSequence, documentsOf } from './wire.ts'
 
 /**
- * Multi-statement transactions: the router code of a shard server refuses them, so the stand-in sends their statements to
- * the shards itself. On sharded collections it is crude: reads and updates go to every owning shard, and reads come back
- * whole and unsorted. The commit over several shards is the server's own.
+ * A multi-statement transaction. The router code of a shard server rejects transactions, so the stand-in sends their statements
+ * to the shards itself. Its support for sharded collections is basic: reads and updates go to every owning shard, and a read
+ * returns all documents unsorted in one batch. The commit over several shards is the server's own two-phase commit.
  */
 export interface Transaction {
   number: string
-  /** In the order in which they joined; the first coordinates the commit. */
+  /** Shards in the order in which they joined. The first one coordinates the commit. */
   participants: string[]
   readConcern: Field | undefined
 }
@@ -50,7 +50,7 @@ export async function routeInTransaction(command: Command, mongos: Mongos): Prom
     return await send(command, host, changedFields(command, { drop: ['startTransaction', 'readConcern'] }))
   }
   if (name === 'aggregate' && changeStreams.isOpening(command)) {
-    throw new CommandError(263, 'OperationNotSupportedInTransaction', 'no change stream in a transaction')
+    throw new CommandError(263, 'OperationNotSupportedInTransaction', 'a transaction cannot open a change stream')
   }
   const database = await mongos.catalog.ensureDatabase(command.database)
   const collection = await mongos.catalog.collection(command.namespace)
@@ -65,7 +65,11 @@ export async function routeInTransaction(command: Command, mongos: Mongos): Prom
     case 'find':
       return await findSharded(statement)
     default:
-      throw new CommandError(115, 'CommandNotSupported', `${name} on a sharded collection in a transaction`)
+      throw new CommandError(
+        115,
+        'CommandNotSupported',
+        `the mongos stand-in does not support ${name} on a sharded collection in a transaction`,
+      )
   }
 }
 
@@ -77,10 +81,10 @@ function currentTransaction(command: Command, { transactions }: Mongos): Transac
   }
   const transaction = transactions.get(sessionKey(command))
   if (transaction?.number === number) return transaction
-  throw new CommandError(251, 'NoSuchTransaction', `no transaction ${number} in this session`)
+  throw new CommandError(251, 'NoSuchTransaction', `this session has no transaction ${number}`)
 }
 
-/** A statement of a transaction, to be sent to one or more of its participants. */
+/** A statement of a transaction, which is sent to one or more of its participants. */
 class Statement {
   readonly command: Command
   readonly mongos: Mongos
@@ -94,7 +98,7 @@ class Statement {
     this.#versions = versions
   }
 
-  /** `changes` to the command, for this shard alone. */
+  /** Sends the statement to a shard with `changes` that apply only to this shard. */
   async on(
     shard: string,
     changes: Changes = {},
@@ -166,7 +170,10 @@ async function changeSharded(statement: Statement, collection: CollectionEntry):
   return success(counts)
 }
 
-/** The shard has not carried the update out, but tells the document as it was and as it would be. */
+/**
+ * Moves a document to the shard of its new key. The shard rejected the update and returned the document before and after
+ * it.
+ */
 async function moveDocument(
   statement: Statement,
   collection: CollectionEntry,

@@ -1,10 +1,10 @@
 /**
- * MongoDB's wire protocol, as far as drivers since 4.0 and servers use it:
+ * The part of MongoDB's wire protocol that servers and drivers since 4.0 use:
  * https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/
  */
 
 const opReply = 1
-/** Only for the first hello of a connection. */
+/** Drivers use it only for the first hello of a connection. */
 export const opQuery = 2004
 const opMessage = 2013
 
@@ -12,7 +12,7 @@ export const flag = { checksumPresent: 1, moreToCome: 2 }
 
 const headerLength = 16
 
-/** A section of kind 1: documents of one field of the command, beside its body. */
+/** A section of kind 1, which contains the documents of one field of the command outside of its body. */
 export interface DocumentSequence {
   id: string
   data: Buffer
@@ -43,7 +43,7 @@ export function encodeMessage(body: Buffer, sequences: DocumentSequence[] = [], 
   return message
 }
 
-/** The answer to an OP_QUERY. */
+/** Encodes the answer to an OP_QUERY. */
 export function encodeReply(body: Buffer, responseTo: number): Buffer {
   const awaitCapable = 8
   const head = Buffer.alloc(headerLength + 20)
@@ -65,11 +65,11 @@ export function parseMessage(bytes: Buffer): Message {
   const requestId = bytes.readInt32LE(4)
   const opCode = bytes.readInt32LE(12)
   if (opCode === opQuery) {
-    // flags, the collection's name, how many to skip and to return, then the query
+    // The message contains flags, the collection's name, the numbers of documents to skip and to return, and the query.
     const start = bytes.indexOf(0, headerLength + 4) + 1 + 8
     return { requestId, opCode, flags: 0, body: documentAt(bytes, start), sequences: [] }
   }
-  if (opCode !== opMessage) throw new Error(`opcode ${opCode} is not spoken here`)
+  if (opCode !== opMessage) throw new Error(`the mongos stand-in does not support opcode ${opCode}`)
   const flags = bytes.readUInt32LE(headerLength)
   const end = bytes.length - (flags & flag.checksumPresent ? 4 : 0)
   const message: Message = { requestId, opCode, flags, body: Buffer.alloc(0), sequences: [] }
@@ -77,7 +77,7 @@ export function parseMessage(bytes: Buffer): Message {
   while (position < end) {
     const kind = bytes[position]
     const start = position + 1
-    const section = documentAt(bytes, start) // both kinds begin with their length
+    const section = documentAt(bytes, start) // Both kinds begin with their length.
     if (kind === 0) {
       message.body = section
     } else {
@@ -101,15 +101,15 @@ export function* documentsOf(sequence: DocumentSequence): Generator<Buffer> {
   }
 }
 
-/** Cuts a connection's bytes into messages. Chunks of a large message are joined once, when all of them are there. */
+/** Splits a connection's bytes into messages. Chunks of a large message are joined once, after all of them have arrived. */
 export function messageReader(deliver: (message: Buffer) => void): (chunk: Buffer) => void {
   let chunks: Buffer[] = []
-  let held = 0
+  let receivedBytes = 0
   let needed = 4
   return (chunk) => {
     chunks.push(chunk)
-    held += chunk.length
-    if (held < needed) return
+    receivedBytes += chunk.length
+    if (receivedBytes < needed) return
     let bytes = chunks.length === 1 ? chunk : Buffer.concat(chunks)
     for (;;) {
       needed = bytes.length < 4 ? 4 : bytes.readInt32LE(0)
@@ -118,6 +118,6 @@ export function messageReader(deliver: (message: Buffer) => void): (chunk: Buffe
       bytes = bytes.subarray(needed)
     }
     chunks = bytes.length > 0 ? [bytes] : []
-    held = bytes.length
+    receivedBytes = bytes.length
   }
 }

@@ -1,7 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-/** A certificate for 127.0.0.1 and localhost with its key, the authority that issued it, and a client's, which is its own authority. */
+/**
+ * A certificate with its key for 127.0.0.1 and localhost, the authority that issued it, and a self-signed client
+ * certificate.
+ */
 export const tlsFiles = {
   server: fileURLToPath(new URL('server.pem', import.meta.url)),
   authority: fileURLToPath(new URL('authority.pem', import.meta.url)),

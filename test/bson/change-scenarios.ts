@@ -16,17 +16,17 @@ import { Random } from '../support/random.ts'
 import { levels, nearValues } from './every-value.ts'
 
 /**
- * What happens to documents while a sync runs. `prepare` puts onto the source what is there before, `change` does the rest;
- * what is left is the same whenever that was.
+ * Changes of documents during a sync. `prepare` inserts the documents that exist before, `change` changes them. The result does not
+ * depend on when `change` runs.
  */
-export interface Fates {
+export interface ChangeScenario {
   prepare(db: Db): Promise<void>
   change(db: Db): Promise<void>
 }
 
 const setting = (field: string, value: unknown) => rawDocument([['$set', nested([[field, value]])]])
 
-/** One value at the top, in a document, in an array, in a document in an array, and under a name that is there twice. */
+/** Creates a document with the value at the top level, in a document, in an array, in a document in an array, and under a duplicate name. */
 export const documentOf = (id: unknown, value: unknown): Buffer =>
   rawDocument([
     ['_id', id],
@@ -36,8 +36,8 @@ export const documentOf = (id: unknown, value: unknown): Buffer =>
     ['w', 1],
   ])
 
-/** Every value, and everything that is nearly the same, turned into each other in each way. */
-export const values: Fates = {
+/** Changes each value of `nearValues` into the other value of its pair, and back, with each kind of operation. */
+export const values: ChangeScenario = {
   async prepare(db) {
     for (const [what, value, other] of nearValues) {
       await insertRaw(db, 'values', [
@@ -65,7 +65,7 @@ export const values: Fates = {
   },
 }
 
-/** `_id`s of every type that may be one, side by side; most of them drawn. */
+/** Returns `_id`s of every type that the server allows, most of them random. */
 function drawnIds(seed: string): unknown[] {
   const random = new Random(seed)
   const drawn = Array.from({ length: 4 }, () => idOfEveryType.map((make) => make(random))).flat()
@@ -85,8 +85,8 @@ function drawnIds(seed: string): unknown[] {
 }
 
 /**
- * Two that are one `_id` to the server cannot both be there: the first is. (6.0.27 stumbles when it is to name a duplicate of
- * NaN, infinity and the like, and answers by codes of its own.)
+ * Inserts the documents whose `_id` the server does not consider a duplicate of an earlier one. (For duplicates of NaN, infinity and
+ * similar values, 6.0.27 fails to format the duplicate key and returns other error codes.)
  */
 async function insertWhereFree(db: Db, collection: string, documents: Buffer[]): Promise<number> {
   let inserted = 0
@@ -108,7 +108,7 @@ const row = (id: unknown, fate: string) =>
     ['fate', fate],
   ])
 
-/** Another spelling of the same `_id`, where there is one. */
+/** Returns another representation of the same `_id` if one exists, otherwise the `_id` itself. */
 function respelled(id: RawValue, collated: boolean): unknown {
   if (id.type === 16) return Long.fromInt(id.payload.readInt32LE())
   if (id.type === 18 && id.payload.readInt32LE(4) === 0) return doubleBits(bitsOf(Number(id.payload.readBigInt64LE())))
@@ -122,8 +122,11 @@ function bitsOf(value: number): bigint {
   return bytes.readBigUInt64LE()
 }
 
-/** `_id`s of every type in one collection, with each thing that can happen to a document in turn. */
-export function ids(collection: string, options: { collated: boolean; create: Record<string, unknown> }): Fates {
+/** `_id`s of every type in one collection, each with one of the possible changes of a document. */
+export function ids(
+  collection: string,
+  options: { collated: boolean; create: Record<string, unknown> },
+): ChangeScenario {
   return {
     async prepare(db) {
       await db.createCollection(collection, options.create)
@@ -153,23 +156,23 @@ export function ids(collection: string, options: { collated: boolean; create: Re
 
 const documentMax = 16 * 1024 * 1024
 
-/** As large as a document may be, to the byte. */
+/** Creates a document of exactly the maximum size. */
 function largest(id: string, seed: number): Buffer {
-  const fields = (data: Buffer) => rawDocument([...sized(id, 1), ['data', new Binary(data)]])
+  const fields = (data: Buffer) => rawDocument([...idAndNumber(id, 1), ['data', new Binary(data)]])
   return fields(filling(seed, documentMax - fields(Buffer.alloc(0)).length))
 }
 
-const sized = (id: string, n: number): [string, unknown][] => [
+const idAndNumber = (id: string, n: number): [string, unknown][] => [
   ['_id', id],
   ['n', new Int32(n)],
 ]
 
-/** Not a run of one byte, which the storage engine would fold away. */
+/** Fills a buffer with a random pattern. The storage engine would compress a run of equal bytes away. */
 const filling = (seed: number, length: number) => Buffer.alloc(length, new Random(`filling ${seed}`).bytes(1021))
 
-/** Of nothing but small fields. */
+/** Creates a document of the maximum size that consists of small fields only. */
 function widest(id: string): Buffer {
-  const head = rawDocument(sized(id, 1))
+  const head = rawDocument(idAndNumber(id, 1))
   const document = Buffer.alloc(documentMax)
   let at = head.copy(document) - 1
   for (let number = 0; at < documentMax - 14; number++) {
@@ -182,20 +185,20 @@ function widest(id: string): Buffer {
 }
 
 /** Documents of 16 MiB. */
-export const large: Fates = {
+export const large: ChangeScenario = {
   async prepare(db) {
     const before = ['stays', 'set', 'set whole', 'shrinks', 'goes', 'comes back']
     for (const [at, id] of before.entries()) await insertRaw(db, 'large', [largest(id, at)])
-    await insertRaw(db, 'large', [rawDocument(sized('grows', 1)), widest('wide')])
+    await insertRaw(db, 'large', [rawDocument(idAndNumber('grows', 1)), widest('wide')])
   },
   async change(db) {
     await insertRaw(db, 'large', [largest('comes', 10)])
     await updateRaw(db, 'large', [['set', setting('n', new Int32(2))]])
     const { length } = largest('set whole', 0)
-    const rest = rawDocument([...sized('set whole', 1), ['data', new Binary(Buffer.alloc(0))]]).length
+    const rest = rawDocument([...idAndNumber('set whole', 1), ['data', new Binary(Buffer.alloc(0))]]).length
     await updateRaw(db, 'large', [['set whole', setting('data', new Binary(filling(11, length - rest)))]])
     await updateRaw(db, 'large', [['grows', largest('grows', 12)]])
-    await updateRaw(db, 'large', [['shrinks', rawDocument(sized('shrinks', 2))]])
+    await updateRaw(db, 'large', [['shrinks', rawDocument(idAndNumber('shrinks', 2))]])
     await updateRaw(db, 'large', [['wide', setting('f1', 'x')]])
     await deleteRaw(db, 'large', ['goes', 'comes back'])
     await insertRaw(db, 'large', [largest('comes back', 13)])

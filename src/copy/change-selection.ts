@@ -1,0 +1,144 @@
+import { dropExcludedViews, type LeaveFilterParts, leaveFilter } from '../definitions/leave-filter.ts'
+import { listCollections, readCommitted } from '../definitions/listing.ts'
+import { moveToNames } from '../definitions/move-to-names.ts'
+import { type TakeOverParts, takeOverExisting } from '../definitions/take-over-existing.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { errorText } from '../domain/error-text.ts'
+import { FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
+import { code, codeOf } from '../mongo/errors.ts'
+import { retry } from '../mongo/retry.ts'
+import { newlySelected, type Selects } from '../mongo/selection.ts'
+
+/** The filters that were replaced since collections were last planned. */
+export interface ReplacedFilters {
+  before: readonly Selects[]
+  /** True: what is newly excluded is dropped on the destination. */
+  dropExcluded: boolean
+}
+
+export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
+  catalogue: Catalogue
+  /** The new selection. */
+  selection: Selects
+  atStep: (step: string) => void
+}
+
+/**
+ * Adapts the catalogue to new filters. A collection leaves the catalogue when its current name on the source is not
+ * selected. The destination's collections with newly selected names enter it, and those that cannot become equal are
+ * dropped. Returns the UUIDs of the collections in the catalogue that have newly selected names: they must be converged.
+ *
+ * A collection may leave only because of a rename: the new filters select its last followed name, and neither they nor
+ * the former filters select its current name. It is always dropped, as if the rename had been followed before the
+ * filters were changed.
+ *
+ * Called in the sync's state `replanning`. Repeatable from any point.
+ */
+export async function changeSelection(parts: ChangeSelectionParts, replaced: ReplacedFilters): Promise<Set<string>> {
+  const { catalogue, selection, atStep } = parts
+  atStep('replanFilter')
+  const newly = newlySelected(selection, replaced.before)
+  // This step comes first, because it frees the newly selected names that collections of the catalogue have on the source
+  // by now.
+  await takeOverExisting({ ...parts, selection: newly })
+  const excluded: CatalogueEntry[] = []
+  for (const database of catalogue.databases()) {
+    const names = await readNames(parts, database)
+    const all = catalogue.inDatabase(database).map((entry) => ({ name: names.get(entry.uuid) ?? entry.name, entry }))
+    const kept = new Set(await selection.among(database, all))
+    const left = all.filter((one) => !kept.has(one))
+    const renamedOut = await leftByRename(parts, replaced, database, left)
+    const isDropped = ({ entry }: { entry: CatalogueEntry }): boolean => replaced.dropExcluded || renamedOut.has(entry)
+    await leaveFilter(
+      parts,
+      left.filter(isDropped).map(({ entry }) => entry),
+      true,
+    )
+    const others = left.filter((one) => !isDropped(one)).map(({ entry }) => entry)
+    if (others.some((entry) => isRenamed(entry, names))) await followNames(parts, database, names, new Set(others))
+    excluded.push(...others)
+  }
+  const remaining = excluded.filter(({ uuid }) => catalogue.get(uuid))
+  await leaveFilter(parts, remaining, false)
+  if (replaced.dropExcluded) await dropExcludedViews(parts, replaced.before)
+  return new Set((await amongEntries(catalogue, newly)).map(({ uuid }) => uuid))
+}
+
+/**
+ * Returns the collections that leave because of a rename alone. The new filters select the last followed name of such a
+ * collection, and the former filters do not select its current name.
+ * @param left the collections that leave, with their current names on the source
+ */
+async function leftByRename(
+  { selection }: ChangeSelectionParts,
+  { before }: ReplacedFilters,
+  database: string,
+  left: { name: string; entry: CatalogueEntry }[],
+): Promise<Set<CatalogueEntry>> {
+  const followed = left.map(({ entry }) => entry)
+  const renamedOut = new Set(await selection.among(database, followed))
+  for (const one of before) {
+    for (const { entry } of await one.among(database, left)) renamedOut.delete(entry)
+  }
+  return renamedOut
+}
+
+/** The collections in the catalogue whose names are selected. */
+async function amongEntries(catalogue: Catalogue, selection: Selects): Promise<CatalogueEntry[]> {
+  const found: CatalogueEntry[] = []
+  for (const [database, entries] of catalogue.byDatabase()) found.push(...(await selection.among(database, entries)))
+  return found
+}
+
+/** The names on the source, by UUID. */
+async function readNames({ source, context }: ChangeSelectionParts, database: string): Promise<Map<string, string>> {
+  const listed = await retry(`listing ${database}`, context, () =>
+    readCommitted(source, () => listCollections(source, database)),
+  )
+  return new Map(listed.map(({ uuid, name }) => [uuid, name]))
+}
+
+function isRenamed({ uuid, name }: CatalogueEntry, names: ReadonlyMap<string, string>): boolean {
+  return (names.get(uuid) ?? name) !== name
+}
+
+/**
+ * Renames on the destination what the source has renamed: an excluded collection must not keep a selected name there.
+ * An excluded collection whose name is taken there by something that is not synced is dropped, as after a rename out of
+ * the filter. Throws FatalError DestinationConflict when that happens to another collection.
+ */
+async function followNames(
+  parts: ChangeSelectionParts,
+  database: string,
+  names: ReadonlyMap<string, string>,
+  excluded: ReadonlySet<CatalogueEntry>,
+): Promise<void> {
+  const { catalogue, destinationDefinitions, metadata, context } = parts
+  const existing = (): CatalogueEntry[] =>
+    catalogue.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
+  const wanted = new Set(existing().flatMap(({ uuid }) => names.get(uuid) ?? []))
+  // The source has dropped these, and has given their names to others.
+  const replaced = existing().filter(({ uuid, name }) => !names.has(uuid) && wanted.has(name))
+  await leaveFilter(parts, replaced, true)
+  const move = async (entry: CatalogueEntry, name: string): Promise<void> => {
+    try {
+      await destinationDefinitions.rename(entry, name)
+    } catch (error) {
+      if (codeOf(error) !== code.namespaceExists) throw error
+      if (excluded.has(entry)) return await leaveFilter(parts, [entry], true)
+      throw new FatalError(
+        'DestinationConflict',
+        `changing the filter: the source has renamed ${namespace(database, entry.name)} to ${name}, and the destination has another collection or ` +
+          `view of that name, which is not tandem's (${errorText(error)}). Drop or rename it there and send resume. ${notLost.source}`,
+        { cause: error },
+      )
+    }
+    entry.name = name
+    await metadata.collections.save([entry])
+  }
+  await retry(`renaming collections of ${database}`, context, () =>
+    moveToNames(existing, ({ uuid, name }) => names.get(uuid) ?? name, move),
+  )
+}

@@ -1,0 +1,271 @@
+import type { Barriers } from '../coordination/barriers.ts'
+import type { DeferredOptions } from '../definitions/deferred-options.ts'
+import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
+import { refuseUndistributable } from '../definitions/follow-sharding.ts'
+import { listCollections, readCommitted } from '../definitions/listing.ts'
+import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
+import {
+  awaitResharding,
+  distributionsByUuid,
+  keepsDistribution,
+  type ShardingEntries,
+  wantedShardKey,
+} from '../definitions/sharding.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { isCapped } from '../domain/definition.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import { isMoved } from '../domain/namespace-filter.ts'
+import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { changeSelection, type ReplacedFilters } from './change-selection.ts'
+import { renamedCollections } from './renamed-collections.ts'
+
+export interface ConvergencePlanParts {
+  source: Cluster
+  destination: Cluster
+  selection: Selection
+  catalogue: Catalogue
+  metadata: Metadata
+  definitions: DefinitionReconciler
+  destinationDefinitions: DestinationDefinitions
+  deferredOptions: DeferredOptions
+  barriers: Barriers
+  context: RetryContext
+  /** All databases whose definitions may differ. */
+  databases: () => Promise<ReadonlySet<string>>
+  /** All partitions, with the epochs under which this instance owns them. */
+  epochs: ReadonlyMap<number, number>
+  /** Called at the start of each named step. */
+  atStep: (step: string) => void
+  /** Removes what the verifier has stored about these collections. */
+  forgetVerified: (uuids: readonly string[] | 'all') => Promise<void>
+  /** The collections of a replica set that become sharded on the destination. */
+  shardingEntries: ShardingEntries
+  /** The filters that `selection` replaces; null when they were not changed. */
+  replaced: ReplacedFilters | null
+}
+
+/**
+ * Prepares collections of a running sync to be converged again. If changes were missed that no oplog holds any more, all
+ * collections are converged, from a new start time. Otherwise some collections are converged, and changes are followed
+ * from the stored positions. Some of these collections may be new for the sync: the stream does not report all of their
+ * documents, so they are created and copied.
+ *
+ * The coordinator calls this in the sync's state `replanning`, when it owns all partitions and the other instances have
+ * ended all work that they began before. In this state nothing is copied, applied or verified. Only the coordinator's
+ * report that everything here is stored ends the state. In a collection's state `copied`, deletes write no
+ * tombstones. Once the convergence is planned, no event is applied in this state: an instance that applies events
+ * afterwards loads the catalogue after the report, and finds the state `copying`.
+ *
+ * The returned start time is that of an oplog no-op which is written after everything was stopped. Therefore it is not
+ * earlier than any stored position, and for `all` it becomes the position of every partition. Convergence reads the
+ * source at this time or later. A change is therefore contained in every such read, or has an event that is applied
+ * under the rules of a copy.
+ *
+ * For `all`, definitions are reconciled twice. The first time is before the start time is taken, because building
+ * indexes may take long and the oplog may roll over meanwhile. The second time includes the changes before the start
+ * time, which the stream does not report.
+ *
+ * When the filters were replaced, collections that are no longer selected leave the catalogue first
+ * (`change-selection.ts`), so the reconciliation of definitions does not drop them. Newly included collections, and all
+ * collections that are new for the sync, are converged too. The stream then reports the changes since the stored
+ * positions that the new filters select. This has two consequences:
+ *
+ * - It leaves out the events of a collection under a name that is excluded by now. If the collection has a selected name
+ *   again, its rename to that name has an event, which requests a convergence as always (`IncompleteCollections`).
+ * - A rename from a name that only the former filters exclude requests no convergence, because the new filters select
+ *   both names.
+ *   The former filters may have left out changes under the first name, before the stored positions. Therefore all
+ *   collections that were renamed between the positions and this plan are converged. If the oplog does not reach back to
+ *   the positions, everything is converged.
+ *
+ * Collections that movePrimary cloned are copied, also if nobody has requested them (`SourcePlacements`).
+ *
+ * Repeatable from any point, also by another coordinator, which takes a later start time.
+ * @param requested UUIDs on the source, or 'all'
+ * @returns the new start time
+ */
+export async function planConvergence(
+  parts: ConvergencePlanParts,
+  requested: ReadonlySet<string> | 'all',
+): Promise<ClusterTime> {
+  const { catalogue, metadata, definitions, deferredOptions, barriers, context, epochs, atStep } = parts
+  const { replaced, forgetVerified } = parts
+  atStep('replan')
+  const scope = replaced && requested !== 'all' ? await withRenamed(parts, requested) : requested
+  /** What the new filters include. */
+  const included = replaced ? await changeSelection(parts, replaced) : new Set<string>()
+  const isConcerned = ({ uuid }: CatalogueEntry): boolean => scope === 'all' || scope.has(uuid) || included.has(uuid)
+  const ofScope = scope === 'all' || replaced ? null : await databasesWith(parts, scope)
+  const databases = async (): Promise<ReadonlySet<string>> => ofScope ?? (await parts.databases())
+  const followDefinitions = async (): Promise<void> => {
+    for (const database of await databases()) {
+      if (scope === 'all') await definitions.reconcile(database, 'all', 'copying')
+      // What is found here may have been excluded until now.
+      else if (replaced) await definitions.reconcile(database, new Set([...scope, ...included]), 'copying')
+      // All documents of another new collection have events after the stored positions, or an event makes it converge.
+      // Clones are copied nevertheless.
+      else await definitions.reconcile(database, scope, (uuid) => (scope.has(uuid) ? 'copying' : 'copied'))
+    }
+  }
+
+  /** Stores that these collections are compared or copied from the beginning, without anything of an earlier copy. */
+  const reset = async (some: CatalogueEntry[]): Promise<void> => {
+    const begun = { state: 'copying', planned: false, totalCopied: null } as const
+    for (const entry of some) Object.assign(entry, { ...begun, endedPartitions: new Set() })
+    await metadata.collections.converge(some, epochs)
+    const uuids = some.map(({ uuid }) => uuid)
+    await metadata.segments.remove(uuids)
+    // Every document is compared again, so nothing that was recorded before is needed.
+    await metadata.tombstones.remove(some)
+  }
+
+  const entries: CatalogueEntry[] = []
+  for (const database of await databases()) {
+    const what = `preparing to converge ${database}`
+    entries.push(...(await retry(what, context, () => prepareDatabase(parts, database, isConcerned, scope === 'all'))))
+  }
+  atStep('replanCollections')
+  await reset(entries)
+  await forgetVerified(scope === 'all' ? 'all' : entries.map(({ uuid }) => uuid))
+  atStep('replanDefinitions')
+  const known = new Set(catalogue.entries())
+  await followDefinitions()
+  const startTime = await timeOfNote(parts, 'converge')
+  if (scope === 'all') {
+    await followDefinitions()
+    await barriers.removeAll()
+    await metadata.savePositions(epochs, { kind: 'time', time: startTime })
+  } else if (replaced) await beginAtTimes(parts)
+  // Also those that a coordinator created before it stored the plan.
+  const isNew = (entry: CatalogueEntry): boolean =>
+    entry.state === 'copying' && (!known.has(entry) || (!entry.planned && entry.convergedFrom === null))
+  const concerned = catalogue.entries().filter((entry) => isConcerned(entry) || isNew(entry))
+  // These collections are new for the sync, or left the selection and came back.
+  const prepared = new Set(entries)
+  const others = concerned.filter((entry) => !prepared.has(entry))
+  for (const entry of others) entry.converging ||= known.has(entry) && isConcerned(entry)
+  await reset(others)
+  if (scope !== 'all') await forgetVerified(others.map(({ uuid }) => uuid))
+  const uuids = concerned.map(({ uuid }) => uuid)
+  for (const entry of concerned) entry.convergedFrom = startTime
+  await metadata.collections.saveConvergedFrom(uuids, startTime)
+  atStep('replanEnd')
+  // A TTL index would delete documents meanwhile, and a unique index would refuse them.
+  await deferredOptions.deferAll(concerned)
+  context.journal?.('convergence planned', { collections: uuids.length, all: scope === 'all' })
+  return startTime
+}
+
+/** Returns the time of an oplog no-op that is written on the source now. */
+async function timeOfNote({ source, context }: ConvergencePlanParts, text: string): Promise<ClusterTime> {
+  const reply = await retry('taking a new start time', context, () => appendOplogNote(source, text))
+  return operationTimeOf(reply) ?? source.latest
+}
+
+/** Adds the collections that were renamed since the stored positions. */
+async function withRenamed(
+  parts: ConvergencePlanParts,
+  scope: ReadonlySet<string>,
+): Promise<ReadonlySet<string> | 'all'> {
+  const renamed = await renamedCollections(parts, await timeOfNote(parts, 'before the search for renames'))
+  return renamed === 'lost' ? 'all' : new Set([...scope, ...renamed])
+}
+
+/**
+ * Replaces the token of each position by its time, because the server does not find the event of a token that the new
+ * filters exclude. The events at that time are applied again.
+ */
+async function beginAtTimes({ metadata, epochs }: ConvergencePlanParts): Promise<void> {
+  for (const [partition, { time }] of await metadata.loadPartitions()) {
+    const epoch = epochs.get(partition)
+    if (epoch !== undefined) await metadata.savePosition(partition, epoch, { kind: 'time', time })
+  }
+}
+
+/** The databases of these collections. One that is not in the catalogue may be in any selected database. */
+async function databasesWith(
+  { source, catalogue, databases, context }: ConvergencePlanParts,
+  uuids: ReadonlySet<string>,
+): Promise<ReadonlySet<string>> {
+  const known = catalogue.entries().filter(({ uuid }) => uuids.has(uuid))
+  const found = new Set(known.map(({ database }) => database))
+  if (known.length === uuids.size) return found
+  await inParallel(databasesAtOnce, [...(await databases())], async (database) => {
+    const listed = await retry(`listing ${database}`, context, () => listCollections(source, database))
+    if (listed.some(({ uuid }) => uuids.has(uuid))) found.add(database)
+  })
+  return found
+}
+
+const databasesAtOnce = 8
+
+/**
+ * Changes the options of a database's collections to those in the catalogue, as far as a command can change them. Drops
+ * collections that must be created and copied again. These are capped collections, because insertion order is part of
+ * their content, and collections whose shard key cannot become the wanted one. Returns the collections that are to be
+ * converged or copied.
+ */
+async function prepareDatabase(
+  {
+    source,
+    destination,
+    selection,
+    catalogue,
+    metadata,
+    destinationDefinitions,
+    shardingEntries,
+    context,
+  }: ConvergencePlanParts,
+  database: string,
+  isConcerned: (entry: CatalogueEntry) => boolean,
+  dropsGone: boolean,
+): Promise<CatalogueEntry[]> {
+  const [listed, existing, sourceKeys, destinationKeys] = await Promise.all([
+    readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
+    listCollections(destination, database),
+    distributionsByUuid(source, database),
+    distributionsByUuid(destination, database),
+  ])
+  refuseUndistributable(database, listed, sourceKeys)
+  const onSource = new Map(listed.map((one) => [one.uuid, one]))
+  const present = new Map(existing.map((one) => [one.uuid, one]))
+  const concerned: CatalogueEntry[] = []
+  for (const entry of catalogue.inDatabase(database).filter(isConcerned)) {
+    const name = namespace(database, entry.name)
+    if (!onSource.has(entry.uuid)) {
+      // The source has dropped the collection, or renamed it to a name that is not selected. An event will report this
+      // unless changes were missed.
+      if (!dropsGone) continue
+      await destinationDefinitions.drop(entry)
+      await metadata.collections.remove(entry.uuid)
+      catalogue.remove(entry.uuid)
+      context.journal?.('existing namespace dropped', { namespace: name, fate: 'dropped' })
+      continue
+    }
+    const found = present.get(entry.destinationUUID ?? '')
+    const distribution = destinationKeys.get(found?.uuid ?? '')
+    awaitResharding(distribution)
+    // A collection that was renamed from another database has no key under its temporary name.
+    const isNamed = !source.sharded && isMoved(entry.name)
+    const named = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
+    const wantedKey =
+      isNamed || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, named) : entry.shardKey
+    const isKept = !isCapped(entry.wanted.options) && keepsDistribution(source, distribution, wantedKey)
+    if (found && !isKept) {
+      await destinationDefinitions.drop(entry)
+      context.journal?.('existing namespace dropped', { namespace: name, fate: 'recreated' })
+    } else if (found) await destinationDefinitions.followOptions(entry, entry.wanted.options, found.options)
+    entry.converging = found !== undefined && isKept
+    if (entry.converging) entry.shardKey = distribution?.key ?? null
+    // If the destination has no such collection, the reconciliation of definitions creates it, and it is copied.
+    else entry.destinationUUID = null
+    concerned.push(entry)
+  }
+  return concerned
+}

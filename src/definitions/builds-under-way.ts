@@ -1,0 +1,28 @@
+import type { IndexBuild } from '../domain/index-building.ts'
+
+/**
+ * The collections whose indexes this instance builds now. The catalog shows an index only when its build has ended,
+ * which may take hours.
+ */
+export class BuildsUnderWay {
+  readonly #underWay = new Map<string, IndexBuild>()
+
+  /** By the UUID of the collection on the source. */
+  get underWay(): ReadonlyMap<string, IndexBuild> {
+    return this.#underWay
+  }
+
+  /**
+   * @param uuid UUID of the collection on the source
+   * @param build the caller keeps its number of missing indexes up to date
+   * @param work builds the indexes
+   */
+  async during(uuid: string, build: IndexBuild, work: () => Promise<void>): Promise<void> {
+    this.#underWay.set(uuid, build)
+    try {
+      await work()
+    } finally {
+      this.#underWay.delete(uuid)
+    }
+  }
+}

@@ -1,0 +1,59 @@
+import type { Document } from 'mongodb'
+import { errorText } from '../domain/error-text.ts'
+import { FatalError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { code, codeOf, isTransient } from '../mongo/errors.ts'
+
+/**
+ * Creates a collection or view.
+ *
+ * A server holds no two databases whose names differ only in their letters' case, and answers with DatabaseDifferCase
+ * (13297). It keeps a database whose last collection was dropped, although it no longer lists it (measured on 6.0.27;
+ * src/mongo/db/catalog/database_holder_impl.cpp). Such an empty database is dropped here, because the source can have
+ * had both, one after the other. Throws FatalError DestinationConflict when the other database has collections or views.
+ */
+export async function createNamespace(
+  cluster: Cluster,
+  database: string,
+  name: string,
+  options: Document,
+): Promise<void> {
+  const create = () => cluster.write(database, { create: name, ...options })
+  try {
+    await create()
+  } catch (error) {
+    if (codeOf(error) !== code.databaseDifferCase) throw error
+    await dropIfEmpty(cluster, database, error)
+    await create()
+  }
+}
+
+/** Only the server's message names the other database: "… already have: [Shop] trying to create [shop]". */
+function otherNameIn(error: unknown): string | null {
+  const [, name] = /already have: \[(.*)\] trying to create/.exec(error instanceof Error ? error.message : '') ?? []
+  return name ?? null
+}
+
+async function dropIfEmpty(cluster: Cluster, database: string, refusal: unknown): Promise<void> {
+  const other = otherNameIn(refusal)
+  const conflict = (cause: unknown): FatalError =>
+    new FatalError(
+      'DestinationConflict',
+      `creating the database ${database} on the destination: the server has ${other === null ? 'a database' : `the database ${other}`} whose name ` +
+        `differs only in its letters' case (${errorText(cause)}). Drop that database on the destination and send resume. ${notLost.source}`,
+      { cause },
+    )
+  if (other === null || other === database || other.toLowerCase() !== database.toLowerCase()) throw conflict(refusal)
+  const { cursor } = await cluster.read(other, { listCollections: 1, nameOnly: true })
+  // The collection of the views' definitions remains when the last view is dropped.
+  const isEmpty = (cursor.firstBatch as { name: string }[]).every(({ name }) => name === 'system.views')
+  if (!isEmpty) throw conflict(refusal)
+  try {
+    await cluster.write(other, { dropDatabase: 1 })
+  } catch (error) {
+    // Without the privilege, somebody else must drop it.
+    if (codeOf(error) === undefined || isTransient(error)) throw error
+    throw conflict(error)
+  }
+}

@@ -1,0 +1,132 @@
+import { type Catalogue, needsOneLane } from '../domain/catalogue.ts'
+import type { ChangeEvent } from '../domain/change-event.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import { isConversion, isMoved, isTemporary } from '../domain/namespace-filter.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { TransientReplyError } from '../mongo/errors.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { type ListedCollection, listCollections, readCommitted } from './listing.ts'
+import { isUnfinishedConversion } from './read-database.ts'
+import type { ShardingEntries } from './sharding.ts'
+
+export interface IncompleteCollectionsParts {
+  source: Cluster
+  catalogue: Catalogue
+  selection: Selection
+  /** The collections of a replica set that become sharded on the destination. */
+  shardingEntries: ShardingEntries
+  context: RetryContext
+}
+
+/**
+ * Finds collections that have documents on the source for which the change stream delivered no events. They must be
+ * converged. There are three causes:
+ *
+ * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver the
+ *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename where the
+ *   filter does not select their temporary names.
+ * - A rename ends convertToCapped. The server writes the converted collection without change events.
+ * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new collection,
+ *   which has another UUID, without change events.
+ *
+ * A rename from another database has another reason. If the start has requested a shard key for the new name, the
+ * collection has all documents, but its temporary name did not say how it is sharded. The convergence creates it again.
+ *
+ * While a collection is being resharded, the former collection remains complete: its changes have events with its UUID,
+ * and the server refuses writes during the switch to the new one. Change streams report nothing of the collection into
+ * which the server writes (`system.resharding.<UUID>`), and it is not listed. Once the new collection is listed it is
+ * complete, and later changes have events with its UUID. A convergence of it begins after it was listed, so it reads
+ * everything that was written without events.
+ *
+ * The event of a reshardCollection follows the switch (in later releases it is written before), so events of documents of the new collection may come first. They
+ * request its convergence too (`EventApplication`), and it is not requested a second time.
+ *
+ * The opposite, a rename out of the selection, needs no documents: the source then has no selected collection with this
+ * UUID, so the reconciliation of definitions drops it on the destination, as after a drop.
+ */
+export class IncompleteCollections {
+  readonly #parts: IncompleteCollectionsParts
+
+  constructor(parts: IncompleteCollectionsParts) {
+    this.#parts = parts
+  }
+
+  /**
+   * Returns the UUIDs of the collections that are incomplete after this DDL event unless they are converged. It omits
+   * collections whose convergence began after the event. It also omits collections that no longer exist or are no longer
+   * selected, because a later event reports that.
+   */
+  async after(event: ChangeEvent): Promise<string[]> {
+    if (event.reshardedUuid !== '') return await this.#afterResharding(event)
+    if (!event.to) return []
+    const isBringing = await this.#bringsDocuments(event)
+    // An event of a source older than 6.0 has no UUID.
+    if (event.uuid === '') return await this.#afterRename(event, isBringing)
+    if (!isBringing || this.#isConvergedSince(event.uuid, event.time)) return []
+    return (await this.isOnSource(event.to.database, event.uuid)) ? [event.uuid] : []
+  }
+
+  /** Whether the source has a collection with this UUID under a selected name. */
+  async isOnSource(database: string, uuid: string): Promise<boolean> {
+    return (await this.#selected(database)).some((one) => one.uuid === uuid)
+  }
+
+  async #afterResharding({ database, uuid, reshardedUuid }: ChangeEvent): Promise<string[]> {
+    const { catalogue, context } = this.#parts
+    const wasConverged = typeof catalogue.get(reshardedUuid)?.convergedFrom === 'bigint'
+    if (wasConverged) return []
+    return await retry(`waiting for the end of a resharding in ${database}`, context, async () => {
+      if (await this.isOnSource(database, reshardedUuid)) return [reshardedUuid]
+      // Releases later than 7.0 write the event before the shards switch to the new collection.
+      if (await this.isOnSource(database, uuid)) {
+        throw new TransientReplyError('the shards still have the former collection')
+      }
+      return []
+    })
+  }
+
+  async #bringsDocuments({ database, collection, to }: ChangeEvent): Promise<boolean> {
+    const { selection, context } = this.#parts
+    const isSelected = (of: string, name: string): Promise<boolean> =>
+      retry(`following definitions of ${of}`, context, () => selection.selects(of, name))
+    if (!to || !(await isSelected(to.database, to.collection))) return false
+    const { shardingEntries } = this.#parts
+    const isEntry = (one: ShardingEntries[number]): boolean =>
+      one.database === to.database && one.collection === to.collection
+    if (isMoved(collection) && shardingEntries.some(isEntry)) return true
+    // A conversion counts as selected under its temporary name.
+    return isConversion(collection) || !(await isSelected(database, collection))
+  }
+
+  /**
+   * Does what `after` does, for a source older than 6.0. Its events have no UUID, so a rename to a selected name may
+   * concern any collection of the database. A collection that is not in the catalogue is always converged. Events of a
+   * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read earlier
+   * than the event of a rename, some events may have gone to another partition, so the collection is converged too.
+   */
+  async #afterRename({ database, collection, to, time }: ChangeEvent, isBringing: boolean): Promise<string[]> {
+    const isNew = isTemporary(collection) || isConversion(collection)
+    const mayLackDocuments = ({ uuid, name }: ListedCollection): boolean => {
+      const entry = this.#parts.catalogue.get(uuid)
+      return !entry || (isBringing && !isNew) || (name === to?.collection && needsOneLane(entry))
+    }
+    const listed = await this.#selected(to?.database ?? database)
+    return listed
+      .filter((one) => one.type === 'collection' && !isUnfinishedConversion(one) && mayLackDocuments(one))
+      .map(({ uuid }) => uuid)
+      .filter((uuid) => !this.#isConvergedSince(uuid, time))
+  }
+
+  #isConvergedSince(uuid: string, time: ClusterTime): boolean {
+    const { convergedFrom = null } = this.#parts.catalogue.get(uuid) ?? {}
+    return convergedFrom !== null && time <= convergedFrom
+  }
+
+  async #selected(database: string): Promise<ListedCollection[]> {
+    const { source, selection, context } = this.#parts
+    return await retry(`listing ${database}`, context, () =>
+      readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
+    )
+  }
+}

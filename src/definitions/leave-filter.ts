@@ -1,0 +1,90 @@
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { FatalError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import { isTemporary } from '../domain/namespace-filter.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Metadata } from '../mongo/metadata.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selects } from '../mongo/selection.ts'
+import type { DeferredOptions } from './deferred-options.ts'
+import type { DestinationDefinitions } from './destination-definitions.ts'
+import { listCollections, listDatabases } from './listing.ts'
+
+export interface LeaveFilterParts {
+  destination: Cluster
+  selection: Selects
+  catalogue: { remove(uuid: string): void }
+  metadata: Metadata
+  destinationDefinitions: DestinationDefinitions
+  deferredOptions: DeferredOptions
+  context: RetryContext
+}
+
+/** Collections that leave the sync in parallel. */
+const atOnce = 8
+
+/**
+ * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores their
+ * deferred options, because no commit does that for them. Repeatable: an entry is removed last.
+ */
+export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEntry[], drops: boolean): Promise<void> {
+  const { catalogue, metadata, destinationDefinitions, context } = parts
+  await inParallel(atOnce, entries, async (entry) => {
+    const name = namespace(entry.database, entry.name)
+    // No later step would rename a collection from its temporary name to its own name.
+    const dropped = drops || isTemporary(entry.name)
+    if (dropped) await retry(`dropping ${name}`, context, () => destinationDefinitions.drop(entry))
+    else if (entry.destinationUUID) await restoreOptions(parts, entry)
+    await metadata.collections.remove(entry.uuid)
+    catalogue.remove(entry.uuid)
+    context.journal?.('namespace excluded', { namespace: name, dropped })
+  })
+}
+
+/**
+ * Restores the options as a commit does. The destination's documents may have been read at different times, so a unique
+ * index may have duplicates that the source never had. That index then keeps `prepareUnique`, and the others are
+ * restored.
+ */
+async function restoreOptions(parts: LeaveFilterParts, entry: CatalogueEntry): Promise<void> {
+  const { deferredOptions, destinationDefinitions, context } = parts
+  const name = namespace(entry.database, entry.name)
+  const steps = [
+    () => deferredOptions.restoreCapped([entry]),
+    () => destinationDefinitions.buildConflicting(entry, 'unique'),
+    () => deferredOptions.prepareIndexes([entry]),
+    () => deferredOptions.restoreExpiry([entry]),
+    () => deferredOptions.finishIndexes([entry]),
+    () => destinationDefinitions.buildConflicting(entry, 'all'),
+    // Restores the options of the index that was just built.
+    () => deferredOptions.restoreExpiry([entry]),
+    () => deferredOptions.finishIndexes([entry]),
+  ]
+  for (const step of steps) {
+    try {
+      await retry(`restoring options of ${name}`, context, step)
+    } catch (error) {
+      if (!(error instanceof FatalError) || !['DuplicateKey', 'IndexBuildFailed'].includes(error.failure)) throw error
+      context.journal?.('options not restored', { namespace: name, error: error.failure })
+    }
+  }
+}
+
+/** Drops the destination's views that the former filters include and the present ones do not. Repeatable. */
+export async function dropExcludedViews(parts: LeaveFilterParts, before: readonly Selects[]): Promise<void> {
+  const { destination, selection, context } = parts
+  await retry('dropping excluded views', context, async () => {
+    const all = await listDatabases(destination)
+    const databases = new Set((await Promise.all(before.map((one) => one.databases(all)))).flat())
+    for (const database of databases) {
+      const views = (await listCollections(destination, database)).filter(({ type }) => type === 'view')
+      const ours = new Set((await Promise.all(before.map((one) => one.among(database, views)))).flat())
+      for (const view of await selection.among(database, views)) ours.delete(view)
+      for (const { name } of ours) {
+        await destination.write(database, { drop: name })
+        context.journal?.('namespace excluded', { namespace: namespace(database, name), dropped: true })
+      }
+    }
+  })
+}

@@ -1,0 +1,101 @@
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import { type IndexSpecification, indexName } from '../domain/definition.ts'
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import type { RawFields } from '../domain/raw-bson.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { type ListedCollection, listCollections, listDatabases, listIndexesOf, readCommitted } from './listing.ts'
+import { isUnfinishedConversion } from './read-database.ts'
+
+/**
+ * A source older than 6.0 emits events for drops and renames, but not for creations, indexes or options. Therefore its
+ * definitions are read again and again. Collections that are not in the catalogue are converged, because events of their
+ * documents may have been skipped. All other changes are reconciled. Views are made equal at commit.
+ */
+export interface SilentChanges {
+  /** Selected collections of the source that are not in the catalogue, by UUID, each with its namespace. */
+  unknown: Map<string, string>
+  /** The databases in which a definition in the catalogue has changed, each with a description of the first change. */
+  changed: Map<string, string>
+}
+
+/** Finds changed definitions that a committed read confirms. Views are not compared. */
+export async function findSilentChanges(
+  source: Cluster,
+  catalogue: Catalogue,
+  selection: Selection,
+  withIndexes: boolean,
+): Promise<SilentChanges> {
+  const found: SilentChanges = { unknown: new Map(), changed: new Map() }
+  const selected = await selection.databases(await listDatabases(source))
+  await inParallel(databasesAtOnce, [...new Set([...selected, ...catalogue.databases()])], async (database) => {
+    const find = (): Promise<DatabaseChanges> => findChanges(source, catalogue, selection, database, withIndexes)
+    const first = await find()
+    if (first.change === null && first.unknown.size === 0) return
+    // A primary that is about to be deposed may show a change that will be rolled back.
+    const { change, unknown } = await readCommitted(source, find)
+    for (const [uuid, name] of unknown) found.unknown.set(uuid, namespace(database, name))
+    if (change !== null) found.changed.set(database, change)
+  })
+  return found
+}
+
+const databasesAtOnce = 4
+
+interface DatabaseChanges {
+  unknown: Map<string, string>
+  change: string | null
+}
+
+async function findChanges(
+  source: Cluster,
+  catalogue: Catalogue,
+  selection: Selection,
+  database: string,
+  withIndexes: boolean,
+): Promise<DatabaseChanges> {
+  const all = await selection.among(database, await listCollections(source, database))
+  const listed = all.filter((one) => one.type === 'collection' && !isUnfinishedConversion(one))
+  const unknown = new Map(listed.flatMap(({ uuid, name }) => (catalogue.get(uuid) ? [] : [[uuid, name] as const])))
+  const present = new Set(listed.map(({ uuid }) => uuid))
+  const gone = catalogue.inDatabase(database).find(({ uuid }) => !present.has(uuid))
+  if (gone) return { unknown, change: `${namespace(database, gone.sourceName)} was dropped` }
+  const located = listed.map(({ uuid, name }) => ({ database, uuid, name }))
+  const indexes = withIndexes ? await listIndexesOf(source, located) : null
+  for (const one of listed) {
+    const entry = catalogue.get(one.uuid)
+    if (!entry) continue
+    const change = changeOf(entry, one, indexes?.get(one.uuid))
+    if (change !== null) return { unknown, change }
+  }
+  return { unknown, change: null }
+}
+
+function changeOf(entry: CatalogueEntry, one: ListedCollection, indexes?: IndexSpecification[]): string | null {
+  const name = namespace(entry.database, entry.sourceName)
+  if (entry.sourceName !== one.name || entry.name !== one.name) return `${name} was renamed`
+  if (!sameFields(entry.wanted.options, one.options)) return `the options of ${name} were changed`
+  const index = indexes ? changedIndex(entry, indexes) : null
+  return index === null ? null : `the index ${index} of ${name} was changed`
+}
+
+/** The name of an index that was created, dropped or changed; null when no index changed. */
+function changedIndex(entry: CatalogueEntry, indexes: IndexSpecification[]): string | null {
+  const found = new Map(indexes.map((index) => [indexName(index), index]))
+  for (const known of entry.wanted.indexes) {
+    const name = indexName(known)
+    const existing = found.get(name)
+    if (!existing || !sameFields(known, existing)) return name
+    found.delete(name)
+  }
+  const [created = null] = found.keys()
+  return created
+}
+
+function sameFields(one: RawFields, other: RawFields): boolean {
+  return (
+    one.length === other.length &&
+    one.every(({ name, value }, at) => other[at]?.name === name && other[at]?.value.equals(value))
+  )
+}

@@ -1,0 +1,34 @@
+import type { NamespaceFilters } from './namespace-filter.ts'
+import type { StartConfiguration } from './start-request.ts'
+
+/** The body of `POST /api/v1/filter` after validation. The filter replaces the current one as a whole. */
+export interface FilterRequest extends NamespaceFilters {
+  /** True: what the filter newly excludes is dropped on the destination. False: it stays there. */
+  dropExcluded: boolean
+}
+
+/** The change from the filters that the stored catalog may still be based on. */
+export interface FilterChange {
+  /** The filters that were replaced since collections were last planned, oldest first. */
+  before: NamespaceFilters[]
+  /** Whether the last filter request asked to drop what it excludes. */
+  dropExcluded: boolean
+}
+
+/**
+ * The filters of a sync.
+ * @param changed the filters that replaced those of the start; null when they were never changed
+ */
+export function currentFilters(
+  { includeNamespaces, excludeNamespaces }: StartConfiguration,
+  changed: NamespaceFilters | null,
+): NamespaceFilters {
+  return changed ?? { includeNamespaces, excludeNamespaces }
+}
+
+/** Compares what was written, not what it selects. */
+export function sameFilters(one: NamespaceFilters, other: NamespaceFilters): boolean {
+  const text = ({ includeNamespaces, excludeNamespaces }: NamespaceFilters): string =>
+    JSON.stringify([includeNamespaces, excludeNamespaces])
+  return text(one) === text(other)
+}

@@ -1,0 +1,110 @@
+import { type ClientSession, type Document, Long } from 'mongodb'
+import type { Cluster } from './cluster.ts'
+import { stayAtOneRouter } from './same-server.ts'
+
+/**
+ * A server-side cursor that returns raw batches. It has its own session, as getMore requires, and stays with the router
+ * that opened it: other routers do not know the cursor.
+ */
+export class RawCursor {
+  readonly #cluster: Cluster
+  readonly #database: string
+  readonly #session: ClientSession
+  #id: Long | null
+  #collection: string
+  /** The first batch, until the caller takes it. */
+  #first: RawBatch | null
+
+  private constructor(cluster: Cluster, database: string, session: ClientSession, reply: Document) {
+    this.#cluster = cluster
+    this.#database = database
+    this.#session = session
+    this.#first = toBatch(reply)
+    this.#id = openId(reply)
+    this.#collection = (reply['cursor'].ns as string).slice(database.length + 1)
+  }
+
+  static async open(cluster: Cluster, database: string, command: Document, timeoutMS?: number): Promise<RawCursor> {
+    const session = cluster.startSession()
+    stayAtOneRouter(session)
+    try {
+      const reply = await cluster.read(database, command, {
+        session,
+        rawBatch: true,
+        ...(timeoutMS === undefined ? {} : { timeoutMS }),
+      })
+      return new RawCursor(cluster, database, session, reply)
+    } catch (error) {
+      await session.endSession()
+      throw error
+    }
+  }
+
+  /** Reads a finite cursor to its end and returns all documents as bytes. */
+  static async readAll(cluster: Cluster, database: string, command: Document): Promise<Buffer[]> {
+    const cursor = await RawCursor.open(cluster, database, command)
+    try {
+      const documents: Buffer[] = []
+      for (let batch = await cursor.next(); batch; batch = await cursor.next()) documents.push(...batch.documents)
+      return documents
+    } finally {
+      await cursor.close()
+    }
+  }
+
+  /** The next batch, or null when the cursor is exhausted. A batch of an awaiting cursor may be empty. */
+  async next(options: { batchSize?: number; awaitMS?: number; timeoutMS?: number } = {}): Promise<RawBatch | null> {
+    if (this.#first) {
+      const batch = this.#first
+      this.#first = null
+      return batch
+    }
+    if (!this.#id) return null
+    const reply = await this.#cluster.read(
+      this.#database,
+      {
+        getMore: this.#id,
+        collection: this.#collection,
+        ...(options.batchSize ? { batchSize: options.batchSize } : {}),
+        ...(options.awaitMS ? { maxTimeMS: options.awaitMS } : {}),
+      },
+      { session: this.#session, rawBatch: true, ...(options.timeoutMS ? { timeoutMS: options.timeoutMS } : {}) },
+    )
+    this.#id = openId(reply)
+    return toBatch(reply)
+  }
+
+  async close(): Promise<void> {
+    if (this.#id) {
+      await this.#cluster
+        .read(
+          this.#database,
+          { killCursors: this.#collection, cursors: [this.#id] },
+          { session: this.#session, timeoutMS: 2_000 },
+        )
+        .catch(() => {})
+      this.#id = null
+    }
+    await this.#session.endSession().catch(() => {})
+  }
+}
+
+export interface RawBatch {
+  documents: Buffer[]
+  /** For change streams: a stream that resumes here continues right after this batch. */
+  resumeToken: { _data: string } | null
+}
+
+function toBatch(reply: Document): RawBatch {
+  const cursor = reply['cursor']
+  return {
+    documents: (cursor.firstBatch ?? cursor.nextBatch) as Buffer[],
+    resumeToken: cursor.postBatchResumeToken ?? null,
+  }
+}
+
+function openId(reply: Document): Long | null {
+  const id = reply['cursor'].id as Long | number
+  const long = typeof id === 'number' ? Long.fromNumber(id) : id
+  return long.isZero() ? null : long
+}

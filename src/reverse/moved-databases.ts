@@ -1,0 +1,35 @@
+import type { CommitParts } from '../commit/finish-commit.ts'
+import { listCollections, readCommitted } from '../definitions/listing.ts'
+import { distributionsByUuid } from '../definitions/sharding.ts'
+import { isUserCollection } from '../domain/namespace.ts'
+import { retry } from '../mongo/retry.ts'
+
+/**
+ * Whether movePrimary may have moved a database of the new source since the commit. Up to 7.0 it clones all unsharded
+ * collections of the database under new UUIDs, without change events of their documents. No placement of the new source
+ * is stored yet, so this recognizes a move by its result: no known unsharded collection of a database is left, and the
+ * database has unsharded collections that are not known. An application that replaces all of them has the same result.
+ * The convergence is then not needed, and does no harm.
+ */
+export async function mayHaveMoved({ source, selection, catalogue, context }: CommitParts): Promise<boolean> {
+  if (!source.sharded) return false
+  for (const [database, entries] of catalogue.byDatabase()) {
+    const unsharded = entries.filter(({ shardKey }) => shardKey === null)
+    if (unsharded.length === 0) continue
+    const listed = await retry(`listing ${database}`, context, () =>
+      readCommitted(source, async () => {
+        const [collections, distributions] = await Promise.all([
+          listCollections(source, database).then((all) => selection.among(database, all)),
+          distributionsByUuid(source, database),
+        ])
+        return collections.filter(
+          ({ uuid, name, type }) => type === 'collection' && isUserCollection(name) && !distributions.has(uuid),
+        )
+      }),
+    )
+    const present = new Set(listed.map(({ uuid }) => uuid))
+    const isUnknown = listed.some(({ uuid }) => !catalogue.get(uuid))
+    if (isUnknown && !unsharded.some(({ uuid }) => present.has(uuid))) return true
+  }
+  return false
+}

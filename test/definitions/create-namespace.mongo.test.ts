@@ -1,0 +1,34 @@
+import { expect, it } from 'vitest'
+import { createNamespace } from '../../src/definitions/create-namespace.ts'
+import { oneSet } from '../mongo/one-set.ts'
+
+/** Databases whose names differ only in their letters' case. */
+
+const one = oneSet()
+
+const namesIn = async (database: string): Promise<string[]> =>
+  (await one.client.db(database).listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name).sort()
+
+it('a database that is empty after a drop gives way to one whose name differs only in case', async () => {
+  const before = one.client.db('Shop')
+  await before.collection('orders').insertOne({})
+  await before.createCollection('view', { viewOn: 'orders', pipeline: [] })
+  await before.dropCollection('view')
+  await before.dropCollection('orders')
+  await createNamespace(one.cluster, 'shop', 'orders', {})
+  expect(await namesIn('shop')).toEqual(['orders'])
+  expect(await namesIn('Shop')).toEqual([])
+})
+
+it('a database with a collection or a view stays, and the error names it', async () => {
+  const before = one.client.db('Store')
+  await before.createCollection('view', { viewOn: 'orders', pipeline: [] })
+  const create = () => createNamespace(one.cluster, 'store', 'orders', {})
+  await expect(create()).rejects.toMatchObject({
+    failure: 'DestinationConflict',
+    message: expect.stringMatching(
+      /the database Store whose name differs only .*\(create on cluster0, store\.orders: DatabaseDifferCase \(13297\): .+\)/,
+    ),
+  })
+  expect(await namesIn('Store')).toEqual(['system.views', 'view'])
+})

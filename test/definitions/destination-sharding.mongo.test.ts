@@ -1,0 +1,133 @@
+import { type Binary, type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
+import { newEntry } from '../../src/domain/catalogue.ts'
+import { askedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
+import { restoreBalancer, stopBalancer } from '../../src/mongo/balancer.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { TransientReplyError } from '../../src/mongo/errors.ts'
+import { readFacts } from '../../src/mongo/identity.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
+import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
+
+/** Commands that change how a sharded destination is distributed, and what they do when they are delivered late. */
+describe('the distribution of a sharded destination', () => {
+  let sharded: ShardedCluster
+  let cluster: Cluster
+  let client: MongoClient
+
+  beforeAll(async () => {
+    sharded = await startShardedCluster()
+    cluster = testCluster(sharded.uri, 'destination-sharding')
+    await readFacts(cluster)
+    client = new MongoClient(sharded.uri)
+  })
+  afterAll(async () => {
+    await Promise.all([cluster?.close(), client?.close()])
+    await sharded?.stop()
+  })
+  beforeEach(() => emptyCluster(client))
+
+  const keyOf = (...fields: Record<string, 1 | 'hashed'>[]) => askedShardKey(fields) as ShardKey
+
+  /** Creates the collection, again if it exists, and returns its catalogue entry. */
+  async function createdAgain(shardKey: ShardKey) {
+    await client
+      .db('app')
+      .dropCollection('things')
+      .catch(() => {})
+    await client.db('app').createCollection('things')
+    const [listed] = await client.db('app').listCollections({ name: 'things' }).toArray()
+    const { uuid } = (listed as unknown as { info: { uuid: Binary } }).info
+    const identified = { uuid: fromUuid(uuid), name: 'things' }
+    const entry = newEntry('app', identified, { options: [], indexes: [] }, 'copied')
+    return Object.assign(entry, { destinationUUID: identified.uuid, shardKey })
+  }
+
+  const storedKey = async (): Promise<Document | undefined> =>
+    (await client.db('config').collection<Document & { _id: string }>('collections').findOne({ _id: 'app.things' }))?.[
+      'key'
+    ]
+
+  function observedWrites() {
+    const write = vi.spyOn(cluster, 'write')
+    onTestFinished(() => write.mockRestore())
+    return (name: string) => write.mock.calls.find(([, command]) => name in command) as Parameters<typeof cluster.write>
+  }
+
+  it('is not changed by a shardCollection that arrives after the collection was created again', async () => {
+    const written = observedWrites()
+    const sharding = new DestinationSharding(cluster, cluster)
+    await sharding.place('app')
+    await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
+    expect(await storedKey()).toEqual({ k: 'hashed' })
+    const delayed = written('shardCollection')
+    const again = await createdAgain(keyOf({ other: 'hashed' }))
+    await expect(cluster.write(...delayed)).rejects.toMatchObject({ code: 361 })
+    expect(await storedKey()).toBeUndefined()
+    await sharding.distribute(again)
+    await sharding.distribute(again)
+    expect(await storedKey()).toEqual({ other: 'hashed' })
+    // A delayed message about the same collection has no effect either.
+    await client.db('app').dropCollection('things')
+    await expect(cluster.write(...delayed)).rejects.toMatchObject({ code: 361 })
+    await expect(sharding.distribute(again)).rejects.toThrow('renamed or dropped before it was sharded')
+    expect(await client.db('app').listCollections({ name: 'things' }).toArray()).toEqual([])
+  })
+
+  it('is not changed by a refineCollectionShardKey that arrives after the collection was created again', async () => {
+    const written = observedWrites()
+    const sharding = new DestinationSharding(cluster, cluster)
+    await sharding.place('app')
+    const entry = await createdAgain(keyOf({ k: 'hashed' }))
+    await sharding.distribute(entry)
+    await client.db('app').collection('things').createIndex({ k: 'hashed', j: 1 })
+    expect(await sharding.follow(entry, keyOf({ k: 'hashed' }, { j: 1 }))).toBe(true)
+    expect(await storedKey()).toEqual({ k: 'hashed', j: 1 })
+    const delayed = written('refineCollectionShardKey')
+    await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
+    await client.db('app').collection('things').createIndex({ k: 'hashed', j: 1 })
+    await expect(cluster.write(...delayed)).rejects.toMatchObject({ code: 361 })
+    expect(await storedKey()).toEqual({ k: 'hashed' })
+  })
+
+  it('is completed by the repeated command when the time limit ends the first one', async () => {
+    const write = cluster.write.bind(cluster)
+    let sent = 0
+    const limited = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
+      if ('shardCollection' in command && sent++ === 0) throw new TransientReplyError('out of time', 50)
+      return await write(database, command, options)
+    })
+    onTestFinished(() => limited.mockRestore())
+    const sharding = new DestinationSharding(cluster, cluster)
+    await sharding.place('app')
+    await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
+    expect([sent, await storedKey()]).toEqual([2, { k: 'hashed' }])
+  })
+
+  it('is changed under time limits, so that no server continues a command when its sender counts as drained', async () => {
+    const run = vi.spyOn(cluster, 'run')
+    onTestFinished(() => run.mockRestore())
+    const wanted = client.db('app').collection('wanted')
+    await client.db('admin').command({ enableSharding: 'app' })
+    await wanted.insertMany(Array.from({ length: 200 }, (_, k) => ({ k })))
+    const [listed] = await client.db('app').listCollections({ name: 'wanted' }).toArray()
+    const { uuid } = (listed as unknown as { info: { uuid: Binary } }).info
+    const entry = await createdAgain(keyOf({ k: 1 }))
+    const sharding = new DestinationSharding(cluster, cluster)
+    await sharding.distribute(Object.assign(entry, { uuid: fromUuid(uuid), sourceName: 'wanted' }))
+    const metadata = new Metadata(cluster, testContext())
+    await stopBalancer(cluster, metadata, new AbortController().signal)
+    await metadata.sharding.saveBalancer('full')
+    await restoreBalancer(cluster, metadata)
+    await client.db('admin').command({ balancerStop: 1 })
+    for (const name of ['shardCollection', 'split', 'moveChunk', 'balancerStop', 'balancerStart']) {
+      const sent = run.mock.calls.filter(([, command]) => name in command)
+      expect(sent.length, name).toBeGreaterThan(0)
+      for (const [, command] of sent) expect(command['maxTimeMS'], name).toBeLessThan(28_000)
+    }
+  })
+})

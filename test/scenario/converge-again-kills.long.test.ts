@@ -1,0 +1,132 @@
+import { expect, test, vi } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { expectAccepted, startInstances } from '../support/instances.ts'
+import { convergencesOf, loseHistory, smallOplog } from '../support/lost-history.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { seedData } from '../support/seed-data.ts'
+import { type Faults, startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+import { createWorkload, type Workload } from '../support/workload.ts'
+
+/** The coordinator dies while collections are prepared to be converged again, and while they converge. A workload goes on meanwhile. */
+
+const pair = pairedSets({ source: smallOplog(64) })
+const steps = ['replan', 'replanCollections', 'replanDefinitions', 'replanEnd'] as const
+
+const until = (holds: () => unknown) =>
+  vi.waitFor(async () => expect(await holds()).toBe(true), { timeout: 90_000, interval: 50 })
+
+const uris = () => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
+
+/** An instance that has connected. */
+async function start(id: string, faults: Faults = {}): Promise<Tandem> {
+  const tandem = await startTandem({ ...uris(), id, faults })
+  await until(() => tandem.progress().then(() => true))
+  return tandem
+}
+
+/** Its rejection is seen where it is awaited. */
+function write(workload: Workload, ended: AbortSignal): Promise<unknown> {
+  const writing = workload.run(ended)
+  writing.catch(() => {})
+  return writing
+}
+
+async function seeded(seed: string): Promise<Workload> {
+  await seedData(pair.source.uri, seed, 0.3)
+  return createWorkload({ uri: pair.source.uri, seed, ddl: true, transactions: true, opsPerSecond: 20 })
+}
+
+/** Pauses running instances until the oplog no longer reaches back to their position. The workload goes on meanwhile. */
+async function lose(instances: Iterable<Tandem>, workload: Workload): Promise<void> {
+  const all = [...instances]
+  for (const one of all) await one.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 120, what: 'canCommit' })
+  for (const one of all) expect(await one.post('pause')).toMatchObject({ status: 200 })
+  await workload.runSteps(60)
+  await loseHistory(pair.sourceClient)
+}
+
+async function equal(): Promise<void> {
+  const { differences } = await compareBoth(pair.source.uri, pair.destination.uri)
+  expect(differences).toEqual([])
+}
+
+const committed = ({ state }: { state: string }) => state === 'COMMITTED'
+
+test.each(steps)('an instance that is killed at %s continues by itself, and both clusters are equal', async (step) => {
+  const workload = await seeded(`killed at ${step}`)
+  const first = await start('a')
+  await startSync(first, {})
+  await lose([first], workload)
+  await first.stop()
+
+  await using faulty = await start('a', { crashAt: step })
+  await until(async () => (await faulty.progress()).state === 'PAUSED')
+  await faulty.post('resume').catch(() => {}) // it may die before it answers
+  await until(() => !faulty.isRunning())
+  const ended = new AbortController()
+  const writing = write(workload, ended.signal)
+  await using last = await start('a')
+  // It died before its resume was stored.
+  if ((await last.progress()).state === 'PAUSED') expect(await last.post('resume')).toMatchObject({ status: 200 })
+  await last.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 180, what: 'canCommit' })
+  ended.abort()
+  await writing
+  await last.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
+  expect(await last.post('commit')).toMatchObject({ status: 200 })
+  await last.waitFor(committed, { timeoutSeconds: 120, what: 'COMMITTED' })
+  await equal()
+  expect(await convergencesOf(pair.destinationClient)).toBe(1)
+})
+
+test.each(['replanCollections', 'while it converges'] as const)(
+  'two instances, the coordinator is killed %s and never comes back: the other one ends the convergence',
+  async (moment) => {
+    const workload = await seeded(`two, ${moment}`)
+    const instances = await startInstances(['a', 'b'], uris())
+    try {
+      for (const one of instances.members.values()) await startSync(one, {})
+      await lose(instances.members.values(), workload)
+      const isAtStep = moment === 'replanCollections'
+      if (isAtStep) {
+        // Alone at work, it coordinates.
+        await instances.members.get('a')?.stop()
+        await instances.start('a', { faults: { crashAt: moment } })
+        await until(
+          async () =>
+            (
+              await instances.members
+                .get('a')
+                ?.progress()
+                .catch(() => null)
+            )?.state === 'PAUSED',
+        )
+      }
+      await instances.members
+        .get('a')
+        ?.post('resume')
+        .catch(() => {})
+      if (isAtStep) {
+        const isRunning = () => instances.members.get('a')?.isRunning()
+        await until(() => !isRunning())
+        instances.members.delete('a')
+      } else {
+        const stages = pair.destinationClient.db('tandem_internal').collection('stages')
+        await until(async () => (await stages.findOne())?.['context']?.startTime != null)
+        await instances.kill9('a')
+      }
+      const ended = new AbortController()
+      const writing = write(workload, ended.signal)
+      expectAccepted(await instances.post('resume'))
+      await instances.allReach(({ canCommit }) => canCommit, 'canCommit', 180)
+      ended.abort()
+      await writing
+      await instances.allReach(({ canCommit }) => canCommit, 'canCommit', 60)
+      expectAccepted(await instances.post('commit'))
+      await instances.allReach(committed, 'COMMITTED', 120)
+      await equal()
+      expect(await convergencesOf(pair.destinationClient)).toBe(1)
+    } finally {
+      await instances.stop()
+    }
+  },
+)

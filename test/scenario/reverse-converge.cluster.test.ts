@@ -1,0 +1,72 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterEach, expect, test } from 'vitest'
+import { type Any, changeEachKind, seedEachKind } from '../support/changes-of-each-kind.ts'
+import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
+import { convergencesOf, loseHistory, smallOplog } from '../support/lost-history.ts'
+import { canCommit, commit, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
+
+/** The oplog of the new source no longer reaches back to the commit: a reversal converges all collections. */
+
+const pair = new ReversiblePair(smallOplog(6))
+let several: Instances | null = null
+
+afterEach(async () => {
+  await several?.stop()
+  several = null
+})
+
+test.each([true, false])(
+  'facts 2.5: a reversal for which the oplog of the new source does not reach back converges whatever has changed (verification: %s)',
+  async (enabled) => {
+    await seedEachKind(pair.leftClient)
+    await using tandem = await pair.commitSync({ ...reversible, verification: { enabled } })
+    await changeEachKind(pair.rightClient)
+    await loseHistory(pair.rightClient)
+    expect(await pair.leftClient.db('app').collection('dropped').countDocuments()).toBe(200)
+
+    // Users write while the reversal converges.
+    const changed = pair.rightClient.db('app').collection<Any>('changed')
+    const ended = new AbortController()
+    const writing = (async () => {
+      for (let at = 0; !ended.signal.aborted; at++) {
+        await changed.updateOne({ _id: `written ${at % 20}` }, { $inc: { times: 1 } }, { upsert: true })
+        await changed.deleteOne({ _id: `written ${(at + 10) % 20}` })
+        await sleep(5)
+      }
+    })()
+    const reversed = await reverse(tandem).finally(() => ended.abort())
+    await writing
+    expect(reversed).toMatchObject({ state: 'RUNNING', canWrite: false })
+    expect(reversed.directionMapping?.Source).toMatch(/^cluster1/)
+    expect(await convergencesOf(pair.leftClient)).toBe(1)
+    await commit(tandem)
+    await pair.expectEqual()
+
+    // The position of this commit is in the oplog, so the way back copies nothing.
+    await things(pair.leftClient).insertOne({ _id: 'again' })
+    await reverse(tandem)
+    await commit(tandem)
+    await pair.expectEqual()
+    expect([await convergencesOf(pair.rightClient), await pair.generations()]).toEqual([0, [null, 2]])
+  },
+)
+
+test('facts 2.5: of two instances that reverse, one converges what the oplog no longer contains, and both go on', async () => {
+  await seedEachKind(pair.leftClient)
+  const all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
+  several = all
+  const members = [...all.members.values()]
+  expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
+  await Promise.all(members.map(canCommit))
+  expectAccepted(await all.post('commit'))
+  await all.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED')
+  await changeEachKind(pair.rightClient)
+  await loseHistory(pair.rightClient)
+
+  expectAccepted(await all.post('reverse'))
+  await Promise.all(members.map(canCommit))
+  expect(await convergencesOf(pair.leftClient)).toBe(1)
+  expectAccepted(await all.post('commit'))
+  await all.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED')
+  await pair.expectEqual()
+})

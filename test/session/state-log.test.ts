@@ -1,0 +1,53 @@
+import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
+import { StateLog } from '../../src/session/state-log.ts'
+
+/** docs/logs.md: the log has one progress line a minute while there is a sync. */
+
+beforeEach(() => {
+  vi.useFakeTimers()
+  return () => vi.useRealTimers()
+})
+
+const logged: [message: string, fields: unknown][] = []
+afterEach(() => {
+  logged.length = 0
+})
+const stateLog = () =>
+  new StateLog(
+    (message, fields) => logged.push([message, fields]),
+    () => undefined,
+  )
+
+it('the progress of a sync is logged once a minute, with the current figures, until the report ends', () => {
+  let shown: Progress = { ...idleProgress, state: 'RUNNING', info: 'collection copy', lagTimeSeconds: 7 }
+  shown = { ...shown, collectionCopy: { estimatedTotalBytes: 900, estimatedCopiedBytes: 300 } }
+  const report = stateLog().reporting(() => shown)
+  vi.advanceTimersByTime(59_999)
+  expect(logged).toEqual([])
+  vi.advanceTimersByTime(1)
+  const figures = { state: 'RUNNING', info: 'collection copy', lagTimeSeconds: 7, estimatedCopiedBytes: 300 }
+  expect(logged).toEqual([['progress', expect.objectContaining({ ...figures, warnings: 0 })]])
+
+  shown = { ...shown, totalEventsApplied: 11, retrying: { what: 'writing metadata', since: 'now' }, warnings: ['one'] }
+  vi.advanceTimersByTime(60_000)
+  expect(logged).toHaveLength(2)
+  const changed = { totalEventsApplied: 11, retrying: 'writing metadata', warnings: 1 }
+  expect(logged[1]).toEqual(['progress', expect.objectContaining(changed)])
+
+  report[Symbol.dispose]()
+  vi.advanceTimersByTime(600_000)
+  expect(logged).toHaveLength(2)
+})
+
+it('no progress is logged before there is a sync', () => {
+  let shown = idleProgress
+  const report = stateLog().reporting(() => shown)
+  vi.advanceTimersByTime(600_000)
+  expect(logged).toEqual([])
+  shown = { ...idleProgress, state: 'RUNNING' }
+  vi.advanceTimersByTime(60_000)
+  expect(logged).toEqual([['progress', expect.objectContaining({ state: 'RUNNING' })]])
+  report[Symbol.dispose]()
+})

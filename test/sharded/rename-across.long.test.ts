@@ -1,0 +1,43 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { canCommit, commit, type Row, rows, ShardedPair } from '../support/sharded-pair.ts'
+
+/** From a replica set to a sharded cluster, collections are renamed into a database from another one. */
+
+const pair = new ShardedPair('replicaSet', {})
+const documents = Array.from({ length: 200 }, (_, _id): Row => ({ _id, k: _id % 40 }))
+
+test('a collection that is renamed from another database is sharded as its new name requests, and an unlisted one is not', async () => {
+  const { sourceClient, destinationClient } = pair
+  const other = sourceClient.db('other')
+  for (const name of ['listed', 'unlisted', 'replacing']) {
+    await rows(sourceClient, name).createIndex({ k: 1 })
+    await rows(sourceClient, name).insertMany(documents)
+  }
+  await other.collection<Row>('target').createIndex({ k: 1 })
+  await other.collection<Row>('target').insertMany(documents.slice(0, 10))
+  const entry = (collection: string) => ({ database: 'other', collection, shardCollection: { key: [{ k: 1 }] } })
+  const sharding = { createSupportingIndexes: false, shardingEntries: [entry('listed'), entry('target')] }
+  const tandem = await pair.startSync({ sharding, enableUserWriteBlocking: 'none' })
+  await canCommit(tandem)
+  const admin = sourceClient.db('admin')
+  await admin.command({ renameCollection: 'app.unlisted', to: 'other.unlisted' })
+  await admin.command({ renameCollection: 'app.listed', to: 'other.listed' })
+  await admin.command({ renameCollection: 'app.replacing', to: 'other.target', dropTarget: true })
+  const keyOf = async (name: string) => {
+    const config = destinationClient.db('config').collection<{ _id: string; key: unknown }>('collections')
+    return (await config.findOne({ _id: `other.${name}` }))?.key ?? null
+  }
+  let at = 0
+  for (const name of ['listed', 'target']) {
+    while (!(await keyOf(name)) || (await destinationClient.db('other').collection(name).countDocuments()) < 200 + at) {
+      expect((await tandem.progress()).state).toBe('RUNNING')
+      await other.collection<Row>(name).insertOne({ _id: `written ${at++}`, k: at % 40 })
+      await sleep(100)
+    }
+    at = 0
+  }
+  await commit(tandem)
+  await pair.expectEqual({ 'other.listed': '{"k":1}', 'other.target': '{"k":1}' })
+  expect(await keyOf('unlisted')).toBeNull()
+})

@@ -1,0 +1,82 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { compareBoth } from '../support/compare-both.ts'
+import { convergencesOf } from '../support/lost-history.ts'
+import { loseShardHistory } from '../support/lost-shard-history.ts'
+import { canCommit, commit, type Row, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+
+/**
+ * The new source has documents for which its oplogs have no events, because one of them no longer reaches back to the
+ * commit, or because the server has cloned collections: a reversal converges all collections.
+ */
+
+const pair = new ShardedPair({}, { oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] })
+const documents = Array.from({ length: 300 }, (_, _id): Row => ({ _id, k: _id % 40, z: _id }))
+
+test('facts 2.5: a reversal between sharded clusters for which an oplog was lost ends equal under a writer', async () => {
+  const { source, destination, sourceClient, destinationClient } = pair
+  const admin = destinationClient.db('admin')
+  for (const name of ['changed', 'dropped', 'rekeyed']) {
+    await (await shardedCollection(source, sourceClient, name, { k: 1 }, [20])).insertMany(documents)
+  }
+  await rows(sourceClient, 'plain').insertMany(documents)
+  const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
+  await commit(tandem)
+  await pair.expectEqual()
+
+  await admin.command({ balancerStop: 1 })
+  for (const name of ['changed', 'plain']) {
+    const there = rows(destinationClient, name)
+    await there.insertMany(Array.from({ length: 50 }, (_, at): Row => ({ _id: 1_000 + at, k: at % 40, z: -at })))
+    await there.deleteMany({ _id: { $gte: 50, $lt: 100 } })
+  }
+  await rows(destinationClient, 'dropped').drop()
+  await rows(destinationClient, 'rekeyed').createIndex({ z: 1 })
+  await admin.command({ reshardCollection: 'app.rekeyed', key: { z: 1 }, numInitialChunks: 2 })
+  await (await shardedCollection(destination, destinationClient, 'created', { k: 'hashed' })).insertMany(documents)
+  await loseShardHistory(destination)
+
+  // Users write while the reversal converges.
+  const changed = rows(destinationClient, 'changed')
+  const ended = new AbortController()
+  const writing = (async () => {
+    for (let at = 0; !ended.signal.aborted; at++) {
+      await changed.updateOne({ _id: `written ${at % 20}`, k: 7 }, { $inc: { times: 1 } }, { upsert: true })
+      await changed.deleteOne({ _id: `written ${(at + 10) % 20}`, k: 7 })
+      await sleep(5)
+    }
+  })()
+  try {
+    expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
+    await canCommit(tandem)
+  } finally {
+    ended.abort()
+    await writing
+  }
+  expect(await convergencesOf(sourceClient)).toBe(1)
+  await commit(tandem)
+  expect((await compareBoth(destination.uri, pair.sourceUri)).differences).toEqual([])
+})
+
+test('a reversal between sharded clusters converges the collections that movePrimary has cloned since the commit', async () => {
+  const { destination, sourceClient, destinationClient } = pair
+  await (await shardedCollection(pair.source, sourceClient, 'keyed', { k: 1 }, [20])).insertMany(documents)
+  await rows(sourceClient, 'plain').insertMany(documents)
+  const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
+  await commit(tandem)
+  const admin = destinationClient.db('admin')
+  const { primary } = (await destinationClient
+    .db('config')
+    .collection('databases')
+    .findOne({ _id: 'app' as never })) as unknown as {
+    primary: string
+  }
+  const other = destination.shards.find(({ name }) => name !== primary)
+  await admin.command({ movePrimary: 'app', to: other?.name })
+  await rows(destinationClient, 'plain').updateOne({ _id: 1 }, { $set: { z: -1 } })
+  expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
+  await canCommit(tandem)
+  expect(await convergencesOf(sourceClient)).toBe(1)
+  await commit(tandem)
+  expect((await compareBoth(destination.uri, pair.sourceUri)).differences).toEqual([])
+})

@@ -1,0 +1,44 @@
+import type { MongoClient, Timestamp } from 'mongodb'
+import { expect, vi } from 'vitest'
+import type { ReplicaSetOptions } from './replica-set.ts'
+import type { Tandem } from './tandem-process.ts'
+
+/** A source that truncates its oplog to the configured size at every checkpoint. It takes a checkpoint each second. */
+export const smallOplog = (oplogSizeMB: number): ReplicaSetOptions => ({
+  oplogSizeMB,
+  extraArgs: ['--syncdelay', '1', '--setParameter', 'writePeriodicNoops=false'],
+})
+
+const megabyte = 'x'.repeat(1_000_000)
+
+/** Writes until the source's oplog no longer reaches back to the time of the call. */
+export async function loseHistory(source: MongoClient): Promise<void> {
+  const lost = await edgeOfOplog(source, -1)
+  const filler = source.db('filler').collection('filler')
+  await vi.waitFor(
+    async () => {
+      await filler.insertMany(Array.from({ length: 4 }, () => ({ text: megabyte })))
+      expect((await edgeOfOplog(source, 1)).greaterThan(lost)).toBe(true)
+    },
+    { timeout: 60_000, interval: 20 },
+  )
+  await source.db('filler').dropDatabase()
+}
+
+async function edgeOfOplog(source: MongoClient, order: 1 | -1): Promise<Timestamp> {
+  const oplog = source.db('local').collection('oplog.rs')
+  const [edge] = await oplog.find().sort({ $natural: order }).limit(1).toArray()
+  return edge?.['ts'] as Timestamp
+}
+
+/** How many convergences were requested for the stored sync. */
+export async function convergencesOf(destination: MongoClient): Promise<number> {
+  const stored = await destination.db('tandem_internal').collection('stages').findOne()
+  return stored?.['context']?.convergences as number
+}
+
+export const failedForOplog = (tandem: Tandem) =>
+  tandem.waitFor(({ state, failure }) => state === 'FAILED' && failure?.error === 'OplogWindowLost', {
+    timeoutSeconds: 60,
+    what: 'FAILED with OplogWindowLost',
+  })
