@@ -1,7 +1,9 @@
+import type { Document } from 'mongodb'
 import type { TypedValue } from '../domain/raw-bson.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
 import { type SourceCollection, unlessGone } from './collection-name.ts'
+import { code, codeOf } from './errors.ts'
 import { RawCursor } from './raw-cursor.ts'
 import { toUuid } from './uuid.ts'
 
@@ -40,7 +42,15 @@ async function storageStatistics(
     // On 5.0.32, aggregate is the only command that accepts this field.
     collectionUUID: toUuid(collection.uuid),
   }
-  const reply = await unlessGone(cluster, cluster.read(collection.database, command))
+  const read = (): Promise<Document> => cluster.read(collection.database, command)
+  const reply = await unlessGone(
+    cluster,
+    read().catch(async (error) => {
+      if (codeOf(error) !== code.namespaceNotFound) throw error
+      // Renamed or dropped during the command: $collStats finds the collection by UUID, then its statistics by name.
+      return await read()
+    }),
+  )
   // The reply has one document, or one for each shard that has a part of the collection.
   const sums: [number, number] = [0, 0]
   for (const { a = 0, b = 0 } of reply['cursor'].firstBatch as { a?: number; b?: number }[]) {
