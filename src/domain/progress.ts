@@ -1,6 +1,5 @@
 import type { CommitEstimate, Rehearsal } from './commit-request.ts'
 import type { Failure } from './errors.ts'
-import type { IndexBuilding } from './index-building.ts'
 import type { LimitsReport } from './limits.ts'
 
 /** Public states: those of mongosync, and FAILED for errors that make mongosync exit. */
@@ -20,6 +19,17 @@ export interface VerificationSide {
   phase: string
   scannedCollectionCount: number
   totalCollectionCount: number
+}
+
+/** Progress of the index builds on the destination, for the whole sync. The `_id` indexes are not counted. */
+export interface IndexBuilding {
+  indexesBuilt: number
+  /** Includes the indexes that are built. */
+  totalIndexesToBuild: number
+  /** Number of collections whose indexes are all built. */
+  collectionsFinished: number
+  /** Number of collections that have an index to build. */
+  collectionsTotal: number
 }
 
 /** The `progress` object of `GET /api/v1/progress`. Bytes are bytes of BSON documents; times are seconds. */

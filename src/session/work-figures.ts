@@ -1,6 +1,7 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
-import { type IndexBuilding, indexBuildingOf } from '../domain/index-building.ts'
+import { indexBuildingOf } from '../domain/index-building.ts'
+import type { IndexBuilding } from '../domain/progress.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { AppliedPace } from './applied-pace.ts'
