@@ -1,6 +1,7 @@
 import { type Distribution, readDistributions } from '../definitions/sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
+import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { RawCursor } from '../mongo/raw-cursor.ts'
@@ -35,7 +36,7 @@ export const checkDuplicateIds: Check = async ({ source, selection }) => {
 }
 
 function isUniqueById({ key }: Distribution): boolean {
-  return key.length === 1 && key[0]?.path === '_id'
+  return !isKeyed({ shardKey: key })
 }
 
 /** Null if no time is left. */

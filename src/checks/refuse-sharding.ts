@@ -26,7 +26,7 @@ export async function refuseDistributions(
   if (!found) return
   throw new RefusedError(
     'UnsupportedCollection',
-    `${namespace(database, found.name)} is being resharded on the source (reshardCollection), which rewrites all of its documents: wait until that has ended`,
+    `${namespace(database, found.name)} is being resharded on the source (reshardCollection, moveCollection or unshardCollection), which rewrites all of its documents: wait until that has ended`,
   )
 }
 

@@ -1,4 +1,5 @@
 import type { Finding } from '../domain/finding.ts'
+import { isOlderSeries, seriesOf } from '../domain/release.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed, problem } from './check.ts'
@@ -40,22 +41,35 @@ export const checkCompatibility: Check = async ({ source, destination, facts }) 
 ]
 
 async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterFacts): Promise<Finding[]> {
-  const [series = ''] = /^\d+\.\d+/.exec(version) ?? []
   // A router has no FCV, and its users cannot read that of the config servers either.
   if (topology === 'sharded') return []
   const reply = await ifAllowed(cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 }))
-  const found = reply?.['featureCompatibilityVersion'] as
-    | { version?: string; targetVersion?: string; previousVersion?: string }
-    | undefined
-  if (!found?.version || (found.version === series && !found.targetVersion)) return []
+  const finding = incompatible(
+    cluster.name,
+    version,
+    reply?.['featureCompatibilityVersion'] as Compatibility | undefined,
+  )
+  return finding ? [finding] : []
+}
+
+export interface Compatibility {
+  version?: string
+  targetVersion?: string
+  previousVersion?: string
+}
+
+/** The finding about a featureCompatibilityVersion that is not the release's own; null if it is, or is unknown. */
+export function incompatible(cluster: string, version: string, found: Compatibility | undefined): Finding | null {
+  const series = seriesOf(version)
+  if (!found?.version || (found.version === series && !found.targetVersion)) return null
   const state = found.targetVersion
     ? `is changing its featureCompatibilityVersion from ${found.previousVersion ?? found.version} to ${found.targetVersion}`
     : `has featureCompatibilityVersion ${found.version}`
-  return [
-    problem(
-      'UnsupportedVersion',
-      `${cluster.name} runs ${version} and ${state}`,
-      `run setFeatureCompatibilityVersion "${series}" there (going back to the older release is harder afterwards)`,
-    ),
-  ]
+  // The command requires the field since 7.0.
+  const confirmed = isOlderSeries(version, '7.0') ? `"${series}"` : `"${series}", confirm: true`
+  return problem(
+    'UnsupportedVersion',
+    `${cluster} runs ${version} and ${state}`,
+    `run setFeatureCompatibilityVersion ${confirmed} there (going back to the older release is harder afterwards)`,
+  )
 }

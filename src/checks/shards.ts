@@ -13,8 +13,8 @@ import { type Check, ifAllowed } from './check.ts'
  */
 export const checkShards: Check = async ({ source }) => {
   if (!source.sharded) return []
-  const distributions = (await readDistributions(source)).filter(({ name }) =>
-    isUserDatabase(splitNamespace(name).database),
+  const distributions = (await readDistributions(source)).filter(
+    ({ name, key }) => key !== null && isUserDatabase(splitNamespace(name).database),
   )
   const findings: Finding[] = []
   for (const { name } of distributions) {

@@ -1,5 +1,6 @@
 import type { Finding } from '../domain/finding.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
+import { isOlderSeries, seriesOf } from '../domain/release.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { type Check, type CheckedClusters, problem } from './check.ts'
 
@@ -14,7 +15,7 @@ export const checkVersions: Check = (clusters) => {
   } else if (source.major < 6) findings.push(...forOldSource(clusters))
   if (destination.major < 6) {
     unsupported(`the destination runs ${destination.version}; 6.0 or later is needed`, 'upgrade it')
-  } else if (destination.major < source.major || destination.major > source.major + 2) {
+  } else if (isOlderSeries(destination.version, source.version) || destination.major > source.major + 2) {
     unsupported(
       `the destination (${destination.version}) must not be older than the source (${source.version}) nor more than two major versions newer`,
       'upgrade one of them',
@@ -74,9 +75,19 @@ export const checkPatchRelease: Check = async ({ destination, facts }) => {
       problem(
         'UnsupportedVersion',
         `the destination (${version}) cannot keep an empty timestamp as it is (bypassEmptyTsReplacement)`,
-        'upgrade it to the latest patch release, 6.0.17 or later',
+        `upgrade it to ${releaseThatKeepsTimestamps(version)} or later`,
       ),
     ]
   }
   return []
+}
+
+/**
+ * The first release of the series, or after it, that has bypassEmptyTsReplacement (SERVER-88750). The rapid releases 7.1
+ * to 7.3 do not have it (https://github.com/mongodb/mongo-tools, common/db/empty_timestamp.go).
+ */
+export function releaseThatKeepsTimestamps(version: string): string {
+  const series = seriesOf(version)
+  if (series === '6.0') return '6.0.17'
+  return isOlderSeries(version, '7.1') ? '7.0.13' : '8.0'
 }

@@ -96,14 +96,11 @@ export class DestinationSharding {
         `is no longer sharded on the source (its shard key was ${showShardKey(entry.shardKey ?? [])})`,
       )
     }
-    const existing = await this.#distribution(entry)
+    const existing = (await this.#distribution(entry))?.key ?? null
     if (!existing) await this.#shard(entry, wanted, unlimited)
-    else if (!sameShardKey(existing.key, wanted)) {
-      if (!isPrefix(existing.key, wanted)) {
-        throw reshaped(
-          entry,
-          `was resharded on the source, from ${showShardKey(existing.key)} to ${showShardKey(wanted)}`,
-        )
+    else if (!sameShardKey(existing, wanted)) {
+      if (!isPrefix(existing, wanted)) {
+        throw reshaped(entry, `was resharded on the source, from ${showShardKey(existing)} to ${showShardKey(wanted)}`)
       }
       await this.#refine(entry, wanted)
     }

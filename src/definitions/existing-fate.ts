@@ -24,7 +24,7 @@ export interface ExistingNamespace {
   existing: ListedCollection
   /** The source's collection or view of that name. */
   wanted: ListedCollection | null
-  /** The distribution of the existing collection; null if it is not sharded. */
+  /** The distribution of the existing collection; null if the config servers do not track it. */
   distribution: Distribution | null
   fate: Fate
 }
@@ -42,7 +42,7 @@ export async function readExisting(
 ): Promise<{
   wanted: ListedCollection[]
   existing: ExistingNamespace[]
-  /** The source's sharded collections, by UUID. */
+  /** The source's tracked collections, by UUID. */
   sourceKeys: Map<string, Distribution>
 }> {
   const [wanted, listed, sourceKeys, destinationKeys] = await Promise.all([

@@ -21,7 +21,7 @@ export function refuseUndistributable(
   distributions: ShardingSnapshot['distributions'],
 ): void {
   for (const { name, uuid, options } of listed) {
-    if (!distributions.has(uuid) || !isCollated(options)) continue
+    if (!distributions.get(uuid)?.key || !isCollated(options)) continue
     throw new FatalError(
       'UnsupportedCollection',
       `${namespace(database, name)} is sharded and has a collation of its own. Its shards may hold several _ids that are equal ` +
@@ -32,10 +32,11 @@ export function refuseUndistributable(
 }
 
 /**
- * Up to 7.0, movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream
- * emits a create and a drop event but no document events (measured on 6.0.27), so following these events would lose all
- * documents. Therefore the version of each database's placement is stored, and each read of the catalog is compared
- * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`).
+ * movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream emits no
+ * document events, so following definitions alone would lose all documents. It emits a create and a drop event
+ * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349). Therefore
+ * the version of each database's placement is stored, and each read of the catalog is compared with it. When it has
+ * changed, every unknown unsharded collection of the database is converged (`findClones`).
  *
  * No document is lost:
  *
@@ -72,7 +73,8 @@ export class SourcePlacements {
 
   /**
    * Returns the collections that movePrimary may have cloned, by UUID, each with its namespace. It does not clone sharded
-   * collections.
+   * collections. Since 8.0 it does not clone the unsharded ones that moveCollection has moved either (SERVER-83925), and
+   * converging one of these is harmless.
    */
   async findClones(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<Map<string, string>> {
     if (!snapshot.placement) return new Map()
@@ -109,6 +111,6 @@ export class SourcePlacements {
 function unknownUnsharded({ listed, distributions }: ShardingSnapshot, isKnown: IsKnown): ListedCollection[] {
   return listed.filter(
     ({ name, type, uuid }) =>
-      type === 'collection' && isUserCollection(name) && !distributions.has(uuid) && !isKnown(uuid),
+      type === 'collection' && isUserCollection(name) && !distributions.get(uuid)?.key && !isKnown(uuid),
   )
 }

@@ -21,7 +21,7 @@ export interface DatabaseSnapshot {
   /** The names of all collections, selected or not, by UUID. */
   names: Map<string, string>
   indexes: Map<string, IndexSpecification[]>
-  /** The sharded collections, by UUID. */
+  /** The collections that the config servers track, by UUID. */
   distributions: Map<string, Distribution>
   /** Null for a replica set and for a database that does not exist. */
   placement: Placement | null

@@ -1,5 +1,5 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
-import { bsonType, embedded, fieldNamed, readFields, stringOf } from '../domain/raw-bson.ts'
+import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import { askedShardKey, canBecomeKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -15,31 +15,41 @@ export interface Distribution {
   name: string
   /** 16 bytes as latin1 text. */
   uuid: string
-  key: ShardKey
-  /** A reshardCollection is in progress. It ends with a collection that has another UUID. */
+  /** Null for an unsharded collection, which 8.0 and later list once moveCollection or unshardCollection has moved it. */
+  key: ShardKey | null
+  /**
+   * A reshardCollection, moveCollection or unshardCollection is in progress. It ends with a collection that has another
+   * UUID.
+   */
   resharding: boolean
 }
 
-/** The sharded collections of one database, or of all databases; empty for a replica set. */
+/**
+ * Converts a document of `config.collections`; null if it has another form. A document with `unsplittable: true` belongs
+ * to an unsharded collection that the config servers track (8.0 and later). Its `key` is always `{_id: 1}` and does not
+ * mean that it is sharded
+ * (https://www.mongodb.com/docs/manual/reference/inconsistency-type/TrackedUnshardedCollectionHasInvalidKey/).
+ */
+export function toDistribution(document: Buffer): Distribution | null {
+  const fields = readFields(document)
+  const uuid = fieldNamed(fields, 'uuid')
+  const key = fieldNamed(fields, 'key')
+  if (uuid?.[0] !== bsonType.binary || !key) return null
+  return {
+    name: stringOf(fieldNamed(fields, '_id')) ?? '',
+    uuid: uuid.latin1Slice(6),
+    key: isTruthy(fieldNamed(fields, 'unsplittable')) ? null : toShardKey(readFields(embedded(key))),
+    resharding: fieldNamed(fields, 'reshardingFields') !== undefined,
+  }
+}
+
+/** The tracked collections of one database, or of all databases; empty for a replica set. */
 export async function readDistributions(cluster: Cluster, database?: string): Promise<Distribution[]> {
   if (!cluster.sharded) return []
   // The range from "name." up to "name/" ("/" follows "." in ASCII) uses the index on _id without a regular expression.
   const range = database === undefined ? {} : { _id: { $gte: `${database}.`, $lt: `${database}/` } }
   const found = await readConfig(cluster, 'collections', range)
-  return found.flatMap((bytes) => {
-    const fields = readFields(bytes)
-    const uuid = fieldNamed(fields, 'uuid')
-    const key = fieldNamed(fields, 'key')
-    if (uuid?.[0] !== bsonType.binary || !key) return []
-    return [
-      {
-        name: stringOf(fieldNamed(fields, '_id')) ?? '',
-        uuid: uuid.latin1Slice(6),
-        key: toShardKey(readFields(embedded(key))),
-        resharding: fieldNamed(fields, 'reshardingFields') !== undefined,
-      },
-    ]
-  })
+  return found.map(toDistribution).filter((one) => one !== null)
 }
 
 export type ShardingEntries = ShardingOptions['shardingEntries']
@@ -47,7 +57,7 @@ export type ShardingEntries = ShardingOptions['shardingEntries']
 /**
  * The shard key that a collection must have on a sharded destination: that of the source's collection, or the one that
  * the start request gives for this name when the source is a replica set. Null if it must not be sharded.
- * @param onSource the source's sharded collections, by UUID
+ * @param onSource the source's tracked collections, by UUID
  */
 export function wantedShardKey(
   source: Cluster,
@@ -82,7 +92,7 @@ export function awaitResharding(existing: Distribution | null | undefined): void
   if (existing?.resharding) throw new TransientReplyError(`${existing.name} is being resharded on the destination`)
 }
 
-/** The sharded collections of one database, by UUID; empty for a replica set. */
+/** The tracked collections of one database, by UUID; empty for a replica set. */
 export async function distributionsByUuid(cluster: Cluster, database: string): Promise<Map<string, Distribution>> {
   return new Map((await readDistributions(cluster, database)).map((one) => [one.uuid, one]))
 }

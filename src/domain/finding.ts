@@ -4,6 +4,7 @@ import type { RefusalName } from './errors.ts'
 export const adviceNames = [
   'DefinitionsFrozen',
   'KnownServerFault',
+  'UntestedRelease',
   'InconsistentIndex',
   'DuplicateDocumentId',
   'DuplicateIdsNotChecked',

@@ -1,5 +1,6 @@
 import { RefusedError } from './errors.ts'
 import { isFiltered } from './namespace-filter.ts'
+import { seriesOf } from './release.ts'
 import type { StartConfiguration } from './start-request.ts'
 
 /**
@@ -73,14 +74,17 @@ export function refuseIrreversible(
   if (different) throw different
 }
 
-/** The refusal if the clusters have different major versions; null if they have the same. */
+/**
+ * The refusal if the clusters run different release series; null if they run the same. The opposite direction would lead
+ * to the older one, which `checkVersions` refuses.
+ */
 export function differentVersions(
-  source: Pick<ComparedCluster, 'version' | 'major'>,
-  destination: Pick<ComparedCluster, 'version' | 'major'>,
+  source: Pick<ComparedCluster, 'version'>,
+  destination: Pick<ComparedCluster, 'version'>,
 ): RefusedError | null {
-  if (source.major === destination.major) return null
+  if (seriesOf(source.version) === seriesOf(destination.version)) return null
   return new RefusedError(
     'ReversibleNotSupported',
-    `only a sync between clusters of the same major version can be reversed (source ${source.version}, destination ${destination.version}); set reversible to false`,
+    `only a sync between clusters of the same release series (major.minor) can be reversed (source ${source.version}, destination ${destination.version}); set reversible to false`,
   )
 }

@@ -109,11 +109,7 @@ function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean)
   return { $expr: { $or: [{ $eq: [{ $type: '$documentKey' }, 'missing'] }, isRequested] } }
 }
 
-function pipeline(
-  position: StreamPosition,
-  { identitiesOnly = false, selected = null, only }: StreamContent,
-  before6: boolean,
-): Document[] {
+function pipeline(position: StreamPosition, content: StreamContent, before6: boolean): Document[] {
   return [
     {
       $changeStream: {
@@ -124,6 +120,16 @@ function pipeline(
           : { startAtOperationTime: toTimestamp(position.time) }),
       },
     },
+    ...stagesAfterStream(content, before6),
+  ]
+}
+
+/** The stages that select events and leave only the fields that `parseChangeEvent` reads. */
+export function stagesAfterStream(
+  { identitiesOnly = false, selected = null, only }: StreamContent,
+  before6: boolean,
+): Document[] {
+  return [
     { $match: { 'ns.db': { $nin: internalDatabaseNames } } },
     ...(selected ? [{ $match: selected }] : []),
     ...(only ? [{ $match: inPartitions(only, before6) }] : []),

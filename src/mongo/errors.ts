@@ -101,6 +101,7 @@ const transient = new Set<number>([
   365, // TemporarilyUnavailable: cache pressure
   379, // DatabaseMetadataRefreshCanceled
   384, // ConnectionError
+  462, // IngressRequestRateLimitExceeded (8.2 and later): refused before it was run
   9001, // SocketException
   10058, // LegacyNotPrimary
   10107, // NotWritablePrimary
@@ -216,7 +217,7 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
   if (error instanceof DOMException && error.name === 'TimeoutError') return true // our own deadline, passed on by the driver
   if (error instanceof MongoError && poolErrors.has(error.name)) return true
-  if (error instanceof MongoError && error.hasErrorLabel('RetryableWriteError')) return true
+  if (error instanceof MongoError && retryableLabels.some((label) => error.hasErrorLabel(label))) return true
   const value = codeOf(error)
   return value !== undefined && (transient.has(value) || isAheadOfServer(error, value))
 }
@@ -238,6 +239,9 @@ function isSocketError(error: unknown): boolean {
   const name = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined
   return typeof name === 'string' && socketErrors.has(name)
 }
+
+/** A server of 8.2 or later gives an overloaded client the second one. */
+const retryableLabels = ['RetryableWriteError', 'RetryableError']
 
 /** The driver does not export these classes: no connection was free in time, or the pool or the server was closed. */
 const poolErrors = new Set(['MongoWaitQueueTimeoutError', 'MongoPoolClosedError', 'MongoServerClosedError'])

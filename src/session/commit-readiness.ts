@@ -31,7 +31,7 @@ export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): 
   }
   const [resharding] = session.runs.present?.resharding ?? []
   if (resharding) {
-    const reason = `${resharding} is being resharded on the source (reshardCollection), and is converged when that has ended; ${untilReady}`
+    const reason = `${resharding} is being resharded on the source (reshardCollection, moveCollection or unshardCollection), and is converged when that has ended; ${untilReady}`
     return { reason, passesSoon: false }
   }
   if (!session.figures.knowsTime) {

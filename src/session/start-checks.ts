@@ -12,6 +12,7 @@ import { checkCompatibility, checkReleases } from '../checks/releases.ts'
 import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkShards } from '../checks/shards.ts'
 import { checkTopology } from '../checks/topology.ts'
+import { checkTestedReleases } from '../checks/untested-releases.ts'
 import { checkVerification } from '../checks/verification.ts'
 import { checkPatchRelease, checkVersions } from '../checks/versions.ts'
 import { listCollections, listDatabases } from '../definitions/listing.ts'
@@ -62,6 +63,7 @@ const ofFilter: Check[] = [
 
 /** Checks that only inform the operator before a start. They refuse nothing. */
 const advising: Check[] = [
+  checkTestedReleases,
   checkReleases,
   checkShards,
   checkDuplicateIds,

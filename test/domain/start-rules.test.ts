@@ -34,6 +34,12 @@ describe('reversible true', () => {
     ['a source older than 6.0', { ...six, version: '5.0.31', major: 5 }, six, /older than 6\.0 \(it is 5\.0\.31\)/],
     ['a replica set and a sharded cluster', six, { ...six, topology: 'sharded' }, /replica set to a sharded cluster/],
     ['clusters of different major versions', six, seven, /source 6\.0\.27, destination 7\.0\.14/],
+    [
+      'clusters of different minor versions',
+      { ...six, version: '8.0.17', major: 8 },
+      { ...six, version: '8.2.1', major: 8 },
+      /source 8\.0\.17, destination 8\.2\.1/,
+    ],
   ] as const)('is refused for %s', (_what, source, destination, description) => {
     expect(refusal(() => refuseIrreversible(reversible, source, destination))).toEqual({
       name: 'ReversibleNotSupported',
@@ -42,7 +48,7 @@ describe('reversible true', () => {
     expect(refusal(() => refuseIrreversible(configuration, source, destination))).toBeNull()
   })
 
-  it('is accepted between replica sets of the same major version, whatever the patch', () => {
+  it('is accepted between replica sets of the same release series, whatever the patch', () => {
     expect(refusal(() => refuseContradictions(reversible))).toBeNull()
     expect(refusal(() => refuseIrreversible(reversible, six, { ...six, version: '6.0.20' }))).toBeNull()
   })

@@ -1,0 +1,91 @@
+import { type Document, ObjectId, Timestamp, UUID } from 'mongodb'
+import { describe, expect, it } from 'vitest'
+import { refuseUndistributable } from '../../src/definitions/follow-sharding.ts'
+import { type Distribution, keepsDistribution, toDistribution, wantedShardKey } from '../../src/definitions/sharding.ts'
+import { readFields } from '../../src/domain/raw-bson.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { rawDocument } from '../support/bson-values.ts'
+
+/**
+ * Documents of config.collections as the releases write them (src/mongo/s/catalog/type_collection.idl in the server's
+ * source; `unsplittable` since 8.0).
+ */
+
+const uuid = new UUID('00ff1080-7f0a-4bd0-8cf1-fedcba987654')
+const common = {
+  _id: 'app.things',
+  lastmodEpoch: new ObjectId(),
+  lastmod: new Date(0),
+  timestamp: new Timestamp({ t: 1_764_000_000, i: 4 }),
+  uuid,
+  unique: false,
+  noBalance: false,
+}
+const reshardingFields = { reshardingUUID: new UUID(), state: 'cloning' }
+
+const distribution = (fields: Document): Distribution | null =>
+  toDistribution(rawDocument(Object.entries({ ...common, ...fields })))
+
+const source = { sharded: true } as Cluster
+const byUuid = (one: Distribution | null) => new Map(one ? [[one.uuid, one]] : [])
+
+describe('a document of config.collections', () => {
+  it.each([
+    ['of 6.0', {}],
+    ['of 8.0', { unsplittable: false }],
+  ])('%s that belongs to a sharded collection has its shard key', (_what, fields) => {
+    expect(distribution({ key: { k: 1, h: 'hashed' }, ...fields })).toEqual({
+      name: 'app.things',
+      uuid: fromUuid(uuid),
+      key: [
+        { path: 'k', hashed: false },
+        { path: 'h', hashed: true },
+      ],
+      resharding: false,
+    })
+  })
+
+  it('of 8.0 that belongs to an unsharded collection has no shard key', () => {
+    expect(distribution({ key: { _id: 1 }, unsplittable: true })).toEqual({
+      name: 'app.things',
+      uuid: fromUuid(uuid),
+      key: null,
+      resharding: false,
+    })
+  })
+
+  it.each([
+    ['reshardCollection', { key: { k: 1 } }],
+    ['moveCollection', { key: { _id: 1 }, unsplittable: true }],
+    ['unshardCollection', { key: { k: 1 } }],
+  ])('shows that a %s is in progress', (_command, fields) => {
+    expect(distribution({ ...fields, reshardingFields })?.resharding).toBe(true)
+  })
+
+  it('without a UUID is ignored', () => expect(distribution({ key: { k: 1 }, uuid: 'none' })).toBeNull())
+})
+
+describe('an unsharded collection that the config servers of 8.0 track', () => {
+  const tracked = distribution({ key: { _id: 1 }, unsplittable: true })
+  const collated = readFields(rawDocument([['collation', { locale: 'fr', strength: 2 }]]))
+  const listed = [{ name: 'things', type: 'collection', uuid: fromUuid(uuid), options: collated }]
+
+  it('is not sharded on the destination', () => {
+    const things = { database: 'app', name: 'things', uuid: fromUuid(uuid) }
+    expect(wantedShardKey(source, byUuid(tracked), [], things)).toBeNull()
+  })
+
+  it('keeps its documents on a destination where it is unsharded, and only there', () => {
+    const key = [{ path: '_id', hashed: false }]
+    expect(keepsDistribution(source, tracked ?? undefined, null)).toBe(true)
+    expect(keepsDistribution(source, undefined, tracked?.key ?? null)).toBe(true)
+    expect(keepsDistribution(source, tracked ?? undefined, key)).toBe(false)
+  })
+
+  it('may have a collation of its own, unlike a sharded one', () => {
+    expect(() => refuseUndistributable('app', listed, byUuid(tracked))).not.toThrow()
+    const sharded = distribution({ key: { k: 1 } })
+    expect(() => refuseUndistributable('app', listed, byUuid(sharded))).toThrow(/collation of its own/)
+  })
+})
