@@ -1,4 +1,4 @@
-import { type Catalogue, needsOneLane } from '../domain/catalogue.ts'
+import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isConversion, isMoved, isTemporary } from '../domain/namespace-filter.ts'
@@ -32,6 +32,7 @@ export interface IncompleteCollectionsParts {
  *
  * A rename from another database has another reason. If the start has requested a shard key for the new name, the
  * collection has all documents, but its temporary name did not say how it is sharded. The convergence creates it again.
+ * Until then it has its temporary name on the destination, also when it had a third name in between.
  *
  * While a collection is being resharded, the former collection remains complete: its changes have events with its UUID,
  * and the server refuses writes during the switch to the new one. Change streams report nothing of the collection into
@@ -63,7 +64,7 @@ export class IncompleteCollections {
     const isBringing = await this.#bringsDocuments(event)
     // An event of a source older than 6.0 has no UUID.
     if (event.uuid === '') return await this.#afterRename(event, isBringing)
-    if (!isBringing || this.#isConvergedSince(event.uuid, event.time)) return []
+    if (!isBringing || this.#isConvergedSince(event.uuid, event.time, event.to.collection)) return []
     return (await this.isOnSource(event.to.database, event.uuid)) ? [event.uuid] : []
   }
 
@@ -86,41 +87,55 @@ export class IncompleteCollections {
     })
   }
 
-  async #bringsDocuments({ database, collection, to }: ChangeEvent): Promise<boolean> {
-    const { selection, context } = this.#parts
+  async #bringsDocuments({ database, collection, uuid, to }: ChangeEvent): Promise<boolean> {
+    const { selection, catalogue, context } = this.#parts
     const isSelected = (of: string, name: string): Promise<boolean> =>
       retry(`following definitions of ${of}`, context, () => selection.selects(of, name))
     if (!to || !(await isSelected(to.database, to.collection))) return false
-    const { shardingEntries } = this.#parts
-    const isEntry = (one: ShardingEntries[number]): boolean =>
-      one.database === to.database && one.collection === to.collection
-    if (isMoved(collection) && shardingEntries.some(isEntry)) return true
+    const entry = catalogue.get(uuid)
+    if (isMoved(collection) && this.#isRequested(to.database, to.collection)) return true
+    if (entry && this.#lacksKey(entry, to.collection)) return true
     // A conversion counts as selected under its temporary name.
     return isConversion(collection) || !(await isSelected(database, collection))
+  }
+
+  /** Whether the start has requested a shard key for this name. */
+  #isRequested(database: string, collection: string): boolean {
+    const { shardingEntries } = this.#parts
+    return shardingEntries.some((one) => one.database === database && one.collection === collection)
+  }
+
+  /** Whether the collection has a temporary name on the destination although its name on the source has a shard key. */
+  #lacksKey({ database, name }: CatalogueEntry, sourceName: string): boolean {
+    return isMoved(name) && this.#isRequested(database, sourceName)
   }
 
   /**
    * Does what `after` does, for a source older than 6.0. Its events have no UUID, so a rename to a selected name may
    * concern any collection of the database. A collection that is not in the catalogue is always converged. Events of a
    * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read earlier
-   * than the event of a rename, some events may have gone to another partition, so the collection is converged too.
+   * than the event of a rename, some events may have gone to another partition, so the collection is converged too. So is
+   * one that was found under the temporary name of a rename from another database, if its new name has a shard key.
    */
   async #afterRename({ database, collection, to, time }: ChangeEvent, isBringing: boolean): Promise<string[]> {
     const isNew = isTemporary(collection) || isConversion(collection)
     const mayLackDocuments = ({ uuid, name }: ListedCollection): boolean => {
       const entry = this.#parts.catalogue.get(uuid)
-      return !entry || (isBringing && !isNew) || (name === to?.collection && needsOneLane(entry))
+      if (!entry || (isBringing && !isNew) || this.#lacksKey(entry, name)) return true
+      return name === to?.collection && needsOneLane(entry)
     }
     const listed = await this.#selected(to?.database ?? database)
     return listed
       .filter((one) => one.type === 'collection' && !isUnfinishedConversion(one) && mayLackDocuments(one))
+      .filter(({ uuid, name }) => !this.#isConvergedSince(uuid, time, name))
       .map(({ uuid }) => uuid)
-      .filter((uuid) => !this.#isConvergedSince(uuid, time))
   }
 
-  #isConvergedSince(uuid: string, time: ClusterTime): boolean {
-    const { convergedFrom = null } = this.#parts.catalogue.get(uuid) ?? {}
-    return convergedFrom !== null && time <= convergedFrom
+  /** A collection that was renamed while its convergence was planned may have been kept without its shard key. */
+  #isConvergedSince(uuid: string, time: ClusterTime, sourceName: string): boolean {
+    const entry = this.#parts.catalogue.get(uuid)
+    if (!entry || entry.convergedFrom === null || this.#lacksKey(entry, sourceName)) return false
+    return time <= entry.convergedFrom
   }
 
   async #selected(database: string): Promise<ListedCollection[]> {

@@ -4,7 +4,7 @@ import type { IndexSpecification } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { isTemporary } from '../domain/namespace-filter.ts'
+import { isMoved, isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -140,9 +140,15 @@ export class DefinitionReconciler {
         // Stored before another collection takes the old name, which a restart would otherwise drop as unrecorded.
         await this.#metadata.collections.save([entry])
       }
+      const nameOf = (entry: CatalogueEntry): string => {
+        const { name } = byUuid.get(entry.uuid) as ListedCollection
+        if (!this.#awaitsKey(entry, name, snapshot)) return name
+        if (newState === 'refused') throw changedAfterCommitPoint(database, name, 'renamed')
+        return entry.name
+      }
       await moveToNames(
         () => this.#catalogue.inDatabase(database).filter((entry) => entry.destinationUUID),
-        (entry) => (byUuid.get(entry.uuid) as ListedCollection).name,
+        nameOf,
         (entry, name) => this.#move(entry, name),
       )
       const { created, upToDate } = await this.#create(database, present, snapshot, stateOf)
@@ -343,6 +349,17 @@ export class DefinitionReconciler {
     if (!this.#destination.sharding) return null
     if (!this.#source.sharded && entry.shardKey) return entry.shardKey
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, entry)
+  }
+
+  /**
+   * True for a collection that was created without a shard key, because a rename from another database has a temporary
+   * name first, and which has a name by now for which the start has requested a key. It keeps the temporary name until
+   * the event of that rename arrives, because this name alone tells the convergence which the event requests that the
+   * collection must be created again (`IncompleteCollections`, `planConvergence`).
+   */
+  #awaitsKey(entry: CatalogueEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
+    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isMoved(entry.name)) return false
+    return wantedShardKey(this.#source, distributions, this.#shardingEntries, { ...entry, name }) !== null
   }
 
   async #follow(

@@ -5,6 +5,7 @@ import { canCommit, commit, type Row, rows, ShardedPair } from '../support/shard
 /** From a replica set to a sharded cluster, collections are renamed into a database from another one. */
 
 const pair = new ShardedPair('replicaSet', {})
+const entry = (collection: string) => ({ database: 'other', collection, shardCollection: { key: [{ k: 1 }] } })
 const documents = Array.from({ length: 200 }, (_, _id): Row => ({ _id, k: _id % 40 }))
 
 test('a collection that is renamed from another database is sharded as its new name requests, and an unlisted one is not', async () => {
@@ -16,7 +17,6 @@ test('a collection that is renamed from another database is sharded as its new n
   }
   await other.collection<Row>('target').createIndex({ k: 1 })
   await other.collection<Row>('target').insertMany(documents.slice(0, 10))
-  const entry = (collection: string) => ({ database: 'other', collection, shardCollection: { key: [{ k: 1 }] } })
   const sharding = { createSupportingIndexes: false, shardingEntries: [entry('listed'), entry('target')] }
   const tandem = await pair.startSync({ sharding, enableUserWriteBlocking: 'none' })
   await canCommit(tandem)
@@ -24,10 +24,6 @@ test('a collection that is renamed from another database is sharded as its new n
   await admin.command({ renameCollection: 'app.unlisted', to: 'other.unlisted' })
   await admin.command({ renameCollection: 'app.listed', to: 'other.listed' })
   await admin.command({ renameCollection: 'app.replacing', to: 'other.target', dropTarget: true })
-  const keyOf = async (name: string) => {
-    const config = destinationClient.db('config').collection<{ _id: string; key: unknown }>('collections')
-    return (await config.findOne({ _id: `other.${name}` }))?.key ?? null
-  }
   let at = 0
   for (const name of ['listed', 'target']) {
     while (!(await keyOf(name)) || (await destinationClient.db('other').collection(name).countDocuments()) < 200 + at) {
@@ -41,3 +37,36 @@ test('a collection that is renamed from another database is sharded as its new n
   await pair.expectEqual({ 'other.listed': '{"k":1}', 'other.target': '{"k":1}' })
   expect(await keyOf('unlisted')).toBeNull()
 })
+
+/** The name that the server gives to a collection which it copies for such a rename. Here the test takes each step itself. */
+const temporary = 'tmpAbCdE.renameCollection'
+
+test.each([[['listed']], [['between', 'listed']]])(
+  'so is one whose new name the catalog shows before the event of its rename is read, also after other names: %s',
+  async (names) => {
+    const other = pair.sourceClient.db('other')
+    await other.createCollection('present')
+    const sharding = { createSupportingIndexes: false, shardingEntries: [entry('listed')] }
+    const tandem = await pair.startSync({ sharding, enableUserWriteBlocking: 'none' })
+    await canCommit(tandem)
+    await other.collection(temporary).createIndex({ k: 1 })
+    await other.collection<Row>(temporary).insertMany(documents)
+    const copied = pair.destinationClient.db('other').collection(temporary)
+    await expect.poll(() => copied.countDocuments(), { timeout: 20_000 }).toBe(200)
+
+    expect(await tandem.post('pause')).toMatchObject({ status: 200 })
+    // The event of this index lets tandem read the catalog. The insert keeps that read apart from the event of the rename.
+    await other.collection('present').createIndex({ k: 1 })
+    await other.collection<Row>('present').insertOne({ _id: 1 })
+    for (const [at, name] of names.entries()) await other.renameCollection(names[at - 1] ?? temporary, name)
+    expect(await tandem.post('resume')).toMatchObject({ status: 200 })
+    await expect.poll(() => keyOf('listed'), { timeout: 20_000 }).toEqual({ k: 1 })
+    await commit(tandem)
+    await pair.expectEqual({ 'other.listed': '{"k":1}' })
+  },
+)
+
+async function keyOf(name: string): Promise<unknown> {
+  const config = pair.destinationClient.db('config').collection<{ _id: string; key: unknown }>('collections')
+  return (await config.findOne({ _id: `other.${name}` }))?.key ?? null
+}
