@@ -23,7 +23,7 @@ export interface AwaitedIndexesParts {
 
 /** Collections whose indexes are built in parallel. One command builds all indexes of a collection in one scan. */
 const buildsAtOnce = 4
-/** Interval between reads of the catalogue by a coordinator that shares the partitions with other instances. */
+/** Interval between reads of the catalogue by a coordinator that owns no partition. */
 const reloadMS = 3_000
 
 /**
@@ -64,17 +64,18 @@ export class AwaitedIndexes {
 
   async #build(ended: AbortSignal): Promise<void> {
     const { shared, coordination, store, exclusively } = this.#parts
-    const awaiting = shared.catalogue.entries().filter((entry) => entry.awaitsIndexes)
-    if (!coordination.leading || awaiting.length === 0) return
+    if (!coordination.leading || !shared.catalogue.entries().some((entry) => entry.awaitsIndexes)) return
     await this.#reload()
-    const due = awaiting.filter((entry) => this.#isDue(entry)).slice(0, buildsAtOnce)
-    if (due.length === 0) return
-    await exclusively(() =>
-      inParallel(buildsAtOnce, due, async (entry) => {
-        // The source may have dropped the collection in the meantime.
-        if (!ended.aborted && this.#isDue(entry)) await this.#buildOf(entry)
-      }),
-    )
+    const due = (): CatalogueEntry[] => shared.catalogue.entries().filter((entry) => this.#isDue(entry))
+    if (due().length === 0) return
+    while (!ended.aborted && coordination.leading && due().length > 0) {
+      // A DDL event that waits is followed before the next builds begin.
+      await exclusively(() =>
+        inParallel(buildsAtOnce, due().slice(0, buildsAtOnce), async (entry) => {
+          if (!ended.aborted) await this.#buildOf(entry)
+        }),
+      )
+    }
     // Also if no other instance is known: one that has just joined may have loaded the catalogue before.
     await store.catalogueChanged()
   }
@@ -103,7 +104,7 @@ export class AwaitedIndexes {
   async #reload(): Promise<void> {
     const { coordination, shared } = this.#parts
     const now = performance.now()
-    if (coordination.ownsAll || now - this.#reloadedAt < reloadMS) return
+    if (coordination.held.size > 0 || now - this.#reloadedAt < reloadMS) return
     this.#reloadedAt = now
     await shared.reload()
   }
