@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { objectOf, singleFieldOf } from './strict-schema.ts'
 
 /** The body of `POST /api/v1/start`, for validation and for OpenAPI. */
@@ -87,8 +88,12 @@ export const startBodySchema = objectOf({
   destination: clusterName('Name of the destination cluster; differs from source.'),
   buildIndexes: v.optional(
     v.pipe(
-      v.picklist(['beforeDataCopy', 'never']),
-      v.description('beforeDataCopy builds the indexes of the source; never skips unnecessary ones.'),
+      v.picklist(buildIndexesModes),
+      v.description(
+        'When the indexes of the source are built. beforeDataCopy: with the empty collections. afterDataCopy: when the copy of ' +
+          'a collection has ended; a commit waits for it. excludeHashed and excludeHashedAfterCopy: the same, without hashed ' +
+          'indexes that no shard key needs. never: only necessary ones.',
+      ),
     ),
     'beforeDataCopy',
   ),

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import pLimit from 'p-limit'
 import type { Barriers, ChangeTimes, Touched } from '../coordination/barriers.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
@@ -8,6 +9,7 @@ import { StoppedError, UnfollowedError } from '../domain/errors.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import { AwaitedIndexes } from './awaited-indexes.ts'
 import { ObservedDefinitions } from './observed-definitions.ts'
 import type { OwnedPartitions } from './owned-partitions.ts'
 import type { SharedCatalogue } from './shared-catalogue.ts'
@@ -54,16 +56,25 @@ export class DefinitionFollower {
   #reachedBarrier: ClusterTime | null = null
   /** True while the events of this instance wait at a barrier. */
   #waits = false
-  /** The coordinator term in which this instance has read the destination's collection names. */
-  #checkedNamesIn: number | null = null
+  /** The coordinator term in which this instance reads, or has read, the destination's collection names. */
+  #takenOver: { term: number; done: Promise<void> } | null = null
+  /** Serializes changes of definitions, and builds of indexes after a copy. Events of documents do not wait for it. */
+  readonly #gate = pLimit(1)
+  readonly #awaitedIndexes: AwaitedIndexes
 
   constructor(parts: DefinitionFollowerParts) {
     this.#parts = parts
+    const exclusively = <T>(work: () => Promise<T>): Promise<T> =>
+      this.#gate(async () => {
+        await this.#takeOver()
+        return await work()
+      })
+    this.#awaitedIndexes = new AwaitedIndexes({ ...parts, exclusively })
   }
 
-  /** The poll for silent changes in progress; null when none is in progress. */
-  get polling(): Promise<void> | null {
-    return this.#polling
+  /** Resolves when no poll for silent changes and no build of indexes is in progress. */
+  async idle(): Promise<void> {
+    await Promise.all([this.#polling, this.#awaitedIndexes.work])
   }
 
   /**
@@ -126,11 +137,12 @@ export class DefinitionFollower {
   async #tryReconcile(touched: Touched, prefetchMax = 0): Promise<ObservedDatabase[]> {
     const { shared, definitions, coordination, store } = this.#parts
     const observed: ObservedDatabase[] = []
-    await shared.exclusively(async () => {
+    const reconcile = async (): Promise<void> => {
       for (const [database, uuids] of touched) {
         observed.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))
       }
-    })
+    }
+    await this.#gate(() => shared.exclusively(reconcile))
     if (coordination.members.length > 1) await store.catalogueChanged()
     return observed
   }
@@ -144,7 +156,9 @@ export class DefinitionFollower {
     while (!ended.aborted) {
       await Promise.race([pause(this.#waits ? atBarrierMS : barrierPollMS, ended), coordination.changed()])
       this.#startPoll(ended)
-      if (this.#pollFailure) throw this.#pollFailure
+      this.#awaitedIndexes.start(ended)
+      const failure = this.#pollFailure ?? this.#awaitedIndexes.failure
+      if (failure) throw failure
       // An instance that is alone acts at once in `follow`, except at a barrier that it reached while there were others.
       const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
       if (!coordination.leading || actsAlone) continue
@@ -238,11 +252,11 @@ export class DefinitionFollower {
   /** Runs once per coordinator term: a predecessor may have crashed after a rename, before it stored the catalogue. */
   async #takeOver(): Promise<void> {
     const { shared, coordination, barriers } = this.#parts
-    const { coordinatorEpoch } = coordination
-    if (this.#checkedNamesIn === coordinatorEpoch) return
-    this.#checkedNamesIn = coordinatorEpoch
-    await barriers.takeOver()
-    await shared.correctNames()
+    const { coordinatorEpoch: term } = coordination
+    if (this.#takenOver?.term !== term) {
+      this.#takenOver = { term, done: barriers.takeOver().then(() => shared.correctNames()) }
+    }
+    await this.#takenOver.done
   }
 }
 

@@ -86,6 +86,7 @@ export class SharedCatalogue {
         known.destinationUUID = entry.destinationUUID
         known.wanted = entry.wanted
         known.refusedIndexes = entry.refusedIndexes
+        known.awaitsIndexes = entry.awaitsIndexes
         known.shardKey = entry.shardKey
         // The copy runs concurrently and stores its own progress, so the loaded values may be outdated. These values
         // never go back.

@@ -1,4 +1,5 @@
 import { Argument, type Command, type Option } from 'commander'
+import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { logLevels } from '../log/log-options.ts'
 
 /**
@@ -13,7 +14,7 @@ export type Shell = keyof typeof shells
 const knownValues: Readonly<Record<string, readonly string[]>> = {
   '--source': ['cluster0', 'cluster1'],
   '--destination': ['cluster0', 'cluster1'],
-  '--buildIndexes': ['beforeDataCopy', 'never'],
+  '--buildIndexes': buildIndexesModes,
   '--enableUserWriteBlocking': ['sourceAndDestination', 'destinationOnly', 'none'],
   '--loadLevel': ['1', '2', '3', '4'],
   '--verbosity': Object.keys(logLevels),

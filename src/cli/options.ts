@@ -1,5 +1,6 @@
 import { Command, CommanderError, Option } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
+import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { addAccessOptions, readAccess } from './access.ts'
@@ -139,7 +140,10 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
     client(name, description)
       .option('--source <cluster>', 'cluster0 or cluster1')
       .option('--destination <cluster>', 'the other cluster')
-      .option('--buildIndexes <mode>', 'beforeDataCopy (default) or never')
+      .option(
+        '--buildIndexes <mode>',
+        `beforeDataCopy (default), ${buildIndexesModes.slice(1, -1).join(', ')} or never`,
+      )
       .option(
         '--enableUserWriteBlocking <mode>',
         'sourceAndDestination (or true), destinationOnly (default), none (or false)',

@@ -58,7 +58,7 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   const { source, destination, catalogue, deferredOptions } = parts
   parts.atStep('audit')
   const found = await reconcileDiffering(parts, read)
-  const [refused] = parts.destinationDefinitions.refusedIndexes.values()
+  const [refused] = parts.destinationDefinitions.indexes.refused.values()
   if (refused) {
     throw new FatalError(
       'IndexBuildFailed',
@@ -74,7 +74,7 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   )
   await deferredOptions.restoreCapped(capped, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), (entry) =>
-    parts.destinationDefinitions.buildConflicting(entry, 'unique'),
+    parts.destinationDefinitions.indexes.buildConflicting(entry, 'unique'),
   )
   parts.atStep('prepareIndexes')
   await deferredOptions.prepareIndexes(entries, existing)
@@ -87,7 +87,8 @@ async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Prom
     findDiffering(
       {
         ...{ source, destination, selection, catalogue },
-        isFollowed: (...definition) => destinationDefinitions.isFollowed(...definition),
+        isFollowed: (...definition) => destinationDefinitions.indexes.isFollowed(...definition),
+        included: destinationDefinitions.indexes.included,
         moved: (placements) => definitions.moved(placements),
       },
       read,
@@ -107,7 +108,7 @@ function withMissingIndexes(
 ): CatalogueEntry[] {
   return entries.filter(({ destinationUUID, wanted }) => {
     const indexes = existing.get(destinationUUID ?? '')?.indexes
-    return indexes && destinationDefinitions.missingIndexes(indexes, wanted.indexes).length > 0
+    return indexes && destinationDefinitions.indexes.missingIndexes(indexes, wanted.indexes).length > 0
   })
 }
 
@@ -151,7 +152,7 @@ export async function finishIndexes(parts: CommitParts): Promise<void> {
   const existing = await deferredOptions.read(entries)
   await deferredOptions.finishIndexes(entries, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), async (entry) => {
-    await destinationDefinitions.buildConflicting(entry, 'all')
+    await destinationDefinitions.indexes.buildConflicting(entry, 'all')
     // Restores the options of the indexes that were just built.
     await deferredOptions.prepareIndexes([entry])
     await deferredOptions.restoreExpiry([entry])

@@ -2,7 +2,7 @@ import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { CollectionDefinition, IndexSpecification } from '../domain/definition.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { buildDocument, fieldNamed, type RawFields } from '../domain/raw-bson.ts'
-import { sameShardKey } from '../domain/shard-key.ts'
+import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { type BothCatalogs, readBothCatalogs } from './both-catalogs.ts'
@@ -16,6 +16,8 @@ export interface DifferingParts {
   catalogue: Catalogue
   /** Decides in memory whether the destination needs no change. */
   isFollowed: (entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
+  /** The indexes of a collection with this shard key that the sync creates and compares. */
+  included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
   /** Returns the databases of a sharded source whose primary shard differs from the stored one. */
   moved: (placements: Placement[]) => Promise<string[]>
 }
@@ -50,7 +52,7 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
     const isDiffering = (entry: CatalogueEntry): boolean => {
       const wanted = byUuid.get(entry.uuid)
       const one = found.get(entry.destinationUUID ?? '')
-      if (!wanted || !one || !isAsKnown(entry, wanted, one)) return true
+      if (!wanted || !one || !isAsKnown(entry, wanted, one, parts.included(wanted.indexes, entry.shardKey))) return true
       if (source.sharded && !sameDistribution(entry, keys.get(entry.uuid))) return true
       return !parts.isFollowed(entry, one, wanted)
     }
@@ -62,7 +64,13 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
   return { databases, existing: found }
 }
 
-function isAsKnown(entry: CatalogueEntry, wanted: CatalogEntry, existing: CatalogEntry): boolean {
+/** @param indexes those of the source that are synced */
+function isAsKnown(
+  entry: CatalogueEntry,
+  wanted: CatalogEntry,
+  existing: CatalogEntry,
+  indexes: IndexSpecification[],
+): boolean {
   return (
     wanted.type === 'collection' &&
     isUserCollection(wanted.name) &&
@@ -70,7 +78,7 @@ function isAsKnown(entry: CatalogueEntry, wanted: CatalogEntry, existing: Catalo
     wanted.name === entry.sourceName &&
     wanted.name === existing.name &&
     buildDocument(wanted.options).equals(buildDocument(entry.wanted.options)) &&
-    sameIndexes(wanted.indexes, entry.wanted.indexes)
+    sameIndexes(indexes, entry.wanted.indexes)
   )
 }
 

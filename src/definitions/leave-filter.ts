@@ -52,11 +52,11 @@ async function restoreOptions(parts: LeaveFilterParts, entry: CatalogueEntry): P
   const name = namespace(entry.database, entry.name)
   const steps = [
     () => deferredOptions.restoreCapped([entry]),
-    () => destinationDefinitions.buildConflicting(entry, 'unique'),
+    () => destinationDefinitions.indexes.buildConflicting(entry, 'unique'),
     () => deferredOptions.prepareIndexes([entry]),
     () => deferredOptions.restoreExpiry([entry]),
     () => deferredOptions.finishIndexes([entry]),
-    () => destinationDefinitions.buildConflicting(entry, 'all'),
+    () => destinationDefinitions.indexes.buildConflicting(entry, 'all'),
     // Restores the options of the index that was just built.
     () => deferredOptions.restoreExpiry([entry]),
     () => deferredOptions.finishIndexes([entry]),

@@ -1,3 +1,4 @@
+import { type BuildIndexes, includedIndexes } from '../domain/build-indexes.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
@@ -23,6 +24,7 @@ export interface DefinitionParts {
   selection: Selection
   catalogue: Catalogue
   context: RetryContext
+  buildIndexes: BuildIndexes
 }
 
 /**
@@ -33,10 +35,9 @@ export interface DefinitionParts {
 export async function findDefinitionMismatches(
   parts: DefinitionParts,
   stage: DefinitionStage,
-  buildsIndexes: boolean,
   read?: BothCatalogs,
 ): Promise<Mismatch[]> {
-  const { clusters, selection, catalogue, context } = parts
+  const { clusters, selection, catalogue, context, buildIndexes } = parts
   const known = catalogue.byDatabase()
   return await retry('comparing definitions', context, async () => {
     const [wanted, existing] = await Promise.all([
@@ -49,8 +50,10 @@ export async function findDefinitionMismatches(
       if (!clusters.source.sharded) {
         for (const one of source) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
       }
+      const included = (all: Identified[]): Identified[] =>
+        all.map((one) => ({ ...one, indexes: includedIndexes(one.indexes, buildIndexes, one.shardKey) }))
       return [
-        ...compareDefinitions(database, source, destination, stage, buildsIndexes),
+        ...compareDefinitions(database, included(source), included(destination), stage, buildIndexes !== 'never'),
         ...findReplaced(entries, source, destination),
       ]
     }

@@ -67,7 +67,7 @@ export class DefinitionReconciler {
     this.#refuseExpiry = parts.refuseExpiry ?? false
     this.#shardingEntries = parts.shardingEntries ?? []
     this.#placements = new SourcePlacements(parts.metadata)
-    this.#destination.isStopped = () => this.#context.signal.aborted
+    this.#destination.indexes.isStopped = () => this.#context.signal.aborted
     this.#destination.isOurs = (uuid) => this.#catalogue.entries().some((entry) => entry.destinationUUID === uuid)
   }
 
@@ -162,12 +162,16 @@ export class DefinitionReconciler {
         const known = this.#catalogue.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
+        // Event application has ended, so nothing builds these indexes later.
+        if (newState === 'refused') known.awaitsIndexes = false
         if (upToDate.has(one.uuid)) continue
         const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
-        let found = indexes.get(one.uuid)
+        const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
+        const all = indexes.get(one.uuid)
+        let found = all && this.#destination.indexes.included(all, shardKey)
         // The indexes were only prefetched and are unchanged, so the destination's indexes need no read.
         if (!isTouched && sameIndexes(found, known.wanted.indexes)) found = undefined
-        await this.#follow(known, one, snapshot, found, existingOptions?.get(known.destinationUUID ?? ''))
+        await this.#follow(known, one, shardKey, found, existingOptions?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
         progressed(false)
       }
@@ -229,7 +233,8 @@ export class DefinitionReconciler {
   /** Definitions that changed on a source older than 6.0 since they were last reconciled; nothing for later releases. */
   async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
     if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
-    return await findSilentChanges(this.#source, this.#catalogue, this.#selection, withIndexes)
+    const included = withIndexes ? this.#destination.indexes.included : null
+    return await findSilentChanges(this.#source, this.#catalogue, this.#selection, included)
   }
 
   /**
@@ -259,7 +264,8 @@ export class DefinitionReconciler {
   async dropVanishedIndexes(entry: CatalogueEntry): Promise<boolean> {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
-    return await this.#destination.dropIndexesExcept(entry, indexes)
+    // Also drops an index that the sync leaves alone otherwise: the document has to be written.
+    return await this.#destination.indexes.dropIndexesExcept(entry, indexes)
   }
 
   /**
@@ -286,6 +292,15 @@ export class DefinitionReconciler {
     const uuids = new Set(awaited.map(({ uuid }) => uuid))
     this.#awaited.set(database, uuids)
     return uuids
+  }
+
+  /**
+   * Builds the indexes of a collection whose copy has ended, if they were left out until then. No definition of the
+   * collection may be followed meanwhile, but documents may be written.
+   */
+  async buildAwaited(entry: CatalogueEntry): Promise<void> {
+    const what = `building the indexes of ${namespace(entry.database, entry.name)}`
+    await retry(what, this.#context, () => this.#destination.indexes.buildAwaited(entry))
   }
 
   async #drop(entry: CatalogueEntry): Promise<void> {
@@ -318,6 +333,8 @@ export class DefinitionReconciler {
       const entry =
         known ?? newEntry(database, one, { options: one.options, indexes: snapshot.indexes.get(one.uuid) ?? [] }, state)
       entry.shardKey = this.#wantedKey(entry, snapshot)
+      entry.wanted.indexes = this.#destination.indexes.included(entry.wanted.indexes, entry.shardKey)
+      entry.awaitsIndexes = entry.state === 'copying' && this.#destination.indexes.afterCopy
       intents.push(entry)
       // An older intent may have an outdated definition, and the server itself builds an index for a shard key.
       if (!known && !entry.shardKey) upToDate.add(entry.uuid)
@@ -365,7 +382,7 @@ export class DefinitionReconciler {
   async #follow(
     entry: CatalogueEntry,
     one: ListedCollection,
-    snapshot: DatabaseSnapshot,
+    shardKey: ShardKey | null,
     indexes: IndexSpecification[] | undefined,
     existing?: RawFields,
   ): Promise<void> {
@@ -374,10 +391,9 @@ export class DefinitionReconciler {
     // Stored before the indexes are built, which may take hours and fail. The next change is compared with these
     // options.
     if (optionsChanged) await this.#metadata.collections.save([entry])
-    const indexesChanged = indexes ? await this.#destination.followIndexes(entry, indexes) : false
+    const indexesChanged = indexes ? await this.#destination.indexes.followIndexes(entry, indexes, shardKey) : false
     if (indexes) entry.wanted = { options: one.options, indexes }
-    const keyChanged =
-      this.#source.sharded && (await this.#destination.sharding?.follow(entry, this.#wantedKey(entry, snapshot)))
+    const keyChanged = this.#source.sharded && (await this.#destination.sharding?.follow(entry, shardKey))
     if (indexesChanged || keyChanged) await this.#metadata.collections.save([entry])
   }
 

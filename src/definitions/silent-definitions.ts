@@ -20,17 +20,23 @@ export interface SilentChanges {
   changed: Map<string, string>
 }
 
-/** Finds changed definitions that a committed read confirms. Views are not compared. */
+/** The indexes of a collection with this shard key that the sync creates and compares. */
+type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogueEntry['shardKey']) => IndexSpecification[]
+
+/**
+ * Finds changed definitions that a committed read confirms. Views are not compared.
+ * @param included selects the indexes that are compared; null if no index is
+ */
 export async function findSilentChanges(
   source: Cluster,
   catalogue: Catalogue,
   selection: Selection,
-  withIndexes: boolean,
+  included: IncludedIndexes | null,
 ): Promise<SilentChanges> {
   const found: SilentChanges = { unknown: new Map(), changed: new Map() }
   const selected = await selection.databases(await listDatabases(source))
   await inParallel(databasesAtOnce, [...new Set([...selected, ...catalogue.databases()])], async (database) => {
-    const find = (): Promise<DatabaseChanges> => findChanges(source, catalogue, selection, database, withIndexes)
+    const find = (): Promise<DatabaseChanges> => findChanges(source, catalogue, selection, database, included)
     const first = await find()
     if (first.change === null && first.unknown.size === 0) return
     // A primary that is about to be deposed may show a change that will be rolled back.
@@ -53,7 +59,7 @@ async function findChanges(
   catalogue: Catalogue,
   selection: Selection,
   database: string,
-  withIndexes: boolean,
+  included: IncludedIndexes | null,
 ): Promise<DatabaseChanges> {
   const all = await selection.among(database, await listCollections(source, database))
   const listed = all.filter((one) => one.type === 'collection' && !isUnfinishedConversion(one))
@@ -62,11 +68,12 @@ async function findChanges(
   const gone = catalogue.inDatabase(database).find(({ uuid }) => !present.has(uuid))
   if (gone) return { unknown, change: `${namespace(database, gone.sourceName)} was dropped` }
   const located = listed.map(({ uuid, name }) => ({ database, uuid, name }))
-  const indexes = withIndexes ? await listIndexesOf(source, located) : null
+  const indexes = included ? await listIndexesOf(source, located) : null
   for (const one of listed) {
     const entry = catalogue.get(one.uuid)
     if (!entry) continue
-    const change = changeOf(entry, one, indexes?.get(one.uuid))
+    const all = indexes?.get(one.uuid)
+    const change = changeOf(entry, one, all && included?.(all, entry.shardKey))
     if (change !== null) return { unknown, change }
   }
   return { unknown, change: null }

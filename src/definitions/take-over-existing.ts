@@ -6,6 +6,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selects } from '../mongo/selection.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import type { DeferredOptions } from './deferred-options.ts'
+import type { DestinationDefinitions } from './destination-definitions.ts'
 import { readExisting } from './existing-fate.ts'
 import { refuseUndistributable } from './follow-sharding.ts'
 import { type ListedCollection, listDatabases, listIndexesOf } from './listing.ts'
@@ -20,6 +21,7 @@ export interface TakeOverParts {
   catalogue: Catalogue
   metadata: Metadata
   deferredOptions: DeferredOptions
+  destinationDefinitions: DestinationDefinitions
   context: RetryContext
   /** The collections of a replica set that become sharded on the destination. */
   shardingEntries: ShardingEntries
@@ -47,6 +49,7 @@ export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
 
 async function takeOverDatabase(parts: TakeOverParts, database: string): Promise<void> {
   const { source, destination, selection, catalogue, metadata, context, shardingEntries } = parts
+  const awaitsIndexes = parts.destinationDefinitions.indexes.afterCopy
   const { wanted, existing, sourceKeys } = await readExisting(source, destination, selection, database, shardingEntries)
   // Nothing may be dropped for a source that cannot be synced.
   refuseUnsupported(database, wanted)
@@ -73,7 +76,8 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
   const entries = pairs.map(({ found, wanted: one, distribution }): CatalogueEntry => {
     const definition = { options: found.options, indexes: indexes.get(found.uuid) ?? [] }
     const entry = newEntry(database, one, definition, 'copying')
-    return { ...entry, destinationUUID: found.uuid, converging: true, shardKey: distribution?.key ?? null }
+    const shardKey = distribution?.key ?? null
+    return { ...entry, destinationUUID: found.uuid, converging: true, awaitsIndexes, shardKey }
   })
   if (entries.length === 0) return
   await metadata.collections.save(entries)

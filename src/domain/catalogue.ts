@@ -35,6 +35,11 @@ export interface CatalogueEntry {
   wanted: CollectionDefinition
   /** Names of indexes that the destination has refused so far. tandem retries them. */
   refusedIndexes: string[]
+  /**
+   * The indexes are built when the copy of the collection has ended, and this has not happened yet. Indexes that its
+   * sharding needs exist before.
+   */
+  awaitsIndexes: boolean
   /** The shard key on the destination; null if the collection is not sharded there. */
   shardKey: ShardKey | null
   /** The name on the source. Differs from `name` if a read of the source found a rename before its event arrived. */
@@ -113,6 +118,7 @@ export function newEntry(
     convergedFrom: null,
     wanted,
     refusedIndexes: [],
+    awaitsIndexes: false,
     shardKey: null,
     estimatedBytes: 0,
     estimatedDocuments: 0,

@@ -13,6 +13,8 @@ export interface CommitFigures {
   collections: number
   /** Unique indexes that the commit converts, so that they begin to reject duplicates. */
   uniqueIndexes: number
+  /** Entries of the indexes that must be built before the commit can begin: one for each document and index. */
+  indexEntries: number
   /** Documents of capped collections, whose order the commit compares. */
   cappedDocuments: number
   /** Milliseconds of a round trip to the source or to the destination; the slower of the two. */
@@ -26,6 +28,8 @@ const roundTrips = 50
 /** Measured on two cores that also ran both servers; a larger machine is faster. */
 const collectionsPerSecond = 12_000
 const uniqueIndexesPerSecond = 150
+/** A build scans the collection once, and sorts the entries of all of its indexes. */
+const indexEntriesPerSecond = 200_000
 const cappedDocumentsPerSecond = 60_000
 /** The assumed rate before one is measured: that of a slow machine that catches up. */
 const assumedAppliedPerSecond = 1
@@ -41,6 +45,8 @@ export function estimateCommit(figures: CommitFigures): CommitEstimate {
       Math.max(0, (lagSeconds ?? 0) - idleLagSeconds) / Math.max(appliedPerSecond ?? assumedAppliedPerSecond, 0.1),
     ],
     ['documents to be compared', verification ? verification.open / Math.max(verification.perSecond, 1) : 0],
+    // A commit is refused until they are built, so this is always listed.
+    ['indexes to be built', figures.indexEntries === 0 ? 0 : Math.max(1, figures.indexEntries / indexEntriesPerSecond)],
     ['definitions to be compared', figures.collections / collectionsPerSecond],
     ['unique indexes to be converted', figures.uniqueIndexes / uniqueIndexesPerSecond],
     ['capped collections to be put in order', figures.cappedDocuments / cappedDocumentsPerSecond],

@@ -6,7 +6,7 @@ import { type IndexSpecification, indexName, sameButForName, traitsOf } from './
 export interface BuildState {
   /** The collection exists on the destination, and tandem builds its indexes. */
   buildsIndexes: boolean
-  /** Names of the indexes that the destination has refused. */
+  /** Names of the indexes that the destination has refused, or that are built later. */
   refused: readonly string[]
   /** The commit has applied the deferred options. */
   restored: boolean

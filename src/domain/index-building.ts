@@ -12,7 +12,7 @@ export interface IndexBuild {
   missing: number
 }
 
-type BuiltEntry = Pick<CatalogueEntry, 'uuid' | 'destinationUUID' | 'refusedIndexes' | 'wanted'>
+type BuiltEntry = Pick<CatalogueEntry, 'uuid' | 'destinationUUID' | 'refusedIndexes' | 'awaitsIndexes' | 'wanted'>
 
 /**
  * The number of built indexes for each list of wanted indexes until the commit, with the names of the refused ones for
@@ -48,7 +48,7 @@ export function indexBuildingOf(
 function builtOf(entry: BuiltEntry, restored: boolean): number {
   const { destinationUUID, refusedIndexes: refused } = entry
   const { indexes } = entry.wanted
-  if (destinationUUID === null) return 0
+  if (destinationUUID === null || entry.awaitsIndexes) return 0
   if (restored && refused.length === 0) return indexes.length
   if (restored) return countIndexes(indexes, { buildsIndexes: true, refused, restored }).built
   const known = knownCounts.get(indexes)

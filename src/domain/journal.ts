@@ -52,6 +52,8 @@ export interface JournalFields {
    */
   'convergence planned': { collections: number; all: boolean }
   'collection copied': { namespace: string; bytes: number; partitions: number }
+  /** After the copy of the collection, because `buildIndexes` delays them. */
+  'indexes built': { namespace: string; indexes: number; seconds: number }
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>
   'verification begins again': { error: string }
@@ -110,6 +112,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'options not restored': 'warn',
   'convergence planned': 'info',
   'collection copied': 'info',
+  'indexes built': 'info',
   'copy ended': 'info',
   'verification began': 'info',
   'verification begins again': 'warn',

@@ -1,8 +1,10 @@
+import type { BuildIndexes } from './build-indexes.ts'
+
 /** The body of `POST /api/v1/start` after validation: defaults filled in, aliases resolved. */
 export interface StartConfiguration {
   source: 'cluster0' | 'cluster1'
   destination: 'cluster0' | 'cluster1'
-  buildIndexes: 'beforeDataCopy' | 'never'
+  buildIndexes: BuildIndexes
   enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly' | 'none'
   /** True if the request contained enableUserWriteBlocking. A pre-6.0 source refuses any explicit value. */
   writeBlockingGiven: boolean

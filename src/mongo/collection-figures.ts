@@ -27,6 +27,8 @@ export interface StoredFigures {
   hashedDocuments: number
   indexes: IndexSpecification[]
   refusedIndexes: string[]
+  /** The indexes are built when the copy has ended, and this has not happened yet. */
+  awaitsIndexes: boolean
 }
 
 /** Time limit in ms: a progress query must not keep the destination busy for long. */
@@ -150,5 +152,6 @@ function figuresOf(row: Document): StoredFigures {
     hashedDocuments: Number(row['hashedDocuments']),
     indexes: ((definition['indexes'] ?? []) as Binary[]).map((index) => readFields(bytesOf(index))),
     refusedIndexes: (definition['refusedIndexes'] as string[] | undefined) ?? [],
+    awaitsIndexes: definition['awaitsIndexes'] === true,
   }
 }

@@ -60,6 +60,8 @@ export class CollectionStore {
       },
       // Earlier versions store neither this field nor the estimated number of documents.
       refusedIndexes: (document['refusedIndexes'] as string[] | undefined) ?? [],
+      // Earlier releases build indexes before the copy, and do not store this field.
+      awaitsIndexes: document['awaitsIndexes'] === true,
       shardKey: shardKeyOf(document['shardKey']),
       estimatedBytes: document['estimatedBytes'] as number,
       estimatedDocuments: (document['estimatedDocuments'] as number | undefined) ?? 0,
@@ -88,6 +90,7 @@ export class CollectionStore {
             indexes: entry.wanted.indexes.map((index) => new Binary(buildDocument(index))),
             shardKey: storedKey(entry.shardKey),
             refusedIndexes: entry.refusedIndexes,
+            awaitsIndexes: entry.awaitsIndexes,
             estimatedBytes: entry.estimatedBytes,
             estimatedDocuments: entry.estimatedDocuments,
             planned: entry.planned,

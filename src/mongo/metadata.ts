@@ -40,6 +40,16 @@ export type PositionKey = number | 'reverse' | 'former'
 const collectionsVersion = { writes: 2, reads: [1, 2] } as const
 
 /**
+ * The version of the record of a sync. It is 2 only if the configuration has a value that earlier releases do not know:
+ * they would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes.
+ */
+function recordVersion({ configuration }: SyncRecord): number {
+  return knownToVersion1.has(configuration.buildIndexes) ? 1 : 2
+}
+
+const knownToVersion1: ReadonlySet<string | undefined> = new Set(['beforeDataCopy', 'never', undefined])
+
+/**
  * The durable state: the database `tandem_internal` on the destination, written with majority acknowledgement. A
  * process that starts again with the same clusters continues from it.
  */
@@ -50,6 +60,8 @@ export class Metadata {
   readonly sharding: ShardingStore
   readonly audit: AuditStore
   readonly #stored: StoredDocuments
+  /** Reads and writes the record of a sync, in the version that it needs. */
+  readonly #records: (version: number) => StoredDocuments
 
   /**
    * @param coordinator the coordinator's term: an earlier term cannot overwrite what a later term has written about
@@ -57,6 +69,7 @@ export class Metadata {
    */
   constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
+    this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2] })
     this.segments = new SegmentStore(this.#stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = new StoredDocuments(destination, context, collectionsVersion)
@@ -66,7 +79,7 @@ export class Metadata {
   }
 
   async loadSync(): Promise<SyncRecord | null> {
-    const found = await this.#stored.findOne('sync', { _id: 'sync' })
+    const found = await this.#records(1).findOne('sync', { _id: 'sync' })
     return found && recordOf(found)
   }
 
@@ -75,13 +88,14 @@ export class Metadata {
    * was announced. It survives `clear`, because a record on the other cluster is trusted only if it is announced here.
    */
   async loadMove(): Promise<SyncRecord | null> {
-    const found = await this.#stored.findOne('moves', { _id: 'sync' })
+    const found = await this.#records(1).findOne('moves', { _id: 'sync' })
     return found && recordOf(found)
   }
 
   /** Called before anything is written on the cluster that the sync moves to. */
   async announceMove(reversed: SyncRecord): Promise<void> {
-    await this.#stored.replace('moves', 'sync', { ...reversed, startTime: toTimestamp(reversed.startTime) })
+    const fields = { ...reversed, startTime: toTimestamp(reversed.startTime) }
+    await this.#records(recordVersion(reversed)).replace('moves', 'sync', fields)
   }
 
   /** Called when a sync begins on this cluster or returns to it: an earlier announcement is no longer valid. */
@@ -97,12 +111,15 @@ export class Metadata {
   /** Stores the record unless another instance did so first. Returns the stored record. */
   async createSync(record: SyncRecord): Promise<SyncRecord> {
     const fields = { ...record, startTime: toTimestamp(record.startTime), createdAt: new Date() }
-    await this.#stored.update('sync', [{ q: { _id: 'sync' }, u: { $setOnInsert: fields, $set: {} }, upsert: true }])
+    const schemaVersion = recordVersion(record)
+    // A record with the other version does not match, so its version does not change.
+    const created = { $setOnInsert: fields, $set: {} }
+    await this.#records(schemaVersion).findAndUpdate('sync', { _id: 'sync', schemaVersion }, created, true)
     return (await this.loadSync()) ?? record
   }
 
   async saveSync(record: SyncRecord): Promise<void> {
-    await this.#stored.replace('sync', 'sync', {
+    await this.#records(recordVersion(record)).replace('sync', 'sync', {
       ...record,
       startTime: toTimestamp(record.startTime),
       createdAt: new Date(),

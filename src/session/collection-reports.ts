@@ -1,6 +1,7 @@
 import pLimit from 'p-limit'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { countIndexes } from '../domain/count-indexes.ts'
+import { indexName } from '../domain/definition.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { CollectionFigures, StoredFigures } from '../mongo/collection-figures.ts'
 
@@ -65,6 +66,7 @@ export class CollectionReports {
   #row(one: StoredFigures, mismatches: ReadonlyMap<string, number>, restored: boolean): CollectionRow {
     const { buildIndexes, verification } = this.#configuration
     const buildsIndexes = one.created && buildIndexes !== 'never'
+    const refused = one.awaitsIndexes ? one.indexes.map(indexName) : one.refusedIndexes
     return {
       namespace: one.namespace,
       copy: {
@@ -75,7 +77,7 @@ export class CollectionReports {
         estimatedDocumentCount: Math.max(one.estimatedDocuments, one.copiedDocuments),
         copiedDocumentCount: one.copiedDocuments,
       },
-      indexes: countIndexes(one.indexes, { buildsIndexes, refused: one.refusedIndexes, restored }),
+      indexes: countIndexes(one.indexes, { buildsIndexes, refused, restored }),
       verification: verification.enabled ? verificationOf(one) : null,
       mismatches: mismatches.get(one.namespace) ?? 0,
     }

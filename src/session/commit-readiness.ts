@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { commitLagMaxSeconds } from '../domain/commit-request.ts'
 import { RefusedError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
 import type { SyncInstance } from './sync-instance.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -32,6 +33,15 @@ export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): 
   const [resharding] = session.runs.present?.resharding ?? []
   if (resharding) {
     const reason = `${resharding} is being resharded on the source (reshardCollection, moveCollection or unshardCollection), and is converged when that has ended; ${untilReady}`
+    return { reason, passesSoon: false }
+  }
+  const awaiting = (session.runs.present?.catalogue.entries() ?? []).filter((entry) => entry.awaitsIndexes)
+  const [first] = awaiting
+  if (first) {
+    const others = awaiting.length === 1 ? '' : ` and of ${awaiting.length - 1} more`
+    const reason =
+      `the indexes of ${namespace(first.database, first.name)}${others} are not built yet, which buildIndexes delays until a collection is ` +
+      `copied; ${untilReady} (indexBuilding shows how far the builds are)`
     return { reason, passesSoon: false }
   }
   if (!session.figures.knowsTime) {

@@ -11,8 +11,9 @@ export function commitFigures(session: SyncSession, lagSeconds: number | null): 
   const { step } = session.commit.timing
   const isPrepared = step === 'verify' || step === 'lastCheck'
   const unprepared = isPrepared ? [] : entries
-  let [uniqueIndexes, cappedDocuments] = [0, 0]
-  for (const { wanted, estimatedDocuments } of unprepared) {
+  let [uniqueIndexes, cappedDocuments, indexEntries] = [0, 0, 0]
+  for (const { wanted, estimatedDocuments, awaitsIndexes } of unprepared) {
+    if (awaitsIndexes) indexEntries += Math.max(1, estimatedDocuments) * wanted.indexes.length
     for (const index of wanted.indexes) if (traitsOf(index).unique) uniqueIndexes += 1
     if (isCapped(wanted.options)) cappedDocuments += estimatedDocuments
   }
@@ -23,6 +24,7 @@ export function commitFigures(session: SyncSession, lagSeconds: number | null): 
     // The definitions of all collections are compared before preparation and again at the verdict.
     collections: entries.length + unprepared.length,
     uniqueIndexes,
+    indexEntries,
     cappedDocuments,
     roundTripMS: session.figures.roundTrips.slowerMS,
   }

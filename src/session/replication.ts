@@ -311,7 +311,7 @@ export class Replication {
       const failure = await this.events?.close()
       this.#barriersOver.abort()
       await this.#barriers.ended()
-      await this.#follower.polling
+      await this.#follower.idle()
       return failure ?? this.#barriers.failure
     } finally {
       this.#eventsEnded.resolve()

@@ -358,9 +358,10 @@ export class Verification {
   ): Promise<Mismatch[]> {
     const { source, destination, runs, context } = this.#parts
     const selection = this.#parts.selection()
-    const buildsIndexes = configuration.buildIndexes !== 'never'
-    const parts = { clusters: { source, destination }, selection, catalogue: runs.finishing.catalogue, context }
-    return await findDefinitionMismatches(parts, stage, buildsIndexes, read)
+    const { buildIndexes } = configuration
+    const { catalogue } = runs.finishing
+    const parts = { clusters: { source, destination }, selection, catalogue, context, buildIndexes }
+    return await findDefinitionMismatches(parts, stage, read)
   }
 
   async #conclude({ mismatches, total }: Verdict): Promise<void> {

@@ -92,7 +92,7 @@ export class WorkFigures {
   indexBuilding(restored: boolean): IndexBuilding | null {
     const { latest } = this.#parts.runs
     if (!latest) return null
-    const { underWay } = latest.commit.destinationDefinitions.builds
+    const { underWay } = latest.commit.destinationDefinitions.indexes.builds
     return indexBuildingOf(latest.catalogue.entries(), underWay, restored)
   }
 

@@ -1,4 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest'
+import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 // biome-ignore lint/suspicious/noExplicitAny: a document of JSON Schemas
@@ -93,7 +94,7 @@ describe('the body of start', () => {
     const table: Record<string, unknown> = {
       source: { type: 'string', enum: ['cluster0', 'cluster1'] },
       destination: { type: 'string', enum: ['cluster0', 'cluster1'] },
-      buildIndexes: { type: 'string', enum: ['beforeDataCopy', 'never'], default: 'beforeDataCopy' },
+      buildIndexes: { type: 'string', enum: [...buildIndexesModes], default: 'beforeDataCopy' },
       enableUserWriteBlocking: {
         anyOf: [{ type: 'string', enum: ['sourceAndDestination', 'destinationOnly', 'none'] }, { type: 'boolean' }],
         default: 'destinationOnly',

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
 import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
 const start = '/api/v1/start'
@@ -70,9 +71,9 @@ describe('fields and defaults', () => {
 
   test('every optional field is checked for its type and allowed values', async () => {
     await expectRefused(
-      { ...minimalStart, buildIndexes: 'afterDataCopy' },
+      { ...minimalStart, buildIndexes: 'later' },
       'buildIndexes',
-      /'beforeDataCopy' or 'never'/,
+      /'beforeDataCopy' or 'afterDataCopy' or 'excludeHashed' or 'excludeHashedAfterCopy' or 'never'/,
     )
     await expectRefused({ ...minimalStart, reversible: 'yes' }, 'reversible', /true or false/)
     await expectRefused({ ...minimalStart, sharding: true }, 'sharding', /an object/)
@@ -141,8 +142,8 @@ describe('fields and defaults', () => {
 })
 
 describe('buildIndexes', () => {
-  test('beforeDataCopy and never are passed on', async () => {
-    for (const buildIndexes of ['beforeDataCopy', 'never'] as const) {
+  test('every value is passed on', async () => {
+    for (const buildIndexes of buildIndexesModes) {
       expect((await send({ ...minimalStart, buildIndexes })).configuration?.buildIndexes).toBe(buildIndexes)
     }
   })

@@ -55,9 +55,10 @@ it.each([
     await definitions.reconcile('app', 'all', 'copied')
 
     expect(await expiryOnDestination()).toBe(expected)
-    const parts = { clusters: { source, destination }, selection, catalogue, context }
+    const clusters = { source, destination }
+    const parts = { clusters, selection, catalogue, context, buildIndexes: 'beforeDataCopy' as const }
     for (const stage of ['deferred', 'prepared'] as const) {
-      expect(await findDefinitionMismatches(parts, stage, true)).toEqual([])
+      expect(await findDefinitionMismatches(parts, stage)).toEqual([])
     }
   },
 )

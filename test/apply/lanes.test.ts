@@ -19,6 +19,7 @@ const entry = (name: string): CatalogueEntry => ({
   estimatedBytes: 0,
   estimatedDocuments: 0,
   refusedIndexes: [],
+  awaitsIndexes: false,
   copiedBytes: 0,
   totalCopied: 0,
   endedPartitions: new Set(),

@@ -87,6 +87,7 @@ export class TwoClusters {
       estimatedBytes: 0,
       estimatedDocuments: 0,
       refusedIndexes: [],
+      awaitsIndexes: false,
       copiedBytes: 0,
       totalCopied: 0,
       endedPartitions: new Set(),

@@ -46,7 +46,8 @@ async function followed() {
   const differing = async () => {
     const { databases } = await findDiffering({
       ...{ source: two.source, destination: two.destination, selection, catalogue },
-      isFollowed: (...definition) => definitions.isFollowed(...definition),
+      isFollowed: (...definition) => definitions.indexes.isFollowed(...definition),
+      included: definitions.indexes.included,
       moved: (placements) => reconciler.moved(placements),
     })
     return databases

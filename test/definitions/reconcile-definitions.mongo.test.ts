@@ -269,7 +269,7 @@ describe('a stop', () => {
     const [entry] = instance.catalogue.entries()
     if (!entry) throw new Error('the catalogue has no entry')
     await using slow = await failPoint(two.destinationClient, 'failCommand', data)
-    const built = instance.destination.buildConflicting(entry, 'unique')
+    const built = instance.destination.indexes.buildConflicting(entry, 'unique')
     await slow.reached()
     instance.context.stop()
     await expect(built).rejects.toBeInstanceOf(StoppedError)
@@ -279,7 +279,7 @@ describe('a stop', () => {
     }
     expect(await uniqueIndexes()).toBe(1)
     await slow.release()
-    await (await startInstance()).destination.buildConflicting(entry, 'unique')
+    await (await startInstance()).destination.indexes.buildConflicting(entry, 'unique')
     expect(await uniqueIndexes()).toBe(fields.length)
   })
 })

@@ -14,6 +14,7 @@ const entry: CatalogueEntry = {
   estimatedBytes: 7,
   estimatedDocuments: 0,
   refusedIndexes: [],
+  awaitsIndexes: false,
   copiedBytes: 5,
   totalCopied: 5,
   endedPartitions: new Set(),

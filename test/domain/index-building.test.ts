@@ -53,3 +53,11 @@ test('of two indexes that differ only in a deferred option, the second counts wh
   expect(indexBuildingOf(entries, none, false)).toEqual(figures(1, 2, 0, 1))
   expect(indexBuildingOf(entries, none, true)).toEqual(figures(2, 2, 1, 1))
 })
+
+test('the indexes of a collection that awaits them are not built, unless a build is in progress', () => {
+  const awaiting = entry('one', [a, b], { awaitsIndexes: true })
+  expect(indexBuildingOf([awaiting, entry('two', [c])], none, false)).toEqual(figures(1, 3, 1, 2))
+  const underWay = new Map([['one', { total: 2, missing: 1 }]])
+  expect(indexBuildingOf([awaiting], underWay, false)).toEqual(figures(1, 2, 0, 1))
+  expect(indexBuildingOf([{ ...awaiting, awaitsIndexes: false }], none, false)).toEqual(figures(2, 2, 1, 1))
+})

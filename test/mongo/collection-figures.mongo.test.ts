@@ -52,6 +52,7 @@ function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogueEntr
     state: 'copying',
     wanted: { options: [], indexes: [unique] },
     refusedIndexes: [],
+    awaitsIndexes: false,
     shardKey: null,
     estimatedBytes,
     estimatedDocuments: estimatedBytes / 10,

@@ -90,6 +90,7 @@ describe('a collection', () => {
     estimatedBytes: 10,
     estimatedDocuments: 0,
     refusedIndexes: [],
+    awaitsIndexes: false,
     copiedBytes: 0,
     totalCopied: null,
     shardKey: null,

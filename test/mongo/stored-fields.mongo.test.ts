@@ -1,5 +1,6 @@
 import { Int32 } from 'mongodb'
 import { expect, it } from 'vitest'
+import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
 import { type CatalogueEntry, newEntry } from '../../src/domain/catalogue.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
@@ -46,6 +47,7 @@ it('a collection is loaded with all of its stored fields', async () => {
     estimatedBytes: 12_345,
     estimatedDocuments: 678,
     refusedIndexes: ['n_1'],
+    awaitsIndexes: true,
     copiedBytes: 0,
     totalCopied: null,
     endedPartitions: new Set(),
@@ -109,6 +111,36 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
   }
   await metadata().saveSync(record)
   expect(await metadata().loadSync()).toEqual(record)
+})
+
+it('the record has a version that an earlier release refuses only if buildIndexes has a value unknown to it', async () => {
+  const stored = one.client.db('tandem_internal')
+  const record = (buildIndexes: StartConfiguration['buildIndexes']): SyncRecord => ({
+    configuration: {
+      source: 'cluster0',
+      destination: 'cluster1',
+      buildIndexes,
+      existingData: 'refuse',
+    } as StartConfiguration,
+    ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+    ...{ partitions: 17, redis: false, generation: 0 },
+  })
+  for (const mode of buildIndexesModes) {
+    const schemaVersion = mode === 'beforeDataCopy' || mode === 'never' ? 1 : 2
+    await stored.collection('sync').deleteMany({})
+    expect(await metadata().createSync(record(mode))).toEqual(record(mode))
+    expect(await stored.collection('sync').findOne()).toMatchObject({ schemaVersion })
+    // A second instance with another configuration finds the stored one, and does not change it.
+    for (const other of ['never', 'excludeHashed'] as const) {
+      expect(await metadata().createSync(record(other))).toEqual(record(mode))
+      expect(await stored.collection('sync').findOne()).toMatchObject({ schemaVersion })
+    }
+    await metadata().saveSync(record(mode))
+    expect(await stored.collection('sync').findOne()).toMatchObject({ schemaVersion })
+    await metadata().announceMove(record(mode))
+    expect(await metadata().loadMove()).toEqual(record(mode))
+    expect(await stored.collection('moves').findOne()).toMatchObject({ schemaVersion })
+  }
 })
 
 it('a position of either kind is loaded exactly as it was stored', async () => {

@@ -225,6 +225,7 @@ function entryOf(at: number, copies: boolean): CatalogueEntry {
     state: copies ? 'copying' : 'copied',
     wanted: { options: [], indexes: [] },
     refusedIndexes: [],
+    awaitsIndexes: false,
     shardKey: null,
     estimatedBytes: 0,
     estimatedDocuments: 0,

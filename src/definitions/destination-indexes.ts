@@ -1,0 +1,311 @@
+import type { Document } from 'mongodb'
+import { type BuildIndexes, buildsAfterCopy, includedIndexes } from '../domain/build-indexes.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import {
+  type CollectionDefinition,
+  canBecome,
+  collModOptions,
+  type IndexSpecification,
+  indexName,
+  indexWhileDeferred,
+  lacksExpiry,
+  neverExpires,
+  sameButForName,
+  traitsOf,
+} from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
+import { assert, FatalError, StoppedError } from '../domain/errors.ts'
+import type { IndexBuild } from '../domain/index-building.ts'
+import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
+import { buildDocument, typedBoolean, typedDocument } from '../domain/raw-bson.ts'
+import { type ShardKey, supportsShardKey } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { renamedTo, underPresentName } from '../mongo/collection-name.ts'
+import { code, codeOf, isTransient } from '../mongo/errors.ts'
+import { RawValue } from '../mongo/raw-values.ts'
+import { toUuid } from '../mongo/uuid.ts'
+import { BuildsUnderWay } from './builds-under-way.ts'
+import { listIndexes } from './listing.ts'
+
+/**
+ * Index builds have no time limit. All other commands have the time limit of writes, so that no delayed command
+ * creates, drops or renames a collection after a successor has stopped waiting for it. A delayed index build is
+ * harmless: it names its collection by UUID, and the commit compares the indexes.
+ */
+const unlimited = { timeoutMS: 0 } as const
+
+/**
+ * Writes the indexes of the destination's collections without their deferred options. Every command names the
+ * collection's UUID, and every method is repeatable: it recognizes what is already done.
+ */
+export class DestinationIndexes {
+  readonly #cluster: Cluster
+  readonly #mode: BuildIndexes
+  /** Index builds that the destination refused, by UUID. The collection's next DDL and the commit try them again. */
+  readonly refused = new Map<string, string>()
+  readonly builds = new BuildsUnderWay()
+  /** Whether the work in progress must stop. Checked between commands; StoppedError is thrown when it returns true. */
+  isStopped: () => boolean = () => false
+
+  constructor(destination: Cluster, mode: BuildIndexes) {
+    this.#cluster = destination
+    this.#mode = mode
+  }
+
+  /** True if the indexes of a collection that is copied are built when its copy has ended. */
+  get afterCopy(): boolean {
+    return buildsAfterCopy(this.#mode)
+  }
+
+  /** The indexes of a collection with this shard key that the sync creates, drops and compares. */
+  readonly included = (all: IndexSpecification[], shardKey: ShardKey | null): IndexSpecification[] =>
+    includedIndexes(all, this.#mode, shardKey)
+
+  /** Builds the indexes of a collection that was just created. */
+  async create(entry: CatalogueEntry): Promise<void> {
+    const { indexes } = entry.wanted
+    const build = { total: indexes.length, missing: indexes.length }
+    await this.builds.during(entry.uuid, build, async () => void (await this.#createIndexes(entry, indexes)))
+  }
+
+  /**
+   * Builds the indexes of a collection whose copy has ended. listIndexes does not show a build that a predecessor began,
+   * so this sends createIndexes again. The server then waits for that build and does not begin another.
+   */
+  async buildAwaited(entry: CatalogueEntry): Promise<void> {
+    const { indexes } = entry.wanted
+    await this.#createIndexes(entry, indexes, indexes)
+  }
+
+  /**
+   * Builds wanted indexes that were left out because they differ from another index only in `unique`. The unique index
+   * is built before writes are enabled; a non-unique one is built when its conflicting index has become unique.
+   */
+  async buildConflicting(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
+    if (this.#mode === 'never') return
+    for (const one of this.missingIndexes(await this.#existingIndexes(entry), entry.wanted.indexes)) {
+      const { unique } = traitsOf(one)
+      if (which === 'unique' && !unique) continue
+      this.#throwIfStopped()
+      const built = indexWhileDeferred(one, entry.wanted.options)
+      if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
+      const indexes = [new RawValue(typedDocument(buildDocument(built)))]
+      try {
+        await underPresentName(entry, (name) =>
+          this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
+        )
+      } catch (error) {
+        if (codeOf(error) === undefined || isTransient(error)) throw error
+        throw new FatalError(
+          codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
+          `building indexes: ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
+            `(${errorText(error)}). Fix the cause and send resume. ${notLost.progress}`,
+          { cause: error },
+        )
+      }
+    }
+  }
+
+  /**
+   * Drops, changes and creates indexes until only deferred options differ. Returns true when anything changed.
+   * @param shardKey the shard key that the collection is to get
+   */
+  async followIndexes(
+    entry: CatalogueEntry,
+    wanted: IndexSpecification[],
+    shardKey: ShardKey | null = entry.shardKey,
+  ): Promise<boolean> {
+    const dropOthers = () => this.dropIndexesExcept(entry, wanted, (all) => this.included(all, shardKey))
+    let dropped = await dropOthers()
+    const expiring = await this.#addExpiry(entry, wanted)
+    const created = await this.#createIndexes(entry, wanted, this.#due(entry, wanted, shardKey))
+    // Drops an index that was kept because no other index supported the shard key.
+    if (created && entry.shardKey) dropped = (await dropOthers()) || dropped
+    if (expiring) return true
+    return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
+
+    function differs(one: IndexSpecification, at: number): boolean {
+      const other = wanted[at]
+      return !other || Buffer.compare(buildDocument(one), buildDocument(other)) !== 0
+    }
+  }
+
+  /**
+   * Decides in memory whether followOptions and followIndexes would find anything to do.
+   * @param existing the destination's definition
+   * @param wanted the source's definition, with all of its indexes
+   */
+  isFollowed(entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
+    if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.refused.has(entry.uuid)) return false
+    if (collModOptions(existing.options, wanted.options).length > 0) return false
+    const included = this.included(wanted.indexes, entry.shardKey)
+    if (this.missingIndexes(existing.indexes, included).length > 0) return false
+    const byName = new Map(included.map((one) => [indexName(one), one]))
+    const others = this.included(existing.indexes, entry.shardKey).filter((one) => {
+      const index = byName.get(indexName(one))
+      return !index || !canBecome(one, index) || lacksExpiry(one, index)
+    })
+    const [other] = others
+    if (!other) return true
+    // When the source has no index for the shard key, the only index that supports it is kept.
+    const { shardKey } = entry
+    const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
+    return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
+  }
+
+  /** Returns the wanted indexes that do not exist; none when the sync does not build indexes. */
+  missingIndexes(existing: IndexSpecification[], wanted: IndexSpecification[]): IndexSpecification[] {
+    if (this.#mode === 'never') return []
+    const names = new Set(existing.map(indexName))
+    return wanted.filter((one) => !names.has(indexName(one)))
+  }
+
+  /**
+   * Drops the destination's indexes that are not in `wanted`, or not in this form. Returns true when one was dropped.
+   * @param droppable selects the existing indexes that may be dropped
+   */
+  async dropIndexesExcept(
+    entry: CatalogueEntry,
+    wanted: IndexSpecification[],
+    droppable: (all: IndexSpecification[]) => IndexSpecification[] = (all) => all,
+  ): Promise<boolean> {
+    const existing = await this.#existingIndexes(entry)
+    const byName = new Map(wanted.map((one) => [indexName(one), one]))
+    let dropped = false
+    const isWanted = (one: IndexSpecification): boolean => {
+      const other = byName.get(indexName(one))
+      return other !== undefined && canBecome(one, other)
+    }
+    // The server refuses to drop the last index that supports the shard key.
+    let supporting = existing.filter((one) => entry.shardKey && supportsShardKey(one, entry.shardKey))
+    for (const one of droppable(existing)) {
+      if (isWanted(one)) continue
+      if (supporting.includes(one)) {
+        if (supporting.length === 1) continue
+        supporting = supporting.filter((other) => other !== one)
+      }
+      await this.#dropIndex(entry, indexName(one))
+      dropped = true
+    }
+    return dropped
+  }
+
+  /**
+   * Sets an expiry that never expires a document on the indexes that became TTL indexes on the source. An index that
+   * the server refuses to change is dropped, so that it is built again with the other missing indexes.
+   */
+  async #addExpiry(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    if (!wanted.some((one) => traitsOf(one).expireAfterSeconds)) return false
+    const existing = new Map((await this.#existingIndexes(entry)).map((one) => [indexName(one), one]))
+    let changed = false
+    for (const one of wanted) {
+      const found = existing.get(indexName(one))
+      if (!found || !lacksExpiry(found, one)) continue
+      this.#throwIfStopped()
+      const index = { name: indexName(one), expireAfterSeconds: neverExpires }
+      const change = (name: string): Promise<unknown> =>
+        this.#cluster.write(entry.database, { collMod: name, ...this.#uuid(entry), index })
+      try {
+        await underPresentName(entry, change)
+      } catch (error) {
+        if (codeOf(error) === undefined || isTransient(error)) throw error
+        await this.#dropIndex(entry, indexName(one))
+      }
+      changed = true
+    }
+    return changed
+  }
+
+  async #dropIndex(entry: CatalogueEntry, index: string): Promise<void> {
+    await underPresentName(entry, (name) =>
+      this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }),
+    )
+  }
+
+  async #existingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {
+    assert(entry.destinationUUID, 'the indexes of a collection that has not been created are read')
+    return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
+  }
+
+  /** The indexes that are built now. Before the copy of a collection, these are the ones that its sharding needs. */
+  #due(entry: CatalogueEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
+    if (!entry.awaitsIndexes) return wanted
+    return wanted.filter((one) => shardKey !== null && supportsShardKey(one, shardKey))
+  }
+
+  /** @param due the indexes that are built now; the others are still missing afterwards */
+  async #createIndexes(
+    entry: CatalogueEntry,
+    wanted: IndexSpecification[],
+    due = this.#due(entry, wanted),
+  ): Promise<boolean> {
+    this.refused.delete(entry.uuid)
+    entry.refusedIndexes = []
+    if (this.#mode === 'never' || due.length === 0) return false
+    const missing = this.missingIndexes(await this.#existingIndexes(entry), due)
+    if (missing.length === 0) return false
+    const build: IndexBuild = { total: wanted.length, missing: wanted.length - due.length + missing.length }
+    await this.builds.during(entry.uuid, build, () => this.#buildMissing(entry, missing, build))
+    return true
+  }
+
+  async #buildMissing(entry: CatalogueEntry, missing: IndexSpecification[], build: IndexBuild): Promise<void> {
+    try {
+      await this.#build(entry, missing)
+    } catch (error) {
+      if (codeOf(error) === undefined || isTransient(error) || renamedTo(error) !== undefined) throw error
+      // An index that cannot be built must not block the others. It may be possible to build it by the time of the
+      // commit.
+      const refused: string[] = []
+      for (const one of missing) {
+        this.#throwIfStopped()
+        const built = () => {
+          build.missing -= 1
+        }
+        await this.#build(entry, [one]).then(built, (failure) => {
+          if (this.#isRefusal(entry, one, failure)) refused.push(indexName(one))
+        })
+      }
+      entry.refusedIndexes = refused
+    }
+  }
+
+  /** Remembers that the destination refused an index. Returns false for an index that the commit builds. */
+  #isRefusal(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): boolean {
+    if (codeOf(failure) === undefined || isTransient(failure)) throw failure
+    // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
+    if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes)) {
+      return false
+    }
+    this.refused.set(
+      entry.uuid,
+      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (${errorText(failure)})`,
+    )
+    return true
+  }
+
+  async #build(entry: CatalogueEntry, specifications: IndexSpecification[]): Promise<void> {
+    const indexes = specifications.map(
+      (one) => new RawValue(typedDocument(buildDocument(indexWhileDeferred(one, entry.wanted.options)))),
+    )
+    await underPresentName(entry, (name) =>
+      this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
+    )
+  }
+
+  /** Called between commands, each of which may take long. */
+  #throwIfStopped(): void {
+    if (this.isStopped()) throw new StoppedError()
+  }
+
+  #uuid(entry: CatalogueEntry): Document {
+    assert(entry.destinationUUID, 'a command needs a collection that has not been created')
+    return { collectionUUID: toUuid(entry.destinationUUID) }
+  }
+}
+
+/** True when the collection has another index that differs only in `unique` and other deferred options. */
+function conflictsWithoutUnique(specification: IndexSpecification, all: IndexSpecification[]): boolean {
+  return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
+}

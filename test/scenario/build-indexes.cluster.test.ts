@@ -1,0 +1,238 @@
+import type { Document, IndexDescription, MongoClient } from 'mongodb'
+import { describe, expect, it, vi } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import { compareClusters } from '../support/compare.ts'
+import { failPoint, holdCopy } from '../support/fail-point.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+
+/** `buildIndexes` other than `beforeDataCopy` and `never`. */
+
+const pair = pairedSets()
+const patience = { timeout: 30_000, interval: 20 }
+
+interface Row extends Document {
+  _id: number | string
+}
+
+const app = (client: MongoClient, collection = 'things') => client.db('app').collection<Row>(collection)
+const numbered = (count: number): Row[] =>
+  Array.from({ length: count }, (_, n) => ({ _id: n, n, u: n, h: `${n}`, words: `word ${n}`, at: new Date() }))
+const fiveIndexes: IndexDescription[] = [
+  { key: { n: 1 }, name: 'plain' },
+  { key: { u: 1 }, name: 'unique', unique: true },
+  { key: { at: 1 }, name: 'ttl', expireAfterSeconds: 3_600 },
+  { key: { words: 'text' }, name: 'text' },
+  { key: { n: -1, h: 1 }, name: 'hidden', hidden: true },
+]
+
+async function seed(indexes = fiveIndexes): Promise<void> {
+  await app(pair.sourceClient).insertMany(numbered(100))
+  await app(pair.sourceClient).createIndexes(indexes)
+}
+
+async function namesOn(client: MongoClient, collection = 'things'): Promise<string[]> {
+  const found = await app(client, collection).indexes()
+  return found.map(({ name }) => name as string).sort()
+}
+
+/** The names of finished indexes: `indexes` shows those that are being built, too. */
+const builtNames = async (): Promise<string[]> => {
+  const { cursor } = await pair.destinationClient.db('app').command({ listIndexes: 'things', includeBuildUUIDs: true })
+  return (cursor.firstBatch as Document[]).filter((one) => !one['buildUUID']).map((one) => one['name'] as string)
+}
+
+const differences = async () => (await compareClusters(pair.source.uri, pair.destination.uri)).differences
+/** Builds of indexes on collections that have documents do not end until released. */
+const holdBuilds = () => failPoint(pair.destinationClient, 'hangAfterStartingIndexBuild', {})
+const until = (tandem: Tandem, condition: (progress: Progress) => boolean, what: string) =>
+  tandem.waitFor(condition, { timeoutSeconds: 60, what })
+const isCopied = ({ info }: Progress): boolean => info === 'change event application'
+
+async function commit(tandem: Tandem): Promise<void> {
+  await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
+  expect((await tandem.post('commit')).body).toEqual({ success: true })
+  await until(tandem, ({ state }) => state === 'COMMITTED', 'COMMITTED')
+}
+
+/** Waits until this document, which is written now, has arrived. */
+async function expectFollowed(_id: string, collection = 'things'): Promise<void> {
+  await app(pair.sourceClient, collection).insertOne({ _id, u: _id, at: new Date() })
+  const arrived = async () => expect(await app(pair.destinationClient, collection).findOne({ _id })).not.toBeNull()
+  await vi.waitFor(arrived, patience)
+}
+
+describe('afterDataCopy', () => {
+  it('builds the indexes when the collection is copied, and a commit waits for them', async () => {
+    await seed()
+    await app(pair.sourceClient).createIndex({ dropped: 1 })
+    await using copy = await holdCopy(pair.destinationClient, 'app.things')
+    await using builds = await holdBuilds()
+    await using tandem = await pair.startInstance()
+    await startSync(tandem, { buildIndexes: 'afterDataCopy' })
+    await copy.reached()
+    expect(await builtNames()).toEqual(['_id_'])
+    // Definitions that change while the collection is copied are part of what is built at its end.
+    await app(pair.sourceClient).createIndex({ copying: 1 })
+    await app(pair.sourceClient).createIndex({ later: 1 }, { sparse: true })
+    await app(pair.sourceClient).dropIndex('dropped_1')
+    const { indexBuilding } = await until(
+      tandem,
+      (progress) => progress.indexBuilding?.totalIndexesToBuild === 7,
+      '7 indexes to build',
+    )
+    expect(indexBuilding).toMatchObject({ indexesBuilt: 0, collectionsFinished: 0, collectionsTotal: 1 })
+    expect(await builtNames()).toEqual(['_id_'])
+
+    await copy.release()
+    await builds.reached()
+    const building = await until(tandem, isCopied, 'the end of the copy')
+    expect(building).toMatchObject({ state: 'RUNNING', canCommit: false, indexBuilding: { indexesBuilt: 0 } })
+    await until(tandem, (progress) => progress.commit !== undefined, 'an estimate')
+    expect((await tandem.progress()).commit?.waitingFor.map(({ what }) => what)).toContain('indexes to be built')
+    const refused = await tandem.post('commit')
+    expect(refused.body).toMatchObject({ error: 'CannotCommit' })
+    expect(refused.body.errorDescription).toMatch(/the indexes of app\.things are not built yet/)
+    // Changes are applied meanwhile.
+    await expectFollowed('during the build')
+
+    await builds.release()
+    await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
+    expect((await tandem.progress()).indexBuilding).toMatchObject({ indexesBuilt: 7, totalIndexesToBuild: 7 })
+    // From now on indexes are built at once.
+    await app(pair.sourceClient).createIndex({ applying: 1 })
+    await app(pair.sourceClient, 'created').createIndex({ first: 1 })
+    await commit(tandem)
+    expect(await differences()).toEqual([])
+    expect(await namesOn(pair.destinationClient)).toEqual(await namesOn(pair.sourceClient))
+  })
+
+  it('continues after kill -9 during the builds', async () => {
+    await seed()
+    await app(pair.sourceClient, 'others').insertMany(numbered(10))
+    await app(pair.sourceClient, 'others').createIndex({ n: 1 })
+    await using builds = await holdBuilds()
+    {
+      await using tandem = await pair.startInstance()
+      await startSync(tandem, { buildIndexes: 'afterDataCopy' })
+      await builds.reached()
+      await until(tandem, isCopied, 'the end of the copy')
+      await tandem.kill9()
+    }
+    await using tandem = await pair.startInstance()
+    const again = await until(tandem, isCopied, 'RUNNING again')
+    expect(again).toMatchObject({ canCommit: false, indexBuilding: { indexesBuilt: 0, totalIndexesToBuild: 6 } })
+    await expectFollowed('after the restart')
+    expect((await tandem.progress()).canCommit).toBe(false)
+    await builds.release()
+    await commit(tandem)
+    expect(await differences()).toEqual([])
+  })
+
+  it('follows changes of definitions that were made during the builds', async () => {
+    await seed()
+    await using builds = await holdBuilds()
+    await using tandem = await pair.startInstance()
+    await startSync(tandem, { buildIndexes: 'afterDataCopy' })
+    await builds.reached()
+    await app(pair.sourceClient).dropIndex('plain')
+    await app(pair.sourceClient).createIndex({ plain: 1 }, { name: 'plain' })
+    await app(pair.sourceClient).rename('renamed')
+    await app(pair.sourceClient, 'renamed').insertOne({ _id: 'after the rename' })
+    await until(tandem, isCopied, 'the end of the copy')
+    await builds.release()
+    await commit(tandem)
+    expect(await differences()).toEqual([])
+  })
+
+  it('pauses when the builds in progress have ended, and resumes', async () => {
+    await seed()
+    await using copy = await holdCopy(pair.destinationClient, 'app.things')
+    await using tandem = await pair.startInstance()
+    await startSync(tandem, { buildIndexes: 'afterDataCopy' })
+    await copy.reached()
+    const paused = tandem.post('pause')
+    await copy.release()
+    expect((await paused).body).toEqual({ success: true })
+    await until(tandem, ({ state }) => state === 'PAUSED', 'PAUSED')
+    await app(pair.sourceClient).createIndex({ paused: 1 })
+    expect((await tandem.post('resume')).body).toEqual({ success: true })
+    await commit(tandem)
+    expect(await differences()).toEqual([])
+  })
+
+  it('keeps the indexes that a destination with data has, and builds the others', async () => {
+    await seed()
+    await app(pair.destinationClient).insertMany(numbered(50))
+    await app(pair.destinationClient).createIndexes([
+      { key: { n: 1 }, name: 'plain' },
+      { key: { u: 1 }, name: 'unique', unique: true },
+      { key: { n: 1, other: 1 }, name: 'hidden' },
+      { key: { foreign: 1 } },
+    ])
+    await using tandem = await pair.startInstance()
+    await startSync(tandem, { buildIndexes: 'afterDataCopy', existingData: 'converge' })
+    await commit(tandem)
+    expect(await differences()).toEqual([])
+  })
+
+  it('waits on every instance for the indexes that the coordinator builds', async () => {
+    await seed()
+    await using builds = await holdBuilds()
+    await using first = await pair.startInstance({ id: 'first' })
+    await startSync(first, { buildIndexes: 'afterDataCopy' })
+    await using second = await pair.startInstance({ id: 'second' })
+    await startSync(second, { buildIndexes: 'afterDataCopy' })
+    await builds.reached()
+    for (const one of [first, second]) {
+      expect(await until(one, isCopied, 'the end of the copy')).toMatchObject({ canCommit: false })
+      expect((await one.post('commit')).body).toMatchObject({ error: 'CannotCommit' })
+    }
+    await builds.release()
+    for (const one of [first, second]) await until(one, ({ canCommit }) => canCommit, 'ready to commit')
+    for (const one of [first, second]) expect((await one.post('commit')).body).toEqual({ success: true })
+    for (const one of [first, second]) await until(one, ({ state }) => state === 'COMMITTED', 'COMMITTED')
+    expect(await differences()).toEqual([])
+  })
+})
+
+describe.each(['excludeHashed', 'excludeHashedAfterCopy'])('%s', (buildIndexes) => {
+  const hashed = { key: { h: 'hashed' }, name: 'hashed' } as const
+  const missing = ['app.things: index missing on destination', 'app.later: index missing on destination']
+
+  it('leaves out hashed indexes, also those that the source creates later', async () => {
+    await seed([...fiveIndexes, hashed, { key: { n: 1, h: 'hashed' }, name: 'compound' }])
+    await using tandem = await pair.startInstance()
+    await startSync(tandem, { buildIndexes })
+    const ready = await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
+    expect(ready.indexBuilding).toMatchObject({ indexesBuilt: 5, totalIndexesToBuild: 5 })
+    await app(pair.sourceClient).dropIndex('compound')
+    await app(pair.sourceClient).createIndexes([{ key: { n: 'hashed' } }, { key: { applying: 1 } }])
+    await app(pair.sourceClient, 'later').createIndexes([{ key: { _id: 'hashed' } }, { key: { n: 1 } }])
+    // A hashed index refuses arrays, and the destination has none that could.
+    await app(pair.sourceClient).dropIndex('hashed')
+    await app(pair.sourceClient).updateOne({ _id: 1 }, { $set: { h: [1, 2] } })
+    await commit(tandem)
+    expect(await namesOn(pair.destinationClient)).toEqual(
+      ['_id_', 'applying_1', ...fiveIndexes.map(({ name }) => name as string)].sort(),
+    )
+    expect(await namesOn(pair.destinationClient, 'later')).toEqual(['_id_', 'n_1'])
+    const found = await differences()
+    expect(found).toHaveLength(missing.length)
+    for (const difference of found) expect(difference).toMatch(/index missing on destination/)
+  })
+})
+
+it('excludeHashed leaves the hashed indexes of the former source alone after a reversal', async () => {
+  await seed([...fiveIndexes, { key: { h: 'hashed' }, name: 'hashed' }])
+  await using tandem = await pair.startInstance()
+  const both = 'sourceAndDestination'
+  await startSync(tandem, { buildIndexes: 'excludeHashed', reversible: true, enableUserWriteBlocking: both })
+  await commit(tandem)
+  expect((await tandem.post('reverse')).body).toEqual({ success: true })
+  await until(tandem, ({ canCommit }) => canCommit, 'ready to commit in the other direction')
+  await app(pair.destinationClient).insertOne({ _id: 'reversed', u: 'reversed', h: 'reversed' })
+  await app(pair.destinationClient).createIndex({ reversed: 1 })
+  await commit(tandem)
+  expect(await namesOn(pair.sourceClient)).toEqual([...(await namesOn(pair.destinationClient)), 'hashed'].sort())
+})

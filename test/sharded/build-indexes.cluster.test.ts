@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest'
+import { commit, rows, ShardedPair } from '../support/sharded-pair.ts'
+
+/** `buildIndexes` with a sharded destination: an index that the shard key needs exists before the copy. */
+
+const pair = new ShardedPair('replicaSet')
+
+const documents = Array.from({ length: 300 }, (_, _id) => ({ _id, k: _id % 40, h: `${_id}`, n: _id }))
+const sharding = {
+  createSupportingIndexes: false,
+  shardingEntries: [
+    { database: 'app', collection: 'hashed', shardCollection: { key: [{ h: 'hashed' }] } },
+    { database: 'app', collection: 'ranged', shardCollection: { key: [{ k: 1 }] } },
+  ],
+}
+
+async function names(collection: string): Promise<unknown[]> {
+  return (await rows(pair.destinationClient, collection).indexes()).map(({ name }) => name).sort()
+}
+
+test('excludeHashedAfterCopy builds the hashed index of the shard key under its own name, and no other', async () => {
+  for (const collection of ['hashed', 'ranged']) await rows(pair.sourceClient, collection).insertMany(documents)
+  await rows(pair.sourceClient, 'hashed').createIndexes([
+    { key: { h: 'hashed' }, name: 'by h' },
+    { key: { n: 'hashed' }, name: 'by n' },
+    { key: { n: 1 }, name: 'plain' },
+  ])
+  await rows(pair.sourceClient, 'ranged').createIndexes([
+    { key: { k: 1, n: 1 }, name: 'by k' },
+    { key: { n: 'hashed' }, name: 'by n' },
+    { key: { n: -1 }, name: 'plain', unique: false },
+  ])
+  const tandem = await pair.startSync({ buildIndexes: 'excludeHashedAfterCopy', sharding })
+  await commit(tandem)
+  expect(await names('hashed')).toEqual(['_id_', 'by h', 'plain'])
+  expect(await names('ranged')).toEqual(['_id_', 'by k', 'plain'])
+  expect(await rows(pair.destinationClient, 'hashed').countDocuments()).toBe(documents.length)
+})
