@@ -62,7 +62,7 @@ const remedies: Partial<Record<RefusalName, string>> = {
   ReversibleNotSupported: 'set reversible to false, or fix the issue named above',
   VerificationNotSupported: 'drop the TTL index, set buildIndexes to beforeDataCopy, or switch verification off',
   InsufficientMemory: 'give tandem more memory, or switch verification off',
-  DestinationNotEmpty: "drop the destination's user databases",
+  DestinationNotEmpty: `drop the destination's user databases, or start with "existingData": "converge"`,
   AuthenticationFailed: 'correct the user name or password in the connection string',
   MissingPrivileges: 'grant the roles that docs/privileges.md lists',
   InvalidRequest: 'correct the field named above',

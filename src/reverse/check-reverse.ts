@@ -27,7 +27,7 @@ export interface ReversalToCheck {
  *
  * The oplog of the former source must reach back to the commit, because only it shows whether documents were written
  * there that exist on no other cluster. A convergence would delete these. The oplog of the new source need not reach
- * back, because `prepareDestination` then has all collections converged.
+ * back, and its position need not be known, because `prepareDestination` then has all collections converged.
  */
 export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
   const { configuration } = record
@@ -40,13 +40,11 @@ export async function checkReverse({ record, source, destination, context }: Rev
   for (const database of await listDatabases(destination)) {
     refuseUnsupported(database, await listCollections(destination, database))
   }
-  const metadata = new Metadata(destination, limited)
-  const reverse = await metadata.loadPosition('reverse')
-  const former = await metadata.loadPosition(0)
-  if (!reverse || !former) {
+  const former = await new Metadata(destination, limited).loadPosition(0)
+  if (!former) {
     throw new RefusedError(
       'WrongState',
-      'this sync was committed by a version of tandem that could not reverse, so it cannot be reversed; start a new sync from the current source to an emptied cluster',
+      'another instance has reversed this sync, and this instance still has the state before that. Restart this instance, then check its progress',
     )
   }
   await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
@@ -89,7 +87,8 @@ async function refuseChanged(
     throw new RefusedError(
       'FormerSourceChanged',
       `${namespace(foreign.database, foreign.collection)} on ${name} was changed after the commit (${foreign.operationType}), ` +
-        'and that change exists on no other cluster; this sync cannot be reversed any more. Start a new one from the current source to an emptied cluster',
+        'and that change exists on no other cluster. A reversal would undo it, so this sync cannot be reversed any more. Copy the change yourself if you need it. Then start ' +
+        `a new sync from the current source with "existingData": "converge", which makes ${name} equal to it and writes only what differs`,
     )
   }
 }

@@ -12,6 +12,12 @@ import { streamPartition } from '../verify/checkpoint.ts'
 /** Every later owner of the moved partitions and positions has a higher epoch. */
 const firstEpoch = 0
 
+/**
+ * Where the reversed streams begin if the commit has not stored it, as releases before the first reversal did. No change
+ * is earlier. Nothing is followed from here: all collections are converged, which takes another start time.
+ */
+const unknownPosition: StreamPosition = { kind: 'time', time: 1n }
+
 export interface MoveParts {
   from: Metadata
   to: Metadata
@@ -47,9 +53,9 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.clear()
   await to.forgetMove()
   atStep('reverseCopy')
-  const reverse = await from.loadPosition('reverse')
+  const reverse = (await from.loadPosition('reverse')) ?? unknownPosition
   const former = await from.loadPosition(0)
-  assert(reverse && former, 'a reversible sync was committed without the positions of a reversal')
+  assert(former, 'a committed sync has no position of its source')
   const entries = (await from.collections.load()).map(swapEntry)
   await to.collections.save(entries)
   await to.beginPartitions(swapped.partitions, reverse)
@@ -77,13 +83,18 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.saveSync(swapped)
 }
 
+/** Whether the positions of the reversed streams are those of a sync whose commit stored none. */
+export async function beginsUnknown(metadata: Metadata): Promise<boolean> {
+  return [...(await metadata.loadPartitions()).values()].some(({ time }) => time === unknownPosition.time)
+}
+
 /** The record of the reversed sync. It starts where writes were enabled on the cluster that is now the source. */
 export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
   return {
     configuration: swapConfiguration(record.configuration),
     sourceIdentity: record.destinationIdentity,
     destinationIdentity: record.sourceIdentity,
-    startTime: reverse?.time ?? record.startTime,
+    startTime: (reverse ?? unknownPosition).time,
     partitions: record.partitions,
     redis: record.redis,
     generation: record.generation + 1,

@@ -9,6 +9,7 @@ import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
 import { reachesStoredPositions } from '../mongo/reaches-back.ts'
 import { retry } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
+import { beginsUnknown } from './move-metadata.ts'
 import { mayHaveMoved } from './moved-databases.ts'
 
 export interface PrepareParts {
@@ -24,8 +25,9 @@ export interface PrepareParts {
  * Prepares a former source as the destination: blocks writes, defers options, reconciles its definitions with the new
  * source, and reconciles every document that changed on it after it was last read. Repeatable.
  *
- * Changes that an oplog no longer contains cannot be followed. Then all collections are to be converged, and nothing is
- * reconciled here, because the convergence reconciles definitions and compares every document.
+ * Changes that an oplog no longer contains cannot be followed, nor those since a commit that did not store its position.
+ * Then all collections are to be converged, and nothing is reconciled here, because the convergence reconciles
+ * definitions and compares every document.
  * @returns true when all collections are to be converged
  */
 export async function prepareDestination({
@@ -46,6 +48,7 @@ export async function prepareDestination({
   await metadata.createIndexes()
   await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
   await deferAgain(commit)
+  if (await beginsUnknown(metadata)) return true
   if (!(await reachesStoredPositions(source, metadata, context))) return true
   if (await mayHaveMoved(commit)) return true
   atStep('reverseDefinitions')

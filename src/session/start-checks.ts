@@ -142,8 +142,8 @@ async function refuseNonEmpty(destination: Cluster, selection: Selection): Promi
         'DestinationNotEmpty',
         // Null: everything is synced, so any user database must be dropped.
         selection.events === null
-          ? `the destination holds ${namespace(database, found.name)}; drop its user databases first`
-          : `the destination holds ${namespace(database, found.name)}, which is to be synced; drop it first`,
+          ? `the destination holds ${namespace(database, found.name)}; drop its user databases first, or start with "existingData": "converge"`
+          : `the destination holds ${namespace(database, found.name)}, which is to be synced; drop it first, or start with "existingData": "converge"`,
       )
     }
   }

@@ -51,6 +51,18 @@ test.each([true, false])(
   },
 )
 
+test('a reversal of a sync whose commit stored no position for it converges all collections', async () => {
+  await seedEachKind(pair.leftClient)
+  await using tandem = await pair.commitSync()
+  await changeEachKind(pair.rightClient)
+  await pair.rightClient.db('tandem_internal').collection<Any>('positions').deleteOne({ _id: 'reverse' })
+  await reverse(tandem)
+  expect(await convergencesOf(pair.leftClient)).toBe(1)
+  await things(pair.rightClient).insertOne({ _id: 'later' })
+  await commit(tandem)
+  await pair.expectEqual()
+})
+
 test('facts 2.5: of two instances that reverse, one converges what the oplog no longer contains, and both go on', async () => {
   await seedEachKind(pair.leftClient)
   const all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })

@@ -13,7 +13,7 @@ import {
   setBlocking,
   things,
 } from '../support/reversible-pair.ts'
-import type { CommandAnswer, Tandem } from '../support/tandem-process.ts'
+import { type CommandAnswer, startSync, type Tandem } from '../support/tandem-process.ts'
 
 /** The conditions under which reverse is refused: each refusal has a named error and changes nothing. */
 
@@ -93,6 +93,23 @@ describe('reverse is refused', () => {
     await change()
     await setBlocking(pair.leftClient, true)
     await expectRefused(tandem, 409, 'FormerSourceChanged', /on cluster0 was changed after the commit/)
+  })
+
+  it('when the former source was changed, and a new sync that converges takes its place', async () => {
+    await using tandem = await commitWith(reversible)
+    await setBlocking(pair.leftClient, false)
+    await things(pair.leftClient).insertOne({ _id: 'only here' })
+    await setBlocking(pair.leftClient, true)
+    await expectRefused(tandem, 409, 'FormerSourceChanged', /app\.things on cluster0.*"existingData": "converge"/)
+    await tandem.stop()
+    await things(pair.rightClient).insertOne({ _id: 'written after' })
+    await pair.rightClient.db('tandem_internal').dropDatabase()
+
+    await using successor = await pair.startTandem()
+    await startSync(successor, { source: 'cluster1', destination: 'cluster0', existingData: 'converge' })
+    await commit(successor)
+    await pair.expectEqual()
+    expect(await things(pair.leftClient).distinct('_id')).toEqual([1, 'written after'])
   })
 
   it('when the oplog of the former source no longer reaches back, because nothing else shows whether it was changed', async () => {
