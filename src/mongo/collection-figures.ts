@@ -35,8 +35,9 @@ export interface StoredFigures {
 const limitMS = 5_000
 
 /**
- * Copy and verification progress by collection, computed on the destination from what all instances store there anyway.
- * One aggregation serves any number of collections. Nothing is retried, and only the rows of one page leave the server.
+ * Copy and verification progress of each collection. The destination computes it from the documents that all instances
+ * store there for the sync itself. One aggregation serves any number of collections and returns the rows of one page.
+ * No query is retried.
  */
 export class CollectionFigures {
   readonly #cluster: Cluster
@@ -45,8 +46,8 @@ export class CollectionFigures {
   }
 
   /**
-   * Collections of `foremost` come first, then those with the most work left, then by name.
-   * @param verified whether work that is left to verify counts as well
+   * Sorts the collections in `foremost` first, then those with the most work left, then by name.
+   * @param verified true: ranges that are not verified yet count as work left
    */
   async read(page: CollectionsPage, verified: boolean, foremost: readonly string[]): Promise<StoredFigures[]> {
     const command = {
@@ -62,7 +63,7 @@ export class CollectionFigures {
 
   /** The number of differences that the last verdict lists for each collection, by namespace. */
   async mismatches(): Promise<Map<string, number>> {
-    // One batch holds them all: there are at most a thousand.
+    // One batch holds all of them, because at most `listedMax` are stored.
     const command = { find: 'mismatches', projection: { mismatch: 1 }, batchSize: 2 * listedMax, singleBatch: true }
     const majority = { ...command, readConcern: { level: 'majority' }, maxTimeMS: limitMS }
     const reply = await this.#cluster.read(metadataDatabase, majority)

@@ -30,9 +30,9 @@ class GoneError extends Error {
 }
 
 /**
- * The collection is not where the catalog says: it was renamed or dropped, on the source or by another instance. This
- * is transient, because a later event or the stored catalog contains its current name. If it persists, the retries end
- * with a named failure.
+ * The catalog's namespace of the collection is outdated: the collection was renamed or dropped, on the source or by
+ * another instance. The error is transient, because a later event or the stored catalog contains the current name. If it
+ * persists, the retries end with a named failure.
  */
 export class MovedError extends TransientReplyError {}
 

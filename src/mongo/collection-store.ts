@@ -111,7 +111,7 @@ export class CollectionStore {
   /**
    * Stores that these collections are to be converged, or copied, from the beginning. From then on, no former owner of a
    * partition can end their copy.
-   * @param epochs all partitions with the epochs of their present ownership
+   * @param epochs all partitions with the epochs of their current ownership
    */
   async converge(entries: CatalogueEntry[], epochs: ReadonlyMap<number, number>): Promise<void> {
     const term = this.#coordinator.term
@@ -150,8 +150,8 @@ export class CollectionStore {
   }
 
   /**
-   * Stores that these collections are split into segments, and changes nothing else, because their definitions may
-   * change meanwhile. Returns the UUIDs of those that still exist and that no later term has written.
+   * Stores that these collections are split into segments. Does not store their definitions, which may have changed
+   * since. Returns the UUIDs of those that still exist and that no later term has written.
    */
   async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
     const term = this.#coordinator.term
@@ -237,7 +237,7 @@ export class CollectionStore {
     const bytes = completed.length > 0 ? await this.#others.segments.bytesOf(completed) : new Map<string, number>()
     const totals = new Map(completed.map((uuid) => [uuid, bytes.get(uuid) ?? 0]))
     if (completed.length > 0) {
-      // Any instance may store this, so the collection's own record guards this write, and not the coordinator's term. A
+      // Any instance may store this, so `state` and `endedPartitions` guard this write, and not the coordinator's term. A
       // convergence empties `endedPartitions` and raises the partitions' epochs. A delayed write of the former copy
       // therefore matches nothing until the owners of all partitions have ended the new copy.
       await this.#stored.update(
@@ -275,7 +275,7 @@ export class CollectionStore {
   }
 }
 
-/** An earlier release does not store this field, and would only converge the collection once more. */
+/** Null for a document that an earlier release stored without this field. The first copy of a collection has none either. */
 function convergedFromOf(stored: Document | undefined): ClusterTime | null {
   return stored?.['convergedFrom'] ? fromTimestamp(stored['convergedFrom'] as Timestamp) : null
 }

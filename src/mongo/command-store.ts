@@ -13,7 +13,7 @@ const timeoutMS = 5_000
 const keepMS = 10 * 60_000
 
 const patternSchema = v.object({ pattern: v.string(), options: v.exactOptional(v.string()) })
-/** The fields are in the order of the API, because the stored filter is compared by its text. */
+/** The order of the fields is that of the API, because filters are compared as JSON text. */
 const filtersSchema = v.nullable(
   v.array(
     v.object({
@@ -48,12 +48,12 @@ export interface Addressee {
   incarnation: string
 }
 
-/** A command that this process has not taken. */
+/** A command that this process has not begun to execute. */
 export interface WaitingCommand {
   id: string
-  /** Null when this release does not know the stored command: anyone who may write to the collection can store one. */
+  /** Null when this release does not know the stored command. Any user with write access to the collection can store one. */
   given: GivenCommand | null
-  /** mongosyncID of the instance that passed the command on, as the record names it; null if it names none. */
+  /** mongosyncID of the instance that passed the command on, as the stored command names it; null if it names none. */
   sender: string | null
 }
 
@@ -115,8 +115,9 @@ export class CommandStore {
   }
 
   /**
-   * Returns true to one caller per process, once, and only while the command is open and younger than `withinMS`. When
-   * this rejects, the command may be taken nevertheless, and must not be executed.
+   * Records that this process executes the command. Returns true at most once per process, and only while the command is
+   * open and younger than `withinMS`. If this rejects, the caller must not execute the command, even though it may be
+   * recorded as taken.
    */
   async take(id: string, incarnation: string, withinMS: number): Promise<boolean> {
     const taken = `taken.${incarnation}`

@@ -14,11 +14,11 @@ const usedShareMax = 0.96
  */
 export async function pressureOn(destination: Cluster): Promise<string | null> {
   if (destination.sharded) return null
-  return describePressure(await destination.read('admin', { ...onlyWhatIsRead }, { timeoutMS: 5_000 }))
+  return describePressure(await destination.read('admin', { ...serverStatusCommand }, { timeoutMS: 5_000 }))
 }
 
 /** serverStatus returns all sections that are not excluded, and most of them cost more than the sections read here. */
-const onlyWhatIsRead = {
+const serverStatusCommand = {
   serverStatus: 1,
   asserts: 0,
   connections: 0,

@@ -146,8 +146,9 @@ export function isTransientCode(value: number): boolean {
 }
 
 /**
- * Codes with which a server reports that it lost, or gave up on, another server that was working for it. A router
- * returns them for a whole command or for single statements while the shard may continue with the write.
+ * Codes that a server returns when it lost the connection to another server that runs the command, or no longer waits for
+ * that server. A router returns them for a whole command or for single statements while the shard may continue with the
+ * write.
  */
 const lostAnotherServer = new Set<number>([
   code.hostUnreachable,
@@ -176,7 +177,7 @@ export function mayStillRun(value: number, sharded: boolean): boolean {
 
 /**
  * Whether a write that ended with this error may still be in progress: no server answered, or the server that answered
- * has lost the one that runs the write.
+ * lost the connection to the server that runs the write.
  */
 export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
   const answered = codeOf(error)

@@ -5,8 +5,8 @@ export interface HostMoment {
 }
 
 /**
- * The clocks of this host, which decide whether a lease or the confirmation of one has expired. This is an object, so
- * that a simulation can change its results.
+ * The clocks of this host. They decide whether a lease, or the confirmation of a lease, has expired. A simulation replaces
+ * the methods of this object.
  */
 export const hostClocks = {
   now(): HostMoment {
@@ -14,9 +14,9 @@ export const hostClocks = {
   },
 
   /**
-   * The longest time, in ms, that may have passed since then: the larger value of both clocks. The monotonic clock does
-   * not advance while a virtual machine or a laptop is suspended (clock_gettime(2), CLOCK_MONOTONIC), and the wall
-   * clock may be set back.
+   * The longest time, in ms, that may have passed since the given moment: the larger difference of the two clocks. The
+   * monotonic clock does not advance while a virtual machine or a laptop is suspended (clock_gettime(2),
+   * CLOCK_MONOTONIC), and the wall clock may be set back.
    */
   longestSince({ monotonic, wall }: HostMoment): number {
     return Math.max(performance.now() - monotonic, Date.now() - wall)

@@ -1,8 +1,8 @@
 import { readFileSync, readlinkSync } from 'node:fs'
 
-/** Distinguishes a process from all others, of any container, boot and host, by what its kernel reports. */
+/** Identifies one process across containers, boots and hosts. The values are those that the kernel reports. */
 export interface ProcessIdentity {
-  /** Identifies the boot of the kernel: a random value that changes with each boot. */
+  /** A random value that the kernel chooses at each boot. */
   bootID: string
   /** The pid namespace of `pid`. Each container of a host has its own, and in most of them the process has pid 1. */
   pidNamespace: string
@@ -12,9 +12,9 @@ export interface ProcessIdentity {
 }
 
 /**
- * What the kernel reports about processes (proc(5), pid_namespaces(7)). Only Linux reports it. On other systems no
- * process is ever proven to have ended, and a successor waits until the lease has expired. This is an object, so that a
- * simulation can replace the kernel.
+ * Reads from the kernel which processes exist (proc(5), pid_namespaces(7)). Only Linux provides this. On other systems
+ * no process is ever proven to have ended, and a successor waits until the lease has expired. A simulation replaces the
+ * methods of this object.
  */
 export const hostProcess = {
   /** The identity of this process. Null where the system does not report it. */
@@ -27,9 +27,9 @@ export const hostProcess = {
   },
 
   /**
-   * True when the other process has certainly ended. Only a process of the same boot of the kernel and the same pid
-   * namespace can judge that, because elsewhere the same pid means another process. A later namespace may have the same
-   * id, but only when the last process of the earlier one has ended.
+   * True when the other process has certainly ended. This is known only within the same boot of the kernel and the same
+   * pid namespace, because elsewhere the same pid belongs to another process. A later namespace may reuse the id of an
+   * earlier one, but only after all processes of the earlier one have ended.
    */
   hasEnded(other: ProcessIdentity): boolean {
     const own = this.identity()
@@ -63,7 +63,8 @@ function namespaceOf(pid: string): string | null {
 }
 
 /**
- * Field 22 of `stat`. Field 2 is the name of the executable in parentheses, which may contain spaces and parentheses.
+ * Start time of a process: field 22 of `stat`. Field 2 is the name of the executable in parentheses, which may contain
+ * spaces and parentheses.
  */
 function startOf(pid: string): string | null {
   const stat = contentOf(`/proc/${pid}/stat`)

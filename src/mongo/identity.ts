@@ -10,7 +10,7 @@ export interface ClusterFacts {
    * Empty when the user lacks the privilege to read it.
    */
   identity: string
-  /** Names of the shards. Empty for a replica set. */
+  /** The `_id`s of the shards. Empty for a replica set. */
   shards: string[]
   version: string
   major: number
@@ -29,7 +29,7 @@ export interface Privilege {
   actions: string[]
 }
 
-/** Reads facts about the cluster of a connection string. Also sets `cluster.sharded` and `cluster.before6`. */
+/** Reads topology, identity, version and privileges. Also sets `cluster.sharded` and `cluster.before6`. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const hello = await cluster.read('admin', { hello: 1 })
   const build = await cluster.read('admin', { buildInfo: 1 })

@@ -17,17 +17,18 @@ const renewMS = 2_500
 /** Writes stop this long before the lease expires, so that the last one sent has ended when a successor begins. */
 const marginMS = 2_000
 
-/** A store other than the metadata database that decides which instances are alive. */
+/** Decides which instances are alive, by a store other than the metadata database. */
 export interface FailureDetector {
   /**
-   * How long a confirmation is valid, in ms. The holder confirms its lease by reading it, and a successor waits this
-   * long.
+   * How long a confirmation is valid, in ms. The holder confirms its lease by reading it. A successor waits this long
+   * before it writes.
    */
   readonly windowMS: number
   /** Whether the store has received a heartbeat of this instance recently. */
   holds(): boolean
   /**
-   * Whether it has received a heartbeat of that process recently. Throws TransientReplyError when it does not answer.
+   * Whether the store has received a heartbeat of that process recently. Throws TransientReplyError when the store does
+   * not answer.
    */
   knows(id: string, incarnation: string): Promise<boolean>
 }
@@ -44,7 +45,7 @@ export interface LeaseOwner {
 
 /**
  * The right to write to the destination. A lease has one holder. Each term of a lease has its own epoch, which every
- * stored position carries. A process that was restarted under the same kernel proves that its predecessor has ended,
+ * stored position carries. A process that is restarted under the same kernel can prove that its predecessor has ended,
  * and takes over at once. Every other process waits until it has observed the lease unrenewed for the whole lease
  * duration.
  */
@@ -58,7 +59,7 @@ export class Lease {
   readonly #context: RetryContext
   readonly #detector: FailureDetector | null
   #epoch = 0
-  /** The epoch that this object has asked the server for, without having begun that term. 0 when there is none. */
+  /** The epoch that this object has asked the server for while the term has not begun. 0 when there is none. */
   #requestedEpoch = 0
   #holder: string | null = null
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
@@ -234,7 +235,7 @@ export class Lease {
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 
-  /** Shows the other instances whether this one accepts new work and whether it is working at all. */
+  /** Stores for the other instances whether this one accepts new work, and whether it may coordinate. */
   async announce(state: { takesWork: boolean; atWork: boolean; stoppedFor?: number }): Promise<void> {
     if (!this.held) return
     await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: state })

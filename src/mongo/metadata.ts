@@ -16,26 +16,27 @@ export interface SyncRecord {
   /** Identity of each cluster, recorded at start. */
   sourceIdentity: string
   destinationIdentity: string
-  /** Read before anything else: the change stream has every change from this time on. */
+  /** The cluster time at which the sync began. The copy reads the source at this time or later, and the change stream begins here. */
   startTime: ClusterTime
-  /** The number of partitions of the changes. Fixed at start, and independent of which instances apply them. */
+  /** The number of partitions into which the changes are divided by the hash of `_id`. It is fixed at start. */
   partitions: number
   /** Whether instances discover each other through Redis. The same for all instances. */
   redis: boolean
-  /** How often the sync was reversed. If both clusters hold a record, the one with the higher number is valid. */
+  /** How often the sync was reversed. If both clusters hold a record, the record with the higher number is valid. */
   generation: number
 }
 
 /**
- * Keys of stored positions. A number is the partition of a stream, `reverse` is where a reversed stream will begin, and
- * `former` is how far the new destination was read while it was the source.
+ * Keys of stored positions. A number is a partition of a stream. `reverse` is the position at which the stream of a
+ * reversal will begin. `former` is the position up to which the destination of a reversed sync was read while it was the
+ * source.
  */
 export type PositionKey = number | 'reverse' | 'former'
 
 /**
  * Version 2 says which collections may have held documents on the destination before tandem took them over
- * (`converging`). An earlier release would copy such a collection and ignore the documents that exist, so it has to
- * refuse the catalog. A collection of version 1 was created empty.
+ * (`converging`). An earlier release would copy such a collection and ignore the documents that exist. The new version
+ * makes that release refuse the catalog. A collection of version 1 was created empty.
  */
 const collectionsVersion = { writes: 2, reads: [1, 2] } as const
 
@@ -142,8 +143,8 @@ export class Metadata {
   }
 
   /**
-   * Removes the sync. The record goes first, because the rest has no meaning without it. The lease and its epoch
-   * remain.
+   * Removes the sync. The record is removed first, because the other documents have no effect without it. The leases
+   * remain, so that epochs continue to increase.
    */
   async clear(): Promise<void> {
     const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']

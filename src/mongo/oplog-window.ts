@@ -20,7 +20,7 @@ export async function oplogWindowOf(source: Cluster): Promise<number> {
 
 /**
  * The time, in seconds, since which the source's oplog is complete. For a sharded cluster it is the latest time of all
- * shards, because a sync fails with the first shard that lacks an event. Minus infinity while no oplog has ever been
+ * shards, because a sync fails as soon as one shard lacks an event. Minus infinity while no oplog has ever been
  * full. Rejects when one of them cannot be read. A router cannot read the oplog of a shard, so each shard is read over
  * its own connection, with the user and the options of the connection string. With access control, that user must also
  * exist on the shards (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users).

@@ -17,8 +17,8 @@ export function predecessorsOf(lease: Document): string[] {
 }
 
 /**
- * Whether the holder was a process of the same id that has certainly ended. Earlier versions stored the name of its
- * host instead, which proves nothing.
+ * Whether the holder was a process with the same mongosyncID that has certainly ended. Earlier versions stored its host
+ * name instead of the process, which proves nothing.
  */
 export function hasHolderEnded(lease: Document, id: string): boolean {
   const process = lease['process'] as ProcessIdentity | null | undefined
@@ -42,6 +42,6 @@ export async function writesEnded(destination: Cluster, incarnations: readonly s
       'command.hello': { $exists: false },
     })
   }
-  // A process that stops has not waited to the end, and must not report that the writes have ended.
+  // `idle` returns early when this process stops. The caller must not conclude that the writes have ended.
   if (destination.stopped?.aborted) throw new StoppedError()
 }

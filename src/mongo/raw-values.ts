@@ -78,8 +78,8 @@ const pieceBytesMin = 4_096
 const sentInPieces = new WeakSet<object>()
 
 /**
- * Sends messages in pieces, and leaves all others to the driver's method. Throws the same errors as that method, and
- * closes the connection when it does.
+ * Writes the messages in `sentInPieces` piece by piece, and passes all others to the driver's method. Throws the same
+ * errors as that method, and then closes the connection.
  */
 const { writeCommand } = Connection.prototype
 Connection.prototype.writeCommand = async function (this: DriverConnection, command, options) {
@@ -87,10 +87,10 @@ Connection.prototype.writeCommand = async function (this: DriverConnection, comm
   const pieces = command.toBin()
   if (!sentInPieces.has(command)) return await writeCommand.call(this, { toBin: () => pieces }, options)
   const { socket } = this
-  let hasRoom = true
+  let isBufferFree = true
   socket.cork()
   try {
-    for (const piece of pieces) hasRoom = socket.write(piece)
+    for (const piece of pieces) isBufferFree = socket.write(piece)
   } catch (cause) {
     const failure = new MongoNetworkError('unexpected error writing to socket', { cause: cause as Error })
     this.onError(failure)
@@ -98,7 +98,7 @@ Connection.prototype.writeCommand = async function (this: DriverConnection, comm
   } finally {
     socket.uncork()
   }
-  if (hasRoom) return
+  if (isBufferFree) return
   await once(socket, 'drain', options.signal ? { signal: options.signal } : {}).catch((error) => {
     const failure = options.signal?.aborted ? new MongoOperationTimeoutError('Timed out at socket write') : error
     this.onError(failure)
@@ -147,7 +147,7 @@ export class RawValue extends ObjectId {
 }
 
 /**
- * A text in a command that calls `check` at the moment the command becomes a message. By then the driver has found a
+ * A string in a command. It calls `check` when the driver serializes the command. By then the driver has selected a
  * server and a connection, which may take seconds. If `check` throws, the command fails with that error and nothing is
  * sent.
  */

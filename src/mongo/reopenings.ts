@@ -21,8 +21,8 @@ const firstDelayMS = 50
 const longestDelayMS = 2_000
 
 /**
- * Counts how often a change stream was reopened without progress. `retry` cannot count this: it observes each
- * successful opening, and does not know that the stream was opened and lost a moment earlier.
+ * Counts how often a change stream was reopened without progress. `retry` cannot count this: for `retry` each opening is
+ * a success, even if the stream was lost a moment later.
  */
 export class Reopenings {
   readonly #context: RetryContext

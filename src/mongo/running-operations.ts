@@ -10,7 +10,7 @@ import { routersOf, stayAtOneRouter } from './same-server.ts'
  * target by UUID and is idempotent.
  */
 const drainLimitMS = 28_000
-/** The type by which `$currentOp` shows a session that holds an open transaction and runs no command. */
+/** The `type` that `$currentOp` returns for a session that has an open transaction and runs no command. */
 const idleSession = 'idleSession'
 /**
  * The server aborts a transaction that is older than 60 s (`transactionLifetimeLimitSeconds`). It looks for such
@@ -58,12 +58,12 @@ async function findRunning(cluster: Cluster, match: Document): Promise<Document 
     const reply = await cluster.run('admin', command, { session, timeoutMS: 5_000 }).finally(() => session.endSession())
     return (reply['cursor'].firstBatch as Document[])[0]
   }
-  const held = await Promise.all(
+  const foundOnRouters = await Promise.all(
     routersOf(cluster.client).map(async (address) => {
       const session = cluster.startSession()
       stayAtOneRouter(session, address)
       return await findIn({ localOps: true }, session)
     }),
   )
-  return held.find((one) => one !== undefined) ?? (await findIn({}, cluster.startSession()))
+  return foundOnRouters.find((one) => one !== undefined) ?? (await findIn({}, cluster.startSession()))
 }

@@ -4,7 +4,7 @@ import type { ClientSession, MongoClient } from 'mongodb'
 /**
  * Sends all commands of a session to one router. A router knows only the cursors that were opened through it, and the
  * driver sends a raw `getMore` or `killCursors` to any router of the connection string. The driver pins its own
- * cursors, but does not export the means. Therefore this file wraps server selection. The driver's version is pinned
+ * cursors to a router, but exports no way to do that. Therefore this file wraps server selection. The driver's version is pinned
  * exactly; test/mongo/same-server.mongo.test.ts fails when an upgrade changes what this file relies on.
  */
 interface ServerDescription {
@@ -30,7 +30,7 @@ Topology.prototype.selectServer = async function (selector, options) {
   const { session } = options
   const address = session && pinned.get(session)
   if (!session || address === undefined) return await selectServer.call(this, selector, options)
-  // Like the driver for its cursors: waits for a router that is not available, because it may come back.
+  // The selection waits for a router that is not available, because it may return. The driver does the same for its cursors.
   const sameServer: ServerSelector = (_topology, servers) =>
     servers.filter((server) => server.address === address && server.type !== 'Unknown')
   const server = await selectServer.call(this, address === null ? selector : sameServer, options)

@@ -7,7 +7,7 @@ import { fromUuid, toUuid } from './uuid.ts'
 
 /** The largest number of UUIDs in one `$in`. */
 const uuidsMax = 500
-/** How many more candidates are read than a claim wants, because other instances claim at the same time. */
+/** Number of candidates that a claim reads beyond its limit, because other instances claim at the same time. */
 const spareCandidates = 8
 
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
@@ -59,8 +59,8 @@ export class SegmentStore {
   }
 
   /**
-   * Stores the progress of segments. Skips a segment that has another owner, another claim (its collection was split
-   * again, so that it is a different range), or no collection any more.
+   * Stores the progress of segments. Skips a segment that another owner or a later claim has taken, and a segment that was
+   * removed. After a collection was split again, the same ordinal is a different range with another claim.
    */
   async saveProgress(segments: Segment[], owner: OwnerToken): Promise<void> {
     await this.#stored.update(
@@ -91,7 +91,7 @@ export class SegmentStore {
       projection: { _id: 1, schemaVersion: 1 },
     })
     if (candidates.length === 0) return []
-    // The choice is spread over more candidates than wanted, so that instances that claim at the same moment differ.
+    // Even and odd claims choose from opposite ends, so that instances that claim at the same moment choose differently.
     const chosen =
       candidates.length > limit
         ? candidates.slice(claim % 2 === 0 ? 0 : candidates.length - limit).slice(0, limit)

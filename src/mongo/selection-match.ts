@@ -2,13 +2,13 @@ import type { Document } from 'mongodb'
 import { isFiltered, isWhole, type NamespaceFilters, temporaryNames } from '../domain/namespace-filter.ts'
 import type { NamespaceFilter, NamespacePattern } from '../domain/start-request.ts'
 
-/** The server's condition for one name. */
+/** The query condition that a name matches the pattern. */
 export function patternCondition({ pattern, options }: NamespacePattern): Document {
   return options ? { $regex: pattern, $options: options } : { $regex: pattern }
 }
 
 /**
- * A condition for names that an exclusion pattern matches. `$gt: ''` looks redundant because no name is empty, but the
+ * The query condition that a name matches an exclusion pattern. `$gt: ''` looks redundant because no name is empty, but the
  * server (6.0.27) needs it. Without it, the server pushes the negated condition down to its oplog scan. There,
  * `create`, `drop` and `dropDatabase` entries lack fields, which the server treats as empty texts, so events of
  * selected namespaces are lost if the pattern matches the empty text. A condition with `$gt: ''` is not pushed down.
@@ -34,8 +34,8 @@ export function eventCondition(filters: NamespaceFilters): Document | null {
 }
 
 /**
- * The condition for a collection name. An exclusion pattern applies to the users' names, and not to the server's
- * temporary names.
+ * The condition that an exclusion pattern excludes a collection name. The pattern does not apply to the server's temporary
+ * names.
  */
 function excludedCollection(pattern: NamespacePattern): Document {
   return { ...excludedCondition(pattern), $not: { $regex: temporaryNames } }

@@ -13,7 +13,7 @@ import type { Cluster } from './cluster.ts'
 import { codeOf, isTransient } from './errors.ts'
 import { eventCondition, patternCondition } from './selection-match.ts'
 
-/** What is enough to select among listed namespaces. */
+/** The methods of a selection that select among listed namespaces. */
 export type Selects = Pick<Selection, 'databases' | 'among'>
 
 /** The largest number of names in one command. */
@@ -22,9 +22,8 @@ const namesMax = 5_000
 const cachedMax = 100_000
 
 /**
- * Decides which namespaces are synced. Patterns are the server's regular expressions, and no library interprets all of
- * them the same way, so the server evaluates them, once for each name. The source always evaluates them, so that all
- * instances get the same results.
+ * Decides which namespaces are synced. No library interprets all regular expressions as the server does, so the server
+ * evaluates the patterns, once for each name. All instances ask the source, so that they get the same results.
  */
 export class Selection {
   readonly #cluster: Cluster
@@ -49,7 +48,7 @@ export class Selection {
     return (await this.among(database, [{ name: collection }])).length > 0
   }
 
-  /** The selected ones of a database's collections and views. */
+  /** Returns those of a database's collections and views that are selected. */
   async among<T extends { name: string }>(database: string, listed: T[]): Promise<T[]> {
     if (!isFiltered(this.#filters)) return listed
     const names = listed.map(({ name }) => decidingName(name))
@@ -57,7 +56,7 @@ export class Selection {
     return listed.filter((_, at) => selects(this.#filters, matches, database, names[at] as string))
   }
 
-  /** The selected ones of many databases, with as many commands as for one database. */
+  /** Does the same for many databases, with as many commands as for one. */
   async amongAll<T extends { name: string }>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
     if (!isFiltered(this.#filters)) return new Map(catalog)
     const names = [...catalog.values()].flatMap((listed) => listed.map(({ name }) => decidingName(name)))
@@ -152,7 +151,7 @@ export class Selection {
   }
 }
 
-/** Selects what `selection` selects and one of the former selections does not. */
+/** Selects what `selection` selects and at least one of the selections in `before` does not. */
 export function newlySelected(selection: Selects, before: readonly Selects[]): Selects {
   return {
     databases: (names) => selection.databases(names),

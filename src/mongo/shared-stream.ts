@@ -2,14 +2,14 @@ import type { Document } from 'mongodb'
 import { type Deferred, deferred } from '../domain/deferred.ts'
 import { isNotAfter, type StreamBatch, type StreamPosition } from './change-stream.ts'
 
-/** Takes one batch synchronously. Returns false when the reader cannot take it; its share ends before this batch. */
+/** Takes one batch synchronously. Returns false when the reader cannot take the batch. Its share then ends before the batch. */
 export type TakeBatch = (batch: StreamBatch) => boolean
 
 /** A reader's access to the published batches. */
 export interface Share {
   /** True once a batch was published after the reader joined, even a batch that the reader already had. */
   readonly answered: boolean
-  /** Resolves when no further batch follows: with the error that the reader's `take` threw, otherwise with null. */
+  /** Resolves when no further batch follows, with the error that the reader's `take` threw, or with null. */
   ended: Promise<unknown>
   leave(): void
 }
@@ -35,18 +35,18 @@ interface Reader {
  * leaves.
  *
  * The reader gets every event after its own position, because
- * - it may join only where the next batch begins at its position or before (`isNotAfter`);
+ * - it may join only while the next batch begins at its position or earlier (`isNotAfter`);
  * - the batches of one publication follow each other without a gap, and a reader that misses one is removed;
- * - another publication begins elsewhere, so a reader never passes from one to another, but must join again;
- * - both ask for the same events: joining requires the same condition for events, and a stream that is limited to some
- *   partitions must not be published.
+ * - a reader never passes from one publication to the next, which begins at another position, but must join again;
+ * - both streams have the same events: joining requires the same condition for events, and a stream that is limited to
+ *   some partitions must not be published.
  */
 export class SharedStream {
   #current: { next: StreamPosition; selected: Document | null } | null = null
   #reader: Reader | null = null
   #begun = 0
 
-  /** The number of publications that have begun. */
+  /** The number of publications that have begun so far. */
   get begun(): number {
     return this.#begun
   }

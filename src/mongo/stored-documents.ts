@@ -21,7 +21,7 @@ export interface StoredVersion {
   writes: number
   reads: readonly number[]
 }
-/** Limits of one command: the number of its statements, and their bytes, because a single `_id` may have megabytes. */
+/** Limits of one command: the number of its statements, and their total bytes, because a single `_id` may have megabytes. */
 const statementsMax = 500
 const bytesMax = 8 * 1024 * 1024
 
@@ -51,8 +51,8 @@ export class StoredDocuments {
   }
 
   /**
-   * Runs `work` with the same documents. Its operations also reject with StoppedError when this signal is aborted, and
-   * when they continue after `work` has ended.
+   * Runs `work` with a StoredDocuments whose operations also reject with StoppedError when this signal is aborted. They
+   * reject as well when they are still running after `work` has ended.
    */
   async until<T>(signal: AbortSignal | undefined, work: (stored: StoredDocuments) => Promise<T>): Promise<T> {
     if (!signal) return await work(this)

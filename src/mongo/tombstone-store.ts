@@ -20,8 +20,8 @@ export interface Tombstone {
 }
 
 /**
- * Document identities that were applied while their collection was copied: collection `tombstones` of the metadata
- * database.
+ * Identities of documents whose changes were applied while their collection was copied: collection `tombstones` of the
+ * metadata database.
  */
 export class TombstoneStore {
   readonly #stored: StoredDocuments
@@ -42,7 +42,7 @@ export class TombstoneStore {
       'tombstones',
       tombstones.map(({ idElement, order, reorder }) => {
         const position = { order: Long.fromNumber(order) }
-        // The value is also stored alone, because the server hashes it to determine its partition.
+        // The `_id` value is also stored in a field of its own, because the server hashes it to determine the partition.
         const known = { collection, id: new RawValue(idOf(idElement)) }
         return {
           q: { _id: tombstoneID(uuid, idElement) },
@@ -57,8 +57,8 @@ export class TombstoneStore {
   }
 
   /**
-   * Up to `limit` identities after `after` (null: from the first one), in order. `of` limits them to some partitions.
-   * Each instance numbers the identities that it records, so several identities may have the same number.
+   * Returns up to `limit` identities after `after` (null: from the first one), in order. `of` limits them to some
+   * partitions. Each instance numbers the identities that it records, so several identities may have the same order.
    */
   async read(
     uuid: string,

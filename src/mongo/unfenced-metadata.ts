@@ -9,8 +9,8 @@ export interface StatementFailure {
 }
 
 /**
- * The metadata database for what is written without a lease: leases and claims themselves, heartbeats, commands and the
- * audit trail. Nothing is retried. Every method rejects when the cluster does not answer in time.
+ * The metadata database, for documents that are written without a lease: leases, claims, heartbeats, commands and the
+ * audit trail. No command is retried. Every method rejects when the cluster does not answer in time.
  */
 export class UnfencedMetadata {
   readonly #cluster: Cluster

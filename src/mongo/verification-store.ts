@@ -74,7 +74,7 @@ export class VerificationStore {
       'rechecks',
       rechecks.map((recheck) => ({
         q: { _id: recheckId(recheck) },
-        // Marks are only added: a change observed on either cluster stays known until the recheck is resolved.
+        // These fields are only set, never cleared: a change on either cluster stays known until the recheck is resolved.
         u: {
           $set: {
             ...(recheck.onSource ? { onSource: true } : {}),
@@ -136,7 +136,7 @@ export class VerificationStore {
     return { mismatches, total }
   }
 
-  /** The figures of `progress.verification` at the verdict. */
+  /** Stores the figures of `progress.verification` at the verdict. */
   async saveReport(report: object): Promise<void> {
     await this.#stored.replace('verification', 'report', { report })
   }

@@ -7,7 +7,7 @@ import { code, codeOf, isTransient, isTransientCode, TransientReplyError } from 
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
- * A write for which this process no longer waits may still reach the server: a proxy or a slow network may hold it.
+ * A write for which this process no longer waits may still reach the server, because a proxy or a slow network delays it.
  * Every write under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only increases within
  * that session. Once the server has received a higher number, it rejects the delayed write (TransactionTooOld). A
  * session carries one write at a time. When the outcome of a write is unknown, its session is closed with a higher
@@ -29,7 +29,7 @@ export interface LeaseSessions {
 /** An upper bound of the writes that one instance has in flight. Further writes wait for a free session. */
 const sessionCount = 32
 
-/** What a new holder stores. The count never falls: a former holder may have used more sessions. */
+/** The sessions that a new holder stores. The count never decreases, because a former holder may have used more sessions. */
 export function sessionsFor(found: LeaseSessions | null): LeaseSessions {
   return { base: found?.base ?? randomBytes(8).toString('hex'), count: Math.max(found?.count ?? 0, sessionCount) }
 }
@@ -50,7 +50,7 @@ interface NumberedSession {
   closing: Promise<void> | null
 }
 
-/** The use of one session by one write. */
+/** One write that has a session for itself until `end` is called. */
 export interface NumberedWrite {
   readonly session: ClientSession
   readonly forms: NumberedForms
@@ -107,7 +107,7 @@ export class WriteSessions {
       try {
         await this.closeOpen()
       } catch (error) {
-        // The next write that waits would otherwise wait for a session that nobody releases.
+        // This write takes no session and so releases none. Wake the next waiting write, which would wait forever otherwise.
         this.#waiting.shift()?.()
         throw error
       }

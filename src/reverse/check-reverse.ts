@@ -11,7 +11,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { eventsSince } from './events-since.ts'
 
-/** A reversal is refused when a cluster does not answer within this time, ms. */
+/** Time limit of the checks, ms. A reversal is refused when a cluster does not answer within this time. */
 const patienceMS = 20_000
 
 export interface ReversalToCheck {
@@ -25,9 +25,9 @@ export interface ReversalToCheck {
 /**
  * Checks every condition of a reversal. Writes only oplog no-ops. Throws RefusedError with the reason.
  *
- * The oplog of the former source must reach back to the commit, because only it shows whether documents were written
- * there that exist on no other cluster. A convergence would delete these. The oplog of the new source need not reach
- * back, and its position need not be known, because `prepareDestination` then has all collections converged.
+ * The oplog of the former source must reach back to the commit, because only this oplog shows whether documents were
+ * written there that exist on no other cluster. A convergence would delete these. The oplog of the new source need not
+ * reach back, and its position need not be known: `prepareDestination` then requests that all collections are converged.
  */
 export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
   const { configuration } = record
@@ -80,8 +80,7 @@ async function refuseChanged(
     )
   }
   for await (const events of eventsSince(cluster, position, context)) {
-    // A delete may be that of a document that expired while writes were enabled. The document is copied back from the
-    // new source.
+    // A document may have expired there while writes were enabled. The reversal copies it back from the new source.
     const foreign = events.find((event) => event.kind !== 'delete')
     if (!foreign) continue
     throw new RefusedError(

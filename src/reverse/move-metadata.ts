@@ -26,16 +26,17 @@ export interface MoveParts {
   /** The verifier's state on the new destination. */
   verified: VerificationStore
   swapped: SyncRecord
-  /** The mongosyncID, under which the machine's context is stored. */
+  /** mongosyncID. The instance machine's context is stored under it. */
   id: string
   context: InstanceContext
   atStep: (step: string) => void
 }
 
 /**
- * Moves the stored state to the new destination. The caller holds the leases on both clusters. Until the new sync
- * record is written, the old record is valid and the other writes have no effect; that single write swaps the
- * direction. The next step removes the remaining metadata on the old destination. Repeatable after a stop at any point.
+ * Moves the stored state to the new destination. The caller holds the leases on both clusters. The write of the new sync
+ * record swaps the direction. Before it, the old record is valid and the other writes have no effect. The next step,
+ * `prepareDestination`, removes the metadata on the former destination. This function can be repeated after a stop at any
+ * point.
  */
 export async function moveMetadata(parts: MoveParts): Promise<void> {
   const { from, to, swapped, id, atStep } = parts
@@ -60,8 +61,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.collections.save(entries)
   await to.beginPartitions(swapped.partitions, reverse)
   if (swapped.configuration.verification.enabled) {
-    // The verdict before canWrite found all documents equal. From these positions on, the streams contain later
-    // changes.
+    // The verdict before canWrite found all documents equal. The streams from these positions contain all later changes.
     const proved = { ordinal: 0, source: 0, destination: 0, bytes: 0 }
     await parts.verified.saveRanges(entries.map(({ uuid }) => ({ collection: uuid, ...proved })))
     await to.savePosition(streamPartition.source, firstEpoch, reverse)
@@ -71,7 +71,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   // Includes absent instances, so that they continue with the reversed sync when they return.
   const instances = new Set([id, ...(await from.loadInstances()).keys()])
   for (const instance of instances) await to.saveInstance(instance, storable(reversedContext(parts.context)))
-  // The state was cleared above, so a sync that has had an event was moved by another instance.
+  // The sync machine's state was cleared above. If it has received an event since, another instance has moved the sync.
   if (!(await parts.sync.begin(reversedSync()))) throw movedByAnother()
   await to.createIndexes()
   // Moves audit entries of earlier processes and other instances. A failure here must not fail the reversal.

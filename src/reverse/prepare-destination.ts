@@ -22,12 +22,12 @@ export interface PrepareParts {
 }
 
 /**
- * Prepares a former source as the destination: blocks writes, defers options, reconciles its definitions with the new
- * source, and reconciles every document that changed on it after it was last read. Repeatable.
+ * Prepares the former source as the destination: blocks writes, defers options, reconciles its definitions with the new
+ * source, and reconciles every document that changed there after the commit. It can be repeated.
  *
- * Changes that an oplog no longer contains cannot be followed, nor those since a commit that did not store its position.
- * Then all collections are to be converged, and nothing is reconciled here, because the convergence reconciles
- * definitions and compares every document.
+ * If an oplog no longer contains the changes, or the commit did not store its position, it reconciles nothing and returns
+ * true. The convergence of all collections
+ * then reconciles the definitions and compares every document.
  * @returns true when all collections are to be converged
  */
 export async function prepareDestination({
@@ -39,8 +39,8 @@ export async function prepareDestination({
 }: PrepareParts): Promise<boolean> {
   const { source, destination, definitions, context, atStep } = commit
   atStep('reverseForget')
-  // The reversal announces that the stored state moves to this cluster before it moves it. Repeated here, because an
-  // earlier release, which announces nothing, may have begun the reversal.
+  // The reversal has announced the move before it moved the state. The announcement is repeated here, because an earlier
+  // release, which announces nothing, may have begun the reversal.
   await superseded.announceMove(record)
   await superseded.clear()
   atStep('reverseHoldBack')
@@ -63,7 +63,7 @@ export async function prepareDestination({
   } catch (error) {
     // The server has cloned collections of the new source.
     if (error instanceof UnfollowedError) return true
-    // `checkReverse` has read this oplog and found no change that exists only there. It has rolled over since.
+    // `checkReverse` has read this oplog and found no change that exists only there. The oplog has rolled over since.
     if (error instanceof FatalError && error.failure === 'OplogWindowLost') return true
     throw error
   }
@@ -72,9 +72,10 @@ export async function prepareDestination({
 }
 
 /**
- * Reconciles documents that changed on the former source after the commit. There should be none: user writes are
- * blocked, and servers from 6.0 on expire no documents while they are. However, an operator may have lifted the block for a while, so that
- * documents expired. The former source's change stream contains their identities; the new source's documents are valid.
+ * Reconciles documents that changed on the former source after the commit. There should be none, because user writes are
+ * blocked, and servers from 6.0 on expire no documents while the block is on. However, an operator may have lifted the
+ * block for a while, so that documents expired. The former source's change stream contains their identities, and the
+ * documents are read from the new source.
  */
 async function reconcileOwnChanges(
   { source, destination, catalogue, context }: CommitParts,
