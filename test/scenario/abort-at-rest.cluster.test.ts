@@ -112,6 +112,8 @@ it('a paused instance that cannot acquire its lease at first completes the abort
 it('an abort ends before another commit begins: until then canCommit is false, and a commit is refused with the reason', async () => {
   await using tandem = await ready()
   await duringCommit(tandem, async () => {
+    // From now on no collection's options can be deferred again, so the abort cannot end.
+    await using _ = await holdTandem(pair.destinationClient, 'collMod')
     expect(await tandem.post('abort')).toEqual(accepted)
     await unblocked()
     const progress = await tandem.progress()
