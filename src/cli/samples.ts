@@ -10,7 +10,7 @@ export interface Sample {
   at: number
   /** Progress of the instances that answered, in the order of the addresses. */
   answered: Progress[]
-  /** Why the others did not answer, by address. */
+  /** The other addresses, and why each has no progress. */
   unanswered: { url: string; why: string }[]
   /** All instances that the answering ones know; empty before a sync was started. */
   rows: InstanceRow[]

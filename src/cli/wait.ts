@@ -27,7 +27,7 @@ export interface WaitOutput {
   out: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
   report: (line: string) => void
-  /** The reports go to a terminal. */
+  /** Whether the reports go to a terminal. */
   interactive: boolean
 }
 
