@@ -97,7 +97,8 @@ export class OwnedPartitions {
 
   /**
    * Resolves with true when all partitions of all instances have passed the `drainTo` time. Otherwise resolves with
-   * false when ownership may have changed, or after a short time. Resolves with false at once if `drainTo` was not called.
+   * false when ownership may have changed, or after a short time. Resolves with false at once if `drainTo` was not
+   * called.
    */
   pass(): Promise<boolean> {
     return this.#work.run(() => this.#allHavePassed())

@@ -21,7 +21,7 @@ export interface Sample {
 const answerMS = 10_000
 
 /**
- * Asks all addresses for their progress at the same time. It then asks the first one that answered for the status of all
+ * Asks all addresses for their progress at the same time. Then asks the first one that answered for the status of all
  * instances of the sync.
  */
 export async function takeSample({

@@ -5,7 +5,7 @@ import type { Access } from './access.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** Conditions for which a script can wait. Each must hold for every instance. `canCommit` also holds in later states. */
+/** Conditions that a script can wait for. Each must hold for every instance. `canCommit` also holds in later states. */
 export const conditions = {
   running: ({ state }: Progress) => state === 'RUNNING',
   canCommit: ({ canCommit, state }: Progress) => canCommit || state === 'COMMITTING' || state === 'COMMITTED',
