@@ -60,9 +60,9 @@ export class OwnedPartitions {
 
   /**
    * True once the source's oplog is known to reach back to the stored positions, because a stream from the position of
-   * every owned partition has returned a batch. It stays true: another instance was reading a partition that is taken
-   * over later until recently, and a delay of the takeover shows as lag. An instance without partitions relies on the
-   * other instances.
+   * every owned partition has returned a batch. It stays true: when a partition is taken over later, its former owner
+   * was reading it until recently, and a delay shows as lag. An instance without partitions relies on the other
+   * instances.
    */
   get continues(): boolean {
     const { held, othersHaveAll } = this.#parts.coordination

@@ -27,7 +27,7 @@ export function refusalOf({ name, message, remedy }: Finding): RefusedError {
   return new RefusedError(name as RefusalName, `${message}; ${remedy}`)
 }
 
-/** For each finding that a thrown refusal became, that refusal. */
+/** The refusal that was thrown, for each finding made from one. */
 const refusals = new WeakMap<Finding, RefusedError>()
 
 /**

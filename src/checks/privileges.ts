@@ -106,7 +106,7 @@ const distributes = ['enableSharding', 'splitChunk', 'moveChunk']
 
 /**
  * Actions that depend on the topology. The identity of a replica set is in its configuration. The identity of a sharded
- * cluster is in the config database, which every user can read.
+ * cluster is in the config database, which its users can read.
  */
 function ofTopology({ topology }: Pick<ClusterFacts, 'topology'>, isWritten: boolean): string[] {
   // Commands that name a collection by its UUID need useUUID. A router does not support such commands.

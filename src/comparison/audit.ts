@@ -126,8 +126,8 @@ class Audit {
   }
 
   /**
-   * Compares the collections, views and options of a database. Removes the namespaces found from `notFound`. Returns the
-   * collections whose indexes and documents are still to be compared.
+   * Compares the collections, views and options of a database. Removes the namespaces that exist from `notFound`.
+   * Returns the collections whose indexes and documents are still to be compared.
    */
   async #compareDatabase(database: string, notFound: Set<Namespace>): Promise<Task[]> {
     const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])
