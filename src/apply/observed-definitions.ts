@@ -11,9 +11,9 @@ const rememberedMax = 100_000
  * need no further work.
  */
 export class ObservedDefinitions {
-  /** The time as of which the collections, views and their options of each database were followed. */
+  /** For each database, the time up to which its collections, views and their options were followed. */
   readonly #listed = new Map<string, ClusterTime>()
-  /** The time as of which the indexes of each collection were followed, by UUID. */
+  /** For each collection, by UUID, the time up to which its indexes were followed. */
   readonly #indexes = new Map<string, ClusterTime>()
 
   add({ database, time, indexesOf }: ObservedDatabase): void {
@@ -23,9 +23,9 @@ export class ObservedDefinitions {
   }
 
   /**
-   * Whether all changes up to this time have been followed.
-   * @param isKnown whether a collection is in the catalogue; others were already gone at the last read, or are not
-   * selected
+   * Whether all changes of the touched definitions up to this time have been followed.
+   * @param isKnown whether a collection is in the catalogue; the others had been dropped before the last read, or are
+   * not selected
    */
   hasAll(touched: Touched, time: ClusterTime, isKnown: (uuid: string) => boolean): boolean {
     for (const [database, uuids] of touched) {

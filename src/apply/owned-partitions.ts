@@ -15,7 +15,7 @@ export interface OwnedPartitionsParts
   coordination: Coordination
   metadata: Metadata
   context: RetryContext
-  /** Reloads the stored catalogue, before partitions of another instance are applied. */
+  /** Reloads the stored catalogue. Called before events of claimed partitions are applied. */
   reload: () => Promise<void>
 }
 
@@ -60,9 +60,9 @@ export class OwnedPartitions {
 
   /**
    * True once the source's oplog is known to reach back to the stored positions, because a stream from the position of
-   * every owned partition has returned a batch. It stays true: a partition that is taken over later comes from an
-   * instance that was reading it until recently, and its delay shows as lag. An instance without partitions relies on
-   * the others.
+   * every owned partition has returned a batch. It stays true: when a partition is taken over later, its former owner
+   * was reading it until recently, and a delay shows as lag. An instance without partitions relies on the other
+   * instances.
    */
   get continues(): boolean {
     const { held, othersHaveAll } = this.#parts.coordination
@@ -97,7 +97,8 @@ export class OwnedPartitions {
 
   /**
    * Resolves with true when all partitions of all instances have passed the `drainTo` time. Otherwise resolves with
-   * false when ownership may have changed, or after a short time. Resolves with false at once if `drainTo` was not called.
+   * false when ownership may have changed, or after a short time. Resolves with false at once if `drainTo` was not
+   * called.
    */
   pass(): Promise<boolean> {
     return this.#work.run(() => this.#allHavePassed())
@@ -121,7 +122,7 @@ export class OwnedPartitions {
     this.#current?.drain()
   }
 
-  /** Stops once all instances have applied all events up to `time`. */
+  /** Ends `apply` once all events of the owned partitions up to `time` are applied. `pass` waits for all instances. */
   drainTo(time: ClusterTime): void {
     this.#drainTo = time
     this.#current?.drainTo(time)
@@ -176,7 +177,8 @@ export class OwnedPartitions {
 
   async #apply(owned: ReadonlyMap<number, OwnedPartition>, answered: () => void): Promise<void> {
     const { coordination } = this.#parts
-    // Stays true for the last remaining instance, because others may have recorded tombstones and reached barriers.
+    // Also true while the lease of an instance that has ended is stored: it may have recorded tombstones or reached
+    // barriers.
     const shared = owned.size < this.#parts.partitionCount || !coordination.isAlone
     let isAnswered = false
     const onAnswered = (): void => {

@@ -34,7 +34,7 @@ export class SharedCatalogue {
     await this.countCopied()
   }
 
-  /** Loads the bytes that this instance has copied. Other instances may have taken over segments and count the rest. */
+  /** Loads the bytes that this instance has copied. Other instances count the bytes of segments they took over. */
   async countCopied(): Promise<void> {
     const { metadata, coordination } = this.#parts
     const bytes = await metadata.segments.bytesBy(coordination.id)
@@ -69,7 +69,8 @@ export class SharedCatalogue {
   }
 
   /**
-   * Loads the catalogue that the coordinator has stored. Existing entry objects are updated in place for their users.
+   * Loads the catalogue that the coordinator has stored. Updates existing entries in place, because other objects
+   * refer to them.
    */
   reload(): Promise<void> {
     return this.exclusively(async () => {
@@ -88,8 +89,8 @@ export class SharedCatalogue {
         known.refusedIndexes = entry.refusedIndexes
         known.awaitsIndexes = entry.awaitsIndexes
         known.shardKey = entry.shardKey
-        // The copy runs concurrently and stores its own progress, so the loaded values may be outdated. These values
-        // never go back.
+        // The copy runs concurrently and stores its own progress, so the loaded values may be outdated. An outdated
+        // value does not replace a newer one.
         if (entry.planned) {
           known.estimatedBytes = entry.estimatedBytes
           known.estimatedDocuments = entry.estimatedDocuments
@@ -108,7 +109,8 @@ export class SharedCatalogue {
   /**
    * Updates an entry whose collection is not in the expected namespace on the destination. This happens when an
    * instance took over partitions after a barrier was reached and applies events from before it. When a coordinator
-   * crashed during the barrier, even the stored catalogue is outdated. Returns false when the collection is gone.
+   * crashed during the barrier, even the stored catalogue is outdated. Returns false when the collection is neither on
+   * the destination nor on the source.
    */
   async locate(entry: CatalogueEntry): Promise<boolean> {
     const { source, destination } = this.#parts

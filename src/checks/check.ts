@@ -27,10 +27,13 @@ export function refusalOf({ name, message, remedy }: Finding): RefusedError {
   return new RefusedError(name as RefusalName, `${message}; ${remedy}`)
 }
 
-/** The refusals that were thrown, by the finding that each became. */
+/** The refusal that was thrown, for each finding made from one. */
 const refusals = new WeakMap<Finding, RefusedError>()
 
-/** Runs a check, or a part of one. A refusal that it throws becomes a finding; other errors are thrown. */
+/**
+ * Runs a check, or a part of one. A refusal that it throws becomes a finding. ClusterUnreachable and other errors are
+ * thrown.
+ */
 export async function findingsOf(
   work: () => Promise<Finding[]> | Finding[],
   about: Pick<Finding, 'namespace'> = {},

@@ -4,8 +4,8 @@ import type { Check } from './check.ts'
 const skewMaxMS = 2_000
 
 /**
- * Warns if the clocks differ. tandem orders nothing by the clocks of two clusters, but lag is computed from them, and
- * documents expire by them.
+ * Warns if the clocks differ. tandem does not order events by these clocks, but it computes the lag from them, and TTL
+ * indexes expire documents by them.
  */
 export const checkClocks: Check = async ({ source, destination }) => {
   const skew = Math.abs((await offsetOf(source)) - (await offsetOf(destination)))

@@ -10,8 +10,8 @@ import { type Check, type CheckedClusters, ifAllowed } from './check.ts'
 const sizesAtOnce = 16
 
 /**
- * Compares the size of what the destination lacks with its free space. This is an estimate: compression differs, and
- * the oplog needs space too.
+ * Compares the size of the data that the destination lacks with its free space. This is an estimate: filters are
+ * ignored, compression differs, and the oplog needs space too.
  */
 export const checkDisk: Check = async (clusters) => {
   const { configuration, source, destination } = clusters
@@ -40,8 +40,8 @@ export const checkDisk: Check = async (clusters) => {
 }
 
 /**
- * Bytes of the source that the destination already has on disk, in collections that are made equal in place. A
- * collection that is dropped and copied counts as absent. So does one whose size this user may not read.
+ * Bytes of the source that the destination already has on disk, in collections that are made equal in place. Does not
+ * count collections that are dropped and copied, and those whose size this user may not read.
  */
 async function presentBytes({ configuration, source, destination, selection }: CheckedClusters): Promise<number> {
   const shardingEntries = configuration.sharding?.shardingEntries ?? []

@@ -4,7 +4,7 @@ import type { ClusterFacts, Privilege } from '../mongo/identity.ts'
 import { type Check, problem } from './check.ts'
 
 /**
- * The privileges that the users of both connection strings need for this start. The roles in docs/privileges.md contain
+ * The privileges that the user of one connection string needs for this start. The roles in docs/privileges.md contain
  * the same actions (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
  */
 interface Needed {
@@ -76,7 +76,7 @@ function ofDestination(
   return {
     cluster: [
       ...ofTopology(facts, true),
-      // To list operations: whether writes of an instance whose lease has expired are still running.
+      // To list the running operations: writes of an instance whose lease has expired may be among them.
       'inprog',
       ...(verifies ? appends : []),
       ...(mode === 'none' ? [] : ['setUserWriteBlockMode', 'bypassWriteBlockingMode']),
@@ -105,8 +105,8 @@ const writes = [
 const distributes = ['enableSharding', 'splitChunk', 'moveChunk']
 
 /**
- * Actions that identify a cluster and name collections. A replica set has its identity in its configuration. A
- * sharded cluster has it in the config database, which its users can read.
+ * Actions that depend on the topology. The identity of a replica set is in its configuration. The identity of a sharded
+ * cluster is in the config database, which its users can read.
  */
 function ofTopology({ topology }: Pick<ClusterFacts, 'topology'>, isWritten: boolean): string[] {
   // Commands that name a collection by its UUID need useUUID. A router does not support such commands.
@@ -119,7 +119,7 @@ function allows({ actions }: Privilege, action: string): boolean {
   return actions.includes(action) || actions.includes('anyAction')
 }
 
-/** True if the privilege is for the cluster. Sharding actions are granted on namespaces. */
+/** True if the privilege is for the cluster, or for all namespaces: sharding actions are granted on namespaces. */
 function isOfCluster({ resource }: Privilege): boolean {
   return (
     resource.cluster === true || resource.anyResource === true || (resource.db === '' && resource.collection === '')

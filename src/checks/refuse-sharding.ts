@@ -11,9 +11,9 @@ import type { Cluster } from '../mongo/cluster.ts'
 type Entry = NonNullable<StartConfiguration['sharding']>['shardingEntries'][number]
 
 /**
- * Refuses a source with sharded collections that cannot be synced, and one with a collection that is being resharded:
- * that collection would be copied twice.
- * @throws FatalError
+ * Refuses sharded collections of the source that cannot be synced. Also refuses a collection that is being resharded,
+ * because it would be copied twice.
+ * @throws FatalError or RefusedError UnsupportedCollection
  */
 export async function refuseDistributions(
   source: Cluster,
@@ -72,6 +72,7 @@ export function refuseInvalidEntries({ sharding }: StartConfiguration): void {
 /**
  * Refuses an entry that does not fit the existing collection of the replica set. A collection that is created later is
  * sharded at its creation, and the sync then fails with a named error if the entry does not fit.
+ * @param creates whether tandem creates missing supporting indexes (`createSupportingIndexes`)
  */
 export async function refuseUnfitEntry(
   source: Cluster,

@@ -58,7 +58,10 @@ export interface Compatibility {
   previousVersion?: string
 }
 
-/** The finding about a featureCompatibilityVersion that is not the release's own; null if it is, or is unknown. */
+/**
+ * The finding if the featureCompatibilityVersion differs from the release or is changing; null if not, or if it is
+ * unknown.
+ */
 export function incompatible(cluster: string, version: string, found: Compatibility | undefined): Finding | null {
   const series = seriesOf(version)
   if (!found?.version || (found.version === series && !found.targetVersion)) return null

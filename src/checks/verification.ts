@@ -5,7 +5,7 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { availableMemory, refuseLittleMemory } from './memory.ts'
 
-/** Checks what the embedded verifier needs. */
+/** Checks the memory for the embedded verifier. If no indexes are built, also refuses TTL indexes. */
 export const checkVerification: Check = async ({ configuration, source, selection }) => {
   if (!configuration.verification.enabled) return []
   const findings = await findingsOf(() => {

@@ -83,8 +83,8 @@ export const checkPatchRelease: Check = async ({ destination, facts }) => {
 }
 
 /**
- * The first release of the series, or after it, that has bypassEmptyTsReplacement (SERVER-88750). The rapid releases 7.1
- * to 7.3 do not have it (https://github.com/mongodb/mongo-tools, common/db/empty_timestamp.go).
+ * The first release of this series, or of a later one, that has bypassEmptyTsReplacement (SERVER-88750). The rapid
+ * releases 7.1 to 7.3 do not have it (https://github.com/mongodb/mongo-tools, common/db/empty_timestamp.go).
  */
 export function releaseThatKeepsTimestamps(version: string): string {
   const series = seriesOf(version)

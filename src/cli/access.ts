@@ -4,7 +4,7 @@ import { isLoopback } from './listen-options.ts'
 import type { Environment } from './settings.ts'
 import { readToken } from './token.ts'
 
-/** What a client needs to log in and to verify the server. */
+/** The token that a client sends, and the certificate authorities that it trusts. */
 export interface Access {
   token: string | null
   /** Certificates of trusted authorities, as PEM; null: those of Node.js. */
@@ -24,7 +24,7 @@ export function addAccessOptions(command: Command): Command {
     )
 }
 
-/** Undefined if neither option is given. Ends the parsing with an error if a file or an address is unusable. */
+/** Undefined if neither a token nor a CA file is given. Ends the parsing with an error if a file or URL is unusable. */
 export function readAccess(command: Command, urls: readonly string[], env: Environment): Access | undefined {
   const options = command.opts()
   const isGiven = options['token'] !== undefined || options['tokenFile'] !== undefined

@@ -62,8 +62,8 @@ export function outcomeTable(answers: readonly Answer[], width: number): string[
 }
 
 /**
- * Each instance reports all instances, and knows itself best. Of several rows for one instance, the most recent
- * counts.
+ * The most recent row of each instance. Each instance reports all instances, and its row about itself is the most
+ * recent one.
  */
 function freshest(rows: readonly InstanceRow[]): InstanceRow[] {
   const byId = new Map<string, InstanceRow>()

@@ -18,7 +18,7 @@ const widthWithoutTerminal = 160
 
 /**
  * Prints each instance's reply, as JSON or in one table for all, and returns the exit code: 0 if all report success
- * (and check finds no error). `terminalWidth` is null if the output is not a terminal: scripts read JSON.
+ * (and check finds no error). `terminalWidth` is null if the output is not a terminal. JSON is the default then.
  */
 export async function runClient(
   request: ClientRequest,
@@ -78,7 +78,7 @@ async function readBody(body: ClientRequest['body']): Promise<{ json: string } |
   }
 }
 
-/** Commands that query, and their paths. All others except limit are sent as `POST /api/v1/<command>`. */
+/** Commands that are sent as GET, and their paths. All others except limit are sent as `POST /api/v1/<command>`. */
 const queries: Partial<Record<ClientRequest['command'], string>> = {
   progress: 'progress',
   instances: 'instances',

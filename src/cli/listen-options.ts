@@ -14,7 +14,7 @@ export interface ListenOptions {
   tls: { cert: string; key: string } | null
   /** Requests must send one of these tokens; null: no token is required. */
   tokens: TokenPair | null
-  /** Their options, from which the tokens can be read again. */
+  /** The options that give the tokens. The tokens can be read from them again. */
   tokenOptions: TokenOptions
 }
 

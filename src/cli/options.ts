@@ -80,7 +80,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
     .version(version, '-v, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
-    // A command may have an option of the same name as the program.
+    // A command and the program may have options of the same name.
     .enablePositionalOptions()
   addServeOptions(program).action((_options, command: Command) =>
     found({ kind: 'serve', options: readServeOptions(command, env) }),

@@ -16,8 +16,8 @@ export function addRedisOptions(command: Command): Command {
 }
 
 /**
- * The Redis URL; null if none is given. Ends the parsing with an error that does not repeat the URL if it is not
- * allowed.
+ * The Redis URL; null if none is given. If the URL is not allowed, ends the parsing with an error that does not repeat
+ * it.
  */
 export function readRedis(
   command: Command,

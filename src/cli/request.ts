@@ -7,7 +7,7 @@ export interface OutgoingRequest {
   /** JSON; null for no body. */
   body: string | null
   access?: Access | undefined
-  /** Without a timeout the request waits for the answer without a limit, because commands wait for work in progress. */
+  /** Without a timeout the request waits indefinitely, because commands wait for work in progress. */
   timeoutMS?: number | undefined
 }
 

@@ -10,7 +10,7 @@ export interface Sample {
   at: number
   /** Progress of the instances that answered, in the order of the addresses. */
   answered: Progress[]
-  /** Why the others did not answer, by address. */
+  /** The other addresses, and why each has no progress. */
   unanswered: { url: string; why: string }[]
   /** All instances that the answering ones know; empty before a sync was started. */
   rows: InstanceRow[]
@@ -21,7 +21,7 @@ export interface Sample {
 const answerMS = 10_000
 
 /**
- * Asks all addresses for their progress at the same time. It then asks the first one that answered for the status of all
+ * Asks all addresses for their progress at the same time. Then asks the first one that answered for the status of all
  * instances of the sync.
  */
 export async function takeSample({

@@ -28,7 +28,7 @@ export function addConfigOption(command: Command): Command {
   return command.option('--config <file>', 'YAML file with any of these options by name (or TANDEM_CONFIG)')
 }
 
-/** Variables of tandem's other commands. They are not options of an instance, but they are not misspelt either. */
+/** Known variables besides the options of an instance: `TANDEM_CONFIG` and the variables of the client commands. */
 const otherVariables = ['TANDEM_CONFIG', 'TANDEM_TOKEN', 'TANDEM_TOKEN_FILE', 'TANDEM_TLS_CA_FILE']
 
 /**
@@ -53,8 +53,8 @@ function refuseUnknownVariables(command: Command, env: Environment, options: rea
 }
 
 /**
- * Sets the options that the command line does not contain. Ends the parsing with an error that names the option and
- * its origin.
+ * Sets the options that the command line does not contain. Returns the origin of each option. If a value is invalid,
+ * ends the parsing with an error that names the option and its origin.
  */
 export function applySettings(command: Command, env: Environment): Map<string, Origin> {
   const options = command.options.filter((one) => !otherOptions.has(one.attributeName()))

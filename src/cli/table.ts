@@ -29,7 +29,7 @@ export function renderTable(columns: readonly Column[], rows: readonly (readonly
   )
 }
 
-/** Shrinks the widest shrinkable column, one cell at a time, so that a long name does not displace the other columns. */
+/** Shrinks the widest shrinkable column, cell by cell, so that a long name does not displace the other columns. */
 function fitToWidth(natural: readonly number[], columns: readonly Column[], width: number): number[] {
   const widths = [...natural]
   let excess = widths.reduce((sum, each) => sum + each, gap.length * (widths.length - 1)) - width

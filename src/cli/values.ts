@@ -15,7 +15,7 @@ const instanceIdMax = 256
 
 /**
  * An instance's id. It appears in keys, comments, log lines and the dashboard, so it may have only letters, digits
- * and characters that join them.
+ * and a few punctuation marks.
  */
 export function instanceId(text: string): string {
   nonEmpty(text)

@@ -5,7 +5,7 @@ import { truncate } from './table.ts'
 
 /** Shows the state of a sync in a few lines, from the latest answers of its instances. */
 
-/** Rates are computed from the figures of this many milliseconds. */
+/** Rates are averages over at most this many milliseconds. */
 const rateMS = 30_000
 const barCells = 24
 const sparks = '▁▂▃▄▅▆▇█'

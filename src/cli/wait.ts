@@ -5,7 +5,7 @@ import type { Access } from './access.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** Conditions for which a script can wait. Each must hold for every instance. `canCommit` also holds in later states. */
+/** Conditions that a script can wait for. Each must hold for every instance. `canCommit` also holds in later states. */
 export const conditions = {
   running: ({ state }: Progress) => state === 'RUNNING',
   canCommit: ({ canCommit, state }: Progress) => canCommit || state === 'COMMITTING' || state === 'COMMITTED',
@@ -27,7 +27,7 @@ export interface WaitOutput {
   out: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
   report: (line: string) => void
-  /** The reports go to a terminal. */
+  /** Whether the reports go to a terminal. */
   interactive: boolean
 }
 

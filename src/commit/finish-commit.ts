@@ -50,8 +50,8 @@ const databasesAtOnce = 4
 
 /**
  * Prepares the destination for writes once all events up to the commit timestamp are applied: reconciles definitions a
- * last time, restores capped collections and sets prepareUnique. One read of each cluster decides which collections
- * each step changes. Every step is repeatable.
+ * last time, restores capped collections and sets prepareUnique. The definitions of both clusters are read first, and
+ * each step changes only the collections that need it. Every step is repeatable.
  * @param read the catalogs of both clusters if they were just read
  */
 export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
@@ -131,7 +131,7 @@ export async function restoreExpiry({ atStep, deferredOptions, catalogue }: Comm
   await deferredOptions.restoreExpiry(catalogue.entries())
 }
 
-/** Stops documents from expiring on the destination, for a verdict that follows restoreExpiry. Repeatable. */
+/** Stops documents from expiring on the destination before a verdict that follows restoreExpiry. Repeatable. */
 export async function deferExpiry({ deferredOptions, catalogue }: CommitParts): Promise<void> {
   await deferredOptions.deferExpiry(catalogue.entries())
 }

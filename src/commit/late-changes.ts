@@ -23,7 +23,7 @@ export interface LateChangesParts {
 }
 
 export interface Quiet {
-  /** The time up to which the source is known to have no other writes than expiries. */
+  /** Up to this time, the source has no late changes other than deletes of documents that can expire. */
   until: ClusterTime
   /** Number of documents that expired on the source and were deleted on the destination. */
   expired: number
@@ -33,10 +33,11 @@ export interface Quiet {
 const namedMax = 10
 
 /**
- * Reads all changes of synced collections on the source after the commit timestamp. When writes are not blocked, the
- * TTL monitor continues to delete documents (on 6.0.27 it pauses while they are blocked); these deletes are applied.
- * The cutover would lose any other change, so it throws FatalError SourceWritten, which names the first one. Returns
- * the time up to which the source is known to be quiet (pass it to the next call) and the number of expired documents.
+ * Reads all changes of synced collections on the source after `since`. When writes are not blocked, the TTL monitor
+ * continues to delete documents (on 6.0.27 it pauses while they are blocked), so deletes in collections with a TTL are
+ * applied. The cutover would lose any other change: the function then throws FatalError SourceWritten, which names the
+ * first one. Returns the time up to which the source has no other changes (pass it to the next call) and the number of
+ * applied deletes.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
   const { context } = parts

@@ -13,6 +13,7 @@ export interface RepairParts extends CommitParts {
   documents: ReconcileDependencies
 }
 
+/** Rechecks read in one page. */
 const atOnce = 500
 function refuseUnfollowed(error: unknown): never {
   if (!(error instanceof UnfollowedError)) throw error
@@ -25,15 +26,14 @@ function refuseUnfollowed(error: unknown): never {
   )
 }
 
-/** How many namespaces a message names. */
+/** Maximum number of namespaces in a message. */
 const namedMax = 5
 
 /**
  * Makes the destination equal to the current source where a verdict found differences. It reconciles definitions first,
  * because an index that the source does not have may reject a document. It then reconciles every document with an open
- * recheck. Collections that another client created on the destination are not changed. Repeatable. Returns the number of
- * reconciled documents. Throws
- * RefusedError WrongState when a collection was dropped on the destination.
+ * recheck. It does not change collections that another client created on the destination. Repeatable. Returns the
+ * number of reconciled documents. Throws RefusedError WrongState when a repair cannot remove the differences.
  */
 export async function repairDifferences(parts: RepairParts): Promise<number> {
   const { source, destination, catalogue, definitions, destinationDefinitions, context } = parts

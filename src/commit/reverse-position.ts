@@ -11,7 +11,7 @@ export interface ReversePositionParts {
   metadata: Metadata
   peers: Pick<Peers, 'load' | 'report'>
   context: RetryContext
-  /** The epoch of the coordinator's term fences the stored position. */
+  /** Its epoch fences the write of the position: a former coordinator cannot store one. */
   coordination: Pick<Coordination, 'coordinatorEpoch'>
 }
 

@@ -2,19 +2,6 @@ import { queryableId, sameIdBytes } from './document-id.ts'
 import type { DocumentStream } from './document-stream.ts'
 import { identityKey } from './identity-key.ts'
 
-/**
- * Compares two streams of documents, both in the server's order of `_id`, and reports which documents have no partner
- * and which differ. It does not order `_id`s itself, because it would need the exact rules of all types, collations and
- * versions. It relies only on both streams having the same order:
- *
- *   equal bytes at both heads      the fast path: both streams advance
- *   equal identities at the heads  one document with two contents
- *   else, within a window          the first identity that both sides share; documents before it have no partner
- *   else                           one cluster is queried for the other's next `_id`s
- *
- * Under a collation, two different encodings can be one `_id` and only the server knows which, so the server is
- * queried at once.
- */
 export interface AlignOptions {
   collated: boolean
   /** Returns the documents of the left cluster whose `_id` is one of these values. */
@@ -32,10 +19,23 @@ export interface Findings {
   different(left: Buffer, right: Buffer): void
 }
 
-/** A longer gap costs one query per window, far less than reading the gap. */
+/** A longer gap costs one query per window, which is cheap compared with reading the documents of the gap. */
 const windowDocumentsDefault = 1_000
 const windowBytesMax = 8 * 1024 * 1024
 
+/**
+ * Compares two streams of documents, both in the server's order of `_id`, and reports which documents have no partner
+ * and which differ. It does not order `_id`s itself, because it would need the exact rules of all types, collations and
+ * versions. It relies only on both streams having the same order:
+ *
+ *   equal bytes at both heads      the fast path: both streams advance
+ *   equal identities at the heads  one document with two contents
+ *   else, within a window          the first identity that both sides share; documents before it have no partner
+ *   else                           the left cluster is queried for the next `_id`s of the right stream
+ *
+ * Under a collation, two different encodings can be one `_id` and only the server knows which, so the server is
+ * queried at once.
+ */
 export async function alignDocuments(
   left: DocumentStream,
   right: DocumentStream,
@@ -130,7 +130,7 @@ class Alignment {
     return false
   }
 
-  /** Skips left documents, which have no partner, up to the identity `until`. */
+  /** Reports the left documents before the identity `until` as missing, and advances past them. */
   async #skipLeft(until: string): Promise<void> {
     for (;;) {
       if (this.#left.drained) await this.#left.fill()

@@ -123,12 +123,12 @@ export class AuditCluster {
 }
 
 function ordered(collection: Collection, order: Order): FindCursor<Document> {
-  // One side may be idle for long while only the other is read.
+  // One cursor may be idle for a long time while only the other is read.
   const cursor = collection.find({}, { raw: true, batchSize: batchDocuments, noCursorTimeout: true })
   if (order.by === 'natural') return cursor.hint({ $natural: 1 })
   // No index has this order, so the server sorts, on disk if necessary.
   if (order.simple) return cursor.collation({ locale: 'simple' }).sort({ _id: 1 }).allowDiskUse()
-  // With the hint alone, a router would not merge the streams of the shards.
+  // With the hint alone, a router would not merge the results of the shards in order.
   return cursor.sort({ _id: 1 }).hint({ _id: 1 })
 }
 

@@ -66,9 +66,9 @@ interface Task {
 }
 
 /**
- * Compares two clusters that receive no writes. It reads both by plain commands: first the definitions, then every
- * document of both sides in the order of `_id`. It keeps no state, and it shares no comparison code with the copy and
- * the event application.
+ * Compares two clusters that receive no writes. It reads both by plain commands: first the collections and their
+ * options, then for each collection its indexes and all documents in `_id` order, and for a capped collection also in
+ * natural order. It keeps no state, and it shares no comparison code with the copy and the event application.
  * @throws AuditError if the comparison is not possible
  */
 export async function audit(left: AuditCluster, right: AuditCluster, options: AuditOptions): Promise<AuditReport> {
@@ -119,15 +119,15 @@ class Audit {
 
   async #databases(): Promise<string[]> {
     const { namespaces, excluded } = this.#options
-    // Databases that are given by name do not need the privilege to list all databases.
+    // If databases are given by name, the user needs no privilege to list all databases.
     if (namespaces.length > 0) return [...new Set(namespaces.map(({ database }) => database))].sort()
     const listed = await Promise.all([this.#left.databases(), this.#right.databases()])
     return [...new Set(listed.flat())].filter((database) => selects([], database, undefined, excluded)).sort()
   }
 
   /**
-   * Compares the listed definitions, removes the namespaces found from `notFound`, and returns the collections whose
-   * documents must be read.
+   * Compares the collections, views and options of a database. Removes the namespaces that exist from `notFound`.
+   * Returns the collections whose indexes and documents are still to be compared.
    */
   async #compareDatabase(database: string, notFound: Set<Namespace>): Promise<Task[]> {
     const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])

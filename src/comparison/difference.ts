@@ -40,7 +40,7 @@ export class Differences {
   }
 }
 
-/** One line of text, without line breaks for any name. Missing and extra refer to cluster1. */
+/** One line of text, even if a name contains line breaks. Missing and extra refer to cluster1. */
 export function differenceLine(difference: Difference): string {
   return printable(`${difference.namespace}: ${sentence(difference)}`)
 }

@@ -1,9 +1,9 @@
 import { bsonType, type ElementSpan, nameOf, spans } from '../domain/raw-bson.ts'
 
 /**
- * Returns the path of the first field in which two documents differ, as `a.b.0`. If the names at one position differ, the
- * path ends with a name that only one of the documents has. If both documents have both names, it ends with the name
- * that `one` has at this position. The path is empty if the difference has no name.
+ * Returns the path of the first field in which two documents differ, as `a.b.0`. If the names at one position differ,
+ * the path ends with a name that only one of the documents has. If both documents have both names, it ends with the
+ * name that `one` has at this position. The path is empty if the bytes are not valid BSON.
  */
 export function firstDifference(one: Buffer, other: Buffer): string {
   try {

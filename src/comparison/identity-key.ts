@@ -2,8 +2,8 @@ import { bsonType, decimalParts, findSpan, nameOf, scopeStart, spans } from '../
 
 /**
  * Identifies the same document on two clusters. Two documents are the same if the server treats their `_id`s as
- * equal: 1, NumberLong(1) and 1.0 are equal, at any depth. The audit has its own implementation, so that a bug in the
- * code that routes changes cannot hide here.
+ * equal: 1, NumberLong(1) and 1.0 are equal, at any depth. The audit has its own implementation, so that it detects
+ * bugs in the code that routes changes.
  */
 
 const symbolType = 0x0e
@@ -52,8 +52,8 @@ function partsKey(bytes: Buffer, type: number, start: number): string {
 }
 
 /**
- * The key of the number coefficient × 2^twos × 5^fives, in the only form whose coefficient is divisible by neither 2 nor 5.
- * Binary and decimal numbers are brought to this form without rounding and without large powers.
+ * The key of the number coefficient × 2^twos × 5^fives, in the only form whose coefficient is divisible by neither 2
+ * nor 5. Binary and decimal numbers are brought to this form without rounding and without large powers.
  */
 function numberKey(coefficient: bigint, twos: number, fives: number): string {
   if (coefficient === 0n) return 'n0'
