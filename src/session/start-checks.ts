@@ -49,7 +49,7 @@ const refusing: Check[] = [
   },
 ]
 
-/** Checks of a filter that replaces the filter of a running sync. */
+/** Checks of a filter that replaces the filter of an existing sync. */
 const ofFilter: Check[] = [
   async ({ selection }) => {
     await selection.refuseBadPatterns()
@@ -85,7 +85,7 @@ export async function checkStart(
 }
 
 /**
- * Throws RefusedError when a running sync cannot change to the filters of this configuration. Writes nothing.
+ * Throws RefusedError when the existing sync cannot change to the filters of this configuration. Writes nothing.
  * @param configuration the configuration of the sync, with the new filters
  */
 export async function checkFilter(
