@@ -11,7 +11,7 @@ import { withVerificationActors } from './verification-actors.ts'
 
 export interface InstanceActorsParts {
   current: () => SyncSession
-  /** How far this instance is in a commit. */
+  /** How far this instance has come in a commit. */
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }

@@ -271,9 +271,9 @@ export class InstanceCommands implements Instance {
   }
 
   /**
-   * Reconciles the differences that the last verdict named with the source. A following `resume` commits again. Throws
-   * RefusedError WrongState when another instance coordinates, because only the coordinator's writes of definitions are
-   * fenced by its term.
+   * Repairs the differences that the last verdict lists: writes the source's state to the destination. A following
+   * `resume` commits again. Throws RefusedError WrongState when another instance coordinates, because only the
+   * coordinator's writes of definitions are fenced by its term.
    */
   async repair(): Promise<number> {
     const sync = await this.#connection.whenConnected()
@@ -306,8 +306,8 @@ export class InstanceCommands implements Instance {
   }
 
   /**
-   * Any instance accepts the request, which is stored for all instances. If a selected namespace has made the sync FAILED,
-   * a filter that excludes it is a remedy.
+   * Any instance accepts the request, which is stored for all instances. If a selected namespace has made the sync
+   * FAILED, the operator can exclude it with a new filter.
    */
   async filter(request: FilterRequest): Promise<void> {
     const sync = await this.#connection.whenConnected()
@@ -316,7 +316,7 @@ export class InstanceCommands implements Instance {
     if (!isAccepted || !session) throw wrongState(sync, 'filter', 'RUNNING, PAUSED or FAILED')
     this.#refuseDuringRepair('filter')
     try {
-      // Large catalogs take longer to check than a command may wait for the lease.
+      // This check runs before the limited wait for the lease, because it can take longer for a large catalog.
       await refuseFilter(session, request)
     } catch (error) {
       throw asRefusal(error, 'filter')
@@ -333,7 +333,7 @@ export class InstanceCommands implements Instance {
 
   /**
    * Performs a command from another instance as if it had arrived through this instance's own API.
-   * @param sender the instance that passed it on, as its record names it; null if it names none
+   * @param sender the instance that passed it on, as the command's record names it; null if the record names none
    */
   async perform(given: GivenCommand, sender: string | null): Promise<void> {
     await this.#records.passedOn(given, sender, () => this.#perform(given))
@@ -363,7 +363,7 @@ export class InstanceCommands implements Instance {
     this.#records.answered(call, admitted)
   }
 
-  /** Ends the audit trail, within a second. The connection closes the instance itself. */
+  /** Ends the audit trail within a second. The connection closes the instance. */
   async close(): Promise<void> {
     await this.#records.close()
   }

@@ -14,17 +14,17 @@ const retryMS = 200
 
 export interface LeasedSync extends LeaseInUse {
   /**
-   * The session of the current direction. A reversal replaces it, and gives the former one's lease back for good. Null
-   * when the sync no longer exists.
+   * The session of the current direction. A reversal replaces it and releases the lease of the former session
+   * permanently. Null when the sync no longer exists.
    */
   readonly session: SyncSession | null
-  /** Resolves when all runs that the machine has left have ended. The lease is not taken before. */
+  /** Resolves when all runs that the machine has left have ended. The lease is taken only afterwards. */
   readonly ended: Promise<unknown>
   /** Throws when another process has taken over the lease, because this process must not take it back. */
   refuseTakenOver(): void
 }
 
-/** What a refusal reads from the sync. */
+/** The part of the sync that the text of a refusal needs. */
 export interface LeaseInUse {
   readonly session: { readonly lease: { readonly trouble: unknown } } | null
 }

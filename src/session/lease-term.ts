@@ -6,8 +6,8 @@ import type { RetryContext } from '../mongo/retry.ts'
  */
 export class LeaseTerm {
   /**
-   * Context of writes under the lease. They are not retried once the lease is lost, because the next lease term begins
-   * only after the writes of the last term have ended.
+   * Context of writes under the lease. A write is not retried once the lease is lost, because the next lease term
+   * begins only after the writes of the last term have ended.
    */
   readonly context: RetryContext
   readonly #stopped: AbortSignal

@@ -3,9 +3,9 @@ import { RefusedError } from '../domain/errors.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
- * Reconciles the differences that the last verdict named with the source, between two attempts of a commit. Returns how
- * many documents were reconciled. Throws RefusedError WrongState when another instance coordinates or the commit is
- * decided.
+ * Repairs the differences that the last verdict lists, between two commit attempts: writes the source's state to the
+ * destination. Returns how many documents were repaired. Throws RefusedError WrongState when another instance
+ * coordinates or the commit is decided.
  */
 export async function repair(session: SyncSession): Promise<number> {
   const { coordination, peers, verification, runs } = session

@@ -130,7 +130,7 @@ export class Replication {
   async load(): Promise<this> {
     const { metadata } = this.#parts
     await this.#shared.load()
-    // Orders must increase even when the clock was set back since the last run.
+    // Orders of tombstones must increase even when the clock was set back since the last run.
     const highestOrder = await metadata.tombstones.highestOrder()
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
     const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
@@ -159,8 +159,8 @@ export class Replication {
   }
 
   /**
-   * Prepares collections to be converged again. The caller owns all partitions. Returns the time at or after which they
-   * are read from the source.
+   * Prepares collections to be converged again. The caller owns all partitions. Returns the time at or after which the
+   * collections are read from the source.
    * @param scope UUIDs on the source, or 'all'
    * @param change the change of the filters that is planned too; null when there is none
    */
@@ -203,8 +203,8 @@ export class Replication {
   }
 
   /**
-   * Reconciles the differences of a verdict with the source: documents by identity, definitions by database. Returns
-   * how many documents were reconciled.
+   * Repairs the differences that a verdict lists: documents by identity, definitions by database. Returns how many
+   * documents were repaired.
    */
   async repair(store: VerificationStore): Promise<number> {
     const { source, metadata, context } = this.#parts
@@ -212,7 +212,10 @@ export class Replication {
     return await repairDifferences({ ...this.commit, store, documents })
   }
 
-  /** Prepares the former source as the destination after a reversal. Returns true when all collections are to be converged. */
+  /**
+   * Prepares the former source as the destination after a reversal. Returns true when all collections must be
+   * converged.
+   */
   async prepareDestination(): Promise<boolean> {
     const { source, metadata, record, context } = this.#parts
     await this.#shared.correctNames()
@@ -289,15 +292,15 @@ export class Replication {
    * those of the former owner.
    */
   async #reloadClaimed(): Promise<void> {
-    // A coordinator that enables writes owns all partitions until the decision is stored. If changes may be applied
-    // after this claim, they may therefore be applied as long as this instance owns these partitions.
+    // One check after the claim is enough: a coordinator that enables writes first takes all partitions, so changes may
+    // be applied as long as this instance owns these partitions.
     await this.#parts.untilApplicable()
     await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
     this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())
   }
 
-  /** Does the coordinator's work at every barrier, if this instance coordinates, until event application is closed. */
+  /** Does the coordinator's work at each barrier while this instance coordinates, until event application is closed. */
   leadBarriers(): Promise<void> {
     return this.#barriers.run(() => {
       const ended = AbortSignal.any([this.#barriersOver.signal, this.#parts.context.signal])
@@ -323,7 +326,7 @@ export class Replication {
     return this.#eventsEnded.promise
   }
 
-  /** Reads from the stored segments how much this instance has copied. */
+  /** Counts in the stored segments how much this instance has copied. */
   countCopied(): Promise<void> {
     return this.#shared.countCopied()
   }

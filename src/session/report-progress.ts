@@ -70,7 +70,7 @@ export function reportProgress(sources: ProgressSources): Progress {
       snapshot.hasTag('canCommit') &&
       context.convergences === session.peers.sync.context.convergences &&
       refusalOfCommit({ ...sources, lagTimeSeconds }) === null,
-    // A reversal changes the context at once and the stored context a moment later, so both must show it.
+    // A reversal changes the context at once and the stored context a moment later, so `canWrite` must be true in both.
     canWrite: context.canWrite && (stored?.canWrite ?? false),
     info: infoOf(state, context),
     lagTimeSeconds,
@@ -115,7 +115,7 @@ function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 
   const { snapshot, session, coordinator } = sources
   const { lastRehearsal } = session.peers.sync.context
   const isAhead = snapshot.hasTag('canCommit') || (state === 'COMMITTING' && !snapshot.context.decided)
-  // An instance that does not coordinate knows only its own share.
+  // An instance that does not coordinate knows only the figures of its own work.
   const commit = coordinator ? coordinator.commit : estimateCommit(commitFigures(session, lagOf(state, sources)))
   return { ...(isAhead && commit ? { commit } : {}), ...(lastRehearsal ? { lastRehearsal } : {}) }
 }
@@ -152,7 +152,7 @@ function stoppingOf({ session: { peers } }: ProgressSources): string[] {
 
 /**
  * True until users may write on the destination. Until then the oplog must still contain the sync's position, so that
- * the sync can continue from it. This also applies while the sync is stopped.
+ * the sync can continue from it. This also applies while the sync is paused or has failed.
  */
 function oplogMatters(state: PublicState, { snapshot }: ProgressSources): boolean {
   return ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED'].includes(state) && !snapshot.context.canWrite

@@ -4,9 +4,9 @@ import { hexOfUuid } from '../mongo/uuid.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
- * Requests that these collections are converged again, for all instances. Resolves when that is stored.
+ * Requests that these collections are converged again, for all instances. Resolves when the request is stored.
  *
- * Throws RefusedError `InvalidRequest`, which names the field, when one of them is not a collection of the sync. Throws
+ * Throws RefusedError `InvalidRequest`, which names the field, when a namespace is not a collection of the sync. Throws
  * RefusedError `WrongState` while the sync is not replicating. Nothing is changed in either case.
  */
 export async function resync(

@@ -62,8 +62,8 @@ export class RoundTrips {
   }
 
   /**
-   * Round trip of the last ping in whole milliseconds, rounded up. Returns -1 when the last ping failed, and null before
-   * the first ping has ended.
+   * Round trip of the last ping in whole milliseconds, rounded up. Returns -1 when the last ping failed, and null
+   * before the first ping has ended.
    */
   latencyMS(side: Side): number | null {
     const { durations, failed } = this.#pings[side]

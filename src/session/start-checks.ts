@@ -49,7 +49,7 @@ const refusing: Check[] = [
   },
 ]
 
-/** Checks of a filter that replaces the filter of a running sync. */
+/** Checks of a filter that replaces the filter of an existing sync. */
 const ofFilter: Check[] = [
   async ({ selection }) => {
     await selection.refuseBadPatterns()
@@ -73,7 +73,7 @@ const advising: Check[] = [
   checkExistingData,
 ]
 
-/** Throws RefusedError with the reason and the remedy of the first error that a check finds. It only reads. */
+/** Throws RefusedError with the reason and the remedy of the first error that a check finds. Writes nothing. */
 export async function checkStart(
   configuration: StartConfiguration,
   source: Cluster,
@@ -85,7 +85,7 @@ export async function checkStart(
 }
 
 /**
- * Throws RefusedError when a sync with this configuration cannot change to its filters. It only reads.
+ * Throws RefusedError when the existing sync cannot change to the filters of this configuration. Writes nothing.
  * @param configuration the configuration of the sync, with the new filters
  */
 export async function checkFilter(
@@ -103,7 +103,10 @@ async function refuseErrors(checks: Check[], clusters: CheckedClusters): Promise
   }
 }
 
-/** Returns the findings of all checks. It only reads; throws RefusedError ClusterUnreachable. */
+/**
+ * Returns the findings of all checks. Writes nothing. Throws RefusedError ClusterUnreachable when a cluster does not
+ * answer.
+ */
 export async function findEverything(
   configuration: StartConfiguration,
   source: Cluster,
@@ -114,8 +117,8 @@ export async function findEverything(
   const findings: Finding[] = []
   const advice = skipDiskSpaceCheck ? advising.filter((check) => check !== checkDisk) : advising
   for (const check of [...refusing, ...advice]) findings.push(...(await findingsOf(() => check(clusters))))
-  // Other checks report MissingPrivileges when the server refuses one of their commands. The findings of the check of
-  // privileges replace all of these, because it names every missing privilege.
+  // Other checks report MissingPrivileges when the server refuses one of their commands. The findings of
+  // `checkPrivileges` replace all of these, because it names every missing privilege.
   const [missing] = findings.filter(({ name }) => name === 'MissingPrivileges')
   const ofPrivilegeCheck = await findingsOf(() => checkPrivileges(clusters))
   return ofPrivilegeCheck.length === 0 || !missing
@@ -140,7 +143,7 @@ async function refuseNonEmpty(destination: Cluster, selection: Selection): Promi
     if (found) {
       throw new RefusedError(
         'DestinationNotEmpty',
-        // Null: everything is synced, so any user database must be dropped.
+        // Null means that everything is synced, so all user databases must be dropped.
         selection.events === null
           ? `the destination holds ${namespace(database, found.name)}; drop its user databases first, or start with "existingData": "converge"`
           : `the destination holds ${namespace(database, found.name)}, which is to be synced; drop it first, or start with "existingData": "converge"`,

@@ -42,7 +42,7 @@ export class StoredContext {
     return this.#latest
   }
 
-  /** Resolves when every context that was given to `store` is stored, or is no longer to be stored. */
+  /** Resolves when every context that was given to `store` is stored, or will not be stored any more. */
   get storing(): Promise<unknown> {
     return this.#stores(() => {})
   }
@@ -97,7 +97,7 @@ export class StoredContext {
     })
   }
 
-  /** False when the context is no longer to be stored. */
+  /** Returns false when the context must not be stored any more. */
   async #save(session: SyncSession, context: StorableContext): Promise<boolean> {
     const { id, stopped, current } = this.#parts
     while (!this.#isOver && !stopped.aborted && current.session === session) {

@@ -5,13 +5,13 @@ import { type Failure, FatalError, StoppedError, toFailure } from '../domain/err
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 
-/** The workers that the machine invokes as long as a state lasts. They run, follow orders and report. */
+// The actors that the instance machine invokes for as long as it is in a state. They report to the machine.
 
 const watchAgainMS = 500
 
 type Report = (report: WorkerReport) => void
 
-/** Aborts a commit that can still be aborted, for all instances, when its time limit has passed. */
+/** When the time limit of a commit has passed, aborts it for all instances if it can still be aborted. */
 export function superviseDeadline(session: SyncSession, input: DeadlineInput, sendBack: Report): () => void {
   const { abortsBefore, commitUntil, failure } = input
   if (commitUntil === null) return () => {}

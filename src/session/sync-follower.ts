@@ -53,7 +53,7 @@ export class SyncFollower {
   readonly #left: AbortSignal
   #step: { key: string; left: AbortController } | null = null
   #wake = deferred<void>()
-  /** Number of failed commit attempts that this instance had already read; null before the first read. */
+  /** Number of failed commit attempts in the state that was read last; null before the first read. */
   #failures: number | null = null
   /** Number of steps that failed in a row. */
   #faults = 0
@@ -64,7 +64,7 @@ export class SyncFollower {
     left.addEventListener('abort', () => this.#step?.left.abort(), { once: true })
   }
 
-  /** Runs until left. Rejects with StoppedError when the lease is lost. */
+  /** Runs until `left` is aborted. Rejects with StoppedError when the lease is lost. */
   async run(): Promise<void> {
     const { session, ended } = this.#parts
     await new Promise((resolve) => setImmediate(resolve))
@@ -94,10 +94,10 @@ export class SyncFollower {
   }
 
   /**
-   * Undoes an aborted commit while this instance is paused or has failed, because users wait for the source. Such an
-   * instance coordinates only when no other instance is at work. A failed step is repeated. Calls `idle` while there is
-   * nothing to undo. When collections are to be converged again, the other instances wait until this one has stopped, so
-   * it gives everything back.
+   * Undoes an aborted commit while this instance is paused or has failed, because users wait until they can write on
+   * the source. Such an instance coordinates only when no other instance is running. A failed step is repeated. Calls
+   * `idle` while there is nothing to undo. Before collections are converged again, the coordinator waits until this
+   * instance has stopped, so this instance releases its partitions.
    */
   async rest(idle: () => void): Promise<void> {
     const { session } = this.#parts
@@ -163,7 +163,7 @@ export class SyncFollower {
     const left = new AbortController()
     this.#step = { key, left }
     const run = async (): Promise<void> => {
-      // The context is stored first, so that a restart knows what may already be done.
+      // The context is stored first, so that a restart knows which step may have begun.
       await storing()
       if (left.signal.aborted) return
       const report = await session.steps[name](left.signal, asked().dryRun)

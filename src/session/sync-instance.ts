@@ -33,7 +33,7 @@ export interface SyncInstanceParts extends BeginSyncParts {
   loadLevel: LoadLevel
   atStep: (step: string) => void
   onTransition: (snapshot: InstanceSnapshot) => void
-  /** Findings about connections that other hosts on the network could read or modify, as far as is known now. */
+  /** Findings about connections that other hosts on the network could read or modify, as far as they are known now. */
   transportRisks: () => Finding[]
   /** Performs a command from another instance as if it had arrived through this instance's own API. */
   perform: PeerCommandsParts['perform']
@@ -97,14 +97,15 @@ export class SyncInstance {
     return this.#current.ended
   }
 
-  /** Resolves when the machine's current context is stored, or is no longer to be stored. */
+  /** Resolves when the machine's current context is stored, or will not be stored any more. */
   get storing(): Promise<unknown> {
     return this.#stored.storing
   }
 
   /**
-   * The configuration, with its current filters, of a sync that a predecessor of this process began. An identical start succeeds, because scripts
-   * that restart an instance may send it again. Null once the state of this instance has changed.
+   * The configuration, with its current filters, of a sync that a predecessor of this process began. A `start` with the
+   * same configuration succeeds, because scripts that restart an instance may send it again. Null once the state of
+   * this instance has changed.
    */
   get inherited(): StartConfiguration | null {
     const { session } = this.#current
@@ -143,7 +144,7 @@ export class SyncInstance {
 
   async instances(): Promise<InstancesReport> {
     if (this.#current.session) return await this.#heartbeats.report()
-    // This instance is not started, but others may be, and their rows can be read.
+    // This instance has no sync yet, but other instances may run one, and their rows can be read.
     const { clusters, findStored, liveness } = this.parts
     try {
       await reachBoth(clusters)
@@ -158,8 +159,8 @@ export class SyncInstance {
 
   /**
    * Continues the sync that a predecessor of this process began. The stored context is read again once this process
-   * holds the lease, because until then the predecessor may still be at work and store a newer one. Does nothing for a
-   * sync of other instances, which `start` joins.
+   * holds the lease, because until then the predecessor may still run and store a newer one. Does nothing for a sync of
+   * other instances, which `start` joins.
    */
   async restore(record: SyncRecord): Promise<void> {
     let existing: SyncRecord | null = record
@@ -167,7 +168,8 @@ export class SyncInstance {
   }
 
   /**
-   * False when other instances reversed the sync while this one waited for its lease, so that another record is valid.
+   * Returns false when other instances reversed the sync while this one waited for its lease. Another record is then
+   * valid.
    */
   async #restore(record: SyncRecord): Promise<boolean> {
     const metadata = new Metadata(this.parts.clusters[record.configuration.destination], this.parts.context)
@@ -222,7 +224,7 @@ export class SyncInstance {
   }
 
   /**
-   * Takes the lease again after it was given back at COMMITTED. Throws RefusedError WrongState when another instance
+   * Takes the lease again after it was released in COMMITTED. Throws RefusedError WrongState when another instance
    * has reversed the sync in the meantime.
    */
   async leadAgain(session: SyncSession): Promise<void> {
@@ -247,11 +249,11 @@ export class SyncInstance {
     throw new RefusedError('WrongState', 'another instance has taken over; stop it and restart this one')
   }
 
-  /** Ends the session of a sync in which this instance does not take part after all. */
+  /** Ends the session of a sync that this instance could not join or continue. */
   async #abandon(): Promise<void> {
     const { session } = this.#current
     await session?.close()
-    // The next attempt has this process's incarnation too, so the server could not distinguish their writes.
+    // The next attempt uses the same incarnation, so the server could not distinguish the writes of both attempts.
     await session?.lease.attemptEnded()
     // The next sync may have this cluster as its source and use another lease.
     if (session) Object.assign(session.destination, { fence: () => {}, sessions: null })
@@ -334,7 +336,7 @@ export class SyncInstance {
   }
 }
 
-/** False when other instances reversed the sync while this one waited for its lease. */
+/** Returns false when other instances reversed the sync while this one waited for its lease. */
 async function isCurrent(session: SyncSession): Promise<boolean> {
   const stored = await session.metadata.loadSync()
   return stored?.generation === session.record.generation

@@ -171,10 +171,9 @@ export class SyncSession {
   }
 
   /**
-   * Like `lead`, but retries when the lease is lost in the meantime. For callers without a machine that would start
-   * again.
-   * @param until when it is aborted, the call makes no further attempt and rejects with StoppedError. It then cannot take
-   * the lease again after the caller has given it back
+   * Like `lead`, but retries when the lease is lost in the meantime. For callers that no state machine restarts.
+   * @param until when it is aborted, the call makes no further attempt and rejects with StoppedError. It then cannot
+   * take the lease again after the caller has given it back
    */
   async leadAtLast(until?: AbortSignal): Promise<void> {
     for (;;) {
@@ -207,7 +206,7 @@ export class SyncSession {
   async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
     const sync = await this.#untilApplicable(true, signal)
-    // Use the filters of this state. If they were replaced since, the new filters must wait until they are planned.
+    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
     const replication = await this.load(true, sync)
     await this.insistOnRecord()
     if (signal.aborted) throw new StoppedError()
@@ -261,7 +260,7 @@ export class SyncSession {
    * is undone.
    * @returns the state in which they may be applied
    * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
-   * again too, because the source may have been written since
+   * again too, because users may have written to the source since
    */
   async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
     const { peers, coordination } = this
@@ -287,7 +286,7 @@ export class SyncSession {
     return blocked === false
   }
 
-  /** Enables user writes on the source again, if a commit blocked them. May be repeated. */
+  /** Enables user writes on the source again, if a commit blocked them. Calling it again is harmless. */
   unblockSource(signal: AbortSignal): Promise<void> {
     const { source, destination, record, context } = this
     const limited = { ...context, signal: AbortSignal.any([context.signal, signal]) }
@@ -309,7 +308,9 @@ export class SyncSession {
     return this.#term.isOver
   }
 
-  /** Gives all partitions back once all runs that the machine has left have ended. The caller no longer applies events. */
+  /**
+   * Releases all partitions once all runs that the machine has left have ended. The caller no longer applies events.
+   */
   async yieldAll(): Promise<void> {
     await this.runs.ended
     await this.coordination.yieldAll()

@@ -27,7 +27,7 @@ export interface VerificationParts {
   destination: Cluster
   metadata: Metadata
   context: RetryContext
-  /** What is synced now. It changes only while nothing is verified. */
+  /** The namespaces that are synced now. They change only while no verifier runs. */
   selection: () => Selection
   sharedStream: SharedStream
   throttle: Throttle
@@ -245,15 +245,15 @@ export class Verification {
     })
   }
 
-  /** Removes what was found equal in these collections. The caller has stopped the verifiers of all instances. */
+  /** Removes the stored results of these collections. The caller has stopped the verifiers of all instances. */
   async forgetResults(uuids: readonly string[] | 'all'): Promise<void> {
     if (uuids === 'all') await this.#forget()
     else await this.store.removeRanges([...uuids])
   }
 
   /**
-   * Called when the filters have changed. The next verifier reads the source from the stored time, because the server
-   * does not find the event of a stored token that the new filters exclude.
+   * Called when the filters have changed. The next verifier reads the source from the stored time, because a stream
+   * cannot resume from the token of an event that the new filters exclude.
    */
   async beginAtTime(): Promise<void> {
     const { metadata, coordination } = this.#parts
@@ -298,8 +298,8 @@ export class Verification {
   /**
    * Issues the verdict on documents and definitions. Throws FatalError VerificationFailed when they differ. The
    * differences are stored, and `GET /api/v1/verification/mismatches` returns them.
-   * @param applyLate deletes the documents that have expired on the source since, and returns how many; differences
-   * that remain when it returns 0 are real
+   * @param applyLate deletes the documents that have expired on the source since its last call, and returns how many;
+   * differences that remain when it returns 0 are real
    */
   async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     if (!configuration.verification.enabled) return

@@ -28,9 +28,7 @@ export class WorkFigures {
   readonly #parts: WorkFiguresParts
   #appliedBefore = 0
   #appliedTime: ClusterTime = 0n
-  /**
-   * Applied time of the partition with the greatest lag, whichever instance owns it. It is read from time to time.
-   */
+  /** Applied time of the partition with the greatest lag, whichever instance owns it, as `readOthers` last read it. */
   #others: ClusterTime = 0n
   readonly #pace = new AppliedPace(paceSamplesMax)
   readonly #trend = new AppliedPace(trendSamplesMax, trendSpanMinMS)
@@ -63,7 +61,7 @@ export class WorkFigures {
     const { latest, isOpen } = this.#parts.runs
     if (isOpen && latest?.events?.appliedTime) this.#appliedTime = latest.events.appliedTime
     const [now, applied] = [performance.now(), secondsOf(this.appliedTime)]
-    // The applied time is that of other partitions from now on.
+    // After a change of ownership, the applied time is that of other partitions.
     const partitions = [...this.#parts.coordination.held.keys()].join()
     if (partitions !== this.#partitions) this.#trend.reset()
     this.#partitions = partitions
@@ -101,7 +99,7 @@ export class WorkFigures {
     return this.#pace.perSecond
   }
 
-  /** The same over the last half minute, which varies less; null before ten seconds of it are known. */
+  /** The same over the last half minute, which varies less; null before the samples span about ten seconds. */
   get appliedPerSecondLately(): number | null {
     return this.#trend.perSecond
   }
@@ -163,7 +161,7 @@ export class WorkFigures {
     return this.#parts.runs.latest?.barrierWaitsFor ?? []
   }
 
-  /** Number of collections that this instance still compares with the source, and in which it writes only what differs. */
+  /** Number of collections that are still being converged: only the documents that differ are written. */
   get convergingCollections(): number {
     const entries = this.#parts.runs.latest?.catalogue.entries() ?? []
     return entries.filter(({ state, converging }) => state === 'copying' && converging).length

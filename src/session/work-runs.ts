@@ -82,7 +82,7 @@ export class WorkRuns {
     }
     // `#ended` is read now: once this replication is left, `#ended` also waits for its workers, and they wait for this.
     const opened = this.#ended.then(() => {
-      if (this.#replicating?.opened !== opened) throw new StoppedError() // it was left before its turn
+      if (this.#replicating?.opened !== opened) throw new StoppedError() // the machine left it before it began
       return open(this.#renewed())
     })
     const replicating: Replicating = { opened, workers: new Set([worker]), present: null }

@@ -7,7 +7,7 @@ const sleepMaxMS = 3_600_000
 
 /**
  * A rate in bytes per second, shared by all callers. Bytes are charged after they were read, because the size of a
- * batch is not known before. The next caller waits until so much time has passed that the charged bytes are within the
+ * batch is not known before. The next caller waits until enough time has passed for the charged bytes to be within the
  * rate.
  */
 export class Pace {

@@ -18,7 +18,7 @@ export class Slots {
     return new Promise((resolve, reject) => {
       const stop = (): void => reject(new StoppedError())
       if (signal.aborted) return stop()
-      // The queue does not know signals: a stopped caller rejects at once and gives up its turn when that comes.
+      // p-limit supports no signals: a stopped caller rejects at once, and its queue entry later ends without work.
       signal.addEventListener('abort', stop, { once: true })
       this.#queue(async () => {
         signal.removeEventListener('abort', stop)

@@ -9,7 +9,7 @@ import { Slots } from './slots.ts'
 const pollMS = 2_000
 /**
  * Upper bound of a pause after a write. A cursor on the source is idle meanwhile, and the server closes it after ten
- * minutes. An operator also should not see the copy stall for long.
+ * minutes. The copy also should not appear to have stopped.
  */
 const restMaxMS = 10_000
 const restPollMS = 250
@@ -146,7 +146,7 @@ export class Throttle {
   watch(destination: Cluster): void {
     if (this.#watching) clearInterval(this.#watching)
     const poll = async (): Promise<void> => this.#observe(await pressureOn(destination))
-    // A failed poll says nothing about the load of the destination. The duration of the writes does.
+    // A failed poll says nothing about the load of the destination. The duration of the writes still shows it.
     this.#watching = setInterval(() => void poll().catch(() => this.#observe(null)), pollMS)
     this.#watching.unref()
   }

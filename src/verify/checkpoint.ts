@@ -41,7 +41,6 @@ export class Checkpoint {
 
   /** Adds a finished range. It is stored once each of its suspects is stored or resolved. */
   done(range: VerifiedRange): void {
-    // Suspects of this range have this number or a lower one.
     this.#doneRanges.push({ number: this.#range++, range })
   }
 
@@ -74,7 +73,7 @@ export class Checkpoint {
     const stored = new Set(this.#doneRanges.filter(({ number }) => number <= safe))
     await store.saveRanges([...stored].map(({ range }) => range))
     this.#doneRanges = this.#doneRanges.filter((one) => !stored.has(one))
-    // This must follow the storing of ranges. If a range of these collections finishes later, the next checkpoint removes it.
+    // Ranges must be stored first. If a range of these collections finishes later, the next checkpoint removes it.
     await store.removeRanges(gone)
     if (isOver()) return
     for (const [side, follower] of followers) await this.#movePosition(side, follower)

@@ -11,8 +11,8 @@ export interface RangeComparison {
 
 /**
  * Reads the same range of one collection from both clusters and compares it. Calls `suspect` with the `_id` element of
- * each document that is not byte for byte equal on both. It is only a suspicion, because both clusters may change
- * during the read.
+ * each document that is not byte for byte equal on both. Such a document need not differ, because both clusters may
+ * change during the read.
  */
 export async function compareRange(
   source: RawCursor,

@@ -41,7 +41,7 @@ export class RecheckComparison {
     for (const [uuid, list] of byCollection) {
       const entry = this.#parts.catalogue().get(uuid)
       if (!entry?.destinationUUID) {
-        this.#parts.rechecks.equal(list) // the collection was dropped with its documents
+        this.#parts.rechecks.equal(list) // the collection was dropped, or the destination does not have it yet
         continue
       }
       for (let from = 0; from < list.length; from += comparedAtOnce)
@@ -83,7 +83,7 @@ export class RecheckComparison {
     this.#parts.rechecks.equal(equal)
   }
 
-  /** Returns the `_id` elements that differ now; null when the collection is not in the catalogue's namespace. */
+  /** Returns the `_id` elements of documents that differ now; null when the collection was renamed or dropped. */
   async findDifferent(entry: CatalogueEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
     return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#parts.context, async () => {
       try {

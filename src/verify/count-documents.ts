@@ -15,7 +15,7 @@ const countCollectionMS = 250
  */
 const countedAtVerdict = 100
 
-/** The numbers of documents in all collections of the catalogue, by server statistics. */
+/** The total number of documents in the collections of the catalogue, on each cluster, by server statistics. */
 export class DocumentCounts {
   readonly #clusters: BothClusters
   readonly #catalogue: () => Catalogue

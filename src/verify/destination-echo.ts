@@ -1,6 +1,6 @@
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 
-/** After this wait, documents are compared anyway: comparing twice is better than waiting for a slow stream. */
+/** After this wait (ms), documents are compared anyway: comparing twice is better than waiting for a slow stream. */
 const patienceMS = 1_000
 
 interface Sample {
@@ -20,6 +20,7 @@ export class DestinationEcho {
   #sample: Sample | null = null
 
   /**
+   * @param applied the source time up to which changes are applied
    * @param latest the newest known cluster time of the destination
    * @param known the time up to which the destination's changes have been read
    * @param now ms

@@ -31,15 +31,15 @@ export interface FollowerParts {
 
 const capacityPollMS = 20
 /**
- * Wait after a small batch before the next request. The server returns available events at once, and a thousand replies
- * with one event each cost both sides many times as much as one reply with a thousand events.
+ * Wait after a small batch before the next request, ms. The server returns available events at once, and a thousand
+ * replies with one event each cost both sides many times as much as one reply with a thousand events.
  */
 const gatherMS = 200
 const largeBatch = 4_000
 const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'delete'])
 
 /**
- * Follows one cluster's change stream and records which documents changed. It does not read the changes themselves.
+ * Follows one cluster's change stream and records which documents changed, but not how they changed.
  *
  *   own stream ── the next batch of event application starts at the follower's position or earlier ─▶ shared stream
  *       ▲                                                                                                  │
@@ -61,8 +61,8 @@ export class Follower {
   #answered = false
   #share: Share | null = null
   /**
-   * How many publications (runs of the shared stream) had begun at the last `wake`; -1 before it. The follower joins only
-   * a publication that begins later. Such a publication shows that the commit that requested the verdict was abandoned.
+   * How many runs of the shared stream had begun at the last `wake`; -1 before it. The follower joins only a run that
+   * begins later. Such a run shows that the commit that requested the verdict was abandoned.
    */
   #joinsAfter = -1
   #sourceUuids = new Map<string, string>()
@@ -163,9 +163,9 @@ export class Follower {
   }
 
   /**
-   * Returns the position right after batch `safeBatch`, up to which the position may be stored (`Rechecks.safeBatch`). The
-   * follower then forgets it and all earlier ones. Returns null if that position was taken before, and, without
-   * `alsoIdle`, also if the batches since the last position taken contain no changes.
+   * Returns the position right after batch `safeBatch`, which is the last position that may be stored
+   * (`Rechecks.safeBatch`). The follower then forgets it and all earlier ones. Returns null if that position was taken
+   * before, and, without `alsoIdle`, also if the batches since the last position taken contain no changes.
    */
   takePosition(safeBatch: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safeBatch)

@@ -16,8 +16,8 @@ export function digestOf(document: Buffer): string {
 }
 
 /**
- * Pairs the documents of two streams that should be equal and in (nearly) the same order, and reports those that are
- * not byte for byte equal. It does not compare `_id`s by order, so it does not depend on MongoDB's sort order. A
+ * Pairs the documents of two cursors that should be equal and in (nearly) the same order, and reports those that are
+ * not byte for byte equal. It compares `_id`s only for equality, so it does not depend on MongoDB's sort order. A
  * document that is on one side only stays unpaired.
  */
 export class DocumentPairing {

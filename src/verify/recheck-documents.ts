@@ -15,7 +15,7 @@ export function onSource(entry: CatalogueEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
 }
 
-/** Takes the new name from a read error of the source, so that reads use it before the rename event is followed. */
+/** Takes the new name from a read error of the source, so that reads use it before the rename event is applied. */
 export function followName(entry: CatalogueEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
@@ -26,7 +26,8 @@ export function onDestination(entry: CatalogueEntry): SourceCollection {
 }
 
 /**
- * Bytes of source documents that are kept while the destination is read. For documents above it, only digests are kept.
+ * Bytes of source documents that are kept while the destination is read. Of all further documents, only digests are
+ * kept.
  */
 const keptBytesMax = 4 * 1024 * 1024
 

@@ -15,16 +15,17 @@ export interface Recheck {
   /** Time of the newest change on the source. The comparison waits until that change is applied. */
   changedAt: ClusterTime
   /**
-   * The newest batch of each stream with an event for it; 0 for none. Stored positions stay before it (`safeBatch`).
+   * The newest batch of each stream with an event for it; 0 for none. Stored positions stay before that batch (see
+   * `safeBatch`).
    */
   newestBatch: Record<Side, number>
-  /** The scanned range that found it different, when no stream has named it since; 0 otherwise (see `safeRange`). */
+  /** Number of the scanned range that contains it, while only the scan has named it; 0 otherwise (see `safeRange`). */
   range: number
   /** True when the stored entry suffices: after a crash, the document is still compared before any verdict. */
   stored: boolean
   /** No stream or range would name it again after a restart, so it is stored before any position advances. */
   mustStore: boolean
-  /** Number of comparisons that found it different. */
+  /** Number of attempts since its last change that did not find it equal. */
   attempts: number
   /** Milliseconds of `performance.now()`. */
   notBefore: number
@@ -35,7 +36,7 @@ const outstandingMax = 60_000
 /** Milliseconds before a different document is compared again. The delay doubles each time. */
 const backOffMS = 100
 const longestBackOffMS = 5_000
-/** After this many different results (about 6 s with the back-off), a recheck moves to the store until the verdict. */
+/** After this many attempts (about 6 s with the back-off), a recheck that stays different moves to the store. */
 const attemptsInMemory = 5
 
 /** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
@@ -45,8 +46,8 @@ const sides = ['source', 'destination'] as const
 
 /**
  * All documents that must be compared (again), by identity. There is one recheck per document, however often it
- * changes. The change streams are the durable queue. A recheck exists only in memory, and the stored position of each
- * stream stays before the newest batch that named its document. This is safe in a crash at any time:
+ * changes. The change streams are the durable queue: most rechecks exist only in memory, and the stored position of
+ * each stream stays before the newest batch that named such a document. This is safe in a crash at any time:
  *
  * - Assume that a document changed on one side after it was last compared equal, and that `newest` is the last batch of
  *   that side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and
@@ -133,8 +134,8 @@ export class Rechecks {
   }
 
   /**
-   * Takes up to `limit` rechecks that are due: their last change on the source is applied. The caller must return each
-   * with `equal` or `different`.
+   * Takes up to `limit` rechecks that are due: their last change on the source is applied and their delay is over. The
+   * caller must return each with `equal` or `different`.
    */
   take(limit: number, appliedTime: ClusterTime, now: number): Recheck[] {
     const due: Recheck[] = []
@@ -160,7 +161,7 @@ export class Rechecks {
     }
   }
 
-  /** Returns rechecks that are not equal yet or were not compared. They wait again, merged with newer changes. */
+  /** Takes back rechecks that are not equal yet or were not compared. They wait again, merged with newer changes. */
   different(rechecks: readonly Recheck[], now: number): void {
     for (const recheck of rechecks) {
       this.#taken.delete(recheck)
@@ -216,7 +217,7 @@ export class Rechecks {
     return due
   }
 
-  /** Called when they are stored. Real differences leave memory, so that a million of them need no memory. */
+  /** Called when the rechecks of `beginStoring` are stored. Those that stay different are then removed from memory. */
   endStoring(): void {
     this.#storing.clear()
     for (const [key, recheck] of this.#waiting) {

@@ -7,11 +7,13 @@ export interface VerifiedSoFar {
   documents: number
   /** Documents read by the scan. */
   read: number
-  /** The newest known cluster time, and the time up to which changes are recorded; 0 before the stream is read. */
+  /** The newest known cluster time. */
   latest: ClusterTime
+  /** The time up to which changes are recorded; 0 before the stream is read. */
   known: ClusterTime
   /** Null before the scan starts. */
   collections: { scanned: number; total: number } | null
+  /** Number of collections in the catalogue. */
   catalogued: number
   /** True when everything has been compared once. */
   scanned: boolean

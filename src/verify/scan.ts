@@ -25,7 +25,7 @@ export interface ScanParts {
   /** Reads include all changes up to these times. The streams contain all later changes. */
   notBefore: { source: ClusterTime; destination: ClusterTime }
   suspect: (entry: CatalogueEntry, idElement: Buffer) => void
-  /** Resolves when more may be read and more suspects may be reported. */
+  /** Resolves when the next batch may be read and its suspects may be reported. */
   waitForCapacity: (bytesRead: number) => Promise<void>
   /** Number of parallel ranges. Both sides of each are read. */
   rangesAtOnce: () => number
@@ -40,7 +40,10 @@ interface Range extends RangeBounds {
 const rangesAtOnceMax = 2
 /** Approximate number of segments that one read loads, estimated from the collections' sizes. */
 const segmentsAtOnce = 1_000
-/** Tolerated misses, tens of milliseconds apart. A collection whose drop is followed leaves the catalogue meanwhile. */
+/**
+ * A collection that this many consecutive attempts do not find on the destination was dropped by someone else. Attempts
+ * are tens of milliseconds apart. If event application dropped the collection, it is removed from the catalogue sooner.
+ */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
@@ -145,14 +148,16 @@ export class Scan {
         if (context.signal.aborted) throw new StoppedError()
         const lost = codeOf(error) === code.cappedPositionLost
         if (renamedTo(error) === undefined && !lost) throw error
-        // The collection was renamed or dropped, and its events are not applied yet. The next run compares this range.
+        // The collection was renamed or dropped and that event is not applied yet, or it is capped and the server has
+        // deleted the documents at the cursor's position. The next run compares this range.
         await this.#refuseGone(uuid)
       }
     })
   }
 
   /**
-   * Throws FatalError DestinationConflict when a collection stays missing on the destination: someone else dropped it.
+   * Throws FatalError DestinationConflict when a collection stays missing on the destination, because someone else
+   * dropped it.
    */
   async #refuseGone(uuid: string): Promise<void> {
     const entry = this.#parts.catalogue().get(uuid)
@@ -162,7 +167,7 @@ export class Scan {
       listCollections(source, entry.database),
       listCollections(destination, entry.database),
     ])
-    // When the source no longer has it either, its drop event will still be followed, possibly late.
+    // If the source no longer has it either, event application will still apply its drop event, possibly late.
     const isMissed =
       wanted.some((one) => one.uuid === uuid) && !existing.some((one) => one.uuid === entry.destinationUUID)
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0

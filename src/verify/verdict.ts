@@ -22,7 +22,7 @@ export interface VerdictParts {
   knownTime: () => ClusterTime
 }
 
-/** The number of documents that differ, and the first of them. */
+/** The number of documents that differ, and the first `listedMax` of them. */
 export interface Open {
   total: number
   first: StoredRecheck[]
@@ -33,7 +33,7 @@ const maxTime: ClusterTime = (1n << 64n) - 1n
 /**
  * Compares all open rechecks: first those in memory, then the stored ones, page by page. The next page is read while
  * one is compared. Only rechecks that are still different are written. Because users are waiting, at most one command
- * removes entries that were compared equal. The remaining equal entries are harmless.
+ * removes entries that were compared equal. Equal entries that remain are only compared again.
  */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
   const { store, rechecks, comparison } = parts

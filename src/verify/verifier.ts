@@ -47,7 +47,7 @@ const sides = ['source', 'destination'] as const
 const comparedPerSecond = 40_000
 /** Maximum number of rechecks compared with one call. Other exclusive work runs between calls. */
 const comparedPerCallMax = 4_000
-/** Fewer rechecks than this are gathered for `gatherMS`, because comparing them one by one costs many times as much. */
+/** Fewer rechecks than this wait for more during `gatherMS`, because single comparisons cost many times as much. */
 const backlogCount = 4_000
 const gatherMS = 400
 /** Pause when no recheck of a backlog is due yet, because event application must catch up first. */
@@ -62,8 +62,8 @@ const revisitedAtOnce = 1_000
 /** When event application is further behind than this, it cannot have resolved the stored rechecks yet. */
 const behindSeconds = 5
 /**
- * When event application is further behind than this during a burst, comparisons leave it the servers' capacity. Up to
- * `deferredCount` rechecks wait; comparing them takes a second or two later.
+ * When event application is further behind than this during a burst, comparisons leave it the servers' capacity. Fewer
+ * than `deferredCount` rechecks wait. Comparing them later takes little time.
  */
 const burstLagSeconds = 0
 const deferredCount = 20_000
@@ -192,7 +192,7 @@ export class Verifier {
     return this.#ended.promise
   }
 
-  /** Called before a verdict is requested. The streams then return at once and do not wait for more events. */
+  /** Called before a verdict is requested. The streams are then polled at short intervals. */
   wake(): void {
     for (const follower of this.#followers.values()) follower.wake()
   }
@@ -207,7 +207,7 @@ export class Verifier {
     while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
     this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
-    // Nothing changes any more, so the documents can be counted meanwhile.
+    // The source is quiet and all changes are applied, so the documents can be counted during the comparison.
     const counted = this.#counts.isQuick ? this.#counts.count().catch(() => {}) : null
     for (let pass = 0; ; pass++) {
       await this.#catchUp()
@@ -327,7 +327,7 @@ export class Verifier {
 
   /**
    * Compares stored rechecks again: those of an earlier process, and those that stayed different for a while. Otherwise
-   * the verdict would compare them while writes are blocked.
+   * the verdict would also compare those that have become equal since, while writes are blocked.
    */
   async #everyRevisit(): Promise<void> {
     let after: StoredRecheck | null = null
