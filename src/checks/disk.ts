@@ -10,13 +10,13 @@ import { type Check, type CheckedClusters, ifAllowed } from './check.ts'
 const sizesAtOnce = 16
 
 /**
- * Compares the size of the data that the destination lacks with its free space. This is an estimate: filters are
- * ignored, compression differs, and the oplog needs space too.
+ * Compares the size of the data that the destination lacks with its free space. This is an estimate: a database of
+ * which filters select a part counts whole, compression differs, and the oplog needs space too.
  */
 export const checkDisk: Check = async (clusters) => {
-  const { configuration, source, destination } = clusters
+  const { configuration, source, destination, selection } = clusters
   let wanted = 0
-  for (const database of await listDatabases(source)) {
+  for (const database of await selection.databases(await listDatabases(source))) {
     const stats = await ifAllowed(source.read(database, { dbStats: 1 }))
     if (!stats) return []
     wanted += Number(stats['storageSize'] ?? 0) + Number(stats['indexSize'] ?? 0)

@@ -11,14 +11,14 @@ import { type Check, problem } from './check.ts'
 const indexesMax = 64
 
 /** Checks that the source's collections have room for the supporting indexes that tandem creates. */
-export const checkIndexLimit: Check = async ({ configuration, source }) => {
+export const checkIndexLimit: Check = async ({ configuration, source, selection }) => {
   const { sharding } = configuration
   if (!sharding?.createSupportingIndexes) return []
   const present = new Set(await listDatabases(source))
   const findings: Finding[] = []
   for (const { database, collection, shardCollection } of sharding.shardingEntries) {
     if (!present.has(database)) continue
-    const [one] = await listCollections(source, database, collection)
+    const [one] = await selection.among(database, await listCollections(source, database, collection))
     const indexes = one?.uuid ? ((await listIndexes(source, database, one.uuid)) ?? []) : []
     const key = askedShardKey(shardCollection.key)
     const supported = indexes.some((index) => supportsShardKey(index, key))

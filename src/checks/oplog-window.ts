@@ -10,13 +10,13 @@ const copiedPerSecond = 20_000_000
  * Compares the window of the source's oplog with the estimated duration of a copy. tandem applies events during the
  * copy, but it may fall behind.
  */
-export const checkOplogWindow: Check = async ({ source, facts }) => {
+export const checkOplogWindow: Check = async ({ source, selection, facts }) => {
   // A router does not expose the oplogs of the shards.
   if (facts.source.topology !== 'replicaSet') return []
   const seconds = await ifAllowed(oplogWindowOf(source))
   if (seconds === null) return []
   let bytes = 0
-  for (const database of await listDatabases(source)) {
+  for (const database of await selection.databases(await listDatabases(source))) {
     bytes += Number((await ifAllowed(source.read(database, { dbStats: 1 })))?.['dataSize'] ?? 0)
   }
   const needed = Math.max(oplogWindowMinSeconds, 2 * Math.ceil(bytes / copiedPerSecond))

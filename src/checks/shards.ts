@@ -1,4 +1,5 @@
 import { BSON, type Document } from 'mongodb'
+import { listCollections } from '../definitions/listing.ts'
 import { readDistributions } from '../definitions/sharding.ts'
 import type { Finding } from '../domain/finding.ts'
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
@@ -11,7 +12,7 @@ import { type Check, ifAllowed } from './check.ts'
  * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). tandem
  * copies the indexes that the router returns.
  */
-export const checkShards: Check = async ({ source }) => {
+export const checkShards: Check = async ({ source, selection }) => {
   if (!source.sharded) return []
   const distributions = (await readDistributions(source)).filter(
     ({ name, key }) => key !== null && isUserDatabase(splitNamespace(name).database),
@@ -19,6 +20,8 @@ export const checkShards: Check = async ({ source }) => {
   const findings: Finding[] = []
   for (const { name } of distributions) {
     const { database, collection } = splitNamespace(name)
+    const selected = await selection.among(database, await listCollections(source, database, collection))
+    if (selected.length === 0) continue
     const command = {
       aggregate: collection,
       pipeline: [{ $indexStats: {} }, { $project: { name: 1, spec: 1, shard: 1 } }],

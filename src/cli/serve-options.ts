@@ -35,7 +35,7 @@ const ignoredOptions = [
   {
     flags: '--createIndexesBatchSize <number>',
     name: 'createIndexesBatchSize',
-    why: 'tandem builds all indexes of a collection with one command, before it copies the collection',
+    why: 'tandem builds all indexes of a collection with one command',
   },
   {
     flags: '--hotDocIDs <json...>',

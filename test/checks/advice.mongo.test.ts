@@ -61,6 +61,8 @@ describe('checks of disk space, clocks and index limit', () => {
     expect(await checkDisk(await clusters({ destination: full }))).toMatchObject([
       { severity: 'warning', name: 'LittleDiskSpace', message: expect.stringMatching(/0\.0 GB left/) },
     ])
+    const excludeNamespaces = [{ database: 'app' }]
+    expect(await checkDisk(await clusters({ destination: full }, { excludeNamespaces }))).toEqual([])
     const silent = withReplies({ dbStats: ({ fsTotalSize: _, ...reply }) => reply })
     expect(await checkDisk(await clusters({ destination: silent }))).toEqual([])
   })
@@ -118,6 +120,8 @@ describe('checks of disk space, clocks and index limit', () => {
         message: expect.stringMatching(/64/),
       },
     ])
+    const excludeNamespaces = [{ database: 'app', collections: ['things'] }]
+    expect(await checkIndexLimit(await clusters({}, { sharding, excludeNamespaces }))).toEqual([])
     await things.dropIndex('last_1')
     await things.createIndex({ k: 1 })
     expect(await checkIndexLimit(await clusters({}, { sharding }))).toEqual([])
