@@ -133,7 +133,7 @@ describe('running an instance', () => {
       '--disableTelemetry is ignored: tandem sends no telemetry',
       '--metricsLoggingFilepath is ignored: tandem writes no metrics file',
       '--disableMetricsLogging is ignored: tandem writes no metrics file',
-      '--createIndexesBatchSize is ignored: tandem builds all indexes of a collection with one command, before it copies the collection',
+      '--createIndexesBatchSize is ignored: tandem builds all indexes of a collection with one command',
       '--hotDocIDs is ignored: tandem writes the current version of a changed document once, however often the document has changed',
     ])
   })
