@@ -26,7 +26,7 @@ export function currentFilters(
   return changed ?? { includeNamespaces, excludeNamespaces }
 }
 
-/** Compares what was written, not what it selects. */
+/** Compares the text of the filters, not the namespaces that they select. */
 export function sameFilters(one: NamespaceFilters, other: NamespaceFilters): boolean {
   const text = ({ includeNamespaces, excludeNamespaces }: NamespaceFilters): string =>
     JSON.stringify([includeNamespaces, excludeNamespaces])

@@ -1,4 +1,4 @@
-/** What an error that ends the sync in FAILED has not lost. Every description of such an error ends with one of these. */
+/** Every description of an error that leads to FAILED ends with one of these texts. It says which data is kept. */
 export const notLost = {
   /** `resume` continues after the cause is fixed. */
   progress: 'Everything that was copied and applied so far is kept.',
