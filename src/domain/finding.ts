@@ -27,7 +27,7 @@ export interface Finding {
   remedy: string
 }
 
-/** What a check leaves out. */
+/** Checks that are skipped. */
 export interface CheckOptions {
   skipDiskSpaceCheck: boolean
 }

@@ -1,4 +1,4 @@
-/** Every description of an error that leads to FAILED ends with one of these texts. It says which data is kept. */
+/** Texts that say which data is kept after an error. Most descriptions of errors that lead to FAILED end with one. */
 export const notLost = {
   /** `resume` continues after the cause is fixed. */
   progress: 'Everything that was copied and applied so far is kept.',

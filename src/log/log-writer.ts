@@ -1,7 +1,7 @@
 import { closeSync, existsSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 
-/** How often, and for how many milliseconds each, a write waits for the reader of a full pipe. */
+/** A write to a full pipe waits for the reader at most `most` times, `eachMS` milliseconds each time. */
 const waits = { most: 20, eachMS: 5 }
 const waited = new Int32Array(new SharedArrayBuffer(4))
 

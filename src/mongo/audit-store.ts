@@ -6,8 +6,8 @@ import { UnfencedMetadata } from './unfenced-metadata.ts'
 
 const collection = 'audit'
 /**
- * Time limit of a database command, by the client's clock. One command that gets no answer must not hold up the entries
- * that are added after it.
+ * Time limit of a database command, by the client's clock. One command that gets no answer must not delay the
+ * entries that are added after it.
  */
 const answerMS = 5_000
 const newestFirst = { time: -1, _id: -1 }

@@ -66,7 +66,7 @@ const withoutPositionMS = 30_000
 const inlineDocumentBytesMax = 256 * 1024
 
 export interface StreamContent {
-  /** Omit the documents of inserts and replacements, because the caller only needs to know what changed. */
+  /** Omit the documents of inserts and replacements, because the caller does not need their content. */
   identitiesOnly?: boolean
   /**
    * How long the server may hold an empty getMore open, in ms. The position advances only when the server answers.

@@ -26,7 +26,7 @@ export class UnderWay {
  * Makes sure that this instance holds its lease before a command changes its stored context; takes the lease if it has
  * none.
  * @param except a state in which an instance holds no lease
- * @returns the time limit of the command, of which part may be used up
+ * @returns the remaining time that the command may wait
  */
 export async function leased(sync: SyncInstance, command: string, except?: PublicState): Promise<LeasePatience> {
   const patience = new LeasePatience(command, sync)

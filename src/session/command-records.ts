@@ -15,7 +15,7 @@ export class CommandRecords {
   readonly #trail: CommandTrail
 
   /**
-   * @param place has the store of the current direction, null before the sync exists
+   * @param place `audit` is the store of the current direction, null before the sync exists
    * @param id mongosyncID
    */
   constructor(place: { readonly audit: AuditStore | null }, id: string, journal: Journal) {

@@ -150,7 +150,7 @@ export class CommitSteps {
     const commitPoint = this.#commitPoint
     this.timing.next('verify')
     const { commit } = await this.#loadForAttempt()
-    // `decide` may have restored the expiry, and a new coordinator's term leads back from `decide` to this step.
+    // `decide` may have restored the expiry, and a new coordinator goes back from `decide` to this step.
     if (takenOver) await deferExpiry(commit)
     figures.applied(commitPoint)
     this.#session.atStep('verify')
