@@ -3,7 +3,7 @@ import type { StartConfiguration } from './start-request.ts'
 
 /** The body of `POST /api/v1/filter` after validation. The filter replaces the current one as a whole. */
 export interface FilterRequest extends NamespaceFilters {
-  /** True: what the filter newly excludes is dropped on the destination. False: it stays there. */
+  /** True: collections that the filter newly excludes are dropped on the destination. False: they stay there. */
   dropExcluded: boolean
 }
 
@@ -11,7 +11,7 @@ export interface FilterRequest extends NamespaceFilters {
 export interface FilterChange {
   /** The filters that were replaced since collections were last planned, oldest first. */
   before: NamespaceFilters[]
-  /** Whether the last filter request asked to drop what it excludes. */
+  /** `dropExcluded` of the last filter request. */
   dropExcluded: boolean
 }
 
@@ -26,7 +26,7 @@ export function currentFilters(
   return changed ?? { includeNamespaces, excludeNamespaces }
 }
 
-/** Compares what was written, not what it selects. */
+/** Compares the text of the filters, not the namespaces that they select. */
 export function sameFilters(one: NamespaceFilters, other: NamespaceFilters): boolean {
   const text = ({ includeNamespaces, excludeNamespaces }: NamespaceFilters): string =>
     JSON.stringify([includeNamespaces, excludeNamespaces])

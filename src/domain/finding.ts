@@ -19,15 +19,15 @@ export const adviceNames = [
 /** The result of a check before a start. An error refuses the start; a warning or an info does not. */
 export interface Finding {
   severity: 'error' | 'warning' | 'info'
-  /** For an error: the name with which start is refused. */
+  /** For an error: the error name in the refusal of the start. */
   name: RefusalName | (typeof adviceNames)[number]
-  /** database.collection, if the finding is about one. */
+  /** database.collection, if the finding concerns a collection. */
   namespace?: string
   message: string
   remedy: string
 }
 
-/** What a check leaves out. */
+/** Checks that are skipped. */
 export interface CheckOptions {
   skipDiskSpaceCheck: boolean
 }

@@ -48,7 +48,7 @@ export function hasSpellings(type: number): boolean {
   )
 }
 
-/** The exact decimal expansion of a double, without trailing zeros. */
+/** The exact decimal value of a double, in the form of `scientific`. */
 function exactDouble(value: number): string {
   if (Number.isNaN(value)) return 'NaN'
   if (!Number.isFinite(value)) return value > 0 ? 'Infinity' : '-Infinity'

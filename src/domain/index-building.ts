@@ -15,8 +15,8 @@ export interface IndexBuild {
 type BuiltEntry = Pick<CatalogueEntry, 'uuid' | 'destinationUUID' | 'refusedIndexes' | 'awaitsIndexes' | 'wanted'>
 
 /**
- * The number of built indexes for each list of wanted indexes until the commit, with the names of the refused ones for
- * which it holds. It is kept because progress is read each second and a catalog may be large.
+ * A cache for the time before the commit: the number of built indexes by list of wanted indexes. The number is valid
+ * only for the given names of refused indexes. Progress is read each second, and a catalog may be large.
  */
 const knownCounts = new WeakMap<readonly IndexSpecification[], { refused: string; built: number }>()
 
@@ -60,7 +60,10 @@ function builtOf(entry: BuiltEntry, restored: boolean): number {
   return built
 }
 
-/** True if no two indexes share one index of the destination while options are deferred. This is faster than countIndexes. */
+/**
+ * True if no two indexes share one index on the destination while options are deferred. This check is faster than
+ * `countIndexes`.
+ */
 function haveDistinctKeys(indexes: readonly IndexSpecification[]): boolean {
   const keys = new Set(indexes.map((one) => fieldNamed(one, 'key')?.toString('latin1')))
   return keys.size === indexes.length

@@ -50,7 +50,7 @@ export interface Instance {
    * checked.
    */
   repair(): Promise<number>
-  /** Compares these collections with the source again, by all instances, and writes what differs. */
+  /** Makes all instances compare these collections with the source again and write the differences. */
   resync(namespaces: readonly NamespaceName[]): Promise<void>
   /** Replaces the filters of the sync, for all instances. */
   filter(request: FilterRequest): Promise<void>

@@ -50,7 +50,7 @@ export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progr
     percent: Math.min(percentOf(estimatedCopiedBytes, estimatedTotalBytes), isCopying ? nearlyAll : 100),
     lagTimeSeconds: largest(
       instances.flatMap(({ status, progress: { lagTimeSeconds } }) =>
-        // The lag of a lost instance no longer changes; its successor reports the current one.
+        // The lag of a lost instance no longer changes. The new owners of its partitions report the current lag.
         status === 'alive' && lagTimeSeconds !== null ? [lagTimeSeconds] : [],
       ),
     ),

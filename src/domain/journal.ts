@@ -40,7 +40,7 @@ export interface JournalFields {
   'barrier reached': { clusterTime: string; databases: string[]; partitions: number[] }
   'barrier led': { clusterTime: string; databases: string[]; seconds: number }
   'barrier passed': { clusterTime: string; seconds: number }
-  /** `fate`: whether a collection of this name is created and copied, the source has none, or the filter selects none. */
+  /** `fate`: whether the namespace is created and copied again, does not exist on the source, or is not selected. */
   'existing namespace dropped': { namespace: string; fate: string }
   'convergence requested': { all: boolean }
   'filter changed': { dropExcluded: boolean }
@@ -52,7 +52,7 @@ export interface JournalFields {
    */
   'convergence planned': { collections: number; all: boolean }
   'collection copied': { namespace: string; bytes: number; partitions: number }
-  /** After the copy of the collection, because `buildIndexes` delays them. */
+  /** Logged when `buildIndexes` delays the indexes until the collection is copied. */
   'indexes built': { namespace: string; indexes: number; seconds: number }
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>

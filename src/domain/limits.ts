@@ -13,8 +13,9 @@ export interface Limits {
 export const noLimits: Limits = { bytesPerSecond: null, readConcurrency: null, writeConcurrency: null }
 
 /**
- * The lowest rate allowed. At this rate, one batch of 16 MB for each of `concurrencyMax` cursors takes about four minutes
- * in total. A cursor is idle for that time, and the server closes it after ten minutes (`cursorTimeoutMillis`).
+ * The lowest rate allowed. At this rate, one batch of 16 MB for each of `concurrencyMax` cursors takes about four
+ * minutes in total. A cursor is idle for that time, and the server closes it after ten minutes
+ * (`cursorTimeoutMillis`).
  */
 export const bytesPerSecondMin = 1_048_576
 /** The highest concurrency allowed. Each range keeps up to two batches of 4 MB in memory. */
@@ -26,8 +27,8 @@ export interface LimitsReport {
   readConcurrency: number
   writeConcurrency: number
   /**
-   * Present while the destination is overloaded. tandem first reduces the number of batches that it writes at a time. If
-   * one at a time is still too much, it also pauses between batches.
+   * Present while the destination is overloaded. tandem first reduces the number of batches that it writes at a time.
+   * If one at a time is still too much, it also pauses between batches.
    */
   backedOff?: BackedOff
 }

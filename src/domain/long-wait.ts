@@ -1,6 +1,6 @@
 /**
- * Waits again and again for the next change, until a long promise ends, which may be pending for days. Each
- * `Promise.race` adds a reaction to its promises that stays until they end: 664 bytes on Node 20. A race with the long
+ * Waits repeatedly for the next change until a long promise ends, which may be pending for days. Each `Promise.race`
+ * adds a reaction to its promises that stays until they end: 664 bytes on Node 20. A race with the long
  * promise four times a second would cost hundreds of megabytes. LongWait attaches to the long promise once.
  */
 export class LongWait {

@@ -1,4 +1,4 @@
-/** What an error that ends the sync in FAILED has not lost. Every description of such an error ends with one of these. */
+/** Texts that say which data is kept after an error. Most descriptions of errors that lead to FAILED end with one. */
 export const notLost = {
   /** `resume` continues after the cause is fixed. */
   progress: 'Everything that was copied and applied so far is kept.',

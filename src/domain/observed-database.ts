@@ -1,6 +1,6 @@
 import type { ClusterTime } from './cluster-time.ts'
 
-/** What a read of a database's catalog has covered: every change in the database up to `time`. */
+/** A completed read of a database's catalog. It covers every change in the database up to `time`. */
 export interface ObservedDatabase {
   database: string
   time: ClusterTime

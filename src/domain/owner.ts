@@ -22,11 +22,11 @@ export interface LeaseView {
   drained: number
   /** The stored value, which changes with each renewal. */
   expiresAt: Date
-  /** The observer has observed no renewal for a lease duration, or the lease was released. */
+  /** The reader has seen no renewal for a lease duration, or the lease was released. */
   expired: boolean
   /**
-   * Random value that identifies the process which holds the lease. Its writes carry the value, so that the server can be
-   * asked whether they have ended.
+   * Random value that identifies the process which holds the lease. Its writes carry the value, so that the server can
+   * be asked whether they have ended.
    */
   incarnation: string
   /** Incarnations of earlier holders whose writes may not have ended. */
@@ -46,16 +46,16 @@ export interface LeaseView {
   /** The instance is neither paused nor failed, so it is preferred as coordinator. */
   atWork: boolean
   /**
-   * Number of the last convergence for which the instance has declared in this lease term that all its work has stopped,
-   * so that the convergence may be planned; 0 if it has declared none.
+   * Number of the last convergence for which the instance has declared, in this lease term, that all its work has
+   * stopped and that the convergence may be planned; 0 if it has declared none.
    */
   stoppedFor: number
 }
 
 /**
  * True if the owner's lease term is over and its writes have ended (`LeaseView.drained`), so that its claims can be
- * taken over. `LeaseView.expired` does not suffice, because delayed writes of an expired term may still arrive. An owner
- * without a lease counts as alive: leases are never removed, so it has registered since the leases were read.
+ * taken over. `LeaseView.expired` does not suffice, because delayed writes of an expired term may still arrive. An
+ * owner without a lease counts as alive: leases are never removed, so it has registered since the leases were read.
  */
 export function isExpired(token: OwnerToken, leases: readonly LeaseView[]): boolean {
   const { id, epoch } = parseOwner(token)

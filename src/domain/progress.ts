@@ -60,7 +60,7 @@ export interface Progress {
   mismatches?: number
   /** Documents that remained different over several comparisons. */
   differingDocuments?: number
-  /** Number of collections that this instance still makes equal to the source in place; absent if there is none. */
+  /** Number of collections that this instance still converges; absent if there is none. */
   convergingCollections?: number
   /** Absent when the sync builds no indexes, and when it has none to build. */
   indexBuilding?: IndexBuilding

@@ -10,8 +10,8 @@ export interface RedisEndpoint {
 }
 
 /**
- * PEM files for a TLS connection. Without them, tandem trusts the authorities of Node.js and sends no client
- * certificate.
+ * PEM files for a TLS connection. Without them, tandem trusts the certificate authorities of Node.js and sends no
+ * client certificate.
  */
 export interface RedisTls {
   ca?: string

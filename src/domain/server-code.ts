@@ -39,11 +39,11 @@ const names = new Map<number, string>([
   [14031, 'OutOfDiskSpace'],
 ])
 
-/** The server names every code that its list does not contain after its number; all of those are larger than this. */
+/** Codes that are not in the server's list are larger than this. The server names them `Location<code>`. */
 const unlistedMin = 10_000
 
 /**
- * `DuplicateKey (11000)`.
+ * Formats a code for messages: `DuplicateKey (11000)`.
  * @param name the `codeName` of the reply; undefined if it has none
  */
 export function serverCode(code: number, name: unknown): string {

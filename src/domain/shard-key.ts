@@ -117,7 +117,7 @@ const dollarSign = 0x24
 
 /**
  * True if the server accepts this index for the shard key `key`: it begins with the key's fields, contains every
- * document, and compares text by its bytes. A multikey index is not accepted either, but only the index statistics
+ * document, and has the simple collation. A multikey index is not accepted either, but only the index statistics
  * show that.
  */
 export function supportsShardKey(specification: RawFields, key: ShardKey): boolean {

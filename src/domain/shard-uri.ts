@@ -1,6 +1,6 @@
 import { ConnectionString } from 'mongodb-connection-string-url'
 
-/** Options that are for finding a router, or that name another replica set. */
+/** Options that select routers, or that name another replica set. */
 const routerOptions = new Set(['replicaset', 'loadbalanced', 'directconnection', 'srvservicename', 'srvmaxhosts'])
 
 /**

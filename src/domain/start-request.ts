@@ -18,8 +18,8 @@ export interface StartConfiguration {
 }
 
 /**
- * `refuse`: the start is refused. `converge`: namespaces that can become equal to the source's by changing what differs
- * are kept and made equal; the others are dropped, and created and copied if the source has them.
+ * `refuse`: the start is refused. `converge`: a namespace whose differences can be changed in place is kept and made
+ * equal to the source's. Any other namespace is dropped, and created and copied if the source has it.
  */
 export type ExistingData = 'refuse' | 'converge'
 

@@ -75,8 +75,8 @@ export function refuseIrreversible(
 }
 
 /**
- * The refusal if the clusters run different release series; null if they run the same. The opposite direction would lead
- * to the older one, which `checkVersions` refuses.
+ * The refusal if the clusters run different release series; null if they run the same. The opposite direction would
+ * sync to an older series, which `checkVersions` refuses.
  */
 export function differentVersions(
   source: Pick<ComparedCluster, 'version'>,

@@ -1,8 +1,8 @@
 import { isStop, StoppedError } from './errors.ts'
 
 /**
- * Tracks the work of actors. When a state is exited, XState stops its actors but does not await their work. Tracked work
- * can be awaited.
+ * Tracks the work of actors. When a state is exited, XState stops its actors but does not await their work. Tracked
+ * work can be awaited.
  */
 export class TrackedWork {
   readonly #stopped: AbortSignal

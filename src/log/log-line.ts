@@ -3,7 +3,7 @@ import { printable } from '../domain/printable.ts'
 const colours: Record<string, string> = { warn: '\u001b[33m', error: '\u001b[31m', fatal: '\u001b[31m' }
 const plain = '\u001b[0m'
 
-/** A log line for people: `07:15:15.123 INFO  state: state=RUNNING`. The time is UTC, as in the JSON. */
+/** A log line for people: `07:15:15.123 INFO  state: state=RUNNING`. The time is UTC, as in the JSON line. */
 export function prettyLine(json: string, inColour: boolean): string {
   const { level, time, message, mongosyncID: _id, ...fields } = JSON.parse(json) as Record<string, unknown>
   const name = String(level)

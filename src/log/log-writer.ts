@@ -1,7 +1,7 @@
 import { closeSync, existsSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 
-/** How often, and for how many milliseconds each, a write waits for the reader of a full pipe. */
+/** A write to a full pipe waits for the reader at most `most` times, `eachMS` milliseconds each time. */
 const waits = { most: 20, eachMS: 5 }
 const waited = new Int32Array(new SharedArrayBuffer(4))
 
@@ -73,7 +73,7 @@ export class LogFile {
     this.#opened()
   }
 
-  /** Throws the system's error. The next line is attempted again. */
+  /** Throws the system's error. The line is lost, and the next call tries to write its own line. */
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
     if (this.#opened().bytes + bytes > this.#fullAt) this.#rotateWhenFull(bytes)
@@ -97,7 +97,8 @@ export class LogFile {
   }
 
   /**
-   * Closes the file, after another process has rotated the log. The next line goes to the file that then has the name.
+   * Closes the file. Called after another process has rotated the log. The next line goes to the file that then has
+   * the configured name.
    */
   reopen(): void {
     if (this.#open) closeSync(this.#open.descriptor)

@@ -6,8 +6,8 @@ import { UnfencedMetadata } from './unfenced-metadata.ts'
 
 const collection = 'audit'
 /**
- * Time limit of a database command, by the client's clock. One command that gets no answer must not hold up the entries
- * that are added after it.
+ * Time limit of a database command, by the client's clock. One command that gets no answer must not delay the
+ * entries that are added after it.
  */
 const answerMS = 5_000
 const newestFirst = { time: -1, _id: -1 }
@@ -29,8 +29,8 @@ export class AuditStore {
   }
 
   /**
-   * Adds entries, replaces a receipt with its outcome, and removes the oldest beyond `auditEntriesMax`. A receipt never
-   * replaces an entry, because its message may arrive after the one with the outcome.
+   * Adds entries, and removes the oldest beyond `auditEntriesMax`. The entry with the outcome of a command replaces its
+   * receipt (outcome `received`). A receipt never replaces an entry, because the server may receive it last.
    */
   async add(entries: readonly AuditEntry[]): Promise<void> {
     const documents = entries.map(({ id, ...entry }) => ({ _id: id, ...entry, schemaVersion }))

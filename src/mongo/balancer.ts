@@ -21,8 +21,8 @@ export async function stopBalancer(destination: Cluster, metadata: Metadata, sig
     destination.fence()
     if (signal.aborted) throw new StoppedError()
     try {
-      // Waits for the balancing round in progress, so that the chunks it moved have arrived. A round may take longer than
-      // the limit. The balancer is stopped first, so another command only continues to wait.
+      // Waits for the balancing round in progress, so that the chunks it moved have arrived. A round may take longer
+      // than the limit. The command stops the balancer before it waits, so a repetition only continues to wait.
       await destination.read('admin', { balancerStop: 1, ...limit })
       return
     } catch (error) {

@@ -54,11 +54,11 @@ export interface StreamBatch {
 /** The largest number of events in a batch. The server also ends a batch at 16 MB. */
 export const eventsPerBatch = 5_000
 /**
- * How long the server holds an empty getMore open. It is short, so that a reader stops soon after it is asked to and the
- * position of an idle stream advances often.
+ * How long the server holds an empty getMore open. It is short, so that a reader stops soon after it is asked to and
+ * the position of an idle stream advances often.
  */
 export const idleAwaitMS = 500
-/** A command that takes longer than this is on a broken connection. The await time of a getMore is much shorter. */
+/** After this time the connection of a command is treated as broken. The await time of a getMore is much shorter. */
 const answerLimitMS = 20_000
 /** When the replies have had no position for this long, the stream is reopened and the failure is reported. */
 const withoutPositionMS = 30_000
@@ -66,7 +66,7 @@ const withoutPositionMS = 30_000
 const inlineDocumentBytesMax = 256 * 1024
 
 export interface StreamContent {
-  /** Omit the documents of inserts and replacements, because the caller only needs to know what changed. */
+  /** Omit the documents of inserts and replacements, because the caller does not need their content. */
   identitiesOnly?: boolean
   /**
    * How long the server may hold an empty getMore open, in ms. The position advances only when the server answers.

@@ -145,8 +145,7 @@ export class Cluster {
     return untilIdle(this, match)
   }
 
-  /** Sends the command as it is. Callers use `read` or `write`. */
-
+  /** Sends the command as it is, without the fence and the fields of a write. */
   async run(database: string, command: Document, options: CommandOptions): Promise<Document> {
     const session = options.session ?? this.startSession()
     try {

@@ -3,7 +3,7 @@ import { Redis } from 'ioredis'
 import type { RedisEndpoint, RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 
-/** Time limit for a connection and for the reply to a command. A call takes at most twice this long. */
+/** How long a call waits for the connection, and then for the reply. A call takes at most twice this long. */
 const answerTimeoutMS = 1_000
 const longestReconnectDelayMS = 1_000
 
@@ -15,7 +15,7 @@ export class RedisConnection {
   /** The client continues in database 0 when Redis rejects the configured one. This class reports the error instead. */
   #databaseRefused: Error | null = null
   #closed = false
-  /** One wait for a connection, shared by all callers. */
+  /** The wait for a connection, shared by all callers; null when none is in progress. */
   #connecting: Promise<void> | null = null
   readonly #onTimeout: () => void
 

@@ -26,7 +26,7 @@ export class UnderWay {
  * Makes sure that this instance holds its lease before a command changes its stored context; takes the lease if it has
  * none.
  * @param except a state in which an instance holds no lease
- * @returns the rest of the time for which the command waits
+ * @returns the remaining time that the command may wait
  */
 export async function leased(sync: SyncInstance, command: string, except?: PublicState): Promise<LeasePatience> {
   const patience = new LeasePatience(command, sync)
@@ -41,7 +41,7 @@ export async function leased(sync: SyncInstance, command: string, except?: Publi
   return patience
 }
 
-/** Stores what a command asks of all instances, under this instance's lease. A failure refuses the command. */
+/** Stores the request of a command to all instances, under this instance's lease. A failure refuses the command. */
 export async function storedForAll<T>(
   sync: SyncInstance,
   command: string,

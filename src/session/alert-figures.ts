@@ -23,8 +23,8 @@ export interface AlertFiguresParts {
 
 export class AlertFigures {
   /**
-   * Seconds for which event application could pause before the source's oplog overtakes it; infinite while no oplog has
-   * ever been full, null while unknown.
+   * Seconds for which event application could pause before the source's oplog overwrites its position; infinite while
+   * no oplog has ever been full, null while unknown.
    */
   oplogSeconds: number | null = null
   /** Whether the source's oplog (of each shard) could be read; null before the first attempt. */

@@ -27,7 +27,10 @@ export class AppliedPace {
     this.#samples.length = 0
   }
 
-  /** Null before the second sample, and when the applied time went backwards, as after a takeover. */
+  /**
+   * Null before the second sample and until the samples span `spanMinMS`, and when the applied time went backwards, as
+   * after a takeover.
+   */
   get perSecond(): number | null {
     const [first, last] = [this.#samples[0], this.#samples.at(-1)]
     if (!first || !last || last.at <= first.at || last.applied < first.applied) return null

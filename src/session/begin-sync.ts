@@ -17,7 +17,7 @@ export interface BeginSyncParts {
   context: RetryContext
   /** The liveness store of the sync between these clusters, in either direction. */
   liveness: (destination: Cluster) => Liveness
-  /** True when `liveness` is a Redis. */
+  /** True when `liveness` uses Redis. */
   redis: boolean
   /** Finds the sync between these two clusters that another instance or a predecessor of this process has begun. */
   findStored: () => Promise<SyncRecord | null>
@@ -111,7 +111,7 @@ export function otherStore(record: SyncRecord, redis: boolean): string | null {
     : 'this sync was begun by an instance without --redis; start every instance without it'
 }
 
-/** The fields as a request has them. */
+/** The filters in the form of a request, which omits those that are not set. */
 function written({ includeNamespaces, excludeNamespaces }: NamespaceFilters): object {
   return { ...(includeNamespaces && { includeNamespaces }), ...(excludeNamespaces && { excludeNamespaces }) }
 }

@@ -19,9 +19,10 @@ export async function refuseFilter(
 }
 
 /**
- * Replaces the filters of the sync, for all instances. Resolves when that is stored, and at once when the sync has these
- * filters already. The coordinator then changes what is synced, in the sync's state `replanning`. If all instances are
- * PAUSED or FAILED, it does so when the first of them is resumed. Another request may replace the filters before that.
+ * Replaces the filters of the sync, for all instances. Resolves when the new filters are stored, or at once when the
+ * sync already has them. The coordinator then changes what is synced, in the sync's state `replanning`. If all
+ * instances are PAUSED or FAILED, it does so when the first of them is resumed. Another request may replace the filters
+ * before that.
  *
  * Throws RefusedError `WrongState` while a commit, a reversal or the start is under way. Nothing is changed then.
  */

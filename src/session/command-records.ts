@@ -15,7 +15,7 @@ export class CommandRecords {
   readonly #trail: CommandTrail
 
   /**
-   * @param place has the store of the current direction, null before the sync exists
+   * @param place `audit` is the store of the current direction, null before the sync exists
    * @param id mongosyncID
    */
   constructor(place: { readonly audit: AuditStore | null }, id: string, journal: Journal) {
@@ -37,7 +37,7 @@ export class CommandRecords {
   /**
    * Records a command from another instance, performs it, and records its outcome before this resolves or rejects, so
    * that the trail has it when the sender answers. Each record delays the command by no more than a second.
-   * @param sender the instance that passed it on, as its record names it; null if it names none
+   * @param sender the instance that passed the command on, as the stored command names it; null if it names none
    */
   async passedOn({ command }: GivenCommand, sender: string | null, perform: () => Promise<void>): Promise<void> {
     const [id, time] = [randomUUID(), new Date().toISOString()]

@@ -88,8 +88,8 @@ function soon(what: string): CommitRefusal {
 }
 
 /**
- * True when the change streams continue from the stored positions. If an oplog no longer reaches back to one, the sync
- * is about to fail or to verify everything again.
+ * True when the change streams continue from the stored positions. If an oplog no longer reaches back to such a
+ * position, the sync is about to fail or to verify everything again.
  */
 function streamsContinue({ coordination, record, runs, verification }: SyncSession): boolean {
   if (!runs.present?.events?.continues) return false

@@ -113,8 +113,8 @@ export class CommitSteps {
     const { record, context, verification } = this.#session
     return this.#finish('prepare', { left, dryRun }, async ({ takenOver, abortsBefore }) => {
       this.timing.next('prepare')
-      // What a predecessor prepared, or a view that changed without an event, must be put right before the catalogs are
-      // read.
+      // Before the catalogs are read, the preparation of an earlier coordinator must be undone, and views that changed
+      // without an event must be followed.
       const changesFirst = takenOver || this.#session.source.before6
       const [replication, early] = await both(this.#loadForAttempt(), changesFirst ? none : this.#readCatalogs())
       if (takenOver) await replication.undoPreparation()
@@ -126,7 +126,7 @@ export class CommitSteps {
         await prepareToWrite(replication.commit, catalogs)
       } catch (error) {
         if (!(error instanceof UnfollowedError)) throw error
-        // The coordinator finds these collections again while changes are applied, and requests that they are converged.
+        // The coordinator finds these collections again while changes are applied, and then requests their convergence.
         await this.#abortFor(error.collections, abortsBefore)
       }
       return { type: 'commit.prepared' }
@@ -150,7 +150,7 @@ export class CommitSteps {
     const commitPoint = this.#commitPoint
     this.timing.next('verify')
     const { commit } = await this.#loadForAttempt()
-    // `decide` may have restored the expiry, and a new coordinator's term leads back from `decide` to this step.
+    // `decide` may have restored the expiry, and a new coordinator goes back from `decide` to this step.
     if (takenOver) await deferExpiry(commit)
     figures.applied(commitPoint)
     this.#session.atStep('verify')
@@ -268,8 +268,8 @@ export class CommitSteps {
   }
 
   /**
-   * Reconciles definitions that changed without an event. A source older than 6.0 does not emit every definition change.
-   * A collection whose documents may have no events must be converged, so it aborts the commit.
+   * Reconciles definitions that changed without an event, because a source older than 6.0 does not emit every change.
+   * Aborts the commit if the documents of a collection may have no events, because it must then be converged.
    */
   async #followSilentChanges({ commit }: Replication, abortsBefore: number): Promise<void> {
     const { unknown, changed } = await this.#silentChanges(commit)

@@ -49,7 +49,7 @@ async function isMoving({ generation }: SyncRecord, { cluster, context }: MoveTo
   const store = new SyncStore(cluster, context, generation)
   const sync = await store.load()
   if (sync.matches({ reversing: 'moving' })) return true
-  // Releases that did not store a sync machine showed a reversal only in the stored instances.
+  // Releases that stored no state of the sync showed a reversal only in the stored state of the instances.
   if (!sync.matches('committed') || store.view.revision > 0) return false
   const instances = [...(await new Metadata(cluster, context).loadInstances()).values()]
   return instances.some((one) => (one as Partial<InstanceContext>).reversing === 'moving')

@@ -12,11 +12,11 @@ const probeMS = 10_000
  * request counts: requests at the same time name the same number of convergences, and a later resume finds new
  * positions, from which the source can continue.
  *
- * After OplogWindowLost, it throws RefusedError: `WrongState` while a commit is under way, which the operator must abort
- * first, and `ClusterUnreachable` when the source does not answer. A paused instance continues in both cases, and
+ * After OplogWindowLost, it throws RefusedError: `WrongState` while a commit is under way, which the operator must
+ * abort first, and `ClusterUnreachable` when the source does not answer. A paused instance continues in both cases, and
  * handles them as if it had not been paused.
  * @param isKnownLost true when the instance has FAILED with OplogWindowLost
- * @param limit aborted when the source has had its time to answer
+ * @param limit aborted when the time limit for the answer of the source has passed
  */
 export async function convergeIfLost(
   session: SyncSession,

@@ -58,12 +58,12 @@ async function initialise(session: SyncSession, left: AbortSignal): Promise<Coor
   return { type: 'initialised' }
 }
 
-/** Prepares collections to be converged again, when all instances have stopped what they did before. */
+/** Prepares collections to be converged again, once all instances have stopped their earlier work. */
 async function replan(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
   const { runs, verification, peers } = session
   let startTime: ClusterTime | null = null
   await alone(session, left, async () => {
-    // One state for the whole plan. If the filters are replaced meanwhile, the report of this plan has no effect.
+    // The whole plan uses one state of the sync. If the filters are replaced meanwhile, its report has no effect.
     const { sync } = peers
     const { convergences, scope, filterChange } = sync.context
     await verification.ended
