@@ -94,7 +94,7 @@ export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null
     configuration: swapConfiguration(record.configuration),
     sourceIdentity: record.destinationIdentity,
     destinationIdentity: record.sourceIdentity,
-    startTime: (reverse ?? unknownPosition).time,
+    startTime: reverse?.time ?? record.startTime,
     partitions: record.partitions,
     redis: record.redis,
     generation: record.generation + 1,
