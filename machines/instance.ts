@@ -64,7 +64,7 @@ import { verificationMachine } from './verification.ts'
  * An instance that was evicted (`lease.buried`) starts again from its stored state. So does an instance that takes part
  * in a commit attempt which the sync has left for another one. When nothing is under way, an evicted instance only
  * takes a lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it
- * may be the only instance left that can undo an aborted commit. A requested pause survives both.
+ * may be the only instance left that can undo an aborted commit. A requested pause survives both restarts.
  *
  * The context survives a crash. `booting` and the `choosing` states derive from it where to continue, and every step
  * after them can be repeated.
@@ -87,7 +87,7 @@ export const instanceMachine = setup({
     undo: fromCallback<WorkerOrder, WithConfiguration>(placeholder('undo')),
     /** Takes the lease again in states in which nothing else does. */
     hold: fromPromise<void, WithConfiguration>(placeholder('hold')),
-    /** Gives the lease back once the end is stored. */
+    /** Gives the lease back once the final state is stored. */
     leave: fromPromise<void, WithConfiguration>(placeholder('leave')),
   },
   delays: { holdAgain: holdAgainMS },

@@ -107,7 +107,7 @@ export const syncMachine = setup({
       (context.request === null || event.replaces === context.request.at),
     /** See `SyncContext.mayBeOpen`. */
     mayBeOpen: ({ context }) => context.mayBeOpen,
-    /** Several instances may request it for the same reason, and then only the first request counts. */
+    /** Several instances may request a convergence for the same reason; only the first request counts. */
     isNewConvergence: ({ context, event }) =>
       event.type === 'convergence.requested' && event.convergencesBefore === context.convergences,
     isNewFilter: ({ context, event }) =>
@@ -118,10 +118,10 @@ export const syncMachine = setup({
       event.type === 'convergence.planned' &&
       event.term === context.term &&
       event.convergences === context.convergences,
-    /** The changes since the commit cannot be followed. */
+    /** An oplog no longer contains all changes since the commit. */
     isAdaptedByConverging: ({ context, event }) =>
       event.type === 'reversal.adapted' && event.term === context.term && event.converges === true,
-    /** Does not count a comparison that began before the last convergence was requested. */
+    /** A comparison that began before the last convergence was requested does not count. */
     isHashed: ({ context, event }) =>
       event.type === 'verification.hashed' &&
       event.term === context.term &&
