@@ -52,8 +52,9 @@ import { verificationMachine } from './verification.ts'
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
- *   adapting      The coordinator prepares the new destination. When the changes since the commit cannot be followed, the
- *                 instance then waits in `joining` until the coordinator has prepared all collections to be converged.
+ *   adapting      The coordinator prepares the new destination. When an oplog no longer contains all changes since the
+ *                 commit, the instance then waits in `joining` until the coordinator has prepared all collections to be
+ *                 converged.
  * failed        The operator must act. Metadata is kept, and `sync.resume` returns to the previous state. A commit that
  *               failed before it was decided may be aborted by any instance (`watching`), which leads back to RUNNING.
  *
