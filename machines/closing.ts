@@ -2,7 +2,7 @@ import { type Failure, toFailure } from '../src/domain/errors.ts'
 import type { WorkerReport } from './protocol.ts'
 
 /**
- * The end of a worker. Leaving a state stops its actors but does not await their work, so the actor `close` resolves
+ * Ends a worker. Leaving a state stops its actors but does not await their work, so the actor `close` resolves
  * when all of that work has ended: with the failure to report, or with null when the work was only told to stop.
  * @param ended the state that follows when there is no failure
  * @param failed the state that follows a failure

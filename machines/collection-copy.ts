@@ -74,7 +74,7 @@ const copySetup = setup({
     hasFailed,
   },
   actions: {
-    /** Adds the bytes to the figures of the collection. */
+    /** Adds the bytes to the progress of the collection. */
     recordProgress: placeholder('recordProgress'),
     rememberError: assign({ error: firstError }),
     takeLimits: assign(({ event }) => (event.type === 'limits.changed' ? { segmentsAtOnce: event.atOnce } : {})),

@@ -17,7 +17,9 @@ export type EventsEvent =
   | ReplicationReport
   /** The source has returned the stream from the stored positions of all owned partitions. */
   | { type: 'partitions.answered' }
-  /** All events read are applied, because the owned partitions have changed or have passed the commit timestamp. */
+  /**
+   * The owned partitions have changed or have passed the commit timestamp. All events that were read are applied.
+   */
   | { type: 'partitions.left' }
   | { type: 'partitions.failed'; error: unknown }
 

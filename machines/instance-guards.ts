@@ -38,7 +38,7 @@ export const instanceGuards = {
     sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
   isSyncAborted: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && sync.aborts > own.abortsBefore && own.commitRequested && !own.decided && !own.canWrite,
-  /** True for an instance that was away while the convergence was planned, too. */
+  /** Also true for an instance that was away while the convergence was planned. */
   isSyncConverging: ({ context: { sync, ...own } }: GuardInput): boolean =>
     sync !== null && sync.convergences > own.convergences && !own.decided && !own.canWrite,
   isSyncAtAnotherAttempt: ({ context: { sync, ...own } }: GuardInput) =>

@@ -52,8 +52,9 @@ import { verificationMachine } from './verification.ts'
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
- *   adapting      The coordinator prepares the new destination. When the changes since the commit cannot be followed, the
- *                 instance then waits in `joining` until the coordinator has prepared all collections to be converged.
+ *   adapting      The coordinator prepares the new destination. When an oplog no longer contains all changes since the
+ *                 commit, the instance then waits in `joining` until the coordinator has prepared all collections to be
+ *                 converged.
  * failed        The operator must act. Metadata is kept, and `sync.resume` returns to the previous state. A commit that
  *               failed before it was decided may be aborted by any instance (`watching`), which leads back to RUNNING.
  *
@@ -64,7 +65,7 @@ import { verificationMachine } from './verification.ts'
  * An instance that was evicted (`lease.buried`) starts again from its stored state. So does an instance that takes part
  * in a commit attempt which the sync has left for another one. When nothing is under way, an evicted instance only
  * takes a lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it
- * may be the only instance left that can undo an aborted commit. A requested pause survives both.
+ * may be the only instance left that can undo an aborted commit. A requested pause survives both restarts.
  *
  * The context survives a crash. `booting` and the `choosing` states derive from it where to continue, and every step
  * after them can be repeated.
@@ -87,7 +88,7 @@ export const instanceMachine = setup({
     undo: fromCallback<WorkerOrder, WithConfiguration>(placeholder('undo')),
     /** Takes the lease again in states in which nothing else does. */
     hold: fromPromise<void, WithConfiguration>(placeholder('hold')),
-    /** Gives the lease back once the end is stored. */
+    /** Gives the lease back once the final state is stored. */
     leave: fromPromise<void, WithConfiguration>(placeholder('leave')),
   },
   delays: { holdAgain: holdAgainMS },

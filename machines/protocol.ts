@@ -8,7 +8,7 @@ export type SyncCommand =
   | { type: 'sync.start'; configuration: StartConfiguration }
   | { type: 'sync.pause' }
   | { type: 'sync.resume' }
-  /** Accepted until the commit is decided. The abort is stored for all instances, which then follow the stored state. */
+  /** Accepted until the commit is decided. The abort is stored, and all instances follow the stored state. */
   | { type: 'sync.abort' }
   /** Accepted once the request is stored for all instances. `InstanceContext` explains the fields. */
   | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null; dryRun: boolean }
@@ -26,8 +26,8 @@ export type WorkerReport =
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
   /**
-   * This instance was evicted (its lease is marked `buried`): the lease expired, and the other instances have taken over
-   * its work. It continues in a new lease term.
+   * This instance was evicted (its lease is marked `buried`): the lease expired, and the other instances have taken
+   * over its work. It continues in a new lease term.
    */
   | { type: 'lease.buried' }
   /** The stored state of the sync as a whole was read. */

@@ -59,7 +59,7 @@ export interface SyncContext {
   filterChange: FilterChange | null
 }
 
-/** The collections that are converged again: all of them, or these, by their UUIDs on the source as hexadecimal digits. */
+/** The collections that are converged again: all, or those with these UUIDs on the source (hexadecimal digits). */
 export type ConvergenceScope = 'all' | string[]
 
 export const freshSync: SyncContext = {
@@ -144,7 +144,7 @@ export type SyncEvent =
       request: StoredRequest
       replaces: number | null
       abortsBefore: number
-      /** The convergence after which the instance has observed that everything is copied. An earlier release sends none. */
+      /** The convergence after which the instance observed that everything is copied. Earlier releases send none. */
       convergences?: number
     }
   /**

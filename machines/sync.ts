@@ -30,17 +30,18 @@ export type SyncStep =
  * replicating   All instances copy and apply changes.
  * replanning    Collections are to be converged again, or the filters were replaced. No instance copies, applies or
  *               verifies. The coordinator waits until all of them have stopped, and then resets what is stored about
- *               these collections. Filters may be replaced again here, because an instance may not be able to plan them.
+ *               these collections. Filters may be replaced again here, because the coordinator may be unable to plan
+ *               with them.
  * committing    A commit is under way that can still fail or be aborted.
  *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
  *   takingPoint   Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
  *                 applied.
  *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
- *   preparing     The coordinator restores the deferred options: those that the destination gets only at a commit (`unique`,
- *                 `hidden` and the TTL of indexes, and the size of capped collections).
- *   verifying     The coordinator verifies that both clusters are equal. It may find instead that users can already write
- *                 on the destination, because an earlier release enabled these writes before it stored the decision
- *                 (`mayBeOpen`). Then the commit counts as decided.
+ *   preparing     The coordinator restores the deferred options: those that the destination gets only at a commit
+ *                 (`unique`, `hidden` and the TTL of indexes, and the size of capped collections).
+ *   verifying     The coordinator verifies that both clusters are equal. It may find instead that users can already
+ *                 write on the destination, because an earlier release enabled these writes before it stored the
+ *                 decision (`mayBeOpen`). Then the commit counts as decided.
  *   deciding      The coordinator checks the source once more; its next report is the decision. A new coordinator has
  *                 to verify again, because the verdict is valid only in the term in which it was issued.
  * undoing       The commit was aborted. The source is unblocked, and the restored options are deferred again.
@@ -107,7 +108,7 @@ export const syncMachine = setup({
       (context.request === null || event.replaces === context.request.at),
     /** See `SyncContext.mayBeOpen`. */
     mayBeOpen: ({ context }) => context.mayBeOpen,
-    /** Several instances may request it for the same reason, and then only the first request counts. */
+    /** Several instances may request a convergence for the same reason; only the first request counts. */
     isNewConvergence: ({ context, event }) =>
       event.type === 'convergence.requested' && event.convergencesBefore === context.convergences,
     isNewFilter: ({ context, event }) =>
@@ -118,10 +119,10 @@ export const syncMachine = setup({
       event.type === 'convergence.planned' &&
       event.term === context.term &&
       event.convergences === context.convergences,
-    /** The changes since the commit cannot be followed. */
+    /** An oplog no longer contains all changes since the commit. */
     isAdaptedByConverging: ({ context, event }) =>
       event.type === 'reversal.adapted' && event.term === context.term && event.converges === true,
-    /** Does not count a comparison that began before the last convergence was requested. */
+    /** A comparison that began before the last convergence was requested does not count. */
     isHashed: ({ context, event }) =>
       event.type === 'verification.hashed' &&
       event.term === context.term &&

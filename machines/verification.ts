@@ -16,7 +16,7 @@ export interface VerificationContext {
 export type VerificationEvent =
   /** This instance coordinates, and the commit is not decided. */
   | { type: 'role.taken' }
-  /** The commit is decided, so both clusters no longer have to be equal. */
+  /** The commit is decided, so the clusters no longer have to be equal. */
   | { type: 'role.over' }
   /** `failure` is null when the observation was only told to stop. */
   | { type: 'role.failed'; failure: Failure | null }
@@ -57,7 +57,7 @@ export const verificationMachine = setup({
   actors: {
     /** Observes which instance coordinates, until this instance does or nothing is left to verify. */
     role: fromCallback<VerificationEvent>(placeholder('role')),
-    /** Reserves the verification for this run, which ends when the state is left. */
+    /** Reserves the verification for this run until the state is left. */
     run: fromCallback<VerificationEvent>(placeholder('run')),
     succeed: fromPromise<void>(placeholder('succeed')),
     awaitCopy: fromPromise<void>(placeholder('awaitCopy')),

@@ -70,7 +70,7 @@ export function createApi(dependencies: ApiDependencies) {
   }
   const noBody = { schema: emptyBodySchema, required: false }
 
-  /** Null while the instance is connecting: `/metrics` must answer then too. */
+  /** Returns null while the instance is connecting, because `/metrics` must answer then too. */
   const connectedProgress = (): Progress | null => {
     try {
       return instance.progress()

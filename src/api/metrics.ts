@@ -3,8 +3,8 @@ import type { Progress, PublicState } from '../domain/progress.ts'
 
 /**
  * Progress in the text format of Prometheus (0.0.4, https://prometheus.io/docs/instrumenting/exposition_formats/), in
- * base units. It covers what alerts need. docs/metrics.md describes each metric, and docs/alerts.yml has rules to
- * begin with.
+ * base units. It covers what alerts need. docs/metrics.md describes each metric, and docs/alerts.yml contains
+ * example alert rules.
  */
 export const metricsContentType = Registry.PROMETHEUS_CONTENT_TYPE
 

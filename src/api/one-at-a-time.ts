@@ -1,6 +1,6 @@
 import { RefusedError } from '../domain/errors.ts'
 
-/** Refuses a call of `work` while another one runs: each puts load on both clusters and may take minutes. */
+/** Refuses a call of `work` while another one runs, because a call loads both clusters and may take minutes. */
 export function oneAtATime<Given, Result>(
   name: string,
   work: (given: Given) => Promise<Result>,

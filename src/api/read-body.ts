@@ -3,7 +3,7 @@ import { RefusedError } from '../domain/errors.ts'
 import { emptyBodySchema } from './schemas.ts'
 import { describeIssues } from './strict-schema.ts'
 
-/** Many times the size of a start request with thousands of namespaces. A larger body is a mistake or an attack. */
+/** A start request with thousands of namespaces is many times smaller. A larger body is a mistake or an attack. */
 export const bodyBytesMax = 1024 * 1024
 
 /**

@@ -16,7 +16,7 @@ export interface ServeOptions {
   headersTimeoutSeconds?: number
   /** How long a client may take to send the whole request. Handling it may take longer, as a commit does. */
   requestTimeoutSeconds?: number
-  /** Further connections are closed as soon as they are made. */
+  /** Maximum number of open connections. Further ones are closed as soon as they are made. */
   connectionsMax?: number
   /** The same limit for each address. It does not apply to loopback. */
   connectionsPerAddressMax?: number
@@ -29,9 +29,9 @@ export interface ServeOptions {
 export interface RefusedConnections {
   /** Number of connections closed since the last call for this limit. */
   connections: number
-  /** The limit. */
+  /** The limit that was reached. */
   connectionsMax: number
-  /** The latest address that reached its own limit; null if all addresses together reached theirs. */
+  /** The latest address that reached its own limit; null if the limit for all addresses together was reached. */
   remoteAddress: string | null
 }
 
@@ -47,7 +47,7 @@ const closeGraceMilliseconds = 2_000
  * limit of open files (1,024).
  */
 const connectionsMaxDefault = 256
-/** A quarter: enough for several users' dashboards, or scrapers, behind one router. */
+/** A quarter of the total: enough for several users' dashboards, or scrapers, behind one router. */
 const connectionsPerAddressMaxDefault = 64
 
 /**

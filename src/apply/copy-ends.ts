@@ -34,7 +34,8 @@ export class CopyEnds {
   }
 
   /**
-   * Whether any instance may have recorded tombstones during the copy: others may have owned these partitions before.
+   * Resolves with true when any instance may have recorded tombstones during the copy. Other instances may have owned
+   * these partitions before.
    */
   async isRecorded(entry: CatalogueEntry): Promise<boolean> {
     const { metadata, shared } = this.#parts
@@ -43,9 +44,9 @@ export class CopyEnds {
 
   /**
    * Applies the recorded tombstones in turns, and then sets the state `copied`: later events are no longer recorded. No
-   * other writes may be in flight during a turn. Between two turns events may be applied under the rules of a copy. The
-   * tombstones that they record need no reconciliation, because no insert of the copy is in flight any more. All tombstones
-   * of a capped collection are applied in one turn, because their order is part of its content.
+   * other writes may be in flight during a turn. Between two turns, events may be applied under the rules of a copy.
+   * The tombstones that they record need no reconciliation, because no insert of the copy is in flight any more. All
+   * tombstones of a capped collection are applied in one turn, because their order is part of its content.
    * @param from the tombstone at which the last turn ended; null for the first turn
    * @returns the tombstone after which the next turn continues; null when the state is `copied`
    */

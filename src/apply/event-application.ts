@@ -89,8 +89,9 @@ export interface OwnedPartition {
  *                 └──▶ DDL: all lanes drained ─▶ barrier ─▶ definitions reconciled
  *
  * An event may show that a collection has documents for which the stream has no events (`incompleteAfter`, `#lookUp`).
- * Its convergence is requested before the event is applied. A convergence begins when no instance applies changes, and its
- * start time is later than the event. All partitions receive each DDL event, so none of them passes it before that.
+ * Its convergence is requested before the event is applied. A convergence begins when no instance applies changes, and
+ * its start time is later than the event. All partitions receive each DDL event, so none of them passes the event
+ * before the convergence begins.
  * Changes of the collection up to the start time are part of what the convergence reads. Later changes have events,
  * which are applied under the rules of a copy.
  */
@@ -236,8 +237,8 @@ export class EventApplication {
   /**
    * Called when every instance has ended the copy of this collection and no insert of the copy is in flight. Reconciles
    * the tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection
-   * equal. A convergence may have recorded very many, so batches of events are routed in between. One collection ends at
-   * a time, because several turns in a row would hold events back longer.
+   * equal. A convergence may have recorded very many tombstones, so batches of events are routed in between. One
+   * collection ends at a time, because several turns in a row would delay events longer.
    */
   async copyEnded(entry: CatalogueEntry): Promise<void> {
     if (entry.state === 'copied') return
@@ -338,8 +339,9 @@ export class EventApplication {
 
   /**
    * Handles an event of a collection that is not in the catalogue. The collection was dropped or was renamed out of the
-   * selection. If the source has it under a selected name nevertheless, earlier events of it were skipped or did not
-   * exist: a read of the catalog found it renamed out, and it was renamed back meanwhile, or it had no create event.
+   * selection. If the source still has it under a selected name, its earlier events were skipped or do not exist.
+   * Either a read of the catalog took place while it was renamed out, and it was renamed back later, or the stream has
+   * no create event for it.
    */
   async #lookUp(event: ChangeEvent): Promise<CatalogueEntry | undefined> {
     if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined

@@ -34,7 +34,10 @@ const barrierPollMS = 250
 const atBarrierMS = 40
 /** Interval between polls for silent DDL: changes of definitions for which the change stream has no event. */
 const silentPollMS = 3_000
-/** A barrier of several instances takes longer than a read of the indexes of this many collections. */
+/**
+ * At a barrier, the indexes of all collections of a database are read if it has at most this many collections. That
+ * takes less time than a barrier of several instances.
+ */
 const prefetchAtBarrier = 32
 
 /**
@@ -79,9 +82,10 @@ export class DefinitionFollower {
 
   /**
    * Called behind this instance's barrier. A coordinator that owns all partitions reconciles at once. Otherwise the
-   * instance waits until all partitions have reached the barrier and the coordinator has reconciled. Neither is needed
-   * for changes that were already followed, ahead of these events. An instance that started later does not know that
-   * they were followed, and waits until the stored positions of the other partitions are past the barrier.
+   * instance waits until all partitions have reached the barrier and the coordinator has reconciled. It does
+   * nothing for changes that were already followed before these events arrived here. An instance that started later
+   * does not know that they were followed, and waits until the stored positions of the other partitions are past the
+   * barrier.
    * @param partitions the partitions whose events are applied up to here; the instance may have claimed more since
    */
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
@@ -159,7 +163,7 @@ export class DefinitionFollower {
       this.#awaitedIndexes.start(ended)
       const failure = this.#pollFailure ?? this.#awaitedIndexes.failure
       if (failure) throw failure
-      // An instance that is alone acts at once in `follow`, except at a barrier that it reached while there were others.
+      // A single instance acts at once in `follow`, except at a barrier that it reached while there were others.
       const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
       if (!coordination.leading || actsAlone) continue
       const barrier = await barriers.next()
@@ -189,7 +193,7 @@ export class DefinitionFollower {
     }
   }
 
-  /** Runs beside `leadBarriers`, because the poll waits for events, which may be waiting at a barrier. */
+  /** Runs concurrently with `leadBarriers`, because the poll waits for events, which may be waiting at a barrier. */
   #startPoll(ended: AbortSignal): void {
     this.#polling ??= this.#pollSilent(ended)
       .catch((error) => {
@@ -218,7 +222,7 @@ export class DefinitionFollower {
       const changed = [...redefined.keys(), ...databases]
       if (changed.length === 0) return
       const clones = await this.#followSilent(changed, databases)
-      // Behind the barrier, the request would wait for the end of the application, which waits for the barrier.
+      // This runs outside the barrier, because it waits until event application ends, which waits for the barrier.
       if (clones.size > 0) await this.#parts.converge(clones, ended)
     } else {
       this.resharding = (await retry(what, context, () => definitions.silentlyResharded())).resharding
