@@ -75,9 +75,9 @@ export class AwaitedIndexes {
           if (!ended.aborted) await this.#buildOf(entry)
         }),
       )
+      // Also if no other instance is known: one that has just joined may have loaded the catalogue before.
+      await store.catalogueChanged()
     }
-    // Also if no other instance is known: one that has just joined may have loaded the catalogue before.
-    await store.catalogueChanged()
   }
 
   async #buildOf(entry: CatalogueEntry): Promise<void> {

@@ -116,7 +116,7 @@ export class DestinationIndexes {
     wanted: IndexSpecification[],
     shardKey: ShardKey | null = entry.shardKey,
   ): Promise<boolean> {
-    const dropOthers = () => this.dropIndexesExcept(entry, wanted, (all) => this.included(all, shardKey))
+    const dropOthers = () => this.dropIndexesExcept(entry, wanted, (all) => this.#droppable(all, wanted, shardKey))
     let dropped = await dropOthers()
     const expiring = await this.#addExpiry(entry, wanted)
     const created = await this.#createIndexes(entry, wanted, this.#due(entry, wanted, shardKey))
@@ -142,7 +142,7 @@ export class DestinationIndexes {
     const included = this.included(wanted.indexes, entry.shardKey)
     if (this.missingIndexes(existing.indexes, included).length > 0) return false
     const byName = new Map(included.map((one) => [indexName(one), one]))
-    const others = this.included(existing.indexes, entry.shardKey).filter((one) => {
+    const others = this.#droppable(existing.indexes, included, entry.shardKey).filter((one) => {
       const index = byName.get(indexName(one))
       return !index || !canBecome(one, index) || lacksExpiry(one, index)
     })
@@ -152,6 +152,17 @@ export class DestinationIndexes {
     const { shardKey } = entry
     const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
+  }
+
+  /** The existing indexes that may be dropped: the included ones, and those that occupy the name of a wanted index. */
+  #droppable(
+    existing: IndexSpecification[],
+    wanted: IndexSpecification[],
+    shardKey: ShardKey | null,
+  ): IndexSpecification[] {
+    const included = new Set(this.included(existing, shardKey))
+    const names = new Set(wanted.map(indexName))
+    return existing.filter((one) => included.has(one) || names.has(indexName(one)))
   }
 
   /** Returns the wanted indexes that do not exist; none when the sync does not build indexes. */

@@ -236,3 +236,19 @@ it('excludeHashed leaves the hashed indexes of the former source alone after a r
   await commit(tandem)
   expect(await namesOn(pair.sourceClient)).toEqual([...(await namesOn(pair.destinationClient)), 'hashed'].sort())
 })
+
+it('excludeHashed drops a hashed index of the destination whose name another index of the source has', async () => {
+  await seed([{ key: { h: 1 }, name: 'taken' }])
+  await app(pair.destinationClient).insertMany(numbered(50))
+  await app(pair.destinationClient).createIndexes([
+    { key: { h: 'hashed' }, name: 'taken' },
+    { key: { n: 'hashed' }, name: 'left alone' },
+  ])
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { buildIndexes: 'excludeHashed', existingData: 'converge' })
+  await commit(tandem)
+  expect(await differences()).toEqual([expect.stringMatching(/left alone/)])
+  expect(await app(pair.destinationClient).indexes()).toContainEqual(
+    expect.objectContaining({ key: { h: 1 }, name: 'taken' }),
+  )
+})
