@@ -1,7 +1,7 @@
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
-import type { CollectionDefinition, IndexSpecification } from '../domain/definition.ts'
+import { type CollectionDefinition, type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { isUserCollection } from '../domain/namespace.ts'
-import { buildDocument, fieldNamed, type RawFields } from '../domain/raw-bson.ts'
+import { buildDocument } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
@@ -80,16 +80,6 @@ function isAsKnown(
     buildDocument(wanted.options).equals(buildDocument(entry.wanted.options)) &&
     sameIndexes(indexes, entry.wanted.indexes)
   )
-}
-
-/** Ignores the order of a specification's fields, because `$listCatalog` and listIndexes return them in different orders. */
-function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {
-  return one.length === other.length && one.every((index, at) => sameFields(index, other[at] ?? []))
-}
-
-function sameFields(one: RawFields, other: RawFields): boolean {
-  if (one.length !== other.length) return false
-  return one.every(({ name, value }) => fieldNamed(other, name)?.equals(value) ?? false)
 }
 
 function sameDistribution(entry: CatalogueEntry, found: Distribution | undefined): boolean {

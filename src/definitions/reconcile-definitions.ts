@@ -1,12 +1,12 @@
 import { type Catalogue, type CatalogueEntry, newEntry } from '../domain/catalogue.ts'
 import { earlierOf } from '../domain/cluster-time.ts'
-import type { IndexSpecification } from '../domain/definition.ts'
+import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { isMoved, isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
-import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
+import type { RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -19,6 +19,7 @@ import { type ListedCollection, listCollections, listDatabases, listIndexes, rea
 import { moveToNames } from './move-to-names.ts'
 import { type DatabaseSnapshot, readDatabase } from './read-database.ts'
 import { changedAfterCommitPoint, refuseExpiry, refuseUnsupported } from './refuse-definitions.ts'
+import { ReplacingCollections } from './replacing-collections.ts'
 import { type Placement, readDistributions, readPlacements, type ShardingEntries, wantedShardKey } from './sharding.ts'
 import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
 
@@ -43,8 +44,7 @@ export class DefinitionReconciler {
   readonly #refuseExpiry: boolean
   readonly #shardingEntries: ShardingEntries
   #placements: SourcePlacements
-  /** The new collections, by database, that are created only when an event says whether they must be converged. */
-  readonly #awaited = new Map<string, ReadonlySet<string>>()
+  readonly #replacing: ReplacingCollections
 
   constructor(parts: {
     source: Cluster
@@ -67,6 +67,7 @@ export class DefinitionReconciler {
     this.#refuseExpiry = parts.refuseExpiry ?? false
     this.#shardingEntries = parts.shardingEntries ?? []
     this.#placements = new SourcePlacements(parts.metadata)
+    this.#replacing = new ReplacingCollections(parts.source, parts.catalogue)
     this.#destination.indexes.isStopped = () => this.#context.signal.aborted
     this.#destination.isOurs = (uuid) => this.#catalogue.entries().some((entry) => entry.destinationUUID === uuid)
   }
@@ -115,7 +116,7 @@ export class DefinitionReconciler {
         if (typeof newState !== 'function') return newState
         return clones.has(uuid) ? 'copying' : newState(uuid)
       }
-      const awaited = this.#awaitEvents(database, collections, (uuid) => {
+      const awaited = this.#replacing.awaitEvents(database, collections, (uuid) => {
         return stateOf(uuid) === 'copied' && (touched === 'all' || !touched.has(uuid))
       })
       const present = collections.filter(({ uuid }) => !awaited.has(uuid))
@@ -170,7 +171,7 @@ export class DefinitionReconciler {
         const all = indexes.get(one.uuid)
         let found = all && this.#destination.indexes.included(all, shardKey)
         // The indexes were only prefetched and are unchanged, so the destination's indexes need no read.
-        if (!isTouched && sameIndexes(found, known.wanted.indexes)) found = undefined
+        if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
         await this.#follow(known, one, shardKey, found, existingOptions?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
         progressed(false)
@@ -266,32 +267,6 @@ export class DefinitionReconciler {
     if (!indexes) return false
     // Also drops an index that the sync leaves alone otherwise: the document has to be written.
     return await this.#destination.indexes.dropIndexesExcept(entry, indexes)
-  }
-
-  /**
-   * Returns the new collections of a sharded source that are not created now: those with the name of one that is gone.
-   * reshardCollection may have written their documents without events, and only its event says so. A new collection has an
-   * event of its creation. One of these events, or one of a document, follows. Called before the former collections leave
-   * the catalogue, and remembered, because a retry does not find them there.
-   * @param mayAwait false for a collection whose event has arrived, or which needs none
-   */
-  #awaitEvents(
-    database: string,
-    collections: readonly ListedCollection[],
-    mayAwait: (uuid: string) => boolean,
-  ): Set<string> {
-    if (!this.#source.sharded) return new Set()
-    const awaitedBefore = this.#awaited.get(database)
-    const present = new Set(collections.map(({ uuid }) => uuid))
-    const gone = this.#catalogue.inDatabase(database).filter(({ uuid }) => !present.has(uuid))
-    const names = new Set(gone.map(({ sourceName }) => sourceName))
-    const isReplacing = ({ uuid, name }: ListedCollection): boolean => names.has(name) || !!awaitedBefore?.has(uuid)
-    const awaited = collections.filter(
-      (one) => !this.#catalogue.get(one.uuid) && isReplacing(one) && mayAwait(one.uuid),
-    )
-    const uuids = new Set(awaited.map(({ uuid }) => uuid))
-    this.#awaited.set(database, uuids)
-    return uuids
   }
 
   /**
@@ -402,12 +377,6 @@ export class DefinitionReconciler {
     entry.name = name
     await this.#metadata.collections.save([entry])
   }
-}
-
-function sameIndexes(found: IndexSpecification[] | undefined, known: IndexSpecification[]): boolean {
-  if (!found) return true
-  const bytesOf = (one: IndexSpecification | undefined): Buffer => (one ? buildDocument(one) : Buffer.alloc(0))
-  return found.length === known.length && found.every((one, at) => bytesOf(one).equals(bytesOf(known[at])))
 }
 
 /** Collections created, or databases read, in parallel. */

@@ -228,3 +228,16 @@ function typedString(value: string): TypedValue {
   typed.writeInt32LE(text.length, 1)
   return Buffer.concat([typed, text])
 }
+
+/**
+ * Whether both lists have the same indexes in the same order. The order of a specification's fields does not matter, because
+ * `$listCatalog` and listIndexes return them in different orders.
+ */
+export function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {
+  return one.length === other.length && one.every((index, at) => sameFields(index, other[at] ?? []))
+}
+
+function sameFields(one: RawFields, other: RawFields): boolean {
+  if (one.length !== other.length) return false
+  return one.every(({ name, value }) => fieldNamed(other, name)?.equals(value) ?? false)
+}
