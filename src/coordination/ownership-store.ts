@@ -131,8 +131,8 @@ export class OwnershipStore {
   /**
    * Evicts an instance whose lease has expired, so that its claims may be taken over. First it raises the epoch of the
    * lease, so that the instance cannot renew it. On a replica set it then closes the instance's write sessions, so that
-   * delayed writes are rejected. Last it waits until all writes have ended. An eviction may be repeated, also by several
-   * instances at the same time.
+   * delayed writes are rejected. Last it waits until all writes have ended. An eviction may be repeated, also by
+   * several instances at the same time.
    * @returns false when the lease was renewed or another instance completed the eviction first
    * @param confirmMS how long that instance may continue to assume that it holds its lease, ms; 0 where the expiry
    * proves that it does not hold it

@@ -42,8 +42,9 @@ const conversionsAtOnce = 4
 
 /**
  * Restores the deferred options at commit (capped sizes, TTL, hidden, prepareUnique and unique), and defers them again.
- * Each step reads the existing definitions once, decides in memory which collections need a change, and changes those in
- * parallel. Each step can therefore be repeated after a crash. Collections and indexes that no longer exist are skipped.
+ * Each step reads the existing definitions once, decides in memory which collections need a change, and changes those
+ * in parallel. Each step can therefore be repeated after a crash. Collections and indexes that no longer exist are
+ * skipped.
  */
 export class DeferredOptions {
   readonly #cluster: Cluster
