@@ -18,7 +18,7 @@ export interface Distribution {
   /** Null for an unsharded collection, which 8.0 and later list once moveCollection or unshardCollection has moved it. */
   key: ShardKey | null
   /**
-   * A reshardCollection, moveCollection or unshardCollection is in progress. It ends with a collection that has another
+   * A reshardCollection, moveCollection or unshardCollection is in progress. Its result is a collection with another
    * UUID.
    */
   resharding: boolean
