@@ -35,8 +35,8 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Creates the collection and those of its indexes that do not await the end of the copy, sets `entry.destinationUUID`,
-   * and shards the collection when it has a shard key.
+   * Creates the collection and those of its indexes that do not await the end of the copy, sets
+   * `entry.destinationUUID`, and shards the collection when it has a shard key.
    */
   async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}

@@ -17,8 +17,8 @@ import { type Distribution, readDistributions, readPlacements } from './sharding
 
 /**
  * No time limit for commands on collections that have documents, because the config server writes every chunk and each
- * shard waits for the collection's operations. A command that arrives late does no harm: it names the UUID, a collection
- * is sharded only once, and a shard key is never refined to a shorter one.
+ * shard waits for the collection's operations. A command that arrives late does no harm: it names the UUID, a
+ * collection is sharded only once, and a shard key is never refined to a shorter one.
  */
 const unlimited = { timeoutMS: 0 } as const
 /** How often a command that exceeds its time limit is sent. All attempts together take several minutes. */

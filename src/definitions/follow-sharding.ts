@@ -34,9 +34,9 @@ export function refuseUndistributable(
 /**
  * movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream emits no
  * document events, so following definitions alone would lose all documents. It emits a create and a drop event
- * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349). Therefore
- * the placement version of each database is stored, and each read of the catalog compares the current version with it.
- * When it has changed, every unknown unsharded collection of the database is converged (`findClones`).
+ * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349).
+ * Therefore the placement version of each database is stored, and each read of the catalog compares the current version
+ * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`).
  *
  * No document is lost:
  *

@@ -24,16 +24,16 @@ export interface IncompleteCollectionsParts {
  * converged. There are three causes:
  *
  * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver the
- *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename where the
- *   filter does not select their temporary names.
+ *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename where
+ *   the filter does not select their temporary names.
  * - A rename ends convertToCapped. The server writes the converted collection without change events.
- * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new collection,
- *   which has another UUID, without change events.
+ * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new
+ *   collection, which has another UUID, without change events.
  *
  * A rename from another database can also require a convergence although no event is missing: if the start request has
  * a shard key for the new name, the destination has created the collection without it, under the temporary name. The
- * convergence creates the collection again. Until then it keeps its temporary name on the destination, even if the source
- * renames it once more.
+ * convergence creates the collection again. Until then it keeps its temporary name on the destination, even if the
+ * source renames it once more.
  *
  * While a collection is being resharded, the former collection remains complete: its changes have events with its UUID,
  * and the server refuses writes during the switch to the new one. Change streams report nothing of the collection into
@@ -57,8 +57,8 @@ export class IncompleteCollections {
 
   /**
    * Returns the UUIDs of the collections that are incomplete after this DDL event unless they are converged. It omits
-   * collections whose convergence began after the event. It also omits collections that no longer exist or are no longer
-   * selected, because a later event reports that.
+   * collections whose convergence began after the event. It also omits collections that no longer exist or are no
+   * longer selected, because a later event reports that.
    */
   async after(event: ChangeEvent): Promise<string[]> {
     if (event.reshardedUuid !== '') return await this.#afterResharding(event)

@@ -25,8 +25,8 @@ export interface LeaveFilterParts {
 const atOnce = 8
 
 /**
- * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores their
- * deferred options, because no commit does that for them. Repeatable: an entry is removed last.
+ * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores
+ * their deferred options, because no commit does that for them. Repeatable: an entry is removed last.
  */
 export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEntry[], drops: boolean): Promise<void> {
   const { catalogue, metadata, destinationDefinitions, context } = parts

@@ -74,10 +74,10 @@ export class DefinitionReconciler {
 
   /**
    * @param touched UUIDs whose indexes may have changed; 'all' reads the indexes of every collection of the database
-   * @param newState the state of new collections: 'copying' while the initial catalogue is built, and for those that are
-   * converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or an
-   * event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the commit
-   * timestamp is applied, because a collection that is still new was created after it
+   * @param newState the state of new collections: 'copying' while the initial catalogue is built, and for those that
+   * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
+   * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
+   * commit timestamp is applied, because a collection that is still new was created after it
    * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read, so
    * that more of the later events find their change already followed
    * @returns the definitions that were read and followed
@@ -111,7 +111,7 @@ export class DefinitionReconciler {
         for (const [uuid, found] of indexes) refuseExpiry(database, byUuid.get(uuid)?.name ?? '', found)
       }
 
-      // The copy of a new collection reads all of its documents, so it needs no events for those that movePrimary cloned.
+      // The copy of a clone reads all of its documents, also those that movePrimary cloned without events.
       const stateOf = (uuid: string): NewState => {
         if (typeof newState !== 'function') return newState
         return clones.has(uuid) ? 'copying' : newState(uuid)
@@ -231,7 +231,7 @@ export class DefinitionReconciler {
     return { databases: [...changed], resharding }
   }
 
-  /** Definitions that changed on a source older than 6.0 since they were last reconciled; nothing for later releases. */
+  /** Definitions of a source older than 6.0 that differ from the catalogue; nothing for later releases. */
   async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
     if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
     const included = withIndexes ? this.#destination.indexes.included : null
@@ -345,9 +345,9 @@ export class DefinitionReconciler {
 
   /**
    * True for a collection that the destination created without a shard key, under the temporary name of a rename from
-   * another database, and whose name on the source now has a key in the start request. It keeps the temporary name until
-   * the event of that rename arrives and requests a convergence: only the temporary name tells the convergence that it
-   * must create the collection again (`IncompleteCollections`, `planConvergence`).
+   * another database, and whose name on the source now has a key in the start request. It keeps the temporary name
+   * until the event of that rename arrives and requests a convergence: only the temporary name tells the convergence
+   * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
    */
   #awaitsKey(entry: CatalogueEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
     if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isMoved(entry.name)) return false

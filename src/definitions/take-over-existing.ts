@@ -65,8 +65,8 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
     awaitResharding(distribution)
-    // If `known`, the source has renamed a collection of the catalogue to this name. The namespace that has the name
-    // here is dropped, and the reconciliation renames that collection.
+    // If `known`, the catalogue already has the counterpart, under a former name. What is found under the present name
+    // is dropped, and the reconciliation renames the counterpart.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })

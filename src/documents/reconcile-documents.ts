@@ -150,8 +150,8 @@ async function reconcileUnread(
 }
 
 /**
- * Applies changes of capped collections, whose order is part of the content, and of collated ones, where "abc" and "ABC"
- * may be the same `_id`. Works in small parts: deletes first, then documents in the order of their events. Even a
+ * Applies changes of capped collections, whose order is part of the content, and of collated ones, where "abc" and
+ * "ABC" may be the same `_id`. Works in small parts: deletes first, then documents in the order of their events. Even a
  * document with a delete event is read, because under a collation another spelling of its `_id` may still exist.
  */
 async function inOrder(

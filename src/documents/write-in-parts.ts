@@ -11,17 +11,17 @@ import {
 } from '../domain/raw-bson.ts'
 
 /**
- * The server rejects a BSON object of more than 16 MB + 16 KB (BSONObjectTooLarge), including the oplog entry of a write.
- * The entries of inserts, replacements and updates contain the `_id` beside the document or the changed fields
- * (measured on 6.0.27). Hence a document of nearly 16 MB with an `_id` of more than about 16 KB cannot be written by one
- * statement. Such a document exists on a source if it was inserted small and updates enlarged it. tandem writes it in
- * the same way: it inserts the first fields and adds the others by updates.
+ * The server rejects a BSON object of more than 16 MB + 16 KB (BSONObjectTooLarge), including the oplog entry of a
+ * write. The entries of inserts, replacements and updates contain the `_id` beside the document or the changed fields
+ * (measured on 6.0.27). Hence a document of nearly 16 MB with an `_id` of more than about 16 KB cannot be written by
+ * one statement. Such a document exists on a source if it was inserted small and updates enlarged it. tandem writes it
+ * in the same way: it inserts the first fields and adds the others by updates.
  */
 const objectBytesMax = 16 * 1024 * 1024 + 16 * 1024
 /** The other fields of an oplog entry, and the names in a statement. */
 const reserveBytes = 4 * 1024
 
-/** The items of an array that one update appends. Its oplog entry names each item, so it may be larger than the update. */
+/** Bytes of the array items that one update appends. Its oplog entry names each item, so it may be larger. */
 const itemBytesMax = 4 * 1024 * 1024
 
 interface DocumentParts {
