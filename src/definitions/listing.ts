@@ -18,7 +18,7 @@ export interface ListedCollection {
   options: RawFields
 }
 
-/** False for system collections. Time-series buckets are listed, because `refuseUnsupported` refuses them. */
+/** False for system collections, except for time-series buckets: they are listed so that `refuseUnsupported` sees them. */
 export function isListed(name: string): boolean {
   return isUserCollection(name) || name.startsWith('system.buckets.')
 }
