@@ -297,6 +297,11 @@ export class Coordination {
     return this.#change.promise
   }
 
+  /** Resolves `changed` because the state of this instance has changed, for which the caller of `changed` may wait. */
+  wakeWaiting(): void {
+    this.#changed()
+  }
+
   #changed(): void {
     const change = this.#change
     this.#change = deferred()

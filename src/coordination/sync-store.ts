@@ -57,8 +57,11 @@ export class SyncStore {
   }
 
   async #send(event: SyncEvent, stored: StoredDocuments): Promise<SyncSnapshot> {
-    for (;;) {
-      const { snapshot: before, revision } = await this.#load(stored)
+    // A commit sends one event after another while users wait. If the known state is current, which is the rule, no
+    // event has to read it first. If it is outdated, the write changes nothing.
+    const known = this.#latest.revision !== null && this.#latest.snapshot.can(event) ? this.#latest : null
+    for (let current = known; ; current = null) {
+      const { snapshot: before, revision } = current ?? (await this.#load(stored))
       if (!before.can(event)) return before
       const [after] = transition(syncMachine, before, event)
       const { value, context } = after
