@@ -1,4 +1,5 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
+import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import { askedShardKey, canBecomeKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
@@ -90,6 +91,16 @@ export function keepsDistribution(
  */
 export function awaitResharding(existing: Distribution | null | undefined): void {
   if (existing?.resharding) throw new TransientReplyError(`${existing.name} is being resharded on the destination`)
+}
+
+/** The namespace of a collection that is being resharded; null when there is none. */
+export async function reshardingNow(cluster: Cluster): Promise<string | null> {
+  const found = (await readDistributions(cluster)).find(({ name, resharding }) => {
+    const { database, collection } = splitNamespace(name)
+    // The server tracks the new collection too, under a name that begins with `system.resharding.`.
+    return resharding && isUserDatabase(database) && isUserCollection(collection)
+  })
+  return found?.name ?? null
 }
 
 /** The tracked collections of one database, by UUID; empty for a replica set. */

@@ -1,6 +1,7 @@
 import { areWritesBlocked } from '../commit/write-blocking.ts'
 import { listCollections, listDatabases } from '../definitions/listing.ts'
 import { refuseUnsupported } from '../definitions/refuse-definitions.ts'
+import { reshardingNow } from '../definitions/sharding.ts'
 import { FatalError, RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { refuseIrreversible } from '../domain/start-rules.ts'
@@ -40,6 +41,7 @@ export async function checkReverse({ record, source, destination, context }: Rev
   for (const database of await listDatabases(destination)) {
     refuseUnsupported(database, await listCollections(destination, database))
   }
+  await refuseResharding(source, destination)
   const former = await new Metadata(destination, limited).loadPosition(0)
   if (!former) {
     throw new RefusedError(
@@ -48,6 +50,28 @@ export async function checkReverse({ record, source, destination, context }: Rev
     )
   }
   await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
+}
+
+/**
+ * Refuses a reversal while a collection is being resharded, because that ends with a collection of another UUID. On the
+ * former source, tandem would lose the collection that it writes. On the new source, it would have to converge
+ * the collection right after the reversal. A resharding that begins there later is followed as in every sync.
+ */
+async function refuseResharding(source: Cluster, destination: Cluster): Promise<void> {
+  const commands = 'reshardCollection, moveCollection or unshardCollection'
+  const onNewSource = await reshardingNow(destination)
+  if (onNewSource !== null) {
+    throw new RefusedError(
+      'UnsupportedCollection',
+      `${onNewSource} on ${destination.name} is being resharded (${commands}), which rewrites all of its documents: wait until that has ended, then send reverse again`,
+    )
+  }
+  const onFormerSource = await reshardingNow(source)
+  if (onFormerSource === null) return
+  throw new RefusedError(
+    'UnsupportedCollection',
+    `${onFormerSource} on ${source.name} is being resharded (${commands}), which would count as a change of the former source: stop that with abortReshardCollection, then send reverse again`,
+  )
 }
 
 function refuseUnlessReversible({ reversible, enableUserWriteBlocking }: SyncRecord['configuration']): void {

@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
 import { compareBoth } from '../support/compare-both.ts'
+import { failPoint } from '../support/fail-point.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { loseShardHistory } from '../support/lost-shard-history.ts'
 import { canCommit, commit, type Row, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
@@ -77,6 +79,56 @@ test('a reversal between sharded clusters converges the collections that movePri
   expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
   await canCommit(tandem)
   expect(await convergencesOf(sourceClient)).toBe(1)
+  await commit(tandem)
+  expect((await compareBoth(destination.uri, pair.sourceUri)).differences).toEqual([])
+})
+
+test('a reversal is refused while a collection is being resharded on either cluster, and follows after that', async () => {
+  const { source, destination, sourceClient, destinationClient } = pair
+  for (const name of ['left', 'right']) {
+    const collection = await shardedCollection(source, sourceClient, name, { k: 1 }, [20])
+    await collection.insertMany(documents)
+    await collection.createIndex({ z: 1 })
+  }
+  const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
+  await commit(tandem)
+
+  const cases = [
+    { cluster: destination, client: destinationClient, name: 'right', on: 'cluster1', ends: true },
+    { cluster: source, client: sourceClient, name: 'left', on: 'cluster0', ends: false },
+  ]
+  for (const { cluster, client, name, on, ends } of cases) {
+    await using config = await MongoClient.connect(cluster.config.uri)
+    await using paused = await failPoint(config, 'reshardingPauseCoordinatorBeforeBlockingWrites', {})
+    const admin = client.db('admin')
+    // The server begins no resharding while writes are blocked.
+    if (!ends) await admin.command({ setUserWriteBlockMode: 1, global: false })
+    const resharded = admin
+      .command({ reshardCollection: `app.${name}`, key: { z: 1 }, numInitialChunks: 2 })
+      .catch((error: unknown) => error)
+    const tracked = client.db('config').collection('collections', { readConcern: { level: 'majority' } })
+    const inProgress = { _id: `app.${name}`, reshardingFields: { $exists: true } } as never
+    await expect.poll(() => tracked.countDocuments(inProgress), { timeout: 30_000 }).toBe(1)
+    expect(await tandem.post('reverse')).toEqual({
+      status: 422,
+      body: {
+        success: false,
+        error: 'UnsupportedCollection',
+        errorDescription: expect.stringMatching(new RegExp(`app\\.${name} on ${on} is being resharded`)),
+      },
+    })
+    expect((await tandem.progress()).state).toBe('COMMITTED')
+    // The former source would count as changed if this resharding ended. The abort waits for the fail point.
+    const abort = { _configsvrAbortReshardCollection: `app.${name}`, writeConcern: { w: 'majority' } }
+    const aborted = ends ? null : config.db('admin').command(abort)
+    await paused.release()
+    await Promise.all([resharded, aborted])
+    if (!ends) await admin.command({ setUserWriteBlockMode: 1, global: true })
+  }
+  await rows(destinationClient, 'right').insertOne({ _id: 'after', k: 1, z: 5 })
+  expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
+  // The event of the resharding that has ended on the new source.
+  await expect.poll(() => convergencesOf(sourceClient), { timeout: 60_000 }).toBeGreaterThan(0)
   await commit(tandem)
   expect((await compareBoth(destination.uri, pair.sourceUri)).differences).toEqual([])
 })
