@@ -30,8 +30,11 @@ const unsetOptions = readFields(
     }),
   ),
 )
-/** The UUID differs between any two collections, and it is not content. */
-const ignoredOptions = new Set(['uuid'])
+/**
+ * The UUID differs between any two collections. Whether record ids are replicated (8.1 and later) is the choice of each
+ * server. Neither is content.
+ */
+const ignoredOptions = new Set(['uuid', 'recordIdsReplicated'])
 /** The server may store these in a wider type than the one it received. */
 const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
 /** The index format version, the namespace, and an obsolete build option. */
