@@ -167,7 +167,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/abort',
       describeCommand(
         'abort',
-        'Aborts a commit before canWrite: COMMITTING to RUNNING, on all instances.',
+        'Aborts a commit until its decision is stored, shortly before canWrite: COMMITTING to RUNNING, on all instances.',
         noBody,
         successSchema,
       ),

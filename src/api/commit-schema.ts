@@ -15,7 +15,9 @@ export const commitBodySchema = objectOf({
       v.integer('must be a whole number'),
       v.minValue(1, 'must be at least 1'),
       v.maxValue(maxSecondsMax, `must be at most ${maxSecondsMax}`),
-      v.description('Aborts the commit if canWrite is not reached within this many seconds.'),
+      v.description(
+        'Aborts the commit if its decision, shortly before canWrite, is not stored within this many seconds.',
+      ),
     ),
   ),
   dryRun: v.exactOptional(

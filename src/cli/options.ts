@@ -180,7 +180,7 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
       '--dry-run',
       'rehearse the commit: perform all steps up to the verdict, then continue as before; progress has the result',
     )
-    .option('--max-seconds <number>', 'abort if canWrite is not reached within this many seconds')
+    .option('--max-seconds <number>', 'abort if the commit is not decided within this many seconds')
     .action((options, command: Command) =>
       found({
         kind: 'client',
@@ -223,7 +223,7 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
     ['limits', 'print the limits on bulk work'],
     ['pause', 'pause the sync'],
     ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
-    ['abort', 'abort a commit before canWrite; the sync continues as before'],
+    ['abort', 'abort a commit that is not decided yet; the sync continues as before'],
     ['reverse', 'reverse the direction of a committed reversible sync'],
     ['mismatches', 'print the differences that a failed verification found'],
     ['audit', 'print the audit trail: who sent which command, and its outcome'],

@@ -28,6 +28,11 @@ export function addVerifyCommand(
       collectNamespace,
     )
     .option('--ignoreIndexes', 'compare no index other than _id; for use after buildIndexes "never"', false)
+    .option(
+      '--ignoreHashedIndexes',
+      'compare no hashed index; for use after buildIndexes "excludeHashed" or "excludeHashedAfterCopy"',
+      false,
+    )
     .action((options) =>
       found({
         ...readClusters(verify, options, env),
@@ -36,6 +41,7 @@ export function addVerifyCommand(
         namespaces: options.namespace ?? [],
         excluded: options.excludeNamespace ?? [],
         ignoreIndexes: options.ignoreIndexes,
+        ignoreHashedIndexes: options.ignoreHashedIndexes,
       }),
     )
 }

@@ -1,9 +1,8 @@
 import type { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
-import { type CollectionDefinition, collectionExpiry, traitsOf } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -13,9 +12,11 @@ import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { describeId } from '../mongo/verification-store.ts'
+import { expiresDocuments, notExpired } from './expiry.ts'
 
 export interface LateChangesParts {
   source: Cluster
+  destination: Cluster
   selection: Selection
   catalogue: Catalogue
   writer: DocumentWriter
@@ -23,7 +24,7 @@ export interface LateChangesParts {
 }
 
 export interface Quiet {
-  /** Up to this time, the source has no late changes other than deletes of documents that can expire. */
+  /** Up to this time, the source has no late changes other than deletes of documents that had expired. */
   until: ClusterTime
   /** Number of documents that expired on the source and were deleted on the destination. */
   expired: number
@@ -34,25 +35,23 @@ const namedMax = 10
 
 /**
  * Reads all changes of synced collections on the source after `since`. When writes are not blocked, the TTL monitor
- * continues to delete documents (on 6.0.27 it pauses while they are blocked), so deletes in collections with a TTL are
- * applied. The cutover would lose any other change: the function then throws FatalError SourceWritten, which names the
- * first one. Returns the time up to which the source has no other changes (pass it to the next call) and the number of
- * applied deletes.
+ * continues to delete documents (on 6.0.27 it pauses while they are blocked), so deletes of documents that had expired
+ * are applied. The cutover would lose any other change: the function then throws FatalError SourceWritten, which names
+ * the first one. Returns the time up to which the source has no other changes (pass it to the next call) and the number
+ * of applied deletes.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
   const { context } = parts
   let expired = 0
   const until = await readSince(parts, since, async (events) => {
-    const gone = new Map<CatalogueEntry, Buffer[]>()
-    for (const event of events) {
-      const entry = expiringEntry(parts, event)
-      if (!entry || !event.idElement) throw late(event)
-      expired += 1
-      const known = gone.get(entry)
-      if (known) known.push(event.idElement)
-      else gone.set(entry, [event.idElement])
+    const { others, expiring } = sorted(parts, events)
+    if (others[0]) throw late(describe(others[0]))
+    for (const gone of expiring) {
+      const [deleted] = await deletedByUsers(parts, gone)
+      if (deleted) throw late(deleted)
     }
-    for (const [entry, ids] of gone) {
+    for (const { entry, ids } of expiring) {
+      expired += ids.length
       await retry('deleting documents that expired on the source', context, () => parts.writer.delete(entry, ids))
     }
   })
@@ -61,19 +60,58 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
 
 /**
  * Finds source writes that no check before the commit decision covered. Runs after the destination is unblocked. These
- * writes are on the source only, so the operator must know about each. Deletes in collections with a TTL index are left
- * out, because these documents expire on the destination, too.
+ * writes are on the source only, so the operator must know about each. Deletes of documents that had expired are left
+ * out, because these documents expire on the destination, too. If a user of the destination has changed the date of such
+ * a document by then, its delete is reported.
  */
 export async function findLateWrites(parts: LateChangesParts, since: ClusterTime): Promise<LateWrites> {
   const found: LateWrites = { total: 0, first: [] }
+  const add = (text: string): void => {
+    found.total += 1
+    if (found.first.length < namedMax) found.first.push(text)
+  }
   await readSince(parts, since, async (events) => {
-    for (const event of events) {
-      if (expiringEntry(parts, event)) continue
-      found.total += 1
-      if (found.first.length < namedMax) found.first.push(describe(event))
-    }
+    const { others, expiring } = sorted(parts, events)
+    for (const event of others) add(describe(event))
+    for (const gone of expiring) for (const text of await deletedByUsers(parts, gone)) add(text)
   })
   return found
+}
+
+/** Deletes in one collection whose documents can expire. */
+interface Deletes {
+  entry: CatalogueEntry
+  /** `_id` elements. */
+  ids: Buffer[]
+  /** The time of the last one. */
+  time: ClusterTime
+}
+
+function sorted(
+  { catalogue }: LateChangesParts,
+  events: ChangeEvent[],
+): { others: ChangeEvent[]; expiring: Deletes[] } {
+  const others: ChangeEvent[] = []
+  const expiring = new Map<CatalogueEntry, Deletes>()
+  for (const event of events) {
+    const entry = catalogue.get(event.uuid)
+    if (entry && event.kind === 'delete' && event.idElement && expiresDocuments(entry.wanted)) {
+      const known = expiring.get(entry) ?? { entry, ids: [], time: event.time }
+      known.ids.push(event.idElement)
+      known.time = laterOf(known.time, event.time)
+      expiring.set(entry, known)
+    } else others.push(event)
+  }
+  return { others, expiring: [...expiring.values()] }
+}
+
+/** Describes the deletes of documents that could not have expired. */
+async function deletedByUsers(
+  { destination, context }: LateChangesParts,
+  { entry, ids, time }: Deletes,
+): Promise<string[]> {
+  const found = await retry('checking for late writes', context, () => notExpired(destination, entry, ids, time))
+  return found.map((id) => `delete on ${namespace(entry.database, entry.sourceName)}, _id ${describeId(id)}`)
 }
 
 /** Passes every change after `since` to `take`, batch by batch, up to a time after the call. Returns that time. */
@@ -102,27 +140,15 @@ async function readSince(
   return until
 }
 
-/** The collection of a delete event when its documents can expire; null for all other events. */
-function expiringEntry({ catalogue }: LateChangesParts, event: ChangeEvent): CatalogueEntry | null {
-  const entry = catalogue.get(event.uuid)
-  return entry && event.kind === 'delete' && expiresDocuments(entry.wanted) ? entry : null
-}
-
-function expiresDocuments({ options, indexes }: CollectionDefinition): boolean {
-  return (
-    collectionExpiry(options) !== undefined || indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
-  )
-}
-
 function describe({ operationType, database, collection, idElement }: ChangeEvent): string {
   const where = collection ? namespace(database, collection) : database
   return `${operationType} on ${idElement ? `${where}, _id ${describeId(idElement)}` : where}`
 }
 
-function late(event: ChangeEvent): FatalError {
+function late(write: string): FatalError {
   return new FatalError(
     'SourceWritten',
-    `checking for late writes: the source was written after the commit timestamp (${describe(event)}). Stop all writes on the source, then ` +
+    `checking for late writes: the source was written after the commit timestamp (${write}). Stop all writes on the source, then ` +
       `send resume, which commits again and includes that write. With enableUserWriteBlocking "sourceAndDestination" tandem blocks such writes. ${notLost.progress}`,
   )
 }

@@ -1,3 +1,6 @@
+import { errorText } from '../domain/error-text.ts'
+import { FatalError } from '../domain/errors.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
@@ -19,7 +22,30 @@ export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fence
   fencedBy.fence()
   // When the block is set again, 6.0.27 briefly reports no block (measured: 7 of 339 polls of serverStatus).
   if (blocked && (await isKnownToBlock(cluster))) return
-  await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
+  try {
+    await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
+  } catch (error) {
+    throw blockedByAnother(cluster, blocked, error) ?? error
+  }
+}
+
+/**
+ * The failure for a block that somebody else has set with a reason; null for any other error. Since 8.0.13, a replica set
+ * lets nobody set or lift a block with another reason than the one with which it was set, and tandem gives none
+ * (src/mongo/db/s/user_writes_recoverable_critical_section_service.cpp in the server's source). tandem does not lift such a
+ * block: it may protect the cluster, for instance while its disks are almost full.
+ */
+function blockedByAnother(cluster: Cluster, blocked: boolean, error: unknown): FatalError | null {
+  if (codeOf(error) !== code.illegalOperation) return null
+  const [, reason] = /reason: \w+, current: (\w+)/.exec(error instanceof Error ? error.message : '') ?? []
+  if (reason === undefined) return null
+  return new FatalError(
+    'WritesBlockedByAnother',
+    `${blocked ? 'blocking' : 'allowing'} writes: user writes on ${cluster.name} are blocked with the reason ${reason}, which somebody else has given ` +
+      `(${errorText(error)}). The server lets only the same reason lift the block. When that reason no longer holds, run ` +
+      `db.adminCommand({ setUserWriteBlockMode: 1, global: false, reason: "${reason}" }) on ${cluster.name}, then send resume. ${notLost.progress}`,
+    { cause: error },
+  )
 }
 
 /** Enables user writes on the source again, when a commit blocks them. Repeatable. */

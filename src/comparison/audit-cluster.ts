@@ -17,6 +17,8 @@ const selectionTimeoutMS = 10_000
  */
 const batchDocuments = 1_000
 const unauthorizedCodes = [13, 18]
+/** 0 overrides the cluster parameter `defaultMaxTimeMS` (8.0): one sorted read of a large collection may take hours. */
+const unlimited = { maxTimeMS: 0 } as const
 
 export type Order =
   /** `simple`: uses the simple collation, for collections whose own collations differ. */
@@ -91,7 +93,11 @@ export class AuditCluster {
       const cursor = this.#client
         .db(database)
         .collection(collection)
-        .find({ _id: { $in: ids } } as Document, { raw: true, ...(simple && { collation: { locale: 'simple' } }) })
+        .find({ _id: { $in: ids } } as Document, {
+          raw: true,
+          ...unlimited,
+          ...(simple && { collation: { locale: 'simple' } }),
+        })
       return (await cursor.toArray()).map(rawDocument)
     })
   }
@@ -124,7 +130,7 @@ export class AuditCluster {
 
 function ordered(collection: Collection, order: Order): FindCursor<Document> {
   // One cursor may be idle for a long time while only the other is read.
-  const cursor = collection.find({}, { raw: true, batchSize: batchDocuments, noCursorTimeout: true })
+  const cursor = collection.find({}, { raw: true, ...unlimited, batchSize: batchDocuments, noCursorTimeout: true })
   if (order.by === 'natural') return cursor.hint({ $natural: 1 })
   // No index has this order, so the server sorts, on disk if necessary.
   if (order.simple) return cursor.collation({ locale: 'simple' }).sort({ _id: 1 }).allowDiskUse()

@@ -30,8 +30,11 @@ const unsetOptions = readFields(
     }),
   ),
 )
-/** The UUID differs between any two collections, and it is not content. */
-const ignoredOptions = new Set(['uuid'])
+/**
+ * The UUID differs between any two collections. Whether record ids are replicated (8.1 and later) is the choice of each
+ * server. Neither is content.
+ */
+const ignoredOptions = new Set(['uuid', 'recordIdsReplicated'])
 /** The server may store these in a wider type than the one it received. */
 const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
 /** The index format version, the namespace, and an obsolete build option. */
@@ -75,9 +78,22 @@ export function compareOptions(namespace: string, ours: Listed, theirs: Listed):
     .map((option) => ({ namespace, what: 'option', how: 'different', option }))
 }
 
-/** @param onlyId ignores secondary indexes */
-export function compareIndexes(namespace: string, ours: Buffer[], theirs: Buffer[], onlyId: boolean): Difference[] {
-  const [left, right] = [byName(ours, onlyId), byName(theirs, onlyId)]
+/**
+ * Which indexes are compared.
+ *
+ * all        every index
+ * unhashed   all but those with a hashed field
+ * id         only the index of `_id`
+ */
+export type ComparedIndexes = 'all' | 'unhashed' | 'id'
+
+export function compareIndexes(
+  namespace: string,
+  ours: Buffer[],
+  theirs: Buffer[],
+  compared: ComparedIndexes,
+): Difference[] {
+  const [left, right] = [byName(ours, compared), byName(theirs, compared)]
   const differences: Difference[] = []
   for (const index of [...new Set([...left.keys(), ...right.keys()])].sort()) {
     const [a, b] = [left.get(index), right.get(index)]
@@ -95,12 +111,18 @@ export function compareIndexes(namespace: string, ours: Buffer[], theirs: Buffer
   return differences
 }
 
-function byName(indexes: Buffer[], onlyId: boolean): Map<string, RawFields> {
+function byName(indexes: Buffer[], compared: ComparedIndexes): Map<string, RawFields> {
   const named = indexes.map((index): [string, RawFields] => {
     const fields = readFields(index)
     return [stringOf(fieldNamed(fields, 'name')) ?? '', fields]
   })
-  return new Map(onlyId ? named.filter(([, fields]) => isOnId(fields)) : named)
+  if (compared === 'all') return new Map(named)
+  return new Map(named.filter(([, fields]) => (compared === 'id' ? isOnId(fields) : !isHashed(fields))))
+}
+
+function isHashed(fields: RawFields): boolean {
+  const key = fieldNamed(fields, 'key')
+  return key !== undefined && readFields(embedded(key)).some(({ value }) => stringOf(value) === 'hashed')
 }
 
 /** True for the `_id` index. In a clustered collection it may have another name. */

@@ -1,6 +1,7 @@
 import { alignDocuments, type Findings } from './align-documents.ts'
 import { type AuditCluster, AuditError, type Order } from './audit-cluster.ts'
 import {
+  type ComparedIndexes,
   collationOf,
   compareIndexes,
   compareOptions,
@@ -23,6 +24,8 @@ export interface AuditOptions {
   excluded?: readonly Namespace[]
   /** Compares no index except that of `_id`. */
   ignoreIndexes: boolean
+  /** Compares no index with a hashed field. */
+  ignoreHashedIndexes?: boolean
   /** Maximum number of differences that are listed. All are counted. */
   maxDifferences: number
   /** Called often while documents are read. */
@@ -117,6 +120,11 @@ class Audit {
     }
   }
 
+  #comparedIndexes(): ComparedIndexes {
+    if (this.#options.ignoreIndexes) return 'id'
+    return this.#options.ignoreHashedIndexes ? 'unhashed' : 'all'
+  }
+
   async #databases(): Promise<string[]> {
     const { namespaces, excluded } = this.#options
     // If databases are given by name, the user needs no privilege to list all databases.
@@ -166,7 +174,7 @@ class Audit {
     const { name } = ours
     const namespace = `${database}.${name}`
     const indexes = await Promise.all([this.#left.indexes(database, name), this.#right.indexes(database, name)])
-    for (const difference of compareIndexes(namespace, ...indexes, this.#options.ignoreIndexes)) this.#add(difference)
+    for (const difference of compareIndexes(namespace, ...indexes, this.#comparedIndexes())) this.#add(difference)
 
     const collation = collationOf(ours)
     const simple = !sameCollation(ours, theirs)

@@ -13,6 +13,7 @@ export interface VerifyOptions {
   namespaces: Namespace[]
   excluded: Namespace[]
   ignoreIndexes: boolean
+  ignoreHashedIndexes: boolean
 }
 
 export interface VerifyOutput {
@@ -33,9 +34,7 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
     clusters.push(left)
     const right = new AuditCluster('cluster1', options.cluster1)
     clusters.push(right)
-    const { namespaces, excluded, ignoreIndexes, maxDifferences } = options
-    const onProgress = progressPrinter(output)
-    const report = await audit(left, right, { namespaces, excluded, ignoreIndexes, maxDifferences, onProgress })
+    const report = await audit(left, right, { ...options, onProgress: progressPrinter(output) })
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
     return report.equal ? 0 : 1
   } catch (error) {

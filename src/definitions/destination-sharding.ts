@@ -9,7 +9,7 @@ import { notLost } from '../domain/not-lost.ts'
 import { isPrefix, patternOf, type ShardKey, sameShardKey, showShardKey } from '../domain/shard-key.ts'
 import type { Cluster, CommandOptions } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
-import { listShards } from '../mongo/config-database.ts'
+import { readShards } from '../mongo/config-database.ts'
 import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo/errors.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
@@ -63,7 +63,7 @@ export class DestinationSharding {
       if (!fewest)
         throw new FatalError(
           'InternalError',
-          `assigning primary shards: config.shards of the destination is empty. Check the destination and send resume. ${notLost.progress}`,
+          `assigning primary shards: config.shards of the destination lists no shard that may receive data. Check the destination and send resume. ${notLost.progress}`,
         )
       await this.#destination.write('admin', { enableSharding: database, primaryShard: fewest[0] })
     }
@@ -71,7 +71,7 @@ export class DestinationSharding {
   }
 
   /**
-   * Distributes a new, empty collection over all shards by `entry.shardKey`. Chunks are split at values sampled from
+   * Distributes a new, empty collection over all shards that are not draining by `entry.shardKey`. Chunks are split at values sampled from
    * the source, so that the copy loads every shard.
    */
   async distribute(entry: CatalogueEntry): Promise<void> {
@@ -164,11 +164,15 @@ export class DestinationSharding {
     return found.find(({ uuid }) => uuid === entry.destinationUUID)
   }
 
+  /** The shards that may receive data. A draining shard would have to give it away again. */
   #shardNames(): Promise<string[]> {
-    this.#shards ??= listShards(this.#destination).catch((error) => {
-      this.#shards = null
-      throw error
-    })
+    this.#shards ??= readShards(this.#destination).then(
+      (shards) => shards.flatMap(({ name, draining }) => (draining ? [] : [name])),
+      (error) => {
+        this.#shards = null
+        throw error
+      },
+    )
     return this.#shards
   }
 }

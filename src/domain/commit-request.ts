@@ -8,7 +8,7 @@ export interface CommitRequest {
    * destination.
    */
   dryRun: boolean
-  /** Aborts the commit if `canWrite` is not reached within this many seconds; null for no limit. */
+  /** Aborts the commit if its decision is not stored within this many seconds; null for no limit. */
   maxSeconds: number | null
 }
 

@@ -80,7 +80,7 @@ export function collectionExpiry(options: RawFields): TypedValue | undefined {
 export function optionsWhileDeferred(options: RawFields): RawFields {
   const relaxed: RawFields = []
   for (const { name, value } of options) {
-    if (name === 'uuid' || name === 'temp' || name === 'autoIndexId') continue
+    if (ignoredOptions.has(name)) continue
     if (name === 'max' && isCapped(options)) continue
     if (name === 'expireAfterSeconds') continue
     relaxed.push({ name, value: name === 'size' && isCapped(options) ? typedInt64(widestCappedBytes) : value })
@@ -191,8 +191,12 @@ export function collModOptions(from: RawFields, to: RawFields): RawFields {
   return changes
 }
 
-/** Options that record the history of a collection and do not affect its behavior. */
-export const ignoredOptions: ReadonlySet<string> = new Set(['uuid', 'temp', 'autoIndexId'])
+/**
+ * Options that record the history of a collection, or belong to the replica set that holds it, and do not affect its
+ * behavior. A server of 8.1 or later gives `recordIdsReplicated` to the collections that it creates if its own feature flag
+ * is on, and other servers refuse to create a collection with it (`create.idl` in the server's source).
+ */
+export const ignoredOptions: ReadonlySet<string> = new Set(['uuid', 'temp', 'autoIndexId', 'recordIdsReplicated'])
 
 /** True if `collMod` alone turns a collection with the options `existing` into one with the options `wanted`. */
 export function changesByCollMod(existing: RawFields, wanted: RawFields): boolean {

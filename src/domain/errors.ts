@@ -79,6 +79,7 @@ export const failureNames = [
   'VerificationFailed',
   'VerificationNotSupported',
   'SourceWritten',
+  'WritesBlockedByAnother',
   'InternalError',
 ] as const
 

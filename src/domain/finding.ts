@@ -6,6 +6,7 @@ export const adviceNames = [
   'KnownServerFault',
   'UntestedRelease',
   'InconsistentIndex',
+  'ShardDraining',
   'DuplicateDocumentId',
   'DuplicateIdsNotChecked',
   'LittleDiskSpace',

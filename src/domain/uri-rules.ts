@@ -62,7 +62,7 @@ function checkUser(name: string, user: string, mechanism: string): string[] {
   }
   if (!/^(?:DEFAULT|SCRAM-SHA-256)$/i.test(mechanism) || isEscapedCorrectly(user)) return []
   return [
-    `${name}: a user name with several commas, or several equals signs, cannot log in with SCRAM through MongoDB's driver for Node.js; give another user`,
+    `${name}: a user name with several commas, or with =2C or =3D after another equals sign, cannot log in with SCRAM through MongoDB's driver for Node.js; give another user`,
   ]
 }
 

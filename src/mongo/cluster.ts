@@ -171,7 +171,8 @@ export class Cluster {
     options: CommandOptions,
   ): Promise<Document> {
     if (this.#clock) session.advanceClusterTime(this.#clock)
-    const sent = this.#clock ? { ...command, $clusterTime: this.#clock } : command
+    const limited = withOwnLimit(command)
+    const sent = this.#clock ? { ...limited, $clusterTime: this.#clock } : limited
     const reply = await this.client.db(database).command(sent, {
       session,
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
@@ -207,6 +208,19 @@ export class Cluster {
     await Promise.all(this.#ending)
     await this.client.close()
   }
+}
+
+/** The commands to which a server applies `defaultMaxTimeMS`. */
+const limitedByDefault = new Set(['find', 'aggregate', 'count', 'distinct'])
+
+/**
+ * The cluster parameter `defaultMaxTimeMS` (8.0) limits every read without a `maxTimeMS` of its own, and 0 means no limit
+ * (`getRequestOrDefaultMaxTimeMS` in default_max_time_ms_cluster_parameter.cpp in the server's source). Otherwise a read
+ * that always takes longer than the parameter, such as the first one of a change stream, would be retried for ever.
+ */
+function withOwnLimit(command: Document): Document {
+  const [name = ''] = Object.keys(command)
+  return limitedByDefault.has(name) && command['maxTimeMS'] === undefined ? { ...command, maxTimeMS: 0 } : command
 }
 
 function nameOf(database: string, command: Document): { command: string; namespace: string } {

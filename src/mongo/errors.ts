@@ -17,6 +17,7 @@ export const code = {
   hostUnreachable: 6,
   unauthorized: 13,
   authenticationFailed: 18,
+  illegalOperation: 20,
   namespaceNotFound: 26,
   indexNotFound: 27,
   cursorNotFound: 43,

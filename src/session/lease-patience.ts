@@ -32,6 +32,7 @@ export interface LeaseInUse {
 /** Limits how long one command waits for work that requires its instance's lease. Afterwards the command is refused. */
 export class LeasePatience {
   readonly #command: string
+  readonly #patienceMS: number
   readonly #sync: LeaseInUse
   /** Aborted when the time limit has passed. */
   readonly signal: AbortSignal
@@ -43,6 +44,7 @@ export class LeasePatience {
    */
   constructor(command: string, sync: LeaseInUse, patienceMS = leasePatienceMS) {
     this.#command = command
+    this.#patienceMS = patienceMS
     this.#sync = sync
     this.signal = AbortSignal.timeout(patienceMS)
   }
@@ -108,7 +110,7 @@ export class LeasePatience {
     const reason = trouble === null ? '' : ` ${unreachableText(trouble)}.`
     return new RefusedError(
       'ClusterUnreachable',
-      `this instance's lease on the destination could neither be renewed nor taken within ${leasePatienceMS / 1_000} seconds, and ` +
+      `this instance's lease on the destination could neither be renewed nor taken within ${this.#patienceMS / 1_000} seconds, and ` +
         `${this.#command} cannot be stored without it; ${effect}.${reason} Check the destination and the network path to it, then send ${this.#command} again`,
       { cause: trouble },
     )

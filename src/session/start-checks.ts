@@ -2,6 +2,7 @@ import { type Check, type CheckedClusters, findingsOf, toRefusal } from '../chec
 import { checkClocks } from '../checks/clocks.ts'
 import { checkCollections } from '../checks/collections.ts'
 import { checkDisk } from '../checks/disk.ts'
+import { checkDrainingShards } from '../checks/draining-shards.ts'
 import { checkDuplicateIds } from '../checks/duplicate-ids.ts'
 import { checkExistingData } from '../checks/existing-data.ts'
 import { checkIndexLimit } from '../checks/index-limit.ts'
@@ -66,6 +67,7 @@ const advising: Check[] = [
   checkTestedReleases,
   checkReleases,
   checkShards,
+  checkDrainingShards,
   checkDuplicateIds,
   checkDisk,
   checkOplogWindow,

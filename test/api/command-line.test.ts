@@ -194,11 +194,22 @@ describe('verify', () => {
       namespaces: [],
       excluded: [],
       ignoreIndexes: false,
+      ignoreHashedIndexes: false,
     })
   })
 
   test('takes every option', () => {
-    const args = ['--json', '--maxDifferences', '5', '--ignoreIndexes', '--namespace', 'd', '--namespace', 'e.c.x']
+    const args = [
+      '--json',
+      '--maxDifferences',
+      '5',
+      '--ignoreIndexes',
+      '--ignoreHashedIndexes',
+      '--namespace',
+      'd',
+      '--namespace',
+      'e.c.x',
+    ]
     const excluded = ['--excludeNamespace', 'd.y']
     expect(verify('--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', ...args, ...excluded)).toEqual({
       cluster0: 'mongodb://c',
@@ -211,6 +222,7 @@ describe('verify', () => {
       ],
       excluded: [{ database: 'd', collection: 'y' }],
       ignoreIndexes: true,
+      ignoreHashedIndexes: true,
     })
   })
 

@@ -28,7 +28,7 @@ describe('checkUri', () => {
 
   test.each([
     ['ro%2Cot%2C', '', /^cluster0: a user name with several commas.*give another user$/],
-    ['=root=3D', '?authMechanism=SCRAM-SHA-256', /several equals signs/],
+    ['=root=3D', '?authMechanism=SCRAM-SHA-256', /with =2C or =3D after another equals sign/],
     ['root%2C', '?authMechanism=SCRAM-SHA-1', /^cluster0: a user name with a comma or an equals sign.*SCRAM-SHA-1/],
     ['root=', '?authMechanism=scram-sha-1', /SCRAM-SHA-256$/],
   ])('the user %s%s, which the driver would encode incorrectly, is refused', (user, options, expected) => {

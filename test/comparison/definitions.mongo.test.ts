@@ -146,6 +146,16 @@ describe('the comparison', () => {
     expect(await linesAfter(change, { ignoreIndexes: true })).toEqual([])
   })
 
+  test('excludes hashed indexes, and no others, with ignoreHashedIndexes', async () => {
+    const change = (db: Db) =>
+      db
+        .collection('things')
+        .createIndexes([{ key: { h: 'hashed' } }, { key: { a: 1, h: 'hashed' } }, { key: { p: 1 } }])
+    expect(await linesAfter(change)).toHaveLength(3)
+    const found = ['things: index p_1 only on cluster1']
+    expect(await linesAfter(change, { ignoreHashedIndexes: true })).toEqual(found)
+  })
+
   test('includes one or several namespaces, and never an internal one', async () => {
     const [, theirs] = await sides.fill(database, fill)
     await Promise.all([

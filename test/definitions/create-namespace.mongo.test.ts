@@ -1,6 +1,10 @@
 import { expect, it } from 'vitest'
 import { createNamespace } from '../../src/definitions/create-namespace.ts'
+import { optionsWhileDeferred } from '../../src/domain/definition.ts'
+import { readFields } from '../../src/domain/raw-bson.ts'
+import { RawValue } from '../../src/mongo/raw-values.ts'
 import { oneSet } from '../mongo/one-set.ts'
+import { rawDocument } from '../support/bson-values.ts'
 
 /** Databases whose names differ only in their letters' case. */
 
@@ -31,4 +35,17 @@ it('a database with a collection or a view stays, and the error names it', async
     ),
   })
   expect(await namesIn('Store')).toEqual(['system.views', 'view'])
+})
+
+it('a collection of a source of 8.1 whose record ids are replicated is created without that option', async () => {
+  const listed = readFields(
+    rawDocument([
+      ['validationLevel', 'moderate'],
+      ['recordIdsReplicated', true],
+    ]),
+  )
+  const options = Object.fromEntries(optionsWhileDeferred(listed).map(({ name, value }) => [name, new RawValue(value)]))
+  await createNamespace(one.cluster, 'replicated', 'things', options)
+  const [created] = await one.client.db('replicated').listCollections().toArray()
+  expect(created).toMatchObject({ name: 'things', options: { validationLevel: 'moderate' } })
 })

@@ -3,6 +3,7 @@ import { Double, Int32, Long } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import {
   canBecome,
+  changesByCollMod,
   collModOptions,
   differOnlyInTraits,
   indexName,
@@ -40,7 +41,8 @@ describe('the options of a collection on the destination before the commit', () 
   })
 
   it('omit the fields that listCollections returns and create does not accept', () => {
-    const options = fieldsOf(['uuid', 'x'], ['temp', true], ['autoIndexId', false], ['collation', collation])
+    const history = fieldsOf(['uuid', 'x'], ['temp', true], ['autoIndexId', false])
+    const options = [...history, ...fieldsOf(['recordIdsReplicated', true], ['collation', collation])]
     expect(names(optionsWhileDeferred(options))).toEqual(['collation'])
   })
 
@@ -64,6 +66,13 @@ describe('the options of a collection on the destination before the commit', () 
     const options = fieldsOf(['clusteredIndex', clustered], ['expireAfterSeconds', Long.fromInt(60)])
     expect(names(optionsWhileDeferred(options))).toEqual(['clusteredIndex'])
   })
+})
+
+it('a collection whose record ids are replicated, as 8.1 and later list it, equals one without the option', () => {
+  const replicated = fieldsOf(['recordIdsReplicated', true])
+  expect(changesByCollMod(replicated, [])).toBe(true)
+  expect(changesByCollMod([], replicated)).toBe(true)
+  expect(collModOptions(replicated, [])).toEqual([])
 })
 
 describe('an index on the destination before the commit', () => {

@@ -1,0 +1,93 @@
+import { idElementOf, idOf } from '../documents/identity.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
+import { type CollectionDefinition, collectionExpiry, traitsOf } from '../domain/definition.ts'
+import { embedded, fieldNamed, numberOf, type RawFields, readFields, type TypedValue } from '../domain/raw-bson.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { renamedTo } from '../mongo/collection-name.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
+import { RawValue } from '../mongo/raw-values.ts'
+import { toUuid } from '../mongo/uuid.ts'
+
+/** A filter of documents. */
+type Condition = Record<string, unknown>
+
+/** The largest number of `_id`s in one command. */
+const idsMax = 1_000
+/** The earliest date that BSON and JavaScript have in common. */
+const earliestMS = -8.64e15
+
+/** True if documents of the collection can expire. */
+export function expiresDocuments({ options, indexes }: CollectionDefinition): boolean {
+  return (
+    collectionExpiry(options) !== undefined || indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
+  )
+}
+
+/**
+ * Of documents that were deleted on the source, those that could not have expired by then, so that somebody else than the
+ * TTL monitor has deleted them. Events do not tell who has deleted a document. The destination still has it as it was at
+ * the commit timestamp, and evaluates the conditions of the TTL monitor: a date, not later than the expiry allows, in a
+ * document that the index contains (src/mongo/db/ttl.cpp in the server's source). A document that the destination no
+ * longer has counts as expired.
+ *
+ * The time of an event is not earlier than the clock by which the TTL monitor chose the document, because a server
+ * assigns no operation time that is earlier than its own clock.
+ *
+ * @param by the time of the last of these deletes
+ * @returns the `_id` elements on the destination
+ */
+export async function notExpired(
+  destination: Cluster,
+  entry: CatalogueEntry,
+  idElements: readonly Buffer[],
+  by: ClusterTime,
+): Promise<Buffer[]> {
+  const found: Buffer[] = []
+  const expired = expiryConditions(entry.wanted, 1_000 * (secondsOf(by) + 1))
+  for (let from = 0; from < idElements.length; from += idsMax) {
+    const ids = idElements.slice(from, from + idsMax).map((element) => new RawValue(idOf(element)))
+    const command = {
+      find: entry.name,
+      filter: { _id: { $in: ids }, $nor: expired },
+      projection: { _id: 1 },
+      readConcern: { level: 'majority' },
+      ...(entry.destinationUUID === null ? {} : { collectionUUID: toUuid(entry.destinationUUID) }),
+    }
+    const documents = await RawCursor.readAll(destination, entry.database, command).catch((error): Buffer[] => {
+      // Users own the destination by now, and have renamed or dropped the collection.
+      if (renamedTo(error) !== undefined) return []
+      throw error
+    })
+    found.push(...documents.map(idElementOf))
+  }
+  return found
+}
+
+/** The conditions under which a document of the collection expires at the given time; each is enough. */
+function expiryConditions({ options, indexes }: CollectionDefinition, nowMS: number): Condition[] {
+  const conditions: Condition[] = []
+  const seconds = collectionExpiry(options)
+  if (seconds) conditions.push({ _id: { $lte: cutoff(seconds, nowMS) } })
+  for (const index of indexes) {
+    const { expireAfterSeconds } = traitsOf(index)
+    const field = keyField(index)
+    if (!expireAfterSeconds || field === undefined) continue
+    const filter = fieldNamed(index, 'partialFilterExpression')
+    const isDue = { [field]: { $lte: cutoff(expireAfterSeconds, nowMS) } }
+    conditions.push(filter ? { $and: [isDue, new RawValue(filter)] } : isDue)
+  }
+  return conditions
+}
+
+/** A TTL index has one field. */
+function keyField(index: RawFields): string | undefined {
+  const key = fieldNamed(index, 'key')
+  return key && readFields(embedded(key))[0]?.name
+}
+
+/** Documents with this date, or an earlier one, have expired. A number that is not finite excludes no date. */
+function cutoff(expireAfterSeconds: TypedValue, nowMS: number): Date {
+  const seconds = numberOf(expireAfterSeconds) ?? 0
+  return new Date(Math.max(earliestMS, nowMS - 1_000 * (Number.isFinite(seconds) ? seconds : 0)))
+}

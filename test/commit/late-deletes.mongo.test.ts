@@ -1,0 +1,87 @@
+import type { Document } from 'mongodb'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { applyLateDeletes, findLateWrites, type LateChangesParts } from '../../src/commit/late-changes.ts'
+import { Catalogue } from '../../src/domain/catalogue.ts'
+import type { ClusterTime } from '../../src/domain/cluster-time.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
+
+/**
+ * Deletes on the source after the commit timestamp, in collections whose documents can expire. The event of a delete does
+ * not tell whether the TTL monitor or a user has sent it.
+ */
+
+const past = new Date(1_000)
+const future = new Date('2100-01-01')
+const clustered = { clusteredIndex: { key: { _id: 1 }, unique: true } } as Document
+
+beforeAll(async () => {
+  for (const client of [clusters.sourceClient, clusters.destinationClient]) {
+    await client.db('admin').command({ setParameter: 1, ttlMonitorEnabled: false })
+  }
+})
+
+interface Row {
+  _id: unknown
+  [field: string]: unknown
+}
+
+/** A collection with the same documents on both clusters, and the commit timestamp. */
+async function synced(
+  rows: Row[],
+  options: Document,
+  index: Document | null,
+): Promise<{ parts: LateChangesParts; since: ClusterTime }> {
+  await createOnBoth('sessions', options)
+  for (const db of [source(), destination()]) await db.collection<Row>('sessions').insertMany(rows)
+  if (index) await source().command({ createIndexes: 'sessions', indexes: [{ name: 'expiry', ...index }] })
+  const catalogue = new Catalogue()
+  catalogue.add(await clusters.entryOf(database, 'sessions'))
+  await appendOplogNote(clusters.source, 'commit')
+  const selection = new Selection(clusters.source, { includeNamespaces: null, excludeNamespaces: null })
+  const { writer, context } = clusters.dependencies
+  const { source: from, destination: to } = clusters
+  return { parts: { source: from, destination: to, selection, catalogue, writer, context }, since: from.latest }
+}
+
+const left = async () => (await destination().collection<Row>('sessions').find().toArray()).map(({ _id }) => _id)
+
+const ttl = { key: { at: 1 }, expireAfterSeconds: 60 }
+
+describe('a late delete on the source', () => {
+  it.each<[what: string, row: Row, options: Document, index: Document | null]>([
+    ['its date', { _id: 1, at: past }, {}, ttl],
+    ['one of several dates', { _id: 1, at: [future, past] }, {}, ttl],
+    ['a date in a nested document', { _id: 1, a: [{ at: past }] }, {}, { ...ttl, key: { 'a.at': -1 } }],
+    ['its date, in a partial index', { _id: 1, at: past, p: 5 }, {}, { ...ttl, partialFilterExpression: { p: 5 } }],
+    ['its _id, in a clustered collection', { _id: past }, { ...clustered, expireAfterSeconds: 60 }, null],
+  ])('of a document that had expired by %s is applied', async (_what, row, options, index) => {
+    const { parts, since } = await synced([row, { _id: future, at: future }], options, index)
+    await source()
+      .collection<Row>('sessions')
+      .deleteOne({ _id: row._id } as never)
+    expect(await applyLateDeletes(parts, since)).toMatchObject({ expired: 1 })
+    expect(await left()).toEqual([future])
+    // A repetition finds the document gone.
+    expect(await applyLateDeletes(parts, since)).toMatchObject({ expired: 1 })
+    expect(await findLateWrites(parts, since)).toEqual({ total: 0, first: [] })
+  })
+
+  it.each<[what: string, row: Row, options: Document, index: Document | null]>([
+    ['has a later date', { _id: 1, at: future }, {}, ttl],
+    ['has no date', { _id: 1, at: 'never' }, {}, ttl],
+    ['expires in a minute', { _id: 1, at: new Date() }, {}, ttl],
+    ['is not in the partial index', { _id: 1, at: past, p: 4 }, {}, { ...ttl, partialFilterExpression: { p: 5 } }],
+    ['has another _id, in a clustered collection', { _id: 1 }, { ...clustered, expireAfterSeconds: 60 }, null],
+  ])('of a document that %s is a write of a user', async (_what, row, options, index) => {
+    const { parts, since } = await synced([row, { _id: past, at: past, p: 5 }], options, index)
+    await source().collection<Row>('sessions').deleteMany({})
+    await expect(applyLateDeletes(parts, since)).rejects.toMatchObject({
+      failure: 'SourceWritten',
+      message: expect.stringMatching(new RegExp(`delete on ${database}\\.sessions, _id .*1`)),
+    })
+    expect(await left()).toHaveLength(2)
+    expect(await findLateWrites(parts, since)).toMatchObject({ total: 1 })
+  })
+})
