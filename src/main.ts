@@ -2,29 +2,31 @@
 import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
-import { runClient } from './cli/client.ts'
 import { parseCommandLine } from './cli/options.ts'
-import { runWait } from './cli/wait.ts'
-import { runWatch, type WatchRequest } from './cli/watch.ts'
+import type { WatchRequest } from './cli/watch.ts'
 
 // Many listeners wait for the same stop signal, and Node reports more than ten as a leak.
 setMaxListeners(200)
 
 const version = readVersion()
 const commandLine = parseCommandLine(process.argv.slice(2), process.env, version)
+// Each command loads only its own modules. The driver takes longer to load than a request to an instance takes.
 switch (commandLine.kind) {
   case 'print':
     process[commandLine.stream].write(commandLine.text)
     process.exitCode = commandLine.exitCode
     break
-  case 'client':
+  case 'client': {
+    const { runClient } = await import('./cli/client.ts')
     process.exitCode = await runClient(
       commandLine.request,
       console.log,
       process.stdout.isTTY ? process.stdout.columns || 80 : null,
     )
     break
-  case 'wait':
+  }
+  case 'wait': {
+    const { runWait } = await import('./cli/wait.ts')
     process.exitCode = await runWait(commandLine.request, {
       out: (line) => {
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K')
@@ -34,10 +36,10 @@ switch (commandLine.kind) {
       interactive: process.stderr.isTTY === true,
     })
     break
+  }
   case 'watch':
     await watch(commandLine.request)
     break
-  // Only commands that connect to clusters load the driver, which takes longer than a request to an instance.
   case 'verify': {
     const { runVerify } = await import('./comparison/run-verify.ts')
     process.exitCode = await runVerify(commandLine.options, {
@@ -55,6 +57,7 @@ switch (commandLine.kind) {
 
 /** Runs until Ctrl-C. On a terminal it uses the alternate screen, so that the previous content comes back. */
 async function watch(request: WatchRequest): Promise<void> {
+  const { runWatch } = await import('./cli/watch.ts')
   const ended = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => ended.abort())
   const onTerminal = process.stdout.isTTY === true && !request.json

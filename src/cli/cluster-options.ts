@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { certificateKeyFileOf, checkUri } from '../domain/uri-rules.ts'
+import { compressorProblems } from './compressors.ts'
 import { openFileProblem } from './secret-file.ts'
 
 /** The connection strings of both clusters. All commands that connect to clusters read them in the same way. */
@@ -23,7 +24,7 @@ export function readClusters(
     const variable = `TANDEM_${name.toUpperCase()}`
     const uri = options[name] ?? env[variable] ?? ''
     if (uri === '') problems.push(`${name}: is required; give --${name} URI or set ${variable}`)
-    else problems.push(...checkUri(name, uri), ...keyFileProblems(name, uri))
+    else problems.push(...checkUri(name, uri), ...compressorProblems(name, uri), ...keyFileProblems(name, uri))
     return uri
   }
   const clusters = { cluster0: read('cluster0'), cluster1: read('cluster1') }

@@ -14,7 +14,10 @@ function parseUri(uri: string): ConnectionString | null {
   }
 }
 
-/** The problems of one connection string. The texts never contain any part of it. Empty if tandem accepts it. */
+/**
+ * The problems of one connection string; empty if tandem accepts it. The texts contain no part of it, except the name
+ * of an unknown compressor.
+ */
 export function checkUri(name: string, uri: string): string[] {
   const parsed = parseUri(uri)
   if (parsed === null) {
@@ -45,6 +48,17 @@ export function checkUri(name: string, uri: string): string[] {
         `${name}: Invalid URI option, socketTimeoutMS is not supported: it would interrupt long reads; remove socketTimeoutMS`,
       )
     }
+    // The driver passes any number on to zlib, which refuses it at the first command.
+    if (option === 'zlibcompressionlevel' && !/^(?:-1|[0-9])$/.test(value)) {
+      problems.push(`${name}: Invalid URI option, zlibCompressionLevel must be a whole number from -1 to 9`)
+    }
+  }
+  for (const compressor of compressorsOf(uri)) {
+    if (compressorNames.has(compressor)) continue
+    const shown = /^[\w-]{1,20}$/.test(compressor) ? compressor : 'a name in it'
+    problems.push(
+      `${name}: Invalid URI option, compressors: ${shown} is not a compressor; give snappy, zlib or zstd, or several with commas in between`,
+    )
   }
   return [...new Set(problems)]
 }
@@ -87,6 +101,15 @@ export function unverifiedOptionsOf(uri: string): string[] {
 /** The file with the client's certificate and private key, as the driver reads it; null if there is none. */
 export function certificateKeyFileOf(uri: string): string | null {
   return parseUri(uri)?.searchParams.get('tlsCertificateKeyFile') || null
+}
+
+/** The compressors that the driver knows; `none` is its default. */
+const compressorNames = new Set(['snappy', 'zlib', 'zstd', 'none'])
+
+/** The compressors that a connection string names, in its order of preference. */
+export function compressorsOf(uri: string): string[] {
+  const given = [...(parseUri(uri)?.searchParams ?? [])].filter(([option]) => option.toLowerCase() === 'compressors')
+  return given.flatMap(([, value]) => value.split(','))
 }
 
 /** Lower-case parts of the names of options that hold a secret. */

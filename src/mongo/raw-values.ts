@@ -11,8 +11,10 @@ import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
  */
 type MakeSections = (this: object, buffers: Uint8Array[], document: Record<string, unknown>) => number
 const require = createRequire(import.meta.url)
-const { OpMsgRequest } = require('mongodb/lib/cmap/commands.js') as {
+type ToBin = (this: { command: { command?: Record<string, unknown> } }) => Promise<Uint8Array[]>
+const { OpMsgRequest, OpCompressedRequest } = require('mongodb/lib/cmap/commands.js') as {
   OpMsgRequest: { prototype: { makeSections: MakeSections } }
+  OpCompressedRequest: { prototype: { toBin: ToBin } }
 }
 
 interface DriverConnection {
@@ -106,6 +108,18 @@ Connection.prototype.writeCommand = async function (this: DriverConnection, comm
   })
 }
 
+/**
+ * With `compressors`, the driver serializes the command, compresses it on another thread, and then writes the message.
+ * The process may be suspended in between, so the text of a CheckedText is checked again after the compression.
+ */
+const { toBin } = OpCompressedRequest.prototype
+OpCompressedRequest.prototype.toBin = async function (this) {
+  const pieces = await toBin.call(this)
+  const comment = this.command.command?.['comment']
+  if (comment instanceof CheckedText) comment.check()
+  return pieces
+}
+
 /** Documents [from, to) as the given field of a write command. */
 export function rawSequence(
   field: 'documents' | 'updates' | 'deletes',
@@ -147,12 +161,12 @@ export class RawValue extends ObjectId {
 }
 
 /**
- * A string in a command. It calls `check` when the driver serializes the command. By then the driver has selected a
+ * The comment of a command. It calls `check` when the driver serializes the command. By then the driver has selected a
  * server and a connection, which may take seconds. If `check` throws, the command fails with that error and nothing is
  * sent.
  */
 export class CheckedText extends RawValue {
-  readonly #check: () => void
+  readonly check: () => void
   constructor(text: string, check: () => void) {
     const bytes = Buffer.from(`${text}\0`, 'utf8')
     const typed = Buffer.alloc(5 + bytes.length)
@@ -160,11 +174,11 @@ export class CheckedText extends RawValue {
     typed.writeInt32LE(bytes.length, 1)
     bytes.copy(typed, 5)
     super(typed)
-    this.#check = check
+    this.check = check
   }
   /** @internal called by js-bson */
   override serializeInto(target: Uint8Array, index: number): number {
-    this.#check()
+    this.check()
     return super.serializeInto(target, index)
   }
 }

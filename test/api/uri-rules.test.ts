@@ -17,6 +17,8 @@ describe('checkUri', () => {
     'mongodb://a/?readConcernLevel=majority&w=majority&readPreference=primary&wtimeoutMS=100',
     'mongodb://a/?ReadConcernLevel=majority&W=majority',
     'mongodb://a/?appName=w%3D1',
+    'mongodb://a/?compressors=zstd,snappy,zlib&zlibCompressionLevel=-1',
+    'mongodb://a/?Compressors=none&ZLIBCOMPRESSIONLEVEL=9',
     'mongodb://w=1:readPreference=secondary@a/',
     'mongodb://%2Ftmp%2Fmongodb.sock/',
     'mongodb://a%2Cb%3D%3Dc:x,,==@a.test/',
@@ -48,6 +50,12 @@ describe('checkUri', () => {
     ['readpreference=nearest', /read preference must be primary/],
     ['socketTimeoutMS=1000', /socketTimeoutMS is not supported/],
     ['sockettimeoutms=0', /socketTimeoutMS is not supported/],
+    ['compressors=zlib,lz4', /Invalid URI option, compressors: lz4 is not a compressor; give snappy, zlib or zstd/],
+    ['Compressors=ZLIB', /compressors: ZLIB is not a compressor/],
+    ['compressors=', /compressors: a name in it is not a compressor/],
+    ['compressors=a%1b[31m', /compressors: a name in it is not a compressor/],
+    ['zlibCompressionLevel=10', /Invalid URI option, zlibCompressionLevel must be a whole number from -1 to 9/],
+    ['zlibcompressionlevel=fast', /zlibCompressionLevel must be/],
   ])('%s is refused', (options, message) => {
     const uri = `mongodb://root:hunter2@db.test/?appName=x&${options}`
     const problems = checkUri('cluster1', uri)
