@@ -10,6 +10,7 @@ import type { Instance } from './domain/instance.ts'
 import type { Journal } from './domain/journal.ts'
 import type { LoadLevel } from './domain/limits.ts'
 import type { RedisTls } from './domain/redis-url.ts'
+import type { WorkMeter } from './domain/work-meter.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
@@ -27,6 +28,8 @@ export interface ComposeOptions {
   cluster1: string
   id: string
   journal: Journal
+  /** Counts and times the work of this process. */
+  meter: WorkMeter
   loadLevel: LoadLevel
   /** The Redis for heartbeats; null: heartbeats go through the metadata database. */
   redis: string | null
@@ -138,6 +141,7 @@ class ClusterConnection implements Connection {
       signal: this.#stop.signal,
       onRetry: (what, error) => journal('retrying', { what, error: errorText(error) }),
       journal,
+      meter: this.#options.meter,
     }
     for (const name of clusterNames) {
       this.#clusters[name].monitor = context.monitor

@@ -10,6 +10,7 @@ import { readTokens } from './cli/token.ts'
 import { collectInOnePass } from './collect-garbage.ts'
 import { compose as composeInstance } from './compose.ts'
 import { errorStack, errorText } from './domain/error-text.ts'
+import { WorkMeter } from './domain/work-meter.ts'
 import { createLog, type OpenLog } from './log/log.ts'
 
 /**
@@ -28,11 +29,13 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     journal('log rotated', {})
   })
   for (const notice of options.notices) journal('notice', { notice })
+  const meter = new WorkMeter()
   const { instance, close } = compose({
     cluster0: options.cluster0,
     cluster1: options.cluster1,
     id: options.id,
     journal,
+    meter,
     loadLevel: options.loadLevel,
     redis: options.redis,
     redisTls: options.redisTls,
@@ -50,6 +53,7 @@ export async function serve(options: ServeCommandOptions, version: string, compo
   const api = createApi({
     instance,
     sampler,
+    meter,
     version,
     tokens,
     anyHost: !isLoopback(bind),

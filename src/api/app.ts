@@ -4,6 +4,7 @@ import { RefusedError } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
 import type { Progress } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import { WorkMeter } from '../domain/work-meter.ts'
 import { failure, wrongMethod } from './answers.ts'
 import { auditAdmitted, auditCommands, type CommandRecorder } from './audit-commands.ts'
 import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
@@ -21,6 +22,7 @@ import { limitsAnswerSchema, limitsBodySchema, parseLimits, renderLimits } from 
 import { metricsContentType, renderMetrics } from './metrics.ts'
 import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
 import { oneAtATime } from './one-at-a-time.ts'
+import { processMetrics } from './process-metrics.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
 import { requireToken } from './require-token.ts'
@@ -38,6 +40,8 @@ export interface ApiDependencies {
   sampler: Sampler
   /** Version of tandem, shown by `/healthz` and `/openapi.json`. */
   version: string
+  /** Counts the work of this process, for the metrics. */
+  meter?: WorkMeter
   /** Requests must send one of these tokens; null: no token is required. */
   tokens?: Tokens | null
   /** Accepts any Host header, because other machines connect by various names. Allowed only with a token. */
@@ -58,8 +62,9 @@ const openPaths = ['/healthz', ...dashboardPaths]
  * commands.
  */
 export function createApi(dependencies: ApiDependencies) {
-  const { instance, sampler, version, tokens = null, anyHost = false } = dependencies
+  const { instance, sampler, version, meter = new WorkMeter(), tokens = null, anyHost = false } = dependencies
   const { onInternalError = () => {}, onTokensRefused = () => {} } = dependencies
+  processMetrics() // the event loop is observed from now on
   const check = oneAtATime('check', ({ configuration, ...options }: CheckRequest) =>
     instance.check(configuration, options),
   )
@@ -330,7 +335,7 @@ export function createApi(dependencies: ApiDependencies) {
     .all('/openapi.json', (context) => wrongMethod(context, 'GET, HEAD'))
     .get('/metrics', async (context) => {
       context.header('Content-Type', metricsContentType)
-      return context.body(await renderMetrics(connectedProgress(), version))
+      return context.body(await renderMetrics({ progress: connectedProgress(), version, meter }))
     })
     .all('/metrics', (context) => wrongMethod(context, 'GET, HEAD'))
     .notFound((context) => {

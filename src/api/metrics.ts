@@ -1,115 +1,210 @@
-import { Counter, Gauge, Registry } from 'prom-client'
+import process from 'node:process'
+import { Registry } from 'prom-client'
 import type { Progress, PublicState } from '../domain/progress.ts'
+import type { WorkMeter } from '../domain/work-meter.ts'
+import { MetricSet } from './metric-set.ts'
+import { addMongosyncMetrics } from './mongosync-metrics.ts'
+import { processMetrics } from './process-metrics.ts'
 
 /**
- * Progress in the text format of Prometheus (0.0.4, https://prometheus.io/docs/instrumenting/exposition_formats/), in
- * base units. It covers what alerts need. docs/metrics.md describes each metric, and docs/alerts.yml contains
- * example alert rules.
+ * Progress and work in the text format of Prometheus (0.0.4,
+ * https://prometheus.io/docs/instrumenting/exposition_formats/), named and measured by its conventions
+ * (https://prometheus.io/docs/practices/naming/). It covers what alerts need. docs/metrics.md describes each metric, and
+ * docs/alerts.yml contains example alert rules.
  */
 export const metricsContentType = Registry.PROMETHEUS_CONTENT_TYPE
 
-/** A value, or a value with labels. Null or undefined while it is unknown. */
-type Sample = number | null | undefined | { labels: Record<string, string>; value: number }
-
 const states: PublicState[] = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED']
 
-/** @param progress null while the instance is still connecting to its clusters */
-export async function renderMetrics(progress: Progress | null, version: string): Promise<string> {
-  // A new registry for each request, because unknown values must be absent.
-  const registry = new Registry()
-  const add = (Metric: typeof Gauge | typeof Counter, name: string, help: string, samples: Sample[]): void => {
-    const known = samples
-      .filter((one) => one != null)
-      .map((one) => (typeof one === 'number' ? { labels: {}, value: one } : one))
-    if (known.length === 0) return
-    const labelNames = [...new Set(known.flatMap(({ labels }) => Object.keys(labels)))]
-    const metric = new Metric({ name, help, labelNames, registers: [registry] })
-    for (const { labels, value } of known) metric.inc(labels, value)
-  }
-  const gauge = (name: string, help: string, ...samples: Sample[]): void => add(Gauge, name, help, samples)
+export interface MetricSources {
+  /** Null while the instance is still connecting to its clusters. */
+  progress: Progress | null
+  version: string
+  meter: WorkMeter
+}
+
+export async function renderMetrics({ progress, version, meter }: MetricSources): Promise<string> {
+  const set = new MetricSet()
   const id = progress?.mongosyncID
-  gauge('tandem_info', 'Always 1; the labels identify the instance.', {
+  set.gauge('tandem_build_info', 'Always 1; the labels name the release and that of Node.js.', {
+    labels: { version, node_version: process.versions.node },
+    value: 1,
+  })
+  set.gauge('tandem_info', 'Deprecated: use tandem_build_info and tandem_instance_info.', {
     labels: { version, ...(id ? { mongosync_id: id } : {}) },
     value: 1,
   })
-  gauge('tandem_connected', 'Whether the instance has reached both clusters since it was started.', progress ? 1 : 0)
-  if (!progress) return await registry.metrics()
-  const { collectionCopy, verification, totalEventsApplied } = progress
-  const sides = verification ? (['source', 'destination'] as const) : []
-  gauge(
+  set.gauge(
+    'tandem_connected',
+    'Whether the instance has reached both clusters since it was started.',
+    progress ? 1 : 0,
+  )
+  if (progress) {
+    addState(set, progress)
+    addFigures(set, progress)
+    addWork(set, meter)
+    addMongosyncMetrics(set, progress, meter)
+  }
+  return await Registry.merge([set.registry, processMetrics()]).metrics()
+}
+
+/** What the instance is, what it does, and what an operator must know at once. */
+function addState(set: MetricSet, progress: Progress): void {
+  const { mongosyncID, failure, info } = progress
+  set.gauge(
+    'tandem_instance_info',
+    'Always 1; the label is the id of the instance.',
+    mongosyncID ? { labels: { mongosync_id: mongosyncID }, value: 1 } : null,
+  )
+  set.gauge(
     'tandem_state',
     '1 for the state the instance is in.',
     ...states.map((state) => ({ labels: { state }, value: Number(state === progress.state) })),
   )
-  gauge('tandem_can_commit', 'Whether a commit would be accepted.', Number(progress.canCommit))
-  gauge(
-    'tandem_can_write',
-    'Whether applications may write on the destination.',
-    progress.canWrite === null ? null : Number(progress.canWrite),
+  set.gauge(
+    'tandem_failure',
+    'Always 1; the label is the name of the failure. Present while the instance is FAILED.',
+    failure ? { labels: { error: failure.error }, value: 1 } : null,
   )
-  gauge(
-    'tandem_lag_seconds',
-    'Time between the newest event of the source and the newest applied one.',
-    progress.lagTimeSeconds,
-  )
-  add(Counter, 'tandem_events_applied_total', 'Change events applied by this instance since it was started.', [
-    totalEventsApplied,
-  ])
-  gauge(
-    'tandem_copy_total_bytes',
-    'Estimated bytes of documents to copy, by all instances.',
-    collectionCopy?.estimatedTotalBytes,
-  )
-  gauge('tandem_copy_copied_bytes', 'Bytes of documents copied by this instance.', collectionCopy?.estimatedCopiedBytes)
-  gauge(
-    'tandem_verification_documents',
-    'Estimated documents to compare, by cluster.',
-    ...sides.map((cluster) => ({ labels: { cluster }, value: verification?.[cluster].estimatedDocumentCount ?? 0 })),
-  )
-  gauge(
-    'tandem_verification_hashed_documents',
-    'Documents compared, by cluster.',
-    ...sides.map((cluster) => ({ labels: { cluster }, value: verification?.[cluster].hashedDocumentCount ?? 0 })),
-  )
-  gauge(
-    'tandem_oplog_remaining_seconds',
-    'How long the sync could stop before the oplog of the source overwrites its position; absent while unknown.',
-    progress.oplogSecondsRemaining,
-  )
-  gauge(
+  set.gauge('tandem_can_commit', 'Whether a commit would be accepted.', Number(progress.canCommit))
+  set.gauge('tandem_can_write', 'Whether applications may write on the destination.', flag(progress.canWrite))
+  set.gauge(
     'tandem_oplog_visible',
     'Whether the oplog of each source shard could be read; absent once the oplog no longer matters.',
-    progress.oplogVisible === undefined ? null : Number(progress.oplogVisible),
+    flag(progress.oplogVisible),
   )
-  gauge(
+  set.gauge(
     'tandem_copying',
     'Whether this instance is RUNNING and the copy has not ended.',
-    progress.info === null ? null : Number(progress.state === 'RUNNING' && progress.info === 'collection copy'),
+    info === null ? null : Number(progress.state === 'RUNNING' && info === 'collection copy'),
   )
-  gauge(
-    'tandem_converging_collections',
-    'Collections that this instance still compares with the source, and in which it writes only what differs.',
-    progress.info === null ? null : (progress.convergingCollections ?? 0),
-  )
-  gauge(
-    'tandem_instances',
-    'Instances of the sync that this one knows; those lost for more than a day are left out.',
-    ...(['alive', 'lost'] as const).flatMap((status) =>
-      progress.instances ? [{ labels: { status }, value: progress.instances[status] }] : [],
-    ),
-  )
-  gauge('tandem_mismatches', 'Differences that the last verdict found.', progress.mismatches)
-  gauge(
-    'tandem_differing_documents',
-    'Documents that remained different over several comparisons, and are compared again.',
-    progress.differingDocuments,
-  )
-  gauge('tandem_warnings', 'How many warnings progress shows.', progress.warnings?.length ?? 0)
-  gauge('tandem_retrying', 'Whether an operation is being retried.', Number(progress.retrying !== undefined))
-  gauge(
+  set.gauge('tandem_warnings', 'How many warnings progress shows.', progress.warnings?.length ?? 0)
+  set.gauge('tandem_retrying', 'Whether an operation is being retried.', Number(progress.retrying !== undefined))
+  set.gauge(
     'tandem_backed_off',
     'Whether the copy is slowed down because the destination is overloaded.',
     Number(progress.limits?.backedOff !== undefined),
   )
-  return await registry.metrics()
+}
+
+/** The figures of progress. */
+function addFigures(set: MetricSet, progress: Progress): void {
+  const { collectionCopy, verification, indexBuilding } = progress
+  const sides = ['source', 'destination'] as const
+  set.gauge(
+    'tandem_lag_seconds',
+    'Time between the newest event of the source and the newest applied one.',
+    progress.lagTimeSeconds,
+  )
+  set.counter(
+    'tandem_events_applied_total',
+    'Change events applied by this instance since it was started.',
+    progress.totalEventsApplied,
+  )
+  set.gauge(
+    'tandem_copy_total_bytes',
+    'Estimated bytes of documents to copy, by all instances.',
+    collectionCopy?.estimatedTotalBytes,
+  )
+  set.gauge(
+    'tandem_copy_copied_bytes',
+    'Bytes of documents copied by this instance.',
+    collectionCopy?.estimatedCopiedBytes,
+  )
+  set.gauge(
+    'tandem_verification_documents',
+    'Estimated documents to compare, by cluster.',
+    ...sides.map((cluster) => labelled({ cluster }, verification?.[cluster].estimatedDocumentCount)),
+  )
+  set.gauge(
+    'tandem_verification_hashed_documents',
+    'Documents compared, by cluster.',
+    ...sides.map((cluster) => labelled({ cluster }, verification?.[cluster].hashedDocumentCount)),
+  )
+  set.gauge(
+    'tandem_verification_lag_seconds',
+    'Time between the newest known change of a cluster and the newest one that the verifier has read, by cluster.',
+    ...sides.map((cluster) => labelled({ cluster }, verification?.[cluster].lagTimeSeconds)),
+  )
+  set.gauge('tandem_indexes_built', 'Indexes that exist on the destination.', indexBuilding?.indexesBuilt)
+  set.gauge(
+    'tandem_indexes_to_build',
+    'Indexes to build, including those that exist.',
+    indexBuilding?.totalIndexesToBuild,
+  )
+  set.gauge(
+    'tandem_cluster_reachable',
+    'Whether the last ping of a cluster was answered, by cluster.',
+    ...sides.map((cluster) => labelled({ cluster }, reachable(progress[cluster]))),
+  )
+  set.gauge(
+    'tandem_oplog_remaining_seconds',
+    'How long the sync could stop before the oplog of the source overwrites its position; absent while unknown.',
+    progress.oplogSecondsRemaining,
+  )
+  set.gauge(
+    'tandem_converging_collections',
+    'Collections that this instance still compares with the source, and in which it writes only what differs.',
+    progress.info === null ? null : (progress.convergingCollections ?? 0),
+  )
+  set.gauge(
+    'tandem_instances',
+    'Instances of the sync that this one knows; those lost for more than a day are left out.',
+    ...(['alive', 'lost'] as const).map((status) => labelled({ status }, progress.instances?.[status])),
+  )
+  set.gauge('tandem_mismatches', 'Differences that the last verdict found.', progress.mismatches)
+  set.gauge(
+    'tandem_differing_documents',
+    'Documents that remained different over several comparisons, and are compared again.',
+    progress.differingDocuments,
+  )
+}
+
+/** What this process has done since it was started. */
+function addWork(set: MetricSet, meter: WorkMeter): void {
+  set.gauge(
+    'tandem_last_progress_timestamp_seconds',
+    'When this process last copied documents or advanced the position up to which all changes are applied.',
+    meter.progressedAt === null ? null : meter.progressedAt / 1_000,
+  )
+  set.counter('tandem_copied_documents_total', 'Documents copied by this process.', meter.copiedDocuments)
+  set.counter('tandem_copied_bytes_total', 'Bytes of documents copied by this process.', meter.copiedBytes)
+  set.counter('tandem_copied_segments_total', 'Segments of collections copied by this process.', meter.copiedSegments)
+  set.counter('tandem_stream_events_total', 'Events read from the change stream.', meter.streamEvents)
+  set.counter('tandem_stream_bytes_total', 'Bytes of events read from the change stream.', meter.streamBytes)
+  set.counter('tandem_definition_events_total', 'DDL events applied by this process.', meter.definitionEvents)
+  set.counter('tandem_retries_total', 'Failed attempts of operations that are retried.', meter.retries)
+  set.gauge(
+    'tandem_lane_documents',
+    'Documents that wait in a lane of event application or are being written, by lane.',
+    ...meter.laneDepths.map((value, lane) => labelled({ lane: String(lane) }, value)),
+  )
+  const flushes = [...meter.flushes.entries()].flatMap(([lane, durations]) =>
+    durations ? [{ labels: { lane: String(lane) }, durations }] : [],
+  )
+  set.histogram('tandem_lane_flush_seconds', 'Duration of reconciling one batch of a lane.', 1_000, ...flushes)
+  const { durations } = meter
+  set.histogram(
+    'tandem_operation_seconds',
+    'Duration of one operation on a cluster.',
+    1_000,
+    { labels: { operation: 'copy_read' }, durations: durations.copyRead },
+    { labels: { operation: 'copy_write' }, durations: durations.copyWrite },
+    { labels: { operation: 'apply_read' }, durations: durations.applyRead },
+    { labels: { operation: 'apply_write' }, durations: durations.applyWrite },
+    { labels: { operation: 'ping_source' }, durations: durations.sourcePing },
+    { labels: { operation: 'ping_destination' }, durations: durations.destinationPing },
+  )
+}
+
+function labelled(labels: Record<string, string>, value: number | null | undefined) {
+  return value == null ? null : { labels, value }
+}
+
+function flag(value: boolean | null | undefined): number | null {
+  return value == null ? null : Number(value)
+}
+
+function reachable(ping: { pingLatencyMs: number } | undefined): number | null {
+  return ping === undefined ? null : Number(ping.pingLatencyMs >= 0)
 }

@@ -139,10 +139,12 @@ export class EventApplication {
       this.#watermark,
       (entry, identities, notBefore) => this.#send(entry, identities, notBefore),
       (error) => this.#fail(error),
-      (events) => {
+      (events, lane, ms) => {
         this.#applied += events
+        parts.context.meter?.flushed(lane, ms)
       },
     )
+    parts.context.meter?.watch(this.#lanes)
   }
 
   /** Number of events that this process has applied. Approximate, because one write may cover several changes. */
@@ -182,6 +184,7 @@ export class EventApplication {
         // A router's first reply may be empty, before any shard has read its oplog (src/mongo/reaches-back.ts).
         if (!this.#parts.source.sharded || batch.position.time > start.time) this.#parts.onAnswered?.()
         this.#publication?.publish(batch)
+        context.meter?.read(batch.events)
         await this.#exclusively(async () => {
           await this.#route(batch)
           this.#watermark.routed(this.#resumeAt ?? batch.position)
@@ -335,6 +338,8 @@ export class EventApplication {
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
     await this.#parts.follow(touched, times, [...this.#parts.partitions.keys()], this.#stopped)
     this.#applied += events.length
+    const { meter } = this.#parts.context
+    if (meter) meter.definitionEvents += events.length
   }
 
   get #stopped(): AbortSignal {
@@ -369,7 +374,8 @@ export class EventApplication {
     const safe = this.#watermark.safe
     if (!safe || safe === this.#saved || this.#failure) return
     this.#saved = safe
-    const { metadata, partitions } = this.#parts
+    const { metadata, partitions, context } = this.#parts
+    context.meter?.progressed()
     const epochs = new Map([...partitions].map(([partition, { epoch }]) => [partition, epoch]))
     this.#isSaving = true
     this.#saving = this.#saving

@@ -53,7 +53,7 @@ export class Lanes<Position> {
   readonly #send: Send
   readonly #watermark: Watermark<Position>
   readonly #onFailure: (error: unknown) => void
-  readonly #onSent: (events: number) => void
+  readonly #onSent: (events: number, lane: number, ms: number) => void
   #waiting: (() => void)[] = []
   #bytes = 0
   #count = 0
@@ -64,7 +64,7 @@ export class Lanes<Position> {
     watermark: Watermark<Position>,
     send: Send,
     onFailure: (error: unknown) => void,
-    onSent: (events: number) => void,
+    onSent: (events: number, lane: number, ms: number) => void,
   ) {
     this.#lanes = Array.from({ length: count }, () => ({
       open: new Map(),
@@ -83,6 +83,11 @@ export class Lanes<Position> {
     this.#send = send
     this.#onFailure = onFailure
     this.#onSent = onSent
+  }
+
+  /** Documents of each lane that wait or are being written. */
+  get depths(): number[] {
+    return this.#lanes.map(({ count, underWay, underWayCount }) => count + (underWay ? underWayCount : 0))
   }
 
   get size(): number {
@@ -172,6 +177,7 @@ export class Lanes<Position> {
     lane.bytes = 0
     lane.events = 0
     this.#watermark.sending(number)
+    const beganAt = performance.now()
     const sends = [...batch].map(([entry, identities]) => this.#send(entry, identities, newest))
     // Waits for all sends even when one fails: nothing of this lane may be in flight when it is sent again.
     lane.underWay = Promise.allSettled(sends).then((results) => {
@@ -184,7 +190,7 @@ export class Lanes<Position> {
         this.#onFailure(failure.reason)
       } else {
         this.#watermark.acknowledged(number)
-        this.#onSent(events)
+        this.#onSent(events, number, performance.now() - beganAt)
         this.#sendLane(number, false)
       }
       for (const resolve of this.#waiting.splice(0)) resolve()

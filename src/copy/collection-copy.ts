@@ -140,6 +140,7 @@ export class CollectionCopy {
       }
       const fill = entry.converging ? convergeSegment : copySegment
       await fill(parts, entry, segment)
+      if (segment.done && context.meter) context.meter.copiedSegments += 1
       this.#endSoon()
       return true
     })

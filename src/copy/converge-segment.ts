@@ -173,6 +173,7 @@ class SegmentConvergence {
     this.#segment.documents += documents
     this.#segment.bytes += bytes
     this.#parts.progressed(bytes)
+    this.#parts.context.meter?.copied(documents, bytes)
     this.#read = { documents: 0, bytes: 0 }
   }
 

@@ -15,6 +15,7 @@ import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
+import { measured } from '../mongo/measured.ts'
 import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
@@ -88,7 +89,7 @@ async function copyFrom(
     natural
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
       : openRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
-  const cursor = await throttle.read(context.signal, open)
+  const cursor = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
   const adjacentIds = AdjacentIds.of(parts.source, entry)
   try {
     let reading = cursor.next()
@@ -101,7 +102,7 @@ async function copyFrom(
       batchSize = nextBatchSize({ documents: batch.documents.length, bytes }, limits(throttle), batchSize)
       // Reads the next batch while this one is written. The next iteration awaits it and throws its error.
       const options = { batchSize, timeoutMS: scanLimitMS }
-      reading = throttle.read(context.signal, () => cursor.next(options))
+      reading = throttle.read(context.signal, () => measured(context, 'copyRead', () => cursor.next(options)))
       reading.catch(() => {})
       if (context.signal.aborted) throw new StoppedError()
       await adjacentIds?.check(batch.documents)
@@ -191,6 +192,7 @@ async function writeBatch(
   const bytes = bytesOf(documents)
   segment.bytes += bytes
   parts.progressed(bytes)
+  parts.context.meter?.copied(documents.length, bytes)
   segment.documents += documents.length
   parts.progress.record(segment)
 }

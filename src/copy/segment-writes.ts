@@ -4,6 +4,7 @@ import { targetOf } from '../documents/write-identities.ts'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
+import { measured } from '../mongo/measured.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
@@ -32,7 +33,7 @@ export async function insertInto(
   documents: Buffer[],
 ): Promise<StatementError[] | null> {
   const write = (): Promise<StatementError[]> =>
-    writeStatements(parts.destination, targetOf(entry), 'insert', documents)
+    measured(parts.context, 'copyWrite', () => writeStatements(parts.destination, targetOf(entry), 'insert', documents))
   const failed = await parts.throttle.write(parts.context.signal, write)
   const isMoved = ({ code: of }: StatementError): boolean =>
     of === code.collectionUUIDMismatch || of === code.namespaceNotFound

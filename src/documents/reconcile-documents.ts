@@ -6,6 +6,7 @@ import { isKeyed } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
+import { measuredEach } from '../mongo/measured.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { refuseDuplicate } from './duplicate-ids.ts'
@@ -229,7 +230,8 @@ async function read(
   for (;;) {
     const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
     try {
-      for await (const documents of readByIds(dependencies.source, collection, ids, notBefore)) await take(documents)
+      const batches = readByIds(dependencies.source, collection, ids, notBefore)
+      for await (const documents of measuredEach(dependencies.context, 'applyRead', batches)) await take(documents)
       return false
     } catch (error) {
       const name = renamedTo(error)

@@ -31,7 +31,7 @@ export interface StatementError {
 const statementsMax = 5_000
 const bytesMax = 6 * 1024 * 1024
 
-type Verb = 'insert' | 'update' | 'delete'
+export type Verb = 'insert' | 'update' | 'delete'
 const sequenceField = { insert: 'documents', update: 'updates', delete: 'deletes' } as const
 
 /**

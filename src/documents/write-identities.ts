@@ -6,13 +6,20 @@ import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { isKeyed, type ShardKey } from '../domain/shard-key.ts'
+import type { WorkMeter } from '../domain/work-meter.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError } from '../mongo/collection-name.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
 import { existingIds } from './existing-ids.ts'
 import { idElementOf } from './identity.ts'
 import { deleteStatement, keyedUpsert, upsertStatement } from './statements.ts'
-import { type CollectionTarget, type StatementError, updateExisting, writeStatements } from './write-documents.ts'
+import {
+  type CollectionTarget,
+  type StatementError,
+  updateExisting,
+  type Verb,
+  writeStatements,
+} from './write-documents.ts'
 import { documentParts } from './write-in-parts.ts'
 
 /** How many times a write that the destination refuses is repeated. */
@@ -25,15 +32,22 @@ const refusedAttemptsMax = 5
 export class DocumentWriter {
   readonly #destination: Cluster
   readonly #dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>
+  readonly #meter: WorkMeter | null
 
   /**
    * @param dropVanishedIndexes drops the destination's indexes that the source collection no longer has, and returns
    * true when it dropped one. A document may have been written on the source after an index was dropped there, and
    * before tandem drops that index on the destination.
+   * @param meter measures the writes
    */
-  constructor(destination: Cluster, dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>) {
+  constructor(
+    destination: Cluster,
+    dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>,
+    meter: WorkMeter | null = null,
+  ) {
     this.#destination = destination
     this.#dropVanishedIndexes = dropVanishedIndexes
+    this.#meter = meter
   }
 
   /** Inserts in the given order. A document whose `_id` exists replaces the existing document. */
@@ -44,7 +58,7 @@ export class DocumentWriter {
   /** Inserts, and returns the documents whose `_id` already exists. */
   async insertNew(entry: CatalogueEntry, documents: Buffer[]): Promise<Buffer[]> {
     if (documents.length === 0) return []
-    const failed = await writeStatements(this.#destination, targetOf(entry), 'insert', documents)
+    const failed = await this.#write(entry, 'insert', documents)
     const existing: Buffer[] = []
     for (const error of failed) {
       const document = documents[error.index] as Buffer
@@ -84,14 +98,14 @@ export class DocumentWriter {
         upserted.push(document)
       }
     }
-    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', removals)
+    const [failed] = await this.#write(entry, 'delete', removals)
     if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
     if (upserts.length > 0) await this.#update(entry, upserted, upserts, attempt)
     for (const document of reinserted) await this.#insertAfterDelete(entry, document)
   }
 
   async #update(entry: CatalogueEntry, documents: Buffer[], statements: Buffer[], attempt: number): Promise<void> {
-    const failed = await writeStatements(this.#destination, targetOf(entry), 'update', statements)
+    const failed = await this.#write(entry, 'update', statements)
     for (const error of failed) {
       const document = documents[error.index] as Buffer
       switch (error.code) {
@@ -124,12 +138,17 @@ export class DocumentWriter {
     if (idElements.length === 0) return
     const everywhere = isKeyed(entry)
     const statements = idElements.map((idElement) => deleteStatement(idElement, everywhere))
-    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'delete', statements)
+    const [failed] = await this.#write(entry, 'delete', statements)
     if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
   }
 
+  async #write(entry: CatalogueEntry, verb: Verb, statements: Buffer[]): Promise<StatementError[]> {
+    const write = (): Promise<StatementError[]> => writeStatements(this.#destination, targetOf(entry), verb, statements)
+    return await (this.#meter?.time('applyWrite', write) ?? write())
+  }
+
   async #insertAfterDelete(entry: CatalogueEntry, document: Buffer): Promise<void> {
-    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [document])
+    const [failed] = await this.#write(entry, 'insert', [document])
     if (!failed) return
     if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElementOf(document))))
       throw new TransientReplyError('the copy re-inserted a document being replaced')
@@ -143,7 +162,7 @@ export class DocumentWriter {
     const parts = documentParts(idElementOf(document), document, keyFields)
     if (!parts) throw this.#refusal(entry, tooLarge)
     const replaced = () => new TransientReplyError('a document was replaced while it was written in parts')
-    const [failed] = await writeStatements(this.#destination, targetOf(entry), 'insert', [parts.insert])
+    const [failed] = await this.#write(entry, 'insert', [parts.insert])
     if (failed?.code === code.duplicateKey && failed.ofOtherIndex !== true) throw replaced()
     if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
     for (const update of parts.updates) {

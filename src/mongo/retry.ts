@@ -4,6 +4,7 @@ import { unreachableText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import type { Journal } from '../domain/journal.ts'
 import { notLost } from '../domain/not-lost.ts'
+import type { WorkMeter } from '../domain/work-meter.ts'
 import { isTransient, toFatal } from './errors.ts'
 
 /**
@@ -36,6 +37,8 @@ export interface RetryContext {
   onRetry?: (what: string, error: unknown) => void
   /** Receives everything else that is worth logging. */
   journal?: Journal
+  /** Counts and times the work, for the metrics and the log. */
+  meter?: WorkMeter
 }
 
 const firstDelayMS = 50
@@ -114,7 +117,8 @@ class FailureStreak {
 
   /** Throws FatalError ClusterUnreachable when the time budget is exhausted. */
   failed(error: unknown): void {
-    const { monitor, onRetry } = this.#context
+    const { monitor, meter, onRetry } = this.#context
+    if (meter) meter.retries += 1
     monitor.begin(this.#key, this.#what, error instanceof Error ? error.message : String(error))
     onRetry?.(this.#what, error)
     if (this.#attempts === 0) this.#firstFailedAt = Date.now()

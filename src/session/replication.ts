@@ -18,7 +18,7 @@ import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -102,7 +102,9 @@ export class Replication {
       converge: this.#converge,
       atStep,
     })
-    this.#writer = new DocumentWriter(destination, (entry) => this.#definitions.dropVanishedIndexes(entry))
+    const dropVanishedIndexes = (entry: CatalogueEntry): Promise<boolean> =>
+      this.#definitions.dropVanishedIndexes(entry)
+    this.#writer = new DocumentWriter(destination, dropVanishedIndexes, context.meter ?? null)
     this.commit = {
       source,
       destination,

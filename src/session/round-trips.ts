@@ -1,3 +1,4 @@
+import type { WorkMeter } from '../domain/work-meter.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 
 type Side = 'source' | 'destination'
@@ -16,13 +17,16 @@ interface Pings {
 /** Round trips to both clusters, measured with the command `ping`, which servers answer without a lock. */
 export class RoundTrips {
   readonly #clusters: BothClusters
+  readonly #meter: WorkMeter | null
   readonly #pings: Record<Side, Pings> = {
     source: { durations: [], failed: false, underWay: null },
     destination: { durations: [], failed: false, underWay: null },
   }
 
-  constructor(clusters: BothClusters) {
+  /** @param meter receives the durations of all pings */
+  constructor(clusters: BothClusters, meter: WorkMeter | null = null) {
     this.#clusters = clusters
+    this.#meter = meter
   }
 
   /**
@@ -40,7 +44,9 @@ export class RoundTrips {
       const began = performance.now()
       try {
         await this.#clusters[side].read('admin', { ping: 1 })
-        pings.durations = [...pings.durations, performance.now() - began].slice(-pingsKept)
+        const ms = performance.now() - began
+        pings.durations = [...pings.durations, ms].slice(-pingsKept)
+        this.#meter?.durations[side === 'source' ? 'sourcePing' : 'destinationPing'].add(ms)
         pings.failed = false
         answered()
       } catch {

@@ -138,7 +138,9 @@ export class SyncSession {
     this.#replicationParts = { ...shared, record, store, barriers, peers, startTime }
     this.runs = new WorkRuns(context.signal)
     const { runs } = this
-    this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: record.startTime, runs })
+    const { startTime: beganAt } = record
+    const meter = context.meter ?? null
+    this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
     const selection = (): Selection => this.selection
     this.verification = new Verification({ ...shared, selection, context: term.context, runs, figures: this.figures })
     // These are created last, because the steps use everything above.

@@ -2,6 +2,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
 import { indexBuildingOf } from '../domain/index-building.ts'
 import type { IndexBuilding } from '../domain/progress.ts'
+import type { WorkMeter } from '../domain/work-meter.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { AppliedPace } from './applied-pace.ts'
@@ -21,6 +22,7 @@ export interface WorkFiguresParts {
   coordination: Coordination
   startTime: ClusterTime
   runs: WorkRuns
+  meter: WorkMeter | null
 }
 
 /** Figures about the work on one sync, for the progress report and the verifier. */
@@ -39,7 +41,7 @@ export class WorkFigures {
 
   constructor(parts: WorkFiguresParts) {
     this.#parts = parts
-    this.roundTrips = new RoundTrips(parts)
+    this.roundTrips = new RoundTrips(parts, parts.meter)
   }
 
   /** Called before the current replication is left. Keeps its figures. */

@@ -15,6 +15,7 @@ import type { NamespaceName } from '../../src/domain/namespace.ts'
 import type { GivenCommand, PeerAnswer, PeerAnswers } from '../../src/domain/peer-command.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import type { WorkMeter } from '../../src/domain/work-meter.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
 /** Records the calls of the HTTP layer and answers them as the test chooses. It does not imitate a sync. */
@@ -139,7 +140,11 @@ export interface Guards {
   anyHost?: boolean
 }
 
-export function apiUnderTest({ token, readToken, anyHost = false }: Guards = {}): ApiUnderTest {
+export interface Work {
+  meter?: WorkMeter | undefined
+}
+
+export function apiUnderTest({ token, readToken, anyHost = false, meter }: Guards & Work = {}): ApiUnderTest {
   const instance = new RecordingInstance()
   const internalErrors: unknown[] = []
   const onInternalError = (error: unknown) => internalErrors.push(error)
@@ -147,7 +152,16 @@ export function apiUnderTest({ token, readToken, anyHost = false }: Guards = {})
   const tokens = token === undefined ? null : new Tokens({ control: token, read: readToken ?? null })
   const tokensRefused: RefusedTokens[] = []
   const onTokensRefused = (refused: RefusedTokens) => tokensRefused.push(refused)
-  const api = createApi({ instance, sampler, version: '1.2.3', tokens, anyHost, onInternalError, onTokensRefused })
+  const api = createApi({
+    instance,
+    sampler,
+    version: '1.2.3',
+    tokens,
+    anyHost,
+    onInternalError,
+    onTokensRefused,
+    ...(meter && { meter }),
+  })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
     const response = await api.request(path, init)
     return { status: response.status, headers: response.headers, body: await response.json() }

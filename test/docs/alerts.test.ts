@@ -2,8 +2,10 @@ import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import type { Progress } from '../../src/domain/progress.ts'
+import { WorkMeter } from '../../src/domain/work-meter.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'
+import { anchorsOf, textOf } from './pages.ts'
 import { holds, type Series, secondsOf } from './prometheus-rules.ts'
 
 /** Evaluates docs/alerts.yml over the answers of `/metrics` as time passes. Each rule fires in time, and not earlier. */
@@ -13,13 +15,15 @@ interface Rule {
   expr: string
   for?: string
   labels: { severity: string }
-  annotations: { summary: string }
+  annotations: { summary: string; runbook_url: string }
 }
 const { groups } = parse(readFileSync(new URL('../../docs/alerts.yml', import.meta.url), 'utf8')) as {
   groups: { rules: Rule[] }[]
 }
 const rules = groups.flatMap((group) => group.rules)
 const everySeconds = 30
+/** Metrics that the rules use. An answer has many more. */
+const used = new Set(rules.flatMap(({ expr }) => expr.match(/\btandem_\w+/g) ?? []))
 
 const healthy: Progress = {
   ...idleProgress,
@@ -42,11 +46,12 @@ const copying = (copied: number): Progress => ({
   collectionCopy: { estimatedTotalBytes: 1_000_000, estimatedCopiedBytes: copied },
 })
 /** The progress of an instance at a time, in seconds; null if the instance does not answer. */
-type At = (seconds: number) => Progress | null | 'connecting'
+type At = (seconds: number) => (Progress & { progressedAt?: number }) | null | 'connecting'
 
 /** The series that Prometheus has collected from the instances of one job until then. */
 async function collected(instances: readonly At[], untilSeconds: number): Promise<Series[]> {
-  const { api, instance } = apiUnderTest()
+  const meter = new WorkMeter()
+  const { api, instance } = apiUnderTest({ meter })
   const series = new Map<string, { labels: Record<string, string>; values: [number, number][] }>()
   const add = (name: string, labels: Record<string, string>, at: number, value: number): void => {
     const all = { __name__: name, job: 'tandem', ...labels }
@@ -59,9 +64,10 @@ async function collected(instances: readonly At[], untilSeconds: number): Promis
       add('up', { instance: String(index) }, at, Number(progress !== null))
       if (progress === null) continue
       instance.shown = progress === 'connecting' ? idleProgress : progress
+      meter.progressedAt = (progress !== 'connecting' && progress.progressedAt) || at * 1_000
       for (const line of (await (await api.request('/metrics')).text()).split('\n')) {
         const [, name, labels = '', value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? []
-        if (name === undefined) continue
+        if (name === undefined || !used.has(name)) continue
         const own = Object.fromEntries([...labels.matchAll(/(\w+)="([^"]*)"/g)].map(([, label, text]) => [label, text]))
         const shownValue = name === 'tandem_connected' && progress === 'connecting' ? 0 : Number(value)
         add(name, { ...own, instance: String(index) }, at, shownValue)
@@ -103,6 +109,7 @@ test.each<[string, At[], number]>([
   ['TandemOplogNotVisible', [() => ({ ...healthy, oplogVisible: false })], 1_800],
   ['TandemPausedLong', [() => ({ ...healthy, state: 'PAUSED' })], 3_600],
   ['TandemLagging', [() => ({ ...healthy, lagTimeSeconds: 61 })], 600],
+  ['TandemNoProgress', [() => ({ ...healthy, canCommit: false, lagTimeSeconds: 61, progressedAt: 1 })], 300],
   ['TandemRetrying', [() => ({ ...healthy, retrying: { what: 'x', since: 'then' } })], 300],
   [
     'TandemBackedOff',
@@ -130,11 +137,15 @@ test.each(['PAUSED', 'FAILED'] as const)('the alert for a short oplog also fires
   expect(await firing([() => short], 300)).toContain('TandemOplogShort')
 })
 
-test('every rule is tested here, and has a severity and a summary', () => {
+test('every rule is tested here, and has a severity, a summary and a place in the documentation', () => {
   const source = readFileSync(new URL(import.meta.url), 'utf8')
   for (const { alert, labels, annotations } of rules) {
     expect(source).toContain(`['${alert}'`.replace("['TandemBackedOff'", "'TandemBackedOff'"))
     expect(labels.severity).toMatch(/^(critical|warning)$/)
     expect(annotations.summary.length).toBeGreaterThan(20)
+    const [page = '', anchor] = annotations.runbook_url.split('#')
+    expect(page).toMatch(/^docs\/[a-z-]+\.md$/)
+    if (anchor !== undefined) expect(anchorsOf(page)).toContain(anchor)
+    else expect(textOf(page)).not.toBe('')
   }
 })
