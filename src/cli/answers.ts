@@ -8,6 +8,8 @@ import { type Column, renderTable } from './table.ts'
 export interface Answer {
   url: string
   reply: Record<string, unknown>
+  /** The HTTP status; null if the reply does not come from an instance. */
+  status: number | null
 }
 
 /** One instance in the table. `progress` is null if it did not answer; `partitions` is absent if they are unknown. */

@@ -15,6 +15,7 @@ import {
   startBody,
 } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
+import { exitCodes } from './exit-codes.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -66,7 +67,7 @@ export function parseCommandLine(argv: readonly string[], env: Environment, vers
     const failed = error.exitCode !== 0
     // commander quotes the invalid argument, which may be a connection string.
     const text = redactUris(failed ? err || `${error.message}\n` : out)
-    return { kind: 'print', stream: failed ? 'stderr' : 'stdout', text, exitCode: failed ? 2 : 0 }
+    return { kind: 'print', stream: failed ? 'stderr' : 'stdout', text, exitCode: failed ? exitCodes.invalid : 0 }
   }
   if (result === undefined) throw new Error('the command line was parsed but no action ran')
   return result

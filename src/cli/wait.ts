@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { Access } from './access.ts'
+import { exitCodes } from './exit-codes.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
@@ -31,7 +32,11 @@ export interface WaitOutput {
   interactive: boolean
 }
 
-export const exitCodes = { reached: 0, failed: 1, timedOut: 3 } as const
+export const waitCodes = {
+  reached: exitCodes.success,
+  failed: exitCodes.negative,
+  timedOut: exitCodes.timedOut,
+} as const
 
 const pollMS = 500
 const reportMS = { interactive: 500, logged: 30_000 }
@@ -59,7 +64,7 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
     await sleep(Math.min(pollMS, left))
   }
 
-  function conclude(outcome: keyof typeof exitCodes, sample: Sample): number {
+  function conclude(outcome: keyof typeof waitCodes, sample: Sample): number {
     const seconds = Math.round(elapsed() * 10) / 10
     if (request.json) {
       const { answered, unanswered } = sample
@@ -67,10 +72,10 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
     } else {
       for (const line of sentences(outcome, sample, seconds)) output.out(printable(line))
     }
-    return exitCodes[outcome]
+    return waitCodes[outcome]
   }
 
-  function sentences(outcome: keyof typeof exitCodes, { answered, unanswered }: Sample, seconds: number): string[] {
+  function sentences(outcome: keyof typeof waitCodes, { answered, unanswered }: Sample, seconds: number): string[] {
     if (outcome === 'reached') return [`${request.until} after ${seconds} s`]
     const reasons = answered.flatMap(({ failure }) =>
       failure ? [`${failure.error}: ${failure.errorDescription}`] : [],

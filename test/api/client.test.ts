@@ -15,6 +15,8 @@ afterEach(async () => {
   for (const close of closers.splice(0)) await close()
 })
 
+const unreachable = 'http://127.0.0.1:1'
+
 async function servedInstance() {
   const { api, instance } = apiUnderTest()
   const server = await serveApi({ api, port: 0 })
@@ -47,16 +49,24 @@ test('limit changes limits, and limits prints them', async () => {
   const changed = await run('limit', [url], { inline: { readConcurrency: 2 } })
   expect(changed).toMatchObject({ exitCode: 0, replies: [{ success: true, limits }] })
   expect(await run('limits', [url])).toMatchObject({ exitCode: 0, replies: [{ success: true, limits }] })
-  expect(await run('limit', [url], { inline: { readConcurrency: 'two' } })).toMatchObject({ exitCode: 1 })
+  expect(await run('limit', [url], { inline: { readConcurrency: 'two' } })).toMatchObject({ exitCode: 4 })
 })
 
-test('prints a failure and exits with 1', async () => {
+test('a refusal is printed and ends with 4', async () => {
   const { instance, url } = await servedInstance()
   instance.answer = () => Promise.reject(new RefusedError('CannotCommit', 'not yet'))
   expect(await run('commit', [url])).toMatchObject({
-    exitCode: 1,
+    exitCode: 4,
     replies: [{ success: false, error: 'CannotCommit', errorDescription: 'not yet' }],
   })
+})
+
+test('a command whose outcome may be unknown ends with 6', async () => {
+  const { instance, url } = await servedInstance()
+  instance.answer = () => Promise.reject(new RefusedError('ClusterUnreachable', 'no primary'))
+  expect(await run('commit', [url])).toMatchObject({ exitCode: 6, replies: [{ error: 'ClusterUnreachable' }] })
+  instance.answer = () => Promise.reject(new Error('a bug'))
+  expect(await run('commit', [url])).toMatchObject({ exitCode: 6, replies: [{ error: 'InternalError' }] })
 })
 
 test('sends to several instances in parallel and prints a line for each, in order', async () => {
@@ -83,11 +93,15 @@ test('sends to several instances in parallel and prints a line for each, in orde
   expect(printed.every((line) => !line.includes('\n'))).toBe(true)
 })
 
-test('one failure among several makes the exit code 1', async () => {
-  const one = await servedInstance()
-  const { exitCode, replies } = await run('pause', [one.url, 'http://127.0.0.1:1'])
-  expect(exitCode).toBe(1)
-  expect(replies).toMatchObject([{ success: true }, { success: false, error: 'InstanceUnreachable' }])
+test('among several instances the one whose outcome is least certain decides the exit code', async () => {
+  const [one, refusing, failing] = [await servedInstance(), await servedInstance(), await servedInstance()]
+  refusing.instance.answer = () => Promise.reject(new RefusedError('WrongState', 'not now'))
+  failing.instance.answer = () => Promise.reject(new RefusedError('NoAnswer', 'shardB'))
+  expect((await run('pause', [one.url, refusing.url])).exitCode).toBe(4)
+  const { exitCode, replies } = await run('pause', [one.url, unreachable, refusing.url])
+  expect(exitCode).toBe(5)
+  expect(replies).toMatchObject([{ success: true }, { error: 'InstanceUnreachable' }, { error: 'WrongState' }])
+  expect((await run('pause', [failing.url, unreachable])).exitCode).toBe(6)
 })
 
 test('reports NotTandem when another program answers', async () => {
@@ -95,7 +109,7 @@ test('reports NotTandem when another program answers', async () => {
   closers.push(() => other.close())
   await new Promise((resolve) => other.once('listening', resolve))
   const { exitCode, replies } = await run('progress', [`http://127.0.0.1:${(other.address() as AddressInfo).port}`])
-  expect(exitCode).toBe(1)
+  expect(exitCode).toBe(5)
   expect(replies).toMatchObject([{ success: false, error: 'NotTandem' }])
 })
 
@@ -107,7 +121,7 @@ test('reads a body from a file, and reports an invalid or missing file', async (
   expect((await run('start', [url], { file: join(directory, 'good.json') })).exitCode).toBe(0)
   expect(instance.calls[0]?.configuration).toMatchObject(minimalStart)
   const bad = await run('start', [url], { file: join(directory, 'bad.json') })
-  expect(bad).toMatchObject({ exitCode: 1, replies: [{ success: false, error: 'InvalidRequest' }] })
+  expect(bad).toMatchObject({ exitCode: 2, replies: [{ success: false, error: 'InvalidRequest' }] })
   expect(bad.printed.join()).not.toContain('password')
   const missing = await run('start', [url], { file: join(directory, 'missing.json') })
   expect(missing.replies[0].errorDescription).toMatch(/cannot read .*ENOENT/)

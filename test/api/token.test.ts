@@ -161,7 +161,7 @@ describe('over TLS', () => {
     const request = { urls: [url], access: trusted, until: 'paused', timeoutSeconds: 5, json: false } as const
     expect(await runWait({ ...request, urls: [url] }, output)).toBe(0)
     expect(await run('commit', url, { ...trusted, token: `${token}a` })).toMatchObject({
-      exitCode: 1,
+      exitCode: 4,
       reply: { error: 'Unauthorized' },
     })
   })
@@ -169,7 +169,7 @@ describe('over TLS', () => {
   test('a certificate of an untrusted authority is refused with --tlsCAFile as the remedy, and the command is not sent', async () => {
     const { instance, url } = await served()
     const { exitCode, reply } = await run('commit', url, { token, ca: null })
-    expect(exitCode).toBe(1)
+    expect(exitCode).toBe(5)
     expect(reply).toMatchObject({
       error: 'InstanceUnreachable',
       errorDescription: expect.stringMatching(/--tlsCAFile/),
