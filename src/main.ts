@@ -18,11 +18,11 @@ switch (commandLine.kind) {
     process.exitCode = commandLine.exitCode
     break
   case 'client':
-    process.exitCode = await runClient(
-      commandLine.request,
-      console.log,
-      process.stdout.isTTY ? process.stdout.columns || 80 : null,
-    )
+    process.exitCode = await runClient(commandLine.request, {
+      out: console.log,
+      err: console.error,
+      width: process.stdout.isTTY ? process.stdout.columns || 80 : null,
+    })
     break
   case 'wait':
     process.exitCode = await runWait(commandLine.request, {
@@ -30,6 +30,7 @@ switch (commandLine.kind) {
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K')
         console.log(line)
       },
+      err: (line) => process.stderr.write(`${process.stderr.isTTY ? '\r\u001b[K' : ''}${line}\n`),
       report: (line) => process.stderr.write(process.stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`),
       interactive: process.stderr.isTTY === true,
     })

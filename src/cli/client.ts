@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises'
-import { type Answer, instancesTable, outcomeTable, progressTable } from './answers.ts'
+import { printable } from '../domain/printable.ts'
+import { instancesTable, outcomeTable, progressTable } from './answers.ts'
 import type { ClientRequest } from './client-options.ts'
 import { collectionsTable } from './collections.ts'
 import { type ExitCode, exitCodeOf, exitCodes } from './exit-codes.ts'
@@ -11,35 +12,40 @@ import { send } from './send.ts'
 /** Width of a table that is written into a file or a pipe. */
 const widthWithoutTerminal = 160
 
-/**
- * Prints each instance's reply, as JSON or in one table for all, and returns the exit code. `terminalWidth` is null if
- * the output is not a terminal. JSON is the default then.
- */
-export async function runClient(
-  request: ClientRequest,
-  print: (line: string) => void,
-  terminalWidth: number | null = null,
-): Promise<ExitCode> {
+export interface ClientOutput {
+  /** Prints what the instances answer. */
+  out: (line: string) => void
+  /** Prints what the client itself has to say, so that a script reads only answers from `out`. */
+  err: (line: string) => void
+  /** Columns of the terminal that `out` prints to; null if it is not a terminal. JSON is the default then. */
+  width: number | null
+}
+
+/** Prints each instance's reply, as JSON or in one table for all, and returns the exit code. */
+export async function runClient(request: ClientRequest, { out, err, width }: ClientOutput): Promise<ExitCode> {
   const body = await readBody(request.body)
   if ('problem' in body) {
-    print(JSON.stringify({ success: false, error: 'InvalidRequest', errorDescription: body.problem }, null, 2))
+    err(`error: ${printable(body.problem)}`)
     return exitCodes.invalid
   }
-  const answers = await Promise.all(
-    request.urls.map((url) => send(url, request.command, body.json, { access: request.access, query: request.query })),
-  )
-  if (asTable(request, terminalWidth !== null)) {
-    const render = tables[request.command] ?? outcomeTable
-    for (const line of render(answers, terminalWidth ?? widthWithoutTerminal)) print(line)
+  const { urls, command, access, query } = request
+  const all = await Promise.all(urls.map((url) => send(url, command, body.json, { access, query })))
+  const answers = all.filter(({ status }) => status !== null)
+  if (answers.length > 0 && asTable(request, width !== null)) {
+    const render = tables[command] ?? outcomeTable
+    for (const line of render(all, width ?? widthWithoutTerminal)) out(line)
   } else {
     for (const { url, reply } of answers) {
       // The reply of one instance is indented. Several replies take one line each, so that people and scripts can
       // separate them.
-      if (answers.length === 1) print(JSON.stringify(reply, null, 2))
-      else print(JSON.stringify({ url, ...reply }))
+      if (urls.length === 1) out(JSON.stringify(reply, null, 2))
+      else out(JSON.stringify({ url, ...reply }))
     }
   }
-  return exitCodeOf(answers)
+  for (const { reply, status } of all) {
+    if (status === null) err(printable(`error: ${reply['error']}: ${reply['errorDescription']}`))
+  }
+  return exitCodeOf(all)
 }
 
 const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {

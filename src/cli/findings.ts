@@ -4,7 +4,8 @@ import type { Answer } from './answers.ts'
 
 /** The findings of `tandem check` as text: one line for each finding, and its remedy below it. */
 export function findingsText(answers: readonly Answer[]): string[] {
-  return answers.flatMap(({ url, reply }) => {
+  return answers.flatMap(({ url, reply, status }) => {
+    if (status === null) return []
     const head = answers.length > 1 ? [printable(url)] : []
     if (reply['success'] !== true) {
       return [...head, printable(`${String(reply['error'])}: ${String(reply['errorDescription'])}`)]

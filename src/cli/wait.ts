@@ -26,6 +26,8 @@ export interface WaitRequest {
 
 export interface WaitOutput {
   out: (line: string) => void
+  /** Prints why an address has no progress. */
+  err: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
   report: (line: string) => void
   /** Whether the reports go to a terminal. */
@@ -71,17 +73,17 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
       output.out(JSON.stringify({ outcome, until: request.until, seconds, progress: answered, unanswered }))
     } else {
       for (const line of sentences(outcome, sample, seconds)) output.out(printable(line))
+      if (outcome !== 'reached') for (const { why } of sample.unanswered) output.err(printable(`error: ${why}`))
     }
     return waitCodes[outcome]
   }
 
-  function sentences(outcome: keyof typeof waitCodes, { answered, unanswered }: Sample, seconds: number): string[] {
+  function sentences(outcome: keyof typeof waitCodes, { answered }: Sample, seconds: number): string[] {
     if (outcome === 'reached') return [`${request.until} after ${seconds} s`]
     const reasons = answered.flatMap(({ failure }) =>
       failure ? [`${failure.error}: ${failure.errorDescription}`] : [],
     )
-    const silent = unanswered.map(({ why }) => why)
     const what = outcome === 'failed' ? 'FAILED' : `not ${request.until} after ${seconds} s`
-    return [what, ...new Set(reasons), ...silent]
+    return [what, ...new Set(reasons)]
   }
 }

@@ -31,7 +31,8 @@ async function check(findings: Finding[], terminalWidth: number | null = null) {
     urls: [`http://127.0.0.1:${server.port}`],
     body: { inline: minimalStart },
   } as const
-  const exitCode = await runClient({ ...request, urls: [...request.urls] }, (line) => printed.push(line), terminalWidth)
+  const out = (line: string) => void printed.push(line)
+  const exitCode = await runClient({ ...request, urls: [...request.urls] }, { out, err: out, width: terminalWidth })
   return { exitCode, printed, instance }
 }
 

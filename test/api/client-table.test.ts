@@ -26,7 +26,8 @@ async function servedInstance(rows: InstanceRow[]) {
 
 async function run(request: Partial<ClientRequest> & Pick<ClientRequest, 'command' | 'urls'>, width: number | null) {
   const printed: string[] = []
-  const exitCode = await runClient({ body: { inline: {} }, ...request }, (line) => printed.push(line), width)
+  const out = (line: string) => void printed.push(line)
+  const exitCode = await runClient({ body: { inline: {} }, ...request }, { out, err: out, width })
   return { exitCode, printed }
 }
 
@@ -91,7 +92,7 @@ describe('tandem instances', () => {
     expect(exitCode).toBe(5)
     expect(printed).toHaveLength(5)
     expect(printed[2]).toMatch(/^shardB .* 1,840 {2}1$/)
-    expect(printed[4]).toMatch(/^http:\/\/127\.0\.0\.1:1: InstanceUnreachable: no instance answers/)
+    expect(printed[4]).toMatch(/^error: InstanceUnreachable: no instance answers at http:\/\/127\.0\.0\.1:1 /)
   })
 
   test('prints only the reason, without a table, when no instance answers', async () => {

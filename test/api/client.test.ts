@@ -25,10 +25,12 @@ async function servedInstance() {
 }
 
 async function run(command: ClientRequest['command'], urls: string[], body: ClientRequest['body'] = { inline: {} }) {
-  const printed: string[] = []
-  const exitCode = await runClient({ command, urls, body }, (line) => printed.push(line))
+  const [printed, said]: [string[], string[]] = [[], []]
+  const out = (line: string) => void printed.push(line)
+  const err = (line: string) => void said.push(line)
+  const exitCode = await runClient({ command, urls, body }, { out, err, width: null })
   // biome-ignore lint/suspicious/noExplicitAny: replies of every shape
-  return { exitCode, printed, replies: printed.map((line) => JSON.parse(line) as any) }
+  return { exitCode, printed, said, replies: printed.map((line) => JSON.parse(line) as any) }
 }
 
 test('sends the command and prints the reply', async () => {
@@ -98,19 +100,31 @@ test('among several instances the one whose outcome is least certain decides the
   refusing.instance.answer = () => Promise.reject(new RefusedError('WrongState', 'not now'))
   failing.instance.answer = () => Promise.reject(new RefusedError('NoAnswer', 'shardB'))
   expect((await run('pause', [one.url, refusing.url])).exitCode).toBe(4)
-  const { exitCode, replies } = await run('pause', [one.url, unreachable, refusing.url])
-  expect(exitCode).toBe(5)
-  expect(replies).toMatchObject([{ success: true }, { error: 'InstanceUnreachable' }, { error: 'WrongState' }])
+  expect((await run('pause', [one.url, unreachable, refusing.url])).exitCode).toBe(5)
   expect((await run('pause', [failing.url, unreachable])).exitCode).toBe(6)
+})
+
+test('what the client itself has to say does not stand among the answers of instances', async () => {
+  const [one, two] = [await servedInstance(), await servedInstance()]
+  const { replies, said } = await run('pause', [one.url, unreachable, two.url])
+  expect(replies).toEqual([
+    { url: one.url, success: true },
+    { url: two.url, success: true },
+  ])
+  expect(said).toEqual([expect.stringMatching(/^error: InstanceUnreachable: no instance answers at .*:1 /)])
+  // The address stands beside the answer of the only instance that answered, too.
+  expect((await run('pause', [one.url, unreachable])).replies).toMatchObject([{ url: one.url }])
 })
 
 test('reports NotTandem when another program answers', async () => {
   const other = createServer((_request, response) => response.end('<html>')).listen(0, '127.0.0.1')
   closers.push(() => other.close())
   await new Promise((resolve) => other.once('listening', resolve))
-  const { exitCode, replies } = await run('progress', [`http://127.0.0.1:${(other.address() as AddressInfo).port}`])
-  expect(exitCode).toBe(5)
-  expect(replies).toMatchObject([{ success: false, error: 'NotTandem' }])
+  expect(await run('progress', [`http://127.0.0.1:${(other.address() as AddressInfo).port}`])).toMatchObject({
+    exitCode: 5,
+    printed: [],
+    said: [expect.stringMatching(/^error: NotTandem: /)],
+  })
 })
 
 test('reads a body from a file, and reports an invalid or missing file', async () => {
@@ -121,9 +135,13 @@ test('reads a body from a file, and reports an invalid or missing file', async (
   expect((await run('start', [url], { file: join(directory, 'good.json') })).exitCode).toBe(0)
   expect(instance.calls[0]?.configuration).toMatchObject(minimalStart)
   const bad = await run('start', [url], { file: join(directory, 'bad.json') })
-  expect(bad).toMatchObject({ exitCode: 2, replies: [{ success: false, error: 'InvalidRequest' }] })
-  expect(bad.printed.join()).not.toContain('password')
+  expect(bad).toMatchObject({
+    exitCode: 2,
+    printed: [],
+    said: [expect.stringMatching(/^error: --body: .*not hold valid/)],
+  })
+  expect(bad.said.join()).not.toContain('password')
   const missing = await run('start', [url], { file: join(directory, 'missing.json') })
-  expect(missing.replies[0].errorDescription).toMatch(/cannot read .*ENOENT/)
+  expect(missing.said.join()).toMatch(/cannot read .*ENOENT/)
   expect(instance.calls).toHaveLength(1)
 })
