@@ -45,7 +45,7 @@ export async function runClient(request: ClientRequest, { out, err, width }: Cli
   for (const { reply, status } of all) {
     if (status === null) err(printable(`error: ${reply['error']}: ${reply['errorDescription']}`))
   }
-  return exitCodeOf(all)
+  return exitCodeOf(all, request.failOn)
 }
 
 const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {

@@ -1,5 +1,5 @@
 import type { Answer } from './answers.ts'
-import { hasError } from './findings.ts'
+import { type FailOn, hasFinding } from './findings.ts'
 
 /**
  * The exit codes of all commands. Scripts rely on them, so a code never changes its meaning. docs/cli.md has them in one
@@ -27,12 +27,12 @@ export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes]
  * The exit code for the answers of all instances. When they differ it is the highest one: the less a script knows about
  * the outcome, the higher the code.
  */
-export function exitCodeOf(answers: readonly Answer[]): ExitCode {
-  return Math.max(exitCodes.success, ...answers.map(codeOf)) as ExitCode
+export function exitCodeOf(answers: readonly Answer[], failOn: FailOn = 'error'): ExitCode {
+  return Math.max(exitCodes.success, ...answers.map((answer) => codeOf(answer, failOn))) as ExitCode
 }
 
-function codeOf({ reply, status }: Answer): ExitCode {
+function codeOf({ reply, status }: Answer, failOn: FailOn): ExitCode {
   if (status === null) return exitCodes.unreachable
   if (reply['success'] !== true) return status >= 500 ? exitCodes.failed : exitCodes.refused
-  return hasError(reply) ? exitCodes.negative : exitCodes.success
+  return hasFinding(reply, failOn) ? exitCodes.negative : exitCodes.success
 }

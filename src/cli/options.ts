@@ -1,6 +1,5 @@
 import { Command, CommanderError, Option } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
-import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { addAccessOptions, readAccess } from './access.ts'
@@ -12,10 +11,10 @@ import {
   filterBody,
   limitsBody,
   resyncBody,
-  startBody,
 } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
 import { exitCodes } from './exit-codes.ts'
+import { failOnSeverities } from './findings.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -24,6 +23,7 @@ import {
   type ServeCommandOptions,
 } from './serve-options.ts'
 import type { Environment } from './settings.ts'
+import { addStartOptions, startBody } from './start-options.ts'
 import { renderTable } from './table.ts'
 import { addVerifyCommand } from './verify-options.ts'
 import type { WaitRequest } from './wait.ts'
@@ -138,30 +138,22 @@ function addClientCommands(program: Command, env: Environment, found: (parsed: C
     ['start', 'begin a sync'],
     ['check', 'check whether start with the same options would be refused; changes nothing'],
   ] as const) {
-    client(name, description)
-      .option('--source <cluster>', 'cluster0 or cluster1')
-      .option('--destination <cluster>', 'the other cluster')
-      .option(
-        '--buildIndexes <mode>',
-        `beforeDataCopy (default), ${buildIndexesModes.slice(1, -1).join(', ')} or never`,
+    const command = addStartOptions(client(name, description))
+    if (name === 'check')
+      command.addOption(
+        new Option('--fail-on <severity>', 'the exit code is 1 if there is a finding of this severity or a higher one')
+          .choices(failOnSeverities)
+          .default('error'),
       )
-      .option(
-        '--enableUserWriteBlocking <mode>',
-        'sourceAndDestination (or true), destinationOnly (default), none (or false)',
-      )
-      .option('--reversible', 'allow reversing after commit')
-      .option('--no-verification', 'run without the embedded verifier')
-      .option(
-        '--existingData <what>',
-        'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
-      )
-      .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
-      .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
-      .action((options, command: Command) => {
-        const body = startBody(options)
-        if (typeof body === 'string') command.error(`error: ${body}`)
-        else found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body } })
+    command.action((options) => {
+      const body = startBody(options)
+      if (typeof body === 'string') return command.error(`error: ${body}`)
+      const { failOn } = options
+      found({
+        kind: 'client',
+        request: { command: name, ...clientOptions(command, env), body, ...(failOn && { failOn }) },
       })
+    })
   }
   client('limit', 'change the limits on bulk work at once; they apply until they are changed again')
     .option(
