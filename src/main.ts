@@ -3,6 +3,7 @@ import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
 import { runClient } from './cli/client.ts'
+import { askForYes } from './cli/confirm.ts'
 import { parseCommandLine } from './cli/options.ts'
 import { runWait } from './cli/wait.ts'
 import { runWatch, type WatchRequest } from './cli/watch.ts'
@@ -22,6 +23,11 @@ switch (commandLine.kind) {
       out: console.log,
       err: console.error,
       width: process.stdout.isTTY ? process.stdout.columns || 80 : null,
+      ...(process.stdin.isTTY &&
+        process.stdout.isTTY && {
+          confirm: (lines) =>
+            askForYes(lines, { input: process.stdin, output: process.stderr.isTTY ? process.stderr : process.stdout }),
+        }),
     })
     break
   case 'wait':

@@ -34,6 +34,8 @@ export interface ClientRequest {
   form?: 'table' | 'json'
   /** For check: the lowest severity of a finding that makes the exit code 1; an error by default. */
   failOn?: FailOn
+  /** At a terminal, the operator confirms the command before it is sent. */
+  confirms?: boolean
 }
 
 export const defaultUrls = ['http://localhost:27182']

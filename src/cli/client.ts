@@ -3,6 +3,7 @@ import { printable } from '../domain/printable.ts'
 import { instancesTable, outcomeTable, progressTable } from './answers.ts'
 import type { ClientRequest } from './client-options.ts'
 import { collectionsTable } from './collections.ts'
+import { announcement, type Confirm } from './confirm.ts'
 import { type ExitCode, exitCodeOf, exitCodes } from './exit-codes.ts'
 import { findingsText } from './findings.ts'
 import { send } from './send.ts'
@@ -19,14 +20,21 @@ export interface ClientOutput {
   err: (line: string) => void
   /** Columns of the terminal that `out` prints to; null if it is not a terminal. JSON is the default then. */
   width: number | null
+  /** Asks the operator before a command that cannot be taken back. Absent without a terminal. */
+  confirm?: Confirm
 }
 
 /** Prints each instance's reply, as JSON or in one table for all, and returns the exit code. */
-export async function runClient(request: ClientRequest, { out, err, width }: ClientOutput): Promise<ExitCode> {
+export async function runClient(request: ClientRequest, output: ClientOutput): Promise<ExitCode> {
+  const { out, err, width } = output
   const body = await readBody(request.body)
   if ('problem' in body) {
     err(`error: ${printable(body.problem)}`)
     return exitCodes.invalid
+  }
+  if (!(await isConfirmed(request, output))) {
+    err('not confirmed; nothing was sent')
+    return exitCodes.negative
   }
   const { urls, command, access, query } = request
   const all = await Promise.all(urls.map((url) => send(url, command, body.json, { access, query })))
@@ -46,6 +54,13 @@ export async function runClient(request: ClientRequest, { out, err, width }: Cli
     if (status === null) err(printable(`error: ${reply['error']}: ${reply['errorDescription']}`))
   }
   return exitCodeOf(all, request.failOn)
+}
+
+async function isConfirmed(request: ClientRequest, { confirm }: ClientOutput): Promise<boolean> {
+  if (!request.confirms || !confirm) return true
+  const lines = await announcement(request)
+  // If no instance answers, there is nothing to confirm, and the command fails.
+  return lines === null || confirm(lines)
 }
 
 const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {

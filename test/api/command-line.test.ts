@@ -265,7 +265,21 @@ describe('client commands', () => {
     return parsed.request
   }
 
-  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'commit', 'abort', 'reverse'] as const)(
+  test('commit and reverse are confirmed, a rehearsal and a command with --yes are not', () => {
+    for (const command of ['commit', 'reverse'] as const) {
+      expect(request(command)).toEqual({
+        command,
+        urls: ['http://localhost:27182'],
+        body: { inline: {} },
+        confirms: true,
+      })
+      for (const yes of ['--yes', '-y']) expect(request(command, yes)).toMatchObject({ confirms: false })
+    }
+    expect(request('commit', '--dry-run')).toMatchObject({ confirms: false })
+    expect(request('abort').confirms).toBeUndefined()
+  })
+
+  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'abort'] as const)(
     '%s goes to the local instance',
     (command) => {
       expect(request(command)).toEqual({ command, urls: ['http://localhost:27182'], body: { inline: {} } })
