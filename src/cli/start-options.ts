@@ -1,6 +1,8 @@
 import type { Command } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { type ClientRequest, wholeBody } from './client-options.ts'
+import { collectFilter, filtersOf, type Selected } from './namespace-options.ts'
+import { collectShardKey, noShardKeys, type ShardingEntry } from './shard-key-option.ts'
 
 /** The options of start and check, and the body that they become. */
 
@@ -13,6 +15,10 @@ interface StartOptions {
   verification: boolean
   existingData?: string
   skipDiskSpaceCheck?: boolean
+  include?: Selected[]
+  exclude?: Selected[]
+  shardKey?: ShardingEntry[]
+  createSupportingIndexes?: boolean
   body?: string
 }
 
@@ -32,6 +38,22 @@ export function addStartOptions(command: Command): Command {
       'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
     )
     .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
+    .option(
+      '--include <db[.collection]>',
+      'sync only this database or collection; repeat the option for several',
+      collectFilter,
+    )
+    .option(
+      '--exclude <db[.collection]>',
+      'leave this database or collection out; repeat the option for several',
+      collectFilter,
+    )
+    .option(
+      '--shardKey <db.collection=key>',
+      `shard this collection of a replica set by the key field:1[,field:hashed…]; repeat the option for several; ${noShardKeys}: shard nothing`,
+      collectShardKey,
+    )
+    .option('--createSupportingIndexes', 'with --shardKey: create the index of a shard key where none exists')
     .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
 }
 
@@ -41,7 +63,7 @@ export function addStartOptions(command: Command): Command {
  */
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
   const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
-  const { existingData, skipDiskSpaceCheck } = options
+  const { existingData, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
   const fields = {
     ...(source !== undefined && { source }),
     ...(destination !== undefined && { destination }),
@@ -53,9 +75,20 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
     ...(!verification && { verification: { enabled: false } }),
     ...(existingData !== undefined && { existingData }),
     ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
+    ...(include && { includeNamespaces: filtersOf(include) }),
+    ...(exclude && { excludeNamespaces: filtersOf(exclude) }),
+    ...(shardKey && {
+      sharding: {
+        ...(createSupportingIndexes === true && { createSupportingIndexes }),
+        shardingEntries: shardKey,
+      },
+    }),
   }
-  if (body === undefined) return { inline: fields }
-  if (Object.keys(fields).length > 0)
+  if (body === undefined) {
+    if (createSupportingIndexes && !shardKey) return '--createSupportingIndexes applies to --shardKey; give both'
+    return { inline: fields }
+  }
+  if (Object.keys(fields).length > 0 || createSupportingIndexes)
     return '--body is the whole request; give it alone, without other options of start'
   return wholeBody(body)
 }
