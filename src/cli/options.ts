@@ -1,4 +1,4 @@
-import { Command, CommanderError } from 'commander'
+import { Argument, Command, CommanderError } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
@@ -81,6 +81,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
   addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
+  addHelpCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program
 }
 
@@ -95,6 +96,19 @@ function addConfigCommand(program: Command, env: Environment, found: (parsed: Co
     const text = command.getOptionValue('json') ? `${JSON.stringify(settings, null, 2)}\n` : settingsText(settings)
     found({ kind: 'print', stream: 'stdout', text, exitCode: 0 })
   })
+}
+
+/** `tandem help [command]`: the text of `--help`. Commander's own command would be missing in the completion. */
+function addHelpCommand(program: Command, found: (text: string) => void): void {
+  const commands = [...program.commands.map((one) => one.name()), 'help']
+  program
+    .command('help')
+    .description('print the help of tandem, or of a command')
+    .helpOption('-h, --help', 'print this help')
+    .addArgument(new Argument('[command]', 'which command').choices(commands))
+    .action((name?: string) =>
+      found((program.commands.find((one) => one.name() === name) ?? program).helpInformation()),
+    )
 }
 
 function settingsText(settings: readonly EffectiveSetting[]): string {
