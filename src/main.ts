@@ -17,12 +17,17 @@ switch (commandLine.kind) {
     process.exitCode = commandLine.exitCode
     break
   case 'client': {
-    const { runClient } = await import('./cli/client.ts')
-    process.exitCode = await runClient(
-      commandLine.request,
-      console.log,
-      process.stdout.isTTY ? process.stdout.columns || 80 : null,
-    )
+    const [{ runClient }, { askForYes }] = await Promise.all([import('./cli/client.ts'), import('./cli/confirm.ts')])
+    process.exitCode = await runClient(commandLine.request, {
+      out: console.log,
+      err: console.error,
+      width: process.stdout.isTTY ? process.stdout.columns || 80 : null,
+      ...(process.stdin.isTTY &&
+        process.stdout.isTTY && {
+          confirm: (lines) =>
+            askForYes(lines, { input: process.stdin, output: process.stderr.isTTY ? process.stderr : process.stdout }),
+        }),
+    })
     break
   }
   case 'wait': {
@@ -32,6 +37,7 @@ switch (commandLine.kind) {
         if (process.stderr.isTTY) process.stderr.write('\r\u001b[K')
         console.log(line)
       },
+      err: (line) => process.stderr.write(`${process.stderr.isTTY ? '\r\u001b[K' : ''}${line}\n`),
       report: (line) => process.stderr.write(process.stderr.isTTY ? `\r\u001b[K${line}` : `${line}\n`),
       interactive: process.stderr.isTTY === true,
     })

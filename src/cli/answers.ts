@@ -8,6 +8,8 @@ import { type Column, renderTable } from './table.ts'
 export interface Answer {
   url: string
   reply: Record<string, unknown>
+  /** The HTTP status; null if the reply does not come from an instance. */
+  status: number | null
 }
 
 /** One instance in the table. `progress` is null if it did not answer; `partitions` is absent if they are unknown. */
@@ -125,8 +127,10 @@ export function notes(lines: readonly Line[], answers: readonly Answer[]): strin
     if (progress?.retrying) say(id, `retrying ${progress.retrying.what} since ${progress.retrying.since}`)
     for (const warning of progress?.warnings ?? []) say(id, `warning: ${warning}`)
   }
-  for (const { url, reply } of answers) {
-    if (reply['success'] !== true) say(url, `${text(reply['error'])}: ${text(reply['errorDescription'])}`)
+  for (const { url, reply, status } of answers) {
+    // What the client itself has to say about an address does not belong to the table.
+    if (reply['success'] !== true && status !== null)
+      say(url, `${text(reply['error'])}: ${text(reply['errorDescription'])}`)
   }
   return [...sendersOf].map(([message, senders]) => printable(`${senders.join(', ')}: ${message}`))
 }

@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from 'commander'
 import type { Access } from './access.ts'
+import type { FailOn } from './findings.ts'
 
 /** A command for the HTTP API of one or several instances. */
 export interface ClientRequest {
@@ -31,6 +32,10 @@ export interface ClientRequest {
    * The requested form of the answers. The default is a table for several instances on a terminal, otherwise JSON.
    */
   form?: 'table' | 'json'
+  /** For check: the lowest severity of a finding that makes the exit code 1; an error by default. */
+  failOn?: FailOn
+  /** At a terminal, the operator confirms the command before it is sent. */
+  confirms?: boolean
 }
 
 export const defaultUrls = ['http://localhost:27182']
@@ -114,54 +119,12 @@ export function commitBody({ dryRun, maxSeconds }: { dryRun?: boolean; maxSecond
   }
 }
 
-interface StartOptions {
-  source?: string
-  destination?: string
-  buildIndexes?: string
-  enableUserWriteBlocking?: string
-  reversible?: boolean
-  verification: boolean
-  existingData?: string
-  skipDiskSpaceCheck?: boolean
-  body?: string
-}
-
-/**
- * Builds the body of start from the given options, or returns a sentence that says what is wrong. The instance
- * validates the values, because it has the rules.
- */
-export function startBody(options: StartOptions): ClientRequest['body'] | string {
-  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
-  const { existingData, skipDiskSpaceCheck } = options
-  const fields = {
-    ...(source !== undefined && { source }),
-    ...(destination !== undefined && { destination }),
-    ...(buildIndexes !== undefined && { buildIndexes }),
-    ...(enableUserWriteBlocking !== undefined && {
-      enableUserWriteBlocking: booleanAlias(enableUserWriteBlocking),
-    }),
-    ...(reversible === true && { reversible }),
-    ...(!verification && { verification: { enabled: false } }),
-    ...(existingData !== undefined && { existingData }),
-    ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
-  }
-  if (body === undefined) return { inline: fields }
-  if (Object.keys(fields).length > 0)
-    return '--body is the whole request; give it alone, without other options of start'
-  return wholeBody(body)
-}
-
-function wholeBody(body: string): ClientRequest['body'] | string {
+/** The body that `--body` gives, or a sentence that says what is wrong with it. */
+export function wholeBody(body: string): ClientRequest['body'] | string {
   if (body.startsWith('@')) return { file: body.slice(1) }
   try {
     return { inline: JSON.parse(body) as unknown }
   } catch {
     return '--body is not valid JSON; give a JSON object, or @file'
   }
-}
-
-/** The API accepts these two values only as JSON booleans. */
-function booleanAlias(text: string): string | boolean {
-  const lower = text.toLowerCase()
-  return lower === 'true' || lower === 'false' ? lower === 'true' : text
 }

@@ -1,51 +1,66 @@
 import { readFile } from 'node:fs/promises'
-import type { Access } from './access.ts'
-import { type Answer, instancesTable, outcomeTable, progressTable } from './answers.ts'
+import { printable } from '../domain/printable.ts'
+import { instancesTable, outcomeTable, progressTable } from './answers.ts'
 import type { ClientRequest } from './client-options.ts'
 import { collectionsTable } from './collections.ts'
-import { findingsText, hasError } from './findings.ts'
-import { ask } from './request.ts'
+import { announcement, type Confirm } from './confirm.ts'
+import { type ExitCode, exitCodeOf, exitCodes } from './exit-codes.ts'
+import { findingsText } from './findings.ts'
+import { send } from './send.ts'
 
 /** Sends a command to every instance at the same time: commit and reverse wait until all instances have received it. */
-
-type Reply = Answer['reply']
-
-/** Error names for replies that do not come from an instance. */
-export const clientErrors = ['InstanceUnreachable', 'NotTandem'] as const
 
 /** Width of a table that is written into a file or a pipe. */
 const widthWithoutTerminal = 160
 
-/**
- * Prints each instance's reply, as JSON or in one table for all, and returns the exit code: 0 if all report success
- * (and check finds no error). `terminalWidth` is null if the output is not a terminal. JSON is the default then.
- */
-export async function runClient(
-  request: ClientRequest,
-  print: (line: string) => void,
-  terminalWidth: number | null = null,
-): Promise<0 | 1> {
+export interface ClientOutput {
+  /** Prints what the instances answer. */
+  out: (line: string) => void
+  /** Prints what the client itself has to say, so that a script reads only answers from `out`. */
+  err: (line: string) => void
+  /** Columns of the terminal that `out` prints to; null if it is not a terminal. JSON is the default then. */
+  width: number | null
+  /** Asks the operator before a command that cannot be taken back. Absent without a terminal. */
+  confirm?: Confirm
+}
+
+/** Prints each instance's reply, as JSON or in one table for all, and returns the exit code. */
+export async function runClient(request: ClientRequest, output: ClientOutput): Promise<ExitCode> {
+  const { out, err, width } = output
   const body = await readBody(request.body)
   if ('problem' in body) {
-    print(JSON.stringify(failed('InvalidRequest', body.problem), null, 2))
-    return 1
+    err(`error: ${printable(body.problem)}`)
+    return exitCodes.invalid
   }
-  const replies = await Promise.all(
-    request.urls.map((url) => send(url, request.command, body.json, { access: request.access, query: request.query })),
-  )
-  const answers = replies.map((reply, index): Answer => ({ url: request.urls[index] as string, reply }))
-  if (asTable(request, terminalWidth !== null)) {
-    const render = tables[request.command] ?? outcomeTable
-    for (const line of render(answers, terminalWidth ?? widthWithoutTerminal)) print(line)
+  if (!(await isConfirmed(request, output))) {
+    err('not confirmed; nothing was sent')
+    return exitCodes.negative
+  }
+  const { urls, command, access, query } = request
+  const all = await Promise.all(urls.map((url) => send(url, command, body.json, { access, query })))
+  const answers = all.filter(({ status }) => status !== null)
+  if (answers.length > 0 && asTable(request, width !== null)) {
+    const render = tables[command] ?? outcomeTable
+    for (const line of render(all, width ?? widthWithoutTerminal)) out(line)
   } else {
     for (const { url, reply } of answers) {
       // The reply of one instance is indented. Several replies take one line each, so that people and scripts can
       // separate them.
-      if (answers.length === 1) print(JSON.stringify(reply, null, 2))
-      else print(JSON.stringify({ url, ...reply }))
+      if (urls.length === 1) out(JSON.stringify(reply, null, 2))
+      else out(JSON.stringify({ url, ...reply }))
     }
   }
-  return replies.every((reply) => reply['success'] === true && !hasError(reply)) ? 0 : 1
+  for (const { reply, status } of all) {
+    if (status === null) err(printable(`error: ${reply['error']}: ${reply['errorDescription']}`))
+  }
+  return exitCodeOf(all, request.failOn)
+}
+
+async function isConfirmed(request: ClientRequest, { confirm }: ClientOutput): Promise<boolean> {
+  if (!request.confirms || !confirm) return true
+  const lines = await announcement(request)
+  // If no instance answers, there is nothing to confirm, and the command fails.
+  return lines === null || confirm(lines)
 }
 
 const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
@@ -76,62 +91,4 @@ async function readBody(body: ClientRequest['body']): Promise<{ json: string } |
     if (error instanceof SyntaxError) return { problem: `--body: ${body.file} does not hold valid JSON` }
     return { problem: `--body: cannot read ${body.file}: ${(error as NodeJS.ErrnoException).code}` }
   }
-}
-
-/** Commands that are sent as GET, and their paths. All others except limit are sent as `POST /api/v1/<command>`. */
-const queries: Partial<Record<ClientRequest['command'], string>> = {
-  progress: 'progress',
-  instances: 'instances',
-  collections: 'collections',
-  limits: 'limits',
-  mismatches: 'verification/mismatches',
-  audit: 'audit',
-}
-
-/** Sends one request. Never throws: a failed connection is returned in the form of a refusal. */
-export async function send(
-  url: string,
-  command: ClientRequest['command'],
-  json: string,
-  {
-    access,
-    timeoutMS,
-    query,
-  }: { access?: Access | undefined; timeoutMS?: number; query?: ClientRequest['query'] } = {},
-): Promise<Reply> {
-  let response: { status: number; text: string }
-  try {
-    const [path, method] = routeOf(command)
-    const body = method === 'GET' ? null : json
-    const search = query ? `?${new URLSearchParams(query)}` : ''
-    response = await ask(`${url}/api/v1/${path}${search}`, { method, body, access, timeoutMS })
-  } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? 'no connection'
-    const remedy = isDistrust(code)
-      ? 'its certificate is not trusted: give the authority that issued it with --tlsCAFile, and use a host name that is in the certificate'
-      : 'is it running there, and is http or https right?'
-    return failed('InstanceUnreachable', `no instance answers at ${url} (${code}); ${remedy}`)
-  }
-  try {
-    const reply: unknown = JSON.parse(response.text)
-    if (typeof reply === 'object' && reply !== null && 'success' in reply) return reply as Reply
-  } catch {
-    // Not JSON, so the answer is not from tandem. The return below says so.
-  }
-  return failed('NotTandem', `${url} answered ${response.status}, but not as tandem does; check --url`)
-}
-
-function routeOf(command: ClientRequest['command']): [path: string, method: 'GET' | 'POST' | 'PATCH'] {
-  const query = queries[command]
-  if (query !== undefined) return [query, 'GET']
-  return command === 'limit' ? ['limits', 'PATCH'] : [command, 'POST']
-}
-
-/** True for OpenSSL's error codes of untrusted certificates. */
-function isDistrust(code: string): boolean {
-  return /CERT|SIGNATURE|ISSUER/.test(code)
-}
-
-function failed(error: 'InvalidRequest' | (typeof clientErrors)[number], errorDescription: string): Reply {
-  return { success: false, error, errorDescription }
 }

@@ -4,7 +4,8 @@ import type { Answer } from './answers.ts'
 
 /** The findings of `tandem check` as text: one line for each finding, and its remedy below it. */
 export function findingsText(answers: readonly Answer[]): string[] {
-  return answers.flatMap(({ url, reply }) => {
+  return answers.flatMap(({ url, reply, status }) => {
+    if (status === null) return []
     const head = answers.length > 1 ? [printable(url)] : []
     if (reply['success'] !== true) {
       return [...head, printable(`${String(reply['error'])}: ${String(reply['errorDescription'])}`)]
@@ -15,9 +16,13 @@ export function findingsText(answers: readonly Answer[]): string[] {
   })
 }
 
-/** True if a start would be refused. */
-export function hasError(reply: Answer['reply']): boolean {
-  return findingsIn(reply).some(({ severity }) => severity === 'error')
+/** The lowest severity of a finding for which `tandem check` ends with a failure. */
+export const failOnSeverities = ['error', 'warning'] as const
+export type FailOn = (typeof failOnSeverities)[number]
+
+/** True if the answer has a finding of this severity or a higher one. With an error, a start would be refused. */
+export function hasFinding(reply: Answer['reply'], failOn: FailOn): boolean {
+  return findingsIn(reply).some(({ severity }) => severity === 'error' || severity === failOn)
 }
 
 function findingsIn(reply: Answer['reply']): Finding[] {

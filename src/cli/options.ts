@@ -1,20 +1,11 @@
-import { Command, CommanderError, Option } from 'commander'
+import { Argument, Command, CommanderError } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
-import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
-import { addAccessOptions, readAccess } from './access.ts'
-import {
-  type ClientRequest,
-  collectUrl,
-  commitBody,
-  defaultUrls,
-  filterBody,
-  limitsBody,
-  resyncBody,
-  startBody,
-} from './client-options.ts'
+import { addClientCommands } from './client-commands.ts'
+import type { ClientRequest } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
+import { exitCodes } from './exit-codes.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -66,7 +57,7 @@ export function parseCommandLine(argv: readonly string[], env: Environment, vers
     const failed = error.exitCode !== 0
     // commander quotes the invalid argument, which may be a connection string.
     const text = redactUris(failed ? err || `${error.message}\n` : out)
-    return { kind: 'print', stream: failed ? 'stderr' : 'stdout', text, exitCode: failed ? 2 : 0 }
+    return { kind: 'print', stream: failed ? 'stderr' : 'stdout', text, exitCode: failed ? exitCodes.invalid : 0 }
   }
   if (result === undefined) throw new Error('the command line was parsed but no action ran')
   return result
@@ -86,10 +77,11 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
     found({ kind: 'serve', options: readServeOptions(command, env) }),
   )
   addConfigCommand(program, env, found)
-  addClientCommands(program, env, found)
+  addClientCommands(program, env, (request) => found({ kind: 'client', request }))
   addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
+  addHelpCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program
 }
 
@@ -106,6 +98,19 @@ function addConfigCommand(program: Command, env: Environment, found: (parsed: Co
   })
 }
 
+/** `tandem help [command]`: the text of `--help`. Commander's own command would be missing in the completion. */
+function addHelpCommand(program: Command, found: (text: string) => void): void {
+  const commands = [...program.commands.map((one) => one.name()), 'help']
+  program
+    .command('help')
+    .description('print the help of tandem, or of a command')
+    .helpOption('-h, --help', 'print this help')
+    .addArgument(new Argument('[command]', 'which command').choices(commands))
+    .action((name?: string) =>
+      found((program.commands.find((one) => one.name() === name) ?? program).helpInformation()),
+    )
+}
+
 function settingsText(settings: readonly EffectiveSetting[]): string {
   const columns = (['option', 'value', 'from'] as const).map((title) => ({ title, align: 'left' as const }))
   const rows = settings.map(({ name, value, origin }) => [
@@ -114,132 +119,4 @@ function settingsText(settings: readonly EffectiveSetting[]): string {
     origin,
   ])
   return `${renderTable(columns, rows, Number.POSITIVE_INFINITY).join('\n')}\n`
-}
-
-function addClientCommands(program: Command, env: Environment, found: (parsed: CommandLine) => void): void {
-  const client = (name: ClientRequest['command'], description: string) => {
-    const command = addAccessOptions(program.command(name))
-      .description(description)
-      .helpOption('-h, --help', 'print this help')
-      .option(
-        '--url <url>',
-        'address of an instance; repeat the option to send to several at the same time',
-        collectUrl,
-      )
-      .option('--json', 'print JSON even on a terminal; one line for each of several instances')
-    if (name === 'mismatches' || name === 'audit') return command
-    return command.addOption(
-      new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
-    )
-  }
-
-  for (const [name, description] of [
-    ['start', 'begin a sync'],
-    ['check', 'check whether start with the same options would be refused; changes nothing'],
-  ] as const) {
-    client(name, description)
-      .option('--source <cluster>', 'cluster0 or cluster1')
-      .option('--destination <cluster>', 'the other cluster')
-      .option(
-        '--buildIndexes <mode>',
-        `beforeDataCopy (default), ${buildIndexesModes.slice(1, -1).join(', ')} or never`,
-      )
-      .option(
-        '--enableUserWriteBlocking <mode>',
-        'sourceAndDestination (or true), destinationOnly (default), none (or false)',
-      )
-      .option('--reversible', 'allow reversing after commit')
-      .option('--no-verification', 'run without the embedded verifier')
-      .option(
-        '--existingData <what>',
-        'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
-      )
-      .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
-      .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
-      .action((options, command: Command) => {
-        const body = startBody(options)
-        if (typeof body === 'string') command.error(`error: ${body}`)
-        else found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body } })
-      })
-  }
-  client('limit', 'change the limits on bulk work at once; they apply until they are changed again')
-    .option(
-      '--bytesPerSecond <number>',
-      'bytes of documents copied, or read for the first verification, each second; none: no limit',
-    )
-    .option('--readConcurrency <number>', 'ranges of documents read at a time; none: --loadLevel decides')
-    .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: --loadLevel decides')
-    .action((options, command: Command) =>
-      found({
-        kind: 'client',
-        request: { command: 'limit', ...clientOptions(command, env), body: { inline: limitsBody(options) } },
-      }),
-    )
-  client('commit', 'end the sync: hand over to the destination')
-    .option(
-      '--dry-run',
-      'rehearse the commit: perform all steps up to the verdict, then continue as before; progress has the result',
-    )
-    .option('--max-seconds <number>', 'abort if the commit is not decided within this many seconds')
-    .action((options, command: Command) =>
-      found({
-        kind: 'client',
-        request: { command: 'commit', ...clientOptions(command, env), body: { inline: commitBody(options) } },
-      }),
-    )
-  client('resync', 'compare collections with the source again and write what differs; all instances take part')
-    .requiredOption('--namespace <db.collection...>', 'a collection; may be repeated')
-    .action((options, command: Command) =>
-      found({
-        kind: 'client',
-        request: { command: 'resync', ...clientOptions(command, env), body: { inline: resyncBody(options) } },
-      }),
-    )
-  client('filter', 'replace the filter of the sync: what is newly included is made equal to the source')
-    .option('--includeNamespaces <json>', 'only these databases and collections are synced, as in the body of start')
-    .option('--excludeNamespaces <json>', 'these databases and collections are left out')
-    .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there')
-    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
-    .action((options, command: Command) => {
-      const body = filterBody(options)
-      if (typeof body === 'string') command.error(`error: ${body}`)
-      else found({ kind: 'client', request: { command: 'filter', ...clientOptions(command, env), body } })
-    })
-  client(
-    'collections',
-    'print the progress of each collection: first those with mismatches, then those with the most work left',
-  )
-    .option('--limit <number>', 'rows to show, at most 200; 100 by default')
-    .option('--after <number>', 'rows to skip')
-    .action((options: { limit?: string; after?: string }, command: Command) => {
-      const { limit, after } = options
-      const query = { ...(limit !== undefined && { limit }), ...(after !== undefined && { after }) }
-      const request = { command: 'collections' as const, ...clientOptions(command, env), body: { inline: {} }, query }
-      found({ kind: 'client', request })
-    })
-  for (const [name, description] of [
-    ['progress', 'print the status of the sync'],
-    ['instances', 'print the status of all instances of the sync, and their totals'],
-    ['limits', 'print the limits on bulk work'],
-    ['pause', 'pause the sync'],
-    ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
-    ['abort', 'abort a commit that is not decided yet; the sync continues as before'],
-    ['reverse', 'reverse the direction of a committed reversible sync'],
-    ['mismatches', 'print the differences that a failed verification found'],
-    ['audit', 'print the audit trail: who sent which command, and its outcome'],
-    ['repair', 'make the documents that a failed verification named equal to the source; then send resume'],
-  ] as const) {
-    client(name, description).action((_options, command: Command) =>
-      found({ kind: 'client', request: { command: name, ...clientOptions(command, env), body: { inline: {} } } }),
-    )
-  }
-}
-
-/** Options that all client commands share: addresses, access, and form of the answers. */
-function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'access' | 'form'> {
-  const { url, table, json } = command.opts<{ url?: string[]; table?: boolean; json?: boolean }>()
-  const urls = url ?? defaultUrls
-  const access = readAccess(command, urls, env)
-  const form = table ? 'table' : json ? 'json' : null
-  return { urls, ...(access && { access }), ...(form && { form }) }
 }

@@ -2,7 +2,7 @@ import type { InstanceRow, InstancesTotals } from '../domain/instances.ts'
 import { totalsOf } from '../domain/instances.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { Access } from './access.ts'
-import { send } from './client.ts'
+import { send } from './send.ts'
 
 /** The answers of the instances at one moment. */
 export interface Sample {
@@ -32,9 +32,7 @@ export async function takeSample({
   access?: Access | undefined
 }): Promise<Sample> {
   const at = Date.now()
-  const replies = await Promise.all(
-    urls.map(async (url) => ({ url, reply: await send(url, 'progress', '{}', { access, timeoutMS: answerMS }) })),
-  )
+  const replies = await Promise.all(urls.map((url) => send(url, 'progress', '{}', { access, timeoutMS: answerMS })))
   const answered: Progress[] = []
   const unanswered: Sample['unanswered'] = []
   let first: string | null = null
@@ -44,7 +42,7 @@ export async function takeSample({
       first ??= url
     } else unanswered.push({ url, why: String(reply['errorDescription'] ?? reply['error']) })
   }
-  const report = first === null ? {} : await send(first, 'instances', '{}', { access, timeoutMS: answerMS })
-  const rows = report['success'] === true ? (report['instances'] as InstanceRow[]) : []
+  const report = first === null ? null : await send(first, 'instances', '{}', { access, timeoutMS: answerMS })
+  const rows = report?.reply['success'] === true ? (report.reply['instances'] as InstanceRow[]) : []
   return { at, answered, unanswered, rows, totals: totalsOf(rows) }
 }

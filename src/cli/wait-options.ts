@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { addAccessOptions, readAccess } from './access.ts'
 import { collectUrl, defaultUrls } from './client-options.ts'
 import type { Environment } from './settings.ts'
-import { conditions, exitCodes, type WaitRequest } from './wait.ts'
+import { conditions, type WaitRequest, waitCodes } from './wait.ts'
 import type { WatchRequest } from './watch.ts'
 
 type Found = (parsed: { kind: 'wait'; request: WaitRequest } | { kind: 'watch'; request: WatchRequest }) => void
@@ -17,8 +17,8 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
   }
   addAccessOptions(program.command('wait'))
     .description(
-      `wait until a condition holds for all instances; exit code ${exitCodes.reached}: it holds, ${exitCodes.failed}: one is FAILED, ` +
-        `${exitCodes.timedOut}: not in time`,
+      `wait until a condition holds for all instances; exit code ${waitCodes.reached}: it holds, ${waitCodes.failed}: one is FAILED, ` +
+        `${waitCodes.timedOut}: not in time`,
     )
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { Access } from './access.ts'
+import { exitCodes } from './exit-codes.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
@@ -25,13 +26,19 @@ export interface WaitRequest {
 
 export interface WaitOutput {
   out: (line: string) => void
+  /** Prints why an address has no progress. */
+  err: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
   report: (line: string) => void
   /** Whether the reports go to a terminal. */
   interactive: boolean
 }
 
-export const exitCodes = { reached: 0, failed: 1, timedOut: 3 } as const
+export const waitCodes = {
+  reached: exitCodes.success,
+  failed: exitCodes.negative,
+  timedOut: exitCodes.timedOut,
+} as const
 
 const pollMS = 500
 const reportMS = { interactive: 500, logged: 30_000 }
@@ -59,24 +66,24 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
     await sleep(Math.min(pollMS, left))
   }
 
-  function conclude(outcome: keyof typeof exitCodes, sample: Sample): number {
+  function conclude(outcome: keyof typeof waitCodes, sample: Sample): number {
     const seconds = Math.round(elapsed() * 10) / 10
     if (request.json) {
       const { answered, unanswered } = sample
       output.out(JSON.stringify({ outcome, until: request.until, seconds, progress: answered, unanswered }))
     } else {
       for (const line of sentences(outcome, sample, seconds)) output.out(printable(line))
+      if (outcome !== 'reached') for (const { why } of sample.unanswered) output.err(printable(`error: ${why}`))
     }
-    return exitCodes[outcome]
+    return waitCodes[outcome]
   }
 
-  function sentences(outcome: keyof typeof exitCodes, { answered, unanswered }: Sample, seconds: number): string[] {
+  function sentences(outcome: keyof typeof waitCodes, { answered }: Sample, seconds: number): string[] {
     if (outcome === 'reached') return [`${request.until} after ${seconds} s`]
     const reasons = answered.flatMap(({ failure }) =>
       failure ? [`${failure.error}: ${failure.errorDescription}`] : [],
     )
-    const silent = unanswered.map(({ why }) => why)
     const what = outcome === 'failed' ? 'FAILED' : `not ${request.until} after ${seconds} s`
-    return [what, ...new Set(reasons), ...silent]
+    return [what, ...new Set(reasons)]
   }
 }

@@ -216,7 +216,11 @@ export class InstanceCommands implements Instance {
     const { abortsBefore } = snapshot.context
     sync.refuseTakenOver()
     if (!session || !snapshot.can({ type: 'sync.abort' })) {
-      throw wrongState(sync, 'abort', 'COMMITTING before the commit is decided, and in FAILED after a commit has failed before that')
+      throw wrongState(
+        sync,
+        'abort',
+        'COMMITTING before the commit is decided, and in FAILED after a commit has failed before that',
+      )
     }
     this.#refuseDuringRepair('abort')
     const patience = new LeasePatience('abort', sync)

@@ -20,7 +20,14 @@ const error: Finding = {
   remedy: 'r2',
 }
 
-async function check(findings: Finding[], terminalWidth: number | null = null) {
+const warning: Finding = { severity: 'warning', name: 'LittleDiskSpace', message: 'm3', remedy: 'r3' }
+
+interface CheckWith {
+  terminalWidth?: number | null
+  failOn?: 'error' | 'warning'
+}
+
+async function check(findings: Finding[], { terminalWidth = null, failOn }: CheckWith = {}) {
   const { api, instance } = apiUnderTest()
   instance.findings = findings
   const server = await serveApi({ api, port: 0 })
@@ -30,8 +37,10 @@ async function check(findings: Finding[], terminalWidth: number | null = null) {
     command: 'check',
     urls: [`http://127.0.0.1:${server.port}`],
     body: { inline: minimalStart },
+    ...(failOn && { failOn }),
   } as const
-  const exitCode = await runClient({ ...request, urls: [...request.urls] }, (line) => printed.push(line), terminalWidth)
+  const out = (line: string) => void printed.push(line)
+  const exitCode = await runClient({ ...request, urls: [...request.urls] }, { out, err: out, width: terminalWidth })
   return { exitCode, printed, instance }
 }
 
@@ -104,12 +113,24 @@ test('tandem check ends with 1 when there is an error, and with 0 when there is 
   expect([exitCode, JSON.parse(printed.join(''))]).toEqual([0, { success: true, findings: [info] }])
 })
 
+test('with --fail-on=warning tandem check ends with 1 when there is a warning, too', async () => {
+  expect(await check([warning, info])).toMatchObject({ exitCode: 0 })
+  for (const findings of [[warning, info], [error]])
+    expect(await check(findings, { failOn: 'warning' })).toMatchObject({ exitCode: 1 })
+  expect(await check([info], { failOn: 'warning' })).toMatchObject({ exitCode: 0 })
+  const failOn = (...args: string[]) => parseCommandLine(['check', ...args], {})
+  expect(failOn('--fail-on=warning')).toMatchObject({ kind: 'client', request: { failOn: 'warning' } })
+  expect(failOn()).toMatchObject({ kind: 'client', request: { failOn: 'error' } })
+  expect(failOn('--fail-on', 'info')).toMatchObject({ exitCode: 2, text: expect.stringMatching(/error, warning/) })
+  expect(parseCommandLine(['start', '--fail-on=warning'], {})).toMatchObject({ exitCode: 2 })
+})
+
 test('on a terminal it prints a line for each finding and what to do', async () => {
-  expect((await check([error, info], 80)).printed).toEqual([
+  expect((await check([error, info], { terminalWidth: 80 })).printed).toEqual([
     'error    UnsupportedCollection: m2',
     '         → r2',
     'info     ClockSkew: m1',
     '         → r1',
   ])
-  expect((await check([], 80)).printed).toEqual(['nothing found: start will be accepted'])
+  expect((await check([], { terminalWidth: 80 })).printed).toEqual(['nothing found: start will be accepted'])
 })

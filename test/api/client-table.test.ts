@@ -26,7 +26,8 @@ async function servedInstance(rows: InstanceRow[]) {
 
 async function run(request: Partial<ClientRequest> & Pick<ClientRequest, 'command' | 'urls'>, width: number | null) {
   const printed: string[] = []
-  const exitCode = await runClient({ body: { inline: {} }, ...request }, (line) => printed.push(line), width)
+  const out = (line: string) => void printed.push(line)
+  const exitCode = await runClient({ body: { inline: {} }, ...request }, { out, err: out, width })
   return { exitCode, printed }
 }
 
@@ -88,15 +89,15 @@ describe('tandem instances', () => {
     const stale = { ...b, lastSeenSeconds: 6, progress: { ...b.progress, totalEventsApplied: 1 } }
     const [one, two] = [await servedInstance([a, stale]), await servedInstance([{ ...a, lastSeenSeconds: 1 }, b])]
     const { exitCode, printed } = await run({ command: 'instances', urls: [one.url, two.url, unreachable] }, 120)
-    expect(exitCode).toBe(1)
+    expect(exitCode).toBe(5)
     expect(printed).toHaveLength(5)
     expect(printed[2]).toMatch(/^shardB .* 1,840 {2}1$/)
-    expect(printed[4]).toMatch(/^http:\/\/127\.0\.0\.1:1: InstanceUnreachable: no instance answers/)
+    expect(printed[4]).toMatch(/^error: InstanceUnreachable: no instance answers at http:\/\/127\.0\.0\.1:1 /)
   })
 
   test('prints only the reason, without a table, when no instance answers', async () => {
     const { exitCode, printed } = await run({ command: 'instances', urls: [unreachable] }, 120)
-    expect(exitCode).toBe(1)
+    expect(exitCode).toBe(5)
     expect(printed).toEqual([expect.stringMatching(/InstanceUnreachable/)])
   })
 })
@@ -177,7 +178,7 @@ describe('tandem collections', () => {
       { command: 'collections', urls: [await servedCollections()], query: { limit: 'x' } },
       120,
     )
-    expect(exitCode).toBe(1)
+    expect(exitCode).toBe(4)
     expect(printed).toEqual([expect.stringMatching(/InvalidRequest: limit: must be a whole number/)])
   })
 })
@@ -189,7 +190,7 @@ describe('tandem progress of several instances', () => {
       { command: 'progress', urls: [one.url, two.url, idle.url, unreachable] },
       140,
     )
-    expect(exitCode).toBe(1)
+    expect(exitCode).toBe(5)
     expect(printed[0]).not.toContain('partitions')
     expect(printed[1]).toMatch(/^shardA +coordinator +alive +RUNNING +1\.0 MB \/ 4\.0 MB +25\.00 % +3 s +1,840$/)
     expect(printed[2]).toMatch(/^shardB +alive +RUNNING/)
@@ -235,7 +236,7 @@ test('a command to several instances shows which instances accepted it, and the 
   two.instance.answer = () =>
     Promise.reject(new RefusedError('ConfigurationMismatch', 'buildIndexes: is never elsewhere'))
   const { exitCode, printed } = await run({ command: 'pause', urls: [one.url, two.url] }, 120)
-  expect(exitCode).toBe(1)
+  expect(exitCode).toBe(4)
   expect(printed[1]).toMatch(new RegExp(`^${one.url.slice(7)} +success$`))
   expect(printed[2]).toMatch(new RegExp(`^${two.url.slice(7)} +ConfigurationMismatch$`))
   expect(printed[3]).toBe(`${two.url}: ConfigurationMismatch: buildIndexes: is never elsewhere`)

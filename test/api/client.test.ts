@@ -15,6 +15,8 @@ afterEach(async () => {
   for (const close of closers.splice(0)) await close()
 })
 
+const unreachable = 'http://127.0.0.1:1'
+
 async function servedInstance() {
   const { api, instance } = apiUnderTest()
   const server = await serveApi({ api, port: 0 })
@@ -23,10 +25,12 @@ async function servedInstance() {
 }
 
 async function run(command: ClientRequest['command'], urls: string[], body: ClientRequest['body'] = { inline: {} }) {
-  const printed: string[] = []
-  const exitCode = await runClient({ command, urls, body }, (line) => printed.push(line))
+  const [printed, said]: [string[], string[]] = [[], []]
+  const out = (line: string) => void printed.push(line)
+  const err = (line: string) => void said.push(line)
+  const exitCode = await runClient({ command, urls, body }, { out, err, width: null })
   // biome-ignore lint/suspicious/noExplicitAny: replies of every shape
-  return { exitCode, printed, replies: printed.map((line) => JSON.parse(line) as any) }
+  return { exitCode, printed, said, replies: printed.map((line) => JSON.parse(line) as any) }
 }
 
 test('sends the command and prints the reply', async () => {
@@ -47,16 +51,24 @@ test('limit changes limits, and limits prints them', async () => {
   const changed = await run('limit', [url], { inline: { readConcurrency: 2 } })
   expect(changed).toMatchObject({ exitCode: 0, replies: [{ success: true, limits }] })
   expect(await run('limits', [url])).toMatchObject({ exitCode: 0, replies: [{ success: true, limits }] })
-  expect(await run('limit', [url], { inline: { readConcurrency: 'two' } })).toMatchObject({ exitCode: 1 })
+  expect(await run('limit', [url], { inline: { readConcurrency: 'two' } })).toMatchObject({ exitCode: 4 })
 })
 
-test('prints a failure and exits with 1', async () => {
+test('a refusal is printed and ends with 4', async () => {
   const { instance, url } = await servedInstance()
   instance.answer = () => Promise.reject(new RefusedError('CannotCommit', 'not yet'))
   expect(await run('commit', [url])).toMatchObject({
-    exitCode: 1,
+    exitCode: 4,
     replies: [{ success: false, error: 'CannotCommit', errorDescription: 'not yet' }],
   })
+})
+
+test('a command whose outcome may be unknown ends with 6', async () => {
+  const { instance, url } = await servedInstance()
+  instance.answer = () => Promise.reject(new RefusedError('ClusterUnreachable', 'no primary'))
+  expect(await run('commit', [url])).toMatchObject({ exitCode: 6, replies: [{ error: 'ClusterUnreachable' }] })
+  instance.answer = () => Promise.reject(new Error('a bug'))
+  expect(await run('commit', [url])).toMatchObject({ exitCode: 6, replies: [{ error: 'InternalError' }] })
 })
 
 test('sends to several instances in parallel and prints a line for each, in order', async () => {
@@ -83,20 +95,36 @@ test('sends to several instances in parallel and prints a line for each, in orde
   expect(printed.every((line) => !line.includes('\n'))).toBe(true)
 })
 
-test('one failure among several makes the exit code 1', async () => {
-  const one = await servedInstance()
-  const { exitCode, replies } = await run('pause', [one.url, 'http://127.0.0.1:1'])
-  expect(exitCode).toBe(1)
-  expect(replies).toMatchObject([{ success: true }, { success: false, error: 'InstanceUnreachable' }])
+test('among several instances the one whose outcome is least certain decides the exit code', async () => {
+  const [one, refusing, failing] = [await servedInstance(), await servedInstance(), await servedInstance()]
+  refusing.instance.answer = () => Promise.reject(new RefusedError('WrongState', 'not now'))
+  failing.instance.answer = () => Promise.reject(new RefusedError('NoAnswer', 'shardB'))
+  expect((await run('pause', [one.url, refusing.url])).exitCode).toBe(4)
+  expect((await run('pause', [one.url, unreachable, refusing.url])).exitCode).toBe(5)
+  expect((await run('pause', [failing.url, unreachable])).exitCode).toBe(6)
+})
+
+test('what the client itself has to say does not stand among the answers of instances', async () => {
+  const [one, two] = [await servedInstance(), await servedInstance()]
+  const { replies, said } = await run('pause', [one.url, unreachable, two.url])
+  expect(replies).toEqual([
+    { url: one.url, success: true },
+    { url: two.url, success: true },
+  ])
+  expect(said).toEqual([expect.stringMatching(/^error: InstanceUnreachable: no instance answers at .*:1 /)])
+  // The address stands beside the answer of the only instance that answered, too.
+  expect((await run('pause', [one.url, unreachable])).replies).toMatchObject([{ url: one.url }])
 })
 
 test('reports NotTandem when another program answers', async () => {
   const other = createServer((_request, response) => response.end('<html>')).listen(0, '127.0.0.1')
   closers.push(() => other.close())
   await new Promise((resolve) => other.once('listening', resolve))
-  const { exitCode, replies } = await run('progress', [`http://127.0.0.1:${(other.address() as AddressInfo).port}`])
-  expect(exitCode).toBe(1)
-  expect(replies).toMatchObject([{ success: false, error: 'NotTandem' }])
+  expect(await run('progress', [`http://127.0.0.1:${(other.address() as AddressInfo).port}`])).toMatchObject({
+    exitCode: 5,
+    printed: [],
+    said: [expect.stringMatching(/^error: NotTandem: /)],
+  })
 })
 
 test('reads a body from a file, and reports an invalid or missing file', async () => {
@@ -107,9 +135,13 @@ test('reads a body from a file, and reports an invalid or missing file', async (
   expect((await run('start', [url], { file: join(directory, 'good.json') })).exitCode).toBe(0)
   expect(instance.calls[0]?.configuration).toMatchObject(minimalStart)
   const bad = await run('start', [url], { file: join(directory, 'bad.json') })
-  expect(bad).toMatchObject({ exitCode: 1, replies: [{ success: false, error: 'InvalidRequest' }] })
-  expect(bad.printed.join()).not.toContain('password')
+  expect(bad).toMatchObject({
+    exitCode: 2,
+    printed: [],
+    said: [expect.stringMatching(/^error: --body: .*not hold valid/)],
+  })
+  expect(bad.said.join()).not.toContain('password')
   const missing = await run('start', [url], { file: join(directory, 'missing.json') })
-  expect(missing.replies[0].errorDescription).toMatch(/cannot read .*ENOENT/)
+  expect(missing.said.join()).toMatch(/cannot read .*ENOENT/)
   expect(instance.calls).toHaveLength(1)
 })

@@ -270,6 +270,29 @@ describe('help and version', () => {
   )
 })
 
+test.each(['', 'start', 'verify', 'completion', 'help', 'config'])('help %s prints the text of --help', (command) => {
+  const words = command === '' ? [] : [command]
+  const parsed = parseCommandLine(['help', ...words], {}, '1.2.3')
+  expect(parsed).toEqual(parseCommandLine([...words, '--help'], {}, '1.2.3'))
+  expect(parsed).toMatchObject({ kind: 'print', stream: 'stdout', exitCode: 0 })
+})
+
+test('help of an unknown command names the commands', () => {
+  expect(refused(['help', 'sync'])).toMatch(/'sync'.*Allowed choices are config, start, .*help/)
+})
+
+/** The pairs of the table in docs/cli.md. */
+test.each([
+  ['progress', '--table', '--json'],
+  ['start', '--body={}', '--reversible'],
+  ['check', '--body={}', '--include=shop'],
+  ['filter', '--body={}', '--dropExcluded'],
+  ['start', '--shardKey=none', '--shardKey=shop.a=b:1'],
+  ['progress', `--token=${'x'.repeat(32)}`, '--tokenFile=token'],
+])('%s refuses %s together with %s', (...args) => {
+  expect(refused(args)).toMatch(/^error: /)
+})
+
 describe('client commands', () => {
   const request = (...args: string[]) => {
     const parsed = parseCommandLine(args, {})
@@ -277,7 +300,21 @@ describe('client commands', () => {
     return parsed.request
   }
 
-  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'commit', 'abort', 'reverse'] as const)(
+  test('commit and reverse are confirmed, a rehearsal and a command with --yes are not', () => {
+    for (const command of ['commit', 'reverse'] as const) {
+      expect(request(command)).toEqual({
+        command,
+        urls: ['http://localhost:27182'],
+        body: { inline: {} },
+        confirms: true,
+      })
+      for (const yes of ['--yes', '-y']) expect(request(command, yes)).toMatchObject({ confirms: false })
+    }
+    expect(request('commit', '--dry-run')).toMatchObject({ confirms: false })
+    expect(request('abort').confirms).toBeUndefined()
+  })
+
+  test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'abort'] as const)(
     '%s goes to the local instance',
     (command) => {
       expect(request(command)).toEqual({ command, urls: ['http://localhost:27182'], body: { inline: {} } })

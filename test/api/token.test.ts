@@ -145,35 +145,34 @@ describe('over TLS', () => {
   }
   const trusted: Access = { token, ca: tlsPem.authority }
   async function run(command: ClientRequest['command'], url: string, access: Access) {
-    const printed: string[] = []
-    const exitCode = await runClient({ command, urls: [url], body: { inline: {} }, access }, (line) =>
-      printed.push(line),
+    const [printed, said]: [string[], string[]] = [[], []]
+    const exitCode = await runClient(
+      { command, urls: [url], body: { inline: {} }, access },
+      { out: (line) => void printed.push(line), err: (line) => void said.push(line), width: null },
     )
-    return { exitCode, reply: JSON.parse(printed.join('')) as Record<string, unknown> }
+    const reply = printed.length === 0 ? null : (JSON.parse(printed.join('')) as Record<string, unknown>)
+    return { exitCode, reply, said: said.join('\n') }
   }
 
   test('a command and wait are accepted with the token', async () => {
     const { instance, url } = await served()
-    expect(await run('commit', url, trusted)).toEqual({ exitCode: 0, reply: { success: true } })
+    expect(await run('commit', url, trusted)).toEqual({ exitCode: 0, reply: { success: true }, said: '' })
     expect(instance.recorded).toMatchObject([{ command: 'commit', outcome: 'accepted', admitted: true }])
     instance.shown = { ...idleProgress, state: 'PAUSED' }
-    const output = { out: () => {}, report: () => {}, interactive: false }
+    const output = { out: () => {}, err: () => {}, report: () => {}, interactive: false }
     const request = { urls: [url], access: trusted, until: 'paused', timeoutSeconds: 5, json: false } as const
     expect(await runWait({ ...request, urls: [url] }, output)).toBe(0)
     expect(await run('commit', url, { ...trusted, token: `${token}a` })).toMatchObject({
-      exitCode: 1,
+      exitCode: 4,
       reply: { error: 'Unauthorized' },
     })
   })
 
   test('a certificate of an untrusted authority is refused with --tlsCAFile as the remedy, and the command is not sent', async () => {
     const { instance, url } = await served()
-    const { exitCode, reply } = await run('commit', url, { token, ca: null })
-    expect(exitCode).toBe(1)
-    expect(reply).toMatchObject({
-      error: 'InstanceUnreachable',
-      errorDescription: expect.stringMatching(/--tlsCAFile/),
-    })
+    const { exitCode, said } = await run('commit', url, { token, ca: null })
+    expect(exitCode).toBe(5)
+    expect(said).toMatch(/InstanceUnreachable: .*--tlsCAFile/)
     expect(instance.recorded).toEqual([])
   })
 

@@ -22,9 +22,11 @@ async function served(shown: Partial<Progress> = {}) {
 
 async function wait(request: Partial<WaitRequest> & Pick<WaitRequest, 'urls' | 'until'>, onNote = () => {}) {
   const printed: string[] = []
+  const said: string[] = []
   const notes: string[] = []
   const output = {
     out: (line: string) => void printed.push(line),
+    err: (line: string) => void said.push(line),
     report: (line: string) => {
       notes.push(line)
       onNote()
@@ -32,7 +34,7 @@ async function wait(request: Partial<WaitRequest> & Pick<WaitRequest, 'urls' | '
     interactive: true,
   }
   const exitCode = await runWait({ timeoutSeconds: 20, json: false, ...request }, output)
-  return { exitCode, printed, notes }
+  return { exitCode, printed, said, notes }
 }
 
 describe('wait', () => {
@@ -66,9 +68,10 @@ describe('wait', () => {
     const stopped = await served()
     await stopped.close()
     const { url } = await served({ state: 'RUNNING' })
-    const { exitCode, printed } = await wait({ urls: [url, stopped.url], until: 'running', timeoutSeconds: 0.2 })
+    const { exitCode, printed, said } = await wait({ urls: [url, stopped.url], until: 'running', timeoutSeconds: 0.2 })
     expect(exitCode).toBe(3)
-    expect(printed).toEqual([expect.stringMatching(/^not running after/), expect.stringContaining(stopped.url)])
+    expect(printed).toEqual([expect.stringMatching(/^not running after/)])
+    expect(said).toEqual([expect.stringContaining(stopped.url)])
   })
 
   test('prints the last progress of the instances as JSON', async () => {

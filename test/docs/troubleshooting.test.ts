@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { clientErrors } from '../../src/cli/client.ts'
+import { clientErrors } from '../../src/cli/send.ts'
 import { failureNames, refusalStatus } from '../../src/domain/errors.ts'
 import { adviceNames } from '../../src/domain/finding.ts'
 

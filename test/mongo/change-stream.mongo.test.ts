@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { BSON, type Document, MongoClient, type Timestamp } from 'mongodb'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { FatalError, StoppedError } from '../../src/domain/errors.ts'
 import { readChangeStream, type StreamPosition } from '../../src/mongo/change-stream.ts'
 import { type Cluster, fromTimestamp } from '../../src/mongo/cluster.ts'

@@ -1,0 +1,38 @@
+import type { Answer } from './answers.ts'
+import { type FailOn, hasFinding } from './findings.ts'
+
+/**
+ * The exit codes of all commands. Scripts rely on them, so a code never changes its meaning. docs/cli.md has them in one
+ * table.
+ */
+export const exitCodes = {
+  success: 0,
+  /** The command worked and its answer is no: findings of check, differences of verify, a FAILED instance of wait. */
+  negative: 1,
+  /** The command line, or a file that it names, is invalid. Nothing was sent. */
+  invalid: 2,
+  /** The condition of wait did not hold in time. */
+  timedOut: 3,
+  /** An instance refused the command and changed nothing. */
+  refused: 4,
+  /** No instance answered at an address, or another program did. */
+  unreachable: 5,
+  /** An instance failed while it performed the command. The outcome may be unknown. */
+  failed: 6,
+} as const
+
+export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes]
+
+/**
+ * The exit code for the answers of all instances. When they differ it is the highest one: the less a script knows about
+ * the outcome, the higher the code.
+ */
+export function exitCodeOf(answers: readonly Answer[], failOn: FailOn = 'error'): ExitCode {
+  return Math.max(exitCodes.success, ...answers.map((answer) => codeOf(answer, failOn))) as ExitCode
+}
+
+function codeOf({ reply, status }: Answer, failOn: FailOn): ExitCode {
+  if (status === null) return exitCodes.unreachable
+  if (reply['success'] !== true) return status >= 500 ? exitCodes.failed : exitCodes.refused
+  return hasFinding(reply, failOn) ? exitCodes.negative : exitCodes.success
+}

@@ -1,0 +1,100 @@
+import type { Command } from 'commander'
+import { buildIndexesModes } from '../domain/build-indexes.ts'
+import { type ClientRequest, wholeBody } from './client-options.ts'
+import { collectFilter, filtersOf, type Selected } from './namespace-options.ts'
+import { collectShardKey, noShardKeys, type ShardingEntry } from './shard-key-option.ts'
+
+/** The options of start and check, and the body that they become. */
+
+interface StartOptions {
+  source?: string
+  destination?: string
+  buildIndexes?: string
+  enableUserWriteBlocking?: string
+  reversible?: boolean
+  verification: boolean
+  existingData?: string
+  skipDiskSpaceCheck?: boolean
+  include?: Selected[]
+  exclude?: Selected[]
+  shardKey?: ShardingEntry[]
+  createSupportingIndexes?: boolean
+  body?: string
+}
+
+export function addStartOptions(command: Command): Command {
+  return command
+    .option('--source <cluster>', 'cluster0 or cluster1')
+    .option('--destination <cluster>', 'the other cluster')
+    .option('--buildIndexes <mode>', `beforeDataCopy (default), ${buildIndexesModes.slice(1, -1).join(', ')} or never`)
+    .option(
+      '--enableUserWriteBlocking <mode>',
+      'sourceAndDestination (or true), destinationOnly (default), none (or false)',
+    )
+    .option('--reversible', 'allow reversing after commit')
+    .option('--no-verification', 'run without the embedded verifier')
+    .option(
+      '--existingData <what>',
+      'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
+    )
+    .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
+    .option(
+      '--include <db[.collection]>',
+      'sync only this database or collection; repeat the option for several',
+      collectFilter,
+    )
+    .option(
+      '--exclude <db[.collection]>',
+      'leave this database or collection out; repeat the option for several',
+      collectFilter,
+    )
+    .option(
+      '--shardKey <db.collection=key>',
+      `shard this collection of a replica set by the key field:1[,field:hashed…]; repeat the option for several; ${noShardKeys}: shard nothing`,
+      collectShardKey,
+    )
+    .option('--createSupportingIndexes', 'with --shardKey: create the index of a shard key where none exists')
+    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
+}
+
+/**
+ * Builds the body of start from the given options, or returns a sentence that says what is wrong. The instance
+ * validates the values, because it has the rules.
+ */
+export function startBody(options: StartOptions): ClientRequest['body'] | string {
+  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
+  const { existingData, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
+  const fields = {
+    ...(source !== undefined && { source }),
+    ...(destination !== undefined && { destination }),
+    ...(buildIndexes !== undefined && { buildIndexes }),
+    ...(enableUserWriteBlocking !== undefined && {
+      enableUserWriteBlocking: booleanAlias(enableUserWriteBlocking),
+    }),
+    ...(reversible === true && { reversible }),
+    ...(!verification && { verification: { enabled: false } }),
+    ...(existingData !== undefined && { existingData }),
+    ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
+    ...(include && { includeNamespaces: filtersOf(include) }),
+    ...(exclude && { excludeNamespaces: filtersOf(exclude) }),
+    ...(shardKey && {
+      sharding: {
+        ...(createSupportingIndexes === true && { createSupportingIndexes }),
+        shardingEntries: shardKey,
+      },
+    }),
+  }
+  if (body === undefined) {
+    if (createSupportingIndexes && !shardKey) return '--createSupportingIndexes applies to --shardKey; give both'
+    return { inline: fields }
+  }
+  if (Object.keys(fields).length > 0 || createSupportingIndexes)
+    return '--body is the whole request; give it alone, without other options of start'
+  return wholeBody(body)
+}
+
+/** The API accepts these two values only as JSON booleans. */
+function booleanAlias(text: string): string | boolean {
+  const lower = text.toLowerCase()
+  return lower === 'true' || lower === 'false' ? lower === 'true' : text
+}
